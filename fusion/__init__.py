@@ -1,0 +1,25 @@
+"""fusion: compile a trained model into the fastest program it can find for this machine.
+
+Users import this package and nothing else. Names load on first use, so `import fusion` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusion.api import compile, load
+    from fusion.errors import FusionError
+    from fusion.module import CompiledModule
+
+__version__ = "0.1.0"
+__all__ = ["CompiledModule", "FusionError", "__version__", "compile", "load"]
+
+_HOME = {"compile": "fusion.api", "load": "fusion.api", "FusionError": "fusion.errors", "CompiledModule": "fusion.module"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fusion' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,96 @@
+"""Every error a user can see: what went wrong, where, why, and what to do next.
+
+Each class has one stable code (`F1xx` input files, `F2xx` models, `F3xx` run time, `F4xx` saved files, `F5xx` targets,
+`F9xx` defects of fusion itself), so that scripts can tell them apart and `docs/errors.md` can explain each.
+"""
+
+from __future__ import annotations
+
+
+class FusionError(Exception):
+    """Base of all errors fusion raises on purpose.
+
+    Args:
+        what: One sentence that names the failure.
+        where: Operator and node name, file, or argument, where there is one.
+        why: The cause, as far as it is known.
+        hint: What the user can do next.
+    """
+
+    code = "F000"
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
+        self.what, self.where, self.why, self.hint = what, where, why, hint
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [f"[{self.code}] {self.what}"]
+        lines += [f"  {label}: {text}" for label, text in
+                  (("where", self.where), ("why", self.why), ("hint", self.hint)) if text]
+        return "\n".join(lines)
+
+
+class ModelFileError(FusionError):
+    """The model file is missing, truncated, not a model, or points at data it must not or cannot read."""
+
+    code = "F101"
+
+
+class InvalidModelError(FusionError):
+    """The model was read but breaks its own format's rules: cyclic, empty, ill-typed."""
+
+    code = "F201"
+
+
+class UnsupportedOperatorError(FusionError):
+    """An operator cannot be compiled, and `strict=True` or the lack of a fallback forbids running it elsewhere."""
+
+    code = "F202"
+
+
+class InvalidWeightsError(FusionError):
+    """A weight holds NaN or infinity."""
+
+    code = "F203"
+
+
+class ShapeError(FusionError):
+    """`shapes=` names an unknown input or contradicts the model."""
+
+    code = "F204"
+
+
+class InputError(FusionError):
+    """An array given to a compiled module has the wrong name, rank, shape or dtype."""
+
+    code = "F301"
+
+
+class ExecutionError(FusionError):
+    """A compiled module failed while it ran."""
+
+    code = "F302"
+
+
+class SavedFileError(FusionError):
+    """A saved module is cut short, damaged, or from another version."""
+
+    code = "F401"
+
+
+class TargetError(FusionError):
+    """The target is unknown, or this machine cannot run code made for it."""
+
+    code = "F501"
+
+
+class OptionError(FusionError):
+    """An option of the API or the command line has a value that is not allowed."""
+
+    code = "F502"
+
+
+class InternalError(FusionError):
+    """A defect in fusion; the message says what to report."""
+
+    code = "F901"
