@@ -1,0 +1,113 @@
+"""Accuracy of the polynomial math over all float32 exponents, and that the code has no scalar calls left."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+from backends.cpu.vector_math import VectorizeMath
+from fusion import context
+
+SIZE = 1 << 16
+erf64 = np.vectorize(math.erf, otypes=[float])
+
+
+def logistic64(x: np.ndarray) -> np.ndarray:
+    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+
+
+# name -> (TIR call, float64 reference, ulp, absolute error allowed instead)
+FUNCTIONS: dict[str, tuple[Callable, Callable, float, float]] = {
+    "exp": (tirx.exp, np.exp, 2, 0),
+    "exp2": (tirx.exp2, np.exp2, 2, 0),
+    "tanh": (tirx.tanh, np.tanh, 2, 0),
+    "erf": (tirx.erf, erf64, 2, 0),
+    "sigmoid": (tirx.sigmoid, logistic64, 4, 1e-37),
+    "log": (tirx.log, np.log, 1, 0),
+    "log2": (tirx.log2, np.log2, 3, 0),
+    "log10": (tirx.log10, np.log10, 3, 0),
+    "log1p": (tirx.log1p, np.log1p, 4, 0),
+    "sin": (tirx.sin, np.sin, 2, 1e-7),
+    "cos": (tirx.cos, np.cos, 2, 1e-7),
+}
+
+
+def build(call: Callable, dtype: str = "float32", target: object = None) -> tvm.runtime.Executable:
+    x = te.placeholder((SIZE,), dtype, "x")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, te.compute((SIZE,), lambda i: call(x[i]), "y")]))
+    (loop,) = schedule.get_loops(schedule.get_sblock("y"))
+    schedule.vectorize(schedule.split(loop, [None, 16])[1])
+    func = VectorizeMath()(schedule.mod["main"]).with_attr("global_symbol", "k")
+    return tvm.compile(tvm.IRModule({"k": func}), target=target or context.resolve().target)
+
+
+def run(library: tvm.runtime.Executable, x: np.ndarray) -> np.ndarray:
+    out = tvm.runtime.tensor(np.empty_like(x))
+    library["k"](tvm.runtime.tensor(x), out)
+    return out.numpy()
+
+
+def points() -> np.ndarray:
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, 1e-45, -1e-45, 3e38, -3e38], "float32")
+    rng = np.random.default_rng(0)
+    all_exponents = np.linspace(0, 2**32 - 1, SIZE // 2).astype("uint32").view("float32")
+    rest = SIZE - len(all_exponents) - len(special)
+    near = rng.uniform(-110, 110, rest // 2), rng.normal(0, 2, rest - rest // 2)
+    return np.concatenate([all_exponents, special, *near]).astype("float32")
+
+
+def errors(got: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the error in ulp of the expected value, and the absolute error; 0 where both are NaN or equal."""
+    rounded = expected.astype("float32")
+    same = (got == rounded) | (np.isnan(got) & np.isnan(expected))
+    absolute = np.where(same, 0, np.abs(got.astype("float64") - expected))
+    ulp = absolute / np.spacing(np.minimum(np.abs(rounded), np.float32(3e38)))
+    return np.nan_to_num(ulp, nan=np.inf), np.nan_to_num(absolute, nan=np.inf)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_error_bound_over_the_whole_range(name: str) -> None:
+    call, reference, ulp_allowed, absolute_allowed = FUNCTIONS[name]
+    x = points()
+    if name in ("sin", "cos"):
+        x = np.where(np.abs(x) <= 2**30, x, np.float32(1))
+    ulp, absolute = errors(run(build(call), x), reference(x.astype("float64")))
+    bad = (ulp > ulp_allowed) & (absolute > absolute_allowed)
+    assert not bad.any(), f"{name} at {x[bad][:3]}: {ulp[bad][:3]} ulp"
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "log"])
+@pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512"])
+def test_the_vectorised_loop_has_no_scalar_calls(name: str, target: str) -> None:
+    assembly = build(FUNCTIONS[name][0], target=context.resolve(target).target).mod.inspect_source("asm")
+    assert not re.search(rf"{name}f?@", assembly)
+
+
+def test_float64_is_left_alone() -> None:
+    assert "exp@" in build(tirx.exp, "float64").mod.inspect_source("asm")
+
+
+@pytest.mark.parametrize("exponent", [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 7.0])
+def test_constant_powers_become_products(exponent: float) -> None:
+    library = build(lambda v: tirx.pow(v, tirx.const(exponent, "float32")))
+    assert "powf@" not in library.mod.inspect_source("asm")
+    x = np.random.default_rng(1).uniform(0.1, 4, SIZE).astype("float32")
+    np.testing.assert_allclose(run(library, x), x.astype("float64") ** exponent, rtol=1e-6)
+
+
+def test_other_powers_stay_calls() -> None:
+    assert "powf@" in build(lambda v: tirx.pow(v, tirx.const(2.3, "float32"))).mod.inspect_source("asm")
+
+
+def test_twice_is_the_same_as_once() -> None:
+    x = te.placeholder((16,), "float32", "x")
+    func = te.create_prim_func([x, te.compute((16,), lambda i: tirx.erf(x[i]), "y")])
+    once = VectorizeMath()(func)
+    tvm.ir.assert_structural_equal(VectorizeMath()(once), once)
