@@ -8,21 +8,91 @@ from typing import Any
 import tvm
 
 from fusion import context, pipeline
-from fusion.frontends import import_model
-from fusion.module import CompiledModule
+from fusion.context import Context
+from fusion.errors import ShapeError
+from fusion.frontends import TensorSpec, import_model, read_signature
+from fusion.module.compiled import CompiledModule, lazy_module
+from fusion.module.settings import check_runnable, settings_of
+from fusion.module.specialization import Specialization, specialize
+from fusion.module.threads import use_threads
+
+Shapes = Mapping[str, Sequence[int]]
 
 
 def compile(
     model: Any,
     target: str | tvm.target.Target = "llvm",
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
     effort: str = "fast",
     threads: int | None = None,
     backends: Sequence[str] | None = None,
     strict: bool = False,
 ) -> CompiledModule:
-    """Compile `model` into the fastest program found for `target`."""
+    """Compile `model` into the fastest program found for `target`.
+
+    Args:
+        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, or a tuple of a
+            `torch.nn.Module` and its example inputs.
+        target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU.
+        shapes: Shape of each input that the model leaves open. Without it such a model is compiled for each input shape when it
+            is first called with it, and the last 16 forms are kept.
+        effort: "fast" (no measuring), "balanced" or "max".
+        threads: Worker threads at run time; None for all CPUs this process may use.
+        backends: Backends that may be used; None for all.
+        strict: Refuse a model of which a part needs the fallback backend.
+
+    Raises:
+        FusionError: The subclass says what is wrong with the model, the target or an option.
+    """
     ctx = context.resolve(target, threads=threads, effort=effort, strict=strict, backends=tuple(backends or ()))
-    imported = import_model(model, shapes)
-    return CompiledModule(pipeline.lower(imported.mod, ctx), imported, ctx)
+    settings = settings_of(ctx)
+    check_runnable(settings)
+    use_threads(ctx.threads)
+    inputs, outputs = read_signature(model)
+    bound = bind_shapes(inputs, shapes or {})
+    if all(spec.shape is not None and None not in spec.shape for spec in bound):
+        form = _specialize(model, {name: tuple(shape) for name, shape in (shapes or {}).items()}, ctx)
+        return CompiledModule(form.inputs, form.outputs, settings, fixed=form)
+    return lazy_module(bound, outputs, settings, lambda concrete: _specialize(model, concrete, ctx))
+
+
+def _specialize(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
+    imported = import_model(model, shapes, strict=ctx.strict)
+    lowered = pipeline.lower(imported, ctx) if imported.mod is not None else None
+    return specialize(imported, lowered, ctx)
+
+
+def bind_shapes(inputs: Sequence[TensorSpec], shapes: Shapes) -> tuple[TensorSpec, ...]:
+    """Return `inputs` with the dimensions that `shapes` gives.
+
+    Raises:
+        ShapeError: `shapes` names an unknown input, or contradicts a dimension that the model fixes.
+    """
+    names = [spec.name for spec in inputs]
+    for name in shapes:
+        if name not in names:
+            raise ShapeError(
+                f"shapes= names an unknown input {name!r}", why=f"the inputs are {', '.join(names)}", hint="use one of these"
+            )
+    return tuple(_bind(spec, shapes[spec.name]) if spec.name in shapes else spec for spec in inputs)
+
+
+def _bind(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:
+    extents = tuple(shape)
+    if not all(isinstance(extent, int) and extent >= 0 for extent in extents):
+        raise ShapeError(
+            f"shapes={{{spec.name!r}: {extents}}} is not a shape", hint="give one whole number, 0 or more, for each dimension"
+        )
+    fits = spec.shape is None or (
+        len(spec.shape) == len(extents)
+        and all(fixed in (None, extent) for fixed, extent in zip(spec.shape, extents, strict=True))
+    )
+    if not fits:
+        raise ShapeError(
+            f"shapes={{{spec.name!r}: {extents}}} contradicts the model",
+            where=f"input {spec.name!r}",
+            why=f"the model declares {tuple('?' if extent is None else extent for extent in spec.shape or ())}",
+            hint="only dimensions shown as ? can be chosen",
+        )
+    return TensorSpec(spec.name, extents, spec.dtype)

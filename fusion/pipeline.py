@@ -8,6 +8,9 @@ import tvm
 from tvm import relax
 
 from fusion.context import Context
+from fusion.frontends.imported import ImportedModel
+from fusion.lowered import Lowered
+from fusion.passes.lift_weights import lift_weights
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
@@ -23,9 +26,11 @@ def passes(ctx: Context) -> list[Pass]:
     ]
 
 
-def lower(mod: tvm.IRModule, ctx: Context) -> tvm.IRModule:
-    """Run every pass over `mod` under the target of `ctx`."""
+def lower(imported: ImportedModel, ctx: Context) -> Lowered:
+    """Run every pass over the Relax module of `imported` under the target of `ctx`."""
+    mod = imported.mod
     with ctx.target:
         for apply in passes(ctx):
             mod = apply(mod)
-    return mod
+    mod, weights = lift_weights(mod)
+    return Lowered(mod, weights, kernels={})

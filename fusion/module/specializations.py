@@ -1,0 +1,71 @@
+"""The compiled forms of one model by input shapes, made when a shape is first seen (design D11)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fusion.errors import InputError
+from fusion.frontends.imported import TensorSpec
+from fusion.module.input_slot import check_array, to_array
+from fusion.module.specialization import Shapes, Specialization
+
+MAX_SPECIALIZATIONS = 16
+"""Forms kept; the one unused for longest goes first. Each holds its own packed weights and activations."""
+
+Make = Callable[[dict[str, tuple[int, ...]]], Specialization]
+
+
+class Specializations:
+    """Finds, makes and forgets compiled forms. Not for use by two threads at once."""
+
+    def __init__(self, inputs: tuple[TensorSpec, ...], make: Make | None, ready: Sequence[Specialization] = ()) -> None:
+        """`make` compiles for shapes by input name; None where only the forms in `ready` exist (a loaded module)."""
+        self._inputs = inputs
+        self._make = make
+        self._forms: OrderedDict[Shapes, Specialization] = OrderedDict((_key(form), form) for form in ready)
+
+    def all(self) -> tuple[Specialization, ...]:
+        """Return the forms there are, the one used last at the end."""
+        return tuple(self._forms.values())
+
+    def find(self, values: Sequence[Any]) -> Specialization:
+        """Return the form for the shapes of `values`, compiling it if it is new.
+
+        Raises:
+            InputError: A value does not fit the model, or the module was loaded without a form for its shape.
+        """
+        arrays = [to_array(value, spec) for value, spec in zip(values, self._inputs, strict=True)]
+        key = tuple(array.shape for array in arrays)
+        form = self._forms.get(key)
+        if form is None:
+            for array, spec in zip(arrays, self._inputs, strict=True):
+                check_array(array, spec)
+            form = self._add(key)
+        self._forms.move_to_end(key)
+        return form
+
+    def _add(self, key: Shapes) -> Specialization:
+        if self._make is None:
+            raise self._unseen(key)
+        form = self._make({spec.name: shape for spec, shape in zip(self._inputs, key, strict=True)})
+        self._forms[key] = form
+        if len(self._forms) > MAX_SPECIALIZATIONS:
+            self._forms.popitem(last=False)
+        return form
+
+    def _unseen(self, key: Shapes) -> InputError:
+        return InputError(
+            f"the saved module has no compiled form for the input shapes {self._describe(key)}",
+            why="a saved module holds the shapes it had been run with when it was saved; it has "
+            + ("; ".join(self._describe(known) for known in self._forms) or "none"),
+            hint="use one of these shapes, or compile the model again with shapes= and save that",
+        )
+
+    def _describe(self, key: Shapes) -> str:
+        return ", ".join(f"{spec.name}={list(shape)}" for spec, shape in zip(self._inputs, key, strict=True))
+
+
+def _key(form: Specialization) -> Shapes:
+    return tuple(tuple(extent or 0 for extent in spec.shape or ()) for spec in form.inputs)

@@ -1,0 +1,55 @@
+"""TVM tensors as NumPy arrays and back, without copying, for every dtype including those NumPy itself lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import tvm
+import tvm_ffi
+
+ALIGNMENT = 64
+"""Bytes: generated code loads vectors from addresses that are multiples of this (TVM's kAllocAlignment)."""
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's dtype of TVM's name of it, taking bfloat16 and the float8 family from `ml_dtypes`."""
+    return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
+
+
+def tensor_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Return the size in bytes of a dense tensor."""
+    return int(np.prod(shape, dtype=np.int64)) * numpy_dtype(dtype).itemsize
+
+
+def fills_bytes(dtype: str) -> bool:
+    """Whether every element of `dtype` fills whole bytes; TVM packs int4, float4 and float6 tighter than NumPy does."""
+    return bool(tvm_ffi.dtype(dtype).bits % 8 == 0) or dtype == "bool"
+
+
+def as_numpy(tensor: tvm.runtime.Tensor) -> np.ndarray:
+    """Return a view of `tensor`; it keeps the memory alive."""
+    dtype = str(tensor.dtype)
+    if dtype not in _CARRIERS:
+        return np.from_dlpack(tensor)
+    carrier = tensor._create_view(tensor.shape, _CARRIERS[dtype])
+    return np.from_dlpack(carrier).view(numpy_dtype(dtype))
+
+
+def as_tensor(array: np.ndarray) -> tvm.runtime.Tensor:
+    """Return a view of the contiguous, writable `array`; it keeps the memory alive."""
+    dtype = array.dtype.name
+    if dtype not in _CARRIERS:
+        return tvm_ffi.from_dlpack(array)
+    return tvm_ffi.from_dlpack(array.view(_CARRIERS[dtype]))._create_view(array.shape, dtype)
+
+
+def byte_view(tensor: tvm.runtime.Tensor) -> np.ndarray:
+    """Return the memory of `tensor` as a one-dimensional uint8 array."""
+    array = as_numpy(tensor)
+    return array.reshape(-1).view(np.uint8)
+
+
+# DLPack exchange in NumPy knows only NumPy's own dtypes, so the others travel as unsigned integers of their width.
+_CARRIERS = {"bfloat16": "uint16"} | {name: "uint8" for name in vars(ml_dtypes) if name.startswith("float8_")}
