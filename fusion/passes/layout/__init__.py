@@ -1,0 +1,5 @@
+"""Storage orders: channels-last convolutions, and transposes that cost nothing."""
+
+from fusion.passes.layout.assign_layouts import AssignLayouts
+
+__all__ = ["AssignLayouts"]

@@ -1,0 +1,124 @@
+"""Choose a storage order for every tensor, so that convolutions run channels-last and transposes mostly vanish."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+
+from fusion.passes.layout import order as orders
+from fusion.passes.layout.placed import Placed, move, row_major
+from fusion.passes.layout.rules import RULES
+from fusion.passes.rebuild import bindings, call_name
+
+Value = Placed | list[Placed] | relax.Expr  # the last: not a tensor of static shape, left alone
+
+
+@dataclass(frozen=True)
+class AssignLayouts:
+    """NCHW graph -> the same graph on channels-last storage.
+
+    Every tensor is tracked as (stored tensor, order of its axes). Operators with a rule run on the storage their operand already
+    has, transposes and most reshapes only rename axes, and data moves where two orders meet: `conv2d` wants N, H, W, C; an
+    operator without a rule and the function's outputs want row-major.
+
+        y = conv2d(x: NCHW); z = relu(y)   ->   xt = permute_dims(x, NHWC); y = conv2d(xt: NHWC); z = relu(y); permute_dims(z, NCHW)
+    """
+
+    name: str = "assign_layouts"
+
+    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+        main = mod["main"]
+        builder = relax.BlockBuilder()
+        with builder.function("main", list(main.params)):
+            with builder.dataflow():
+                result = builder.emit_output(_Walk(builder).run(main))
+            builder.emit_func_output(result)
+        rebuilt = mod.clone()
+        rebuilt["main"] = builder.finalize()["main"].with_attrs(dict(main.attrs or {}))
+        return relax.transform.DeadCodeElimination(["main"])(rebuilt)
+
+
+@dataclass
+class _Walk:
+    """One pass over the bindings; `placed` knows where each variable of the old function lives."""
+
+    builder: relax.BlockBuilder
+    placed: dict[relax.Var, Value] = field(default_factory=dict)
+
+    def run(self, main: relax.Function) -> relax.Expr:
+        for var, value in bindings(main):
+            self.placed[var] = self._visit(value)
+        return self._row_major(main.body.body)
+
+    def _visit(self, value: relax.Expr) -> Value:
+        if isinstance(value, relax.Tuple):
+            return [self._tensor(item) for item in value.fields]
+        if isinstance(value, relax.TupleGetItem):
+            whole = self._value(value.tuple_value)
+            if isinstance(whole, list):
+                return whole[value.index]
+        if isinstance(value, relax.Var | GenericConst):
+            return self._value(value)
+        rule = RULES.get(call_name(value))
+        operands = self._operands(value) if rule else None
+        if rule and operands:
+            made = rule(self.builder, value, operands)
+            if made is not None:
+                return made
+        return self._plain(value)
+
+    def _plain(self, value: relax.Expr) -> Value:
+        """Run an operator that has no rule on row-major operands."""
+        result = self.builder.emit(self._row_major(value))
+        if isinstance(result.ty, relax.TupleType):
+            fields = [self.builder.emit(relax.TupleGetItem(result, index)) for index in range(len(result.ty.fields))]
+            return [row_major(item) for item in fields] if all(_is_static(f) for f in fields) else result
+        return row_major(result) if _is_static(result) else result
+
+    def _operands(self, call: relax.Call) -> list[Placed] | None:
+        """Return the tensor operands of a call, those inside tuples included, or None where one has no static shape."""
+        tensors: list[Placed] = []
+        for arg in call.args:
+            fields = arg.fields if isinstance(arg, relax.Tuple) else [arg]
+            values = [self._value(item) for item in fields if isinstance(item.ty, relax.TensorType | relax.TupleType)]
+            for value in values:
+                if not isinstance(value, Placed | list):
+                    return None
+                tensors += value if isinstance(value, list) else [value]
+        return tensors
+
+    def _tensor(self, expr: relax.Expr) -> Placed:
+        value = self._visit(expr) if isinstance(expr, relax.TupleGetItem) else self._value(expr)
+        if not isinstance(value, Placed):
+            raise TypeError(f"expected a tensor of static shape, found {expr.ty}")
+        return value
+
+    def _value(self, expr: relax.Expr) -> Value:
+        if expr in self.placed:
+            return self.placed[expr]
+        return row_major(expr) if _is_static(expr) else expr
+
+    def _row_major(self, expr: relax.Expr) -> relax.Expr:
+        """Return `expr` over the new variables, each tensor moved to row-major storage."""
+        if isinstance(expr, relax.Var) and expr in self.placed:
+            value = self.placed[expr]
+            if isinstance(value, list):
+                return relax.Tuple([self._settle(item) for item in value])
+            return self._settle(value) if isinstance(value, Placed) else value
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self._row_major(item) for item in expr.fields])
+        if isinstance(expr, relax.TupleGetItem):
+            return self._settle(self._tensor(expr))
+        if isinstance(expr, relax.Call):
+            return relax.Call(expr.op, [self._row_major(arg) for arg in expr.args], expr.attrs, expr.ty_args)
+        return expr
+
+    def _settle(self, tensor: Placed) -> relax.Expr:
+        return move(self.builder, tensor, orders.identity(len(tensor.shape)))
+
+
+def _is_static(expr: relax.Expr) -> bool:
+    return isinstance(expr.ty, relax.TensorType) and isinstance(expr.ty.shape, relax.ShapeExpr)

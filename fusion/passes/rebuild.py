@@ -1,0 +1,74 @@
+"""Rebuild `main` binding by binding: the frame that passes over Relax modules share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import tvm
+from tvm import relax
+
+Environment = dict[relax.Var, relax.Expr]
+Visit = Callable[[relax.BlockBuilder, relax.Var, relax.Expr], relax.Expr]
+
+
+def bindings(func: relax.Function) -> Iterator[tuple[relax.Var, relax.Expr]]:
+    """Yield each variable of `func` with the expression it is bound to, in order."""
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            yield binding.var, binding.value
+
+
+def substitute(expr: relax.Expr, env: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
+    """Return `expr` with its variables, also those inside tuples and calls, replaced through `env`."""
+    if isinstance(expr, relax.Var):
+        return env.get(expr, expr)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([substitute(field, env) for field in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(substitute(expr.tuple_value, env), expr.index)
+    if isinstance(expr, relax.Call):
+        return relax.Call(expr.op, [substitute(arg, env) for arg in expr.args], expr.attrs, expr.ty_args)
+    return expr
+
+
+def rebuild_main(mod: tvm.IRModule, visit: Visit) -> tvm.IRModule:
+    """Return `mod` with every binding of `main` replaced by what `visit` makes of it.
+
+    `visit(builder, var, value)` gets `value` with its variables already replaced; it returns the expression to bind under the old
+    name and may emit others before it. Bindings that end up unused are removed.
+    """
+    main = mod["main"]
+    builder = relax.BlockBuilder()
+    env: Environment = {}
+    with builder.function("main", list(main.params)):
+        with builder.dataflow():
+            for var, value in bindings(main):
+                made = visit(builder, var, substitute(value, env))
+                env[var] = made if isinstance(made, relax.Var) else builder.emit(made, var.name_hint)
+            result = builder.emit_output(substitute(main.body.body, env))
+        builder.emit_func_output(result)
+    rebuilt = mod.clone()
+    rebuilt["main"] = builder.finalize()["main"].with_attrs(dict(main.attrs or {}))
+    return relax.transform.DeadCodeElimination(["main"])(rebuilt)
+
+
+def call_name(expr: relax.Expr) -> str:
+    """Return the name of the operator that `expr` calls, without "relax."; "" for anything else."""
+    if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+        return str(expr.op.name).removeprefix("relax.")
+    return ""
+
+
+def static_shape(expr: relax.Expr) -> tuple[int, ...]:
+    """Return the shape of a tensor expression; the frontends leave none unknown."""
+    return tuple(int(extent) for extent in expr.ty.shape)
+
+
+def with_attrs(call: relax.Call, args: list[relax.Expr], **changes: object) -> relax.Call:
+    """Return `call` on `args` with the attributes named in `changes` replaced."""
+    attrs = call.attrs
+    if changes:
+        info = type(attrs).__tvm_ffi_type_info__
+        fields = {field.name: getattr(attrs, field.name) for field in info.fields}
+        attrs = tvm.ir.make_node(info.type_key, **{**fields, **changes})
+    return relax.Call(call.op, args, attrs, call.ty_args)
