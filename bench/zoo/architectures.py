@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bench.zoo.model import Recipe
+from bench.zoo.model import Recipe, Shapes
+
+if TYPE_CHECKING:
+    from bench.zoo.export import Select
 
 _SEED = 20
 _LABELS = 1000
 _NEEDS = ("torch", "transformers")
 _VOCABULARY = 30522
 _TOKENS = (1, 128)
+_ENCODER_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def _config(kind: str, **options: Any) -> Any:
@@ -22,7 +26,7 @@ def _config(kind: str, **options: Any) -> Any:
     return getattr(transformers, kind)(**options)
 
 
-def _build_classifier(family: str, side: int, options: Mapping[str, Any], path: Path) -> None:
+def _classifier_module(family: str, side: int, options: Mapping[str, Any]) -> Select:
     import torch
     import transformers
 
@@ -33,10 +37,10 @@ def _build_classifier(family: str, side: int, options: Mapping[str, Any], path: 
     model = getattr(transformers, f"{family}ForImageClassification")(config)
     weights.initialize(model)
     weights.calibrate(model, (8, 3, side, side))
-    export.write(model, path, {"pixel_values": torch.randn(1, 3, side, side)}, ("logits",))
+    return export.Select(model, ("pixel_values",), ("logits",)).eval()
 
 
-def _build_encoder(layers: int, hidden: int, heads: int, path: Path) -> None:
+def _encoder_module(layers: int, hidden: int, heads: int) -> Select:
     import torch
     import transformers
 
@@ -54,22 +58,30 @@ def _build_encoder(layers: int, hidden: int, heads: int, path: Path) -> None:
     )
     model = transformers.BertModel(config)
     weights.initialize(model)
-    export.write(model, path, export.token_arguments(_TOKENS), ("last_hidden_state", "pooler_output"))
+    return export.Select(model, _ENCODER_INPUTS, ("last_hidden_state", "pooler_output")).eval()
+
+
+def _export(module: Callable[[], Select], shapes: Shapes, path: Path) -> None:
+    from bench.zoo import export
+
+    export.write(module(), path, shapes)
 
 
 def _classifier(name: str, family: str, side: int = 224, **options: Any) -> Recipe:
-    build = functools.partial(_build_classifier, family, side, options)
-    return Recipe(name, build, {"pixel_values": (1, 3, side, side)}, needs=_NEEDS)
+    return _recipe(name, functools.partial(_classifier_module, family, side, options), {"pixel_values": (1, 3, side, side)})
 
 
 def _encoder(name: str, layers: int, hidden: int, heads: int) -> Recipe:
-    return Recipe(
+    return _recipe(
         name,
-        functools.partial(_build_encoder, layers, hidden, heads),
-        dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), _TOKENS),
+        functools.partial(_encoder_module, layers, hidden, heads),
+        dict.fromkeys(_ENCODER_INPUTS, _TOKENS),
         ranges={"input_ids": (0, _VOCABULARY)},
-        needs=_NEEDS,
     )
+
+
+def _recipe(name: str, module: Callable[[], Select], shapes: Shapes, **options: Any) -> Recipe:
+    return Recipe(name, functools.partial(_export, module, shapes), shapes, needs=_NEEDS, module=module, **options)
 
 
 RECIPES = (

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 _OPSET = 17
+_IMAGE_RANK = 4
 
 
-class _Select(torch.nn.Module):
+class Select(torch.nn.Module):
     """Calls a transformers model by keyword and returns the chosen fields of its output."""
 
     def __init__(self, model: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> None:
@@ -24,28 +25,27 @@ class _Select(torch.nn.Module):
         return tuple(getattr(result, name) for name in self.outputs)
 
 
-def token_arguments(shape: tuple[int, int]) -> dict[str, torch.Tensor]:
-    """Return example inputs of an encoder: token ids, mask and segment ids, int64 of `shape`."""
-    ones = torch.ones(shape, dtype=torch.int64)
-    return {"input_ids": ones, "attention_mask": ones.clone(), "token_type_ids": ones.clone()}
+def write(model: Select, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Write `model` as ONNX with inputs of `shapes`, inputs and outputs named as the model names them.
 
-
-def write(model: torch.nn.Module, path: Path, arguments: Mapping[str, torch.Tensor], outputs: Sequence[str]) -> None:
-    """Write `model` as ONNX with inputs named as `arguments` and outputs named `outputs`.
+    An input of rank four is an image in float32, any other holds int64 tokens.
 
     The TorchScript exporter is used: it needs no further package and writes the operators that most ONNX files
     in the wild are made of (Erf for GELU, ReduceMean and Pow or LayerNormalization for normalisations).
     """
-    wrapped = _Select(model, tuple(arguments), outputs).eval()
     with torch.no_grad(), warnings.catch_warnings():
         # Tracing warns about every Python number it freezes and about its own deprecation.
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            wrapped,
-            tuple(arguments.values()),
+            model.eval(),
+            tuple(_example(shapes[name]) for name in model.inputs),
             str(path),
             dynamo=False,
             opset_version=_OPSET,
-            input_names=list(arguments),
-            output_names=list(outputs),
+            input_names=list(model.inputs),
+            output_names=list(model.outputs),
         )
+
+
+def _example(shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.randn(shape) if len(shape) == _IMAGE_RANK else torch.ones(shape, dtype=torch.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ class Recipe:
         shapes: Input name to concrete shape.
         ranges: Half-open range of each integer input.
         needs: Python packages that `build` or `draw` import or take files from.
+        module: Makes the torch module that the file is exported from, with the same weights; None if there is none.
         draw: Draws one input array of a shape, where plain noise would not excite the network.
     """
 
@@ -31,6 +33,7 @@ class Recipe:
     shapes: Shapes
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
+    module: Callable[[], Any] | None = None
     draw: Callable[[tuple[int, ...], np.random.Generator], np.ndarray] | None = None
 
     def inputs(self, specs: Sequence[inputs.InputSpec], seed: int) -> dict[str, np.ndarray]:

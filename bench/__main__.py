@@ -1,0 +1,69 @@
+"""`python -m bench`: compare fusion with its peers on the zoo and write the table as Markdown and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import bench.peers
+from bench import protocol, report, zoo
+from bench.peers.engine import Job
+from bench.remote import Worker
+from bench.result import ComparisonResult
+from bench.roofline import Roofline
+from fusion.context import allowed_cpus
+from fusion.errors import FusionError
+
+_ROOFLINE_DEADLINE_S = 120.0
+
+
+def main() -> int:
+    """Return 0 if every model ran and passed the gate, 1 if not, 2 for a wrong command line."""
+    options = _parser().parse_args()
+    models = options.models or zoo.available()
+    try:
+        machine = measure_machine(options.threads)
+        results = [_compare(name, options) for name in models]
+    except FusionError as error:
+        print(error, file=sys.stderr)
+        return 2
+    table = report.zoo_table(results, machine)
+    print(table)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "bench.md").write_text(table)
+    (options.out / "bench.json").write_text(report.as_json(results, machine))
+    print(f"written to {options.out / 'bench.md'} and {options.out / 'bench.json'}")
+    return 0 if all(result.passed for result in results) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of the zoo: {' '.join(zoo.names())} (default: all)")
+    parser.add_argument("--peers", nargs="+", default=list(bench.peers.STANDARD), choices=bench.peers.names())
+    parser.add_argument("--rounds", type=int, default=protocol.Plan.rounds)
+    parser.add_argument("--seconds", type=float, default=protocol.Plan.round_s, help="per round and engine")
+    parser.add_argument("--threads", type=int, default=allowed_cpus())
+    parser.add_argument("--cache", type=Path, default=None, help="folder of the zoo (default: the user's cache)")
+    parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
+    return parser
+
+
+def measure_machine(threads: int) -> Roofline:
+    """Return the machine's limits, measured in a process of their own."""
+    with Worker(bench.peers.OURS, threads) as worker:
+        limits: Roofline = worker.ask(_ROOFLINE_DEADLINE_S, "roofline", threads)
+    return limits
+
+
+def _compare(name: str, options: argparse.Namespace) -> ComparisonResult:
+    model = zoo.make(name, options.cache)
+    job = Job(model.path, model.shapes, options.threads, zoo_name=name)
+    plan = protocol.Plan(options.threads, options.rounds, options.seconds, tuple(options.peers))
+    result = protocol.compare(job, plan, model.inputs, name)
+    print(result.table(), end="\n\n", flush=True)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The engines that are compared: fusion and its peers, one small file each, imported only in that engine's own process."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+from bench.peers.engine import Engine
+from fusion.errors import OptionError
+
+OURS = "fusion"
+# Engine name -> module here, and the package it needs.
+_ENGINES = {
+    OURS: ("bench.peers.ours", "fusion"),
+    "onnxruntime": ("bench.peers.ort", "onnxruntime"),
+    "openvino": ("bench.peers.ov", "openvino"),
+    "torch": ("bench.peers.inductor", "torch"),
+    "tvm": ("bench.peers.plain_tvm", "tvm"),
+}
+# The peers every speed claim is made against; the others are slower and take long to compile.
+STANDARD = ("onnxruntime", "openvino")
+
+
+def names() -> list[str]:
+    """Return the names of all peers."""
+    return [name for name in _ENGINES if name != OURS]
+
+
+def installed(name: str) -> bool:
+    """Return whether the package that the engine `name` needs is installed.
+
+    Raises:
+        OptionError: There is no such engine.
+    """
+    if name not in _ENGINES:
+        raise OptionError(f"there is no peer {name!r}", hint=f"one of {', '.join(names())}")
+    return importlib.util.find_spec(_ENGINES[name][1]) is not None
+
+
+def compiles_ahead(name: str) -> bool:
+    """Return whether the engine `name` compiles in one process and runs in another."""
+    return name == OURS
+
+
+def engine(name: str) -> Engine:
+    """Return the engine `name`; imports its library."""
+    module: Engine = importlib.import_module(_ENGINES[name][0]).ENGINE
+    return module

@@ -1,0 +1,49 @@
+"""What an engine offers to the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+Runner = Callable[[Arrays], Arrays]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model to run.
+
+    Attributes:
+        path: ONNX file.
+        shapes: Input name to concrete shape.
+        threads: How many threads every engine gets.
+        zoo_name: The model's name in the zoo, or empty; for engines that cannot read ONNX.
+    """
+
+    path: Path
+    shapes: Mapping[str, tuple[int, ...]]
+    threads: int
+    zoo_name: str = ""
+
+
+class Engine(Protocol):
+    """One inference engine at its best public settings."""
+
+    def load(self, job: Job, folder: Path) -> Runner:
+        """Return a function from named inputs to named outputs."""
+
+
+@runtime_checkable
+class AheadOfTime(Engine, Protocol):
+    """An engine that compiles in one process and runs in another."""
+
+    def build(self, job: Job, folder: Path) -> None:
+        """Compile `job` and write what `load` needs into `folder`."""
+
+
+class UnsupportedModelError(Exception):
+    """An engine cannot run this model at all; the text says why."""

@@ -1,0 +1,43 @@
+"""OpenVINO on the CPU: latency hint, float32 precision (its default there may be bfloat16), static shapes.
+
+Settings: https://docs.openvino.ai/2026/openvino-workflow/running-inference/optimize-inference.html
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import openvino
+from openvino import properties
+from openvino.properties import hint
+
+from bench.peers.engine import Arrays, Engine, Job, Runner
+
+
+class OpenVino:
+    """One compiled model and one inference request."""
+
+
+    def load(self, job: Job, folder: Path) -> Runner:
+        """Read, fix the shapes, compile."""
+        core = openvino.Core()
+        model = core.read_model(job.path)
+        model.reshape({name: openvino.PartialShape(list(shape)) for name, shape in job.shapes.items()})
+        config = {
+            hint.performance_mode: hint.PerformanceMode.LATENCY,
+            hint.inference_precision: openvino.Type.f32,
+            properties.inference_num_threads: job.threads,
+        }
+        compiled = core.compile_model(model, "CPU", config)
+        request = compiled.create_infer_request()
+        names = [port.get_any_name() for port in compiled.outputs]
+
+        def run(inputs: Arrays) -> Arrays:
+            results = request.infer(inputs, share_inputs=True, share_outputs=True)
+            return {name: np.asarray(results[port]) for port, name in enumerate(names)}
+
+        return run
+
+
+ENGINE: Engine = OpenVino()

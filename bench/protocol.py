@@ -1,0 +1,178 @@
+"""The comparison: every engine in its own process, the same threads and inputs, rounds interleaved A B A B.
+
+Each round gives one median per engine and one ratio per peer, so that a change of the machine's speed between rounds cancels.
+Before an engine is timed, all others have put their threads to sleep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import bench.peers
+from bench import gate, inputs
+from bench.peers import OURS, STANDARD
+from bench.peers.engine import Arrays, Job
+from bench.reference import evaluate
+from bench.reference.evaluate import NoReferenceError
+from bench.remote import EngineError, Worker
+from bench.result import ComparisonResult, EngineResult
+from fusion.context import allowed_cpus
+
+BASELINE = "onnxruntime"
+_CHECKED_SEEDS = (0, 1)
+# From this error of ONNX Runtime on, the float64 evaluation is taken to be the one that is wrong.
+_UNBELIEVABLE = 1e-2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a comparison is run.
+
+    Attributes:
+        threads: For every engine.
+        rounds: How often each engine is timed.
+        round_s: Seconds per round and engine.
+        peers: Engines to compare with, besides ours.
+        build_s, load_s, run_s: Deadlines in seconds for compiling, loading, and one round or one call.
+    """
+
+    threads: int
+    rounds: int = 9
+    round_s: float = 0.25
+    peers: tuple[str, ...] = STANDARD
+    build_s: float = 900.0
+    load_s: float = 300.0
+    run_s: float = 60.0
+
+
+def compare_model(
+    path: str | os.PathLike[str],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    rounds: int = Plan.rounds,
+    peers: Sequence[str] | None = None,
+) -> ComparisonResult:
+    """Compile the ONNX file at `path` with fusion, check it, and time it against the peers.
+
+    Args:
+        path: ONNX file.
+        shapes: Shape of each input that has an unknown dimension.
+        threads: For every engine; None for all CPUs this process may use.
+        rounds: How often each engine is timed.
+        peers: Names from `bench.peers.names()`; None for those of ONNX Runtime and OpenVINO that are installed.
+
+    Raises:
+        ModelFileError: The file cannot be read.
+        ShapeError: A dimension is unknown.
+        OptionError: There is no such peer.
+    """
+    chosen = [name for name in STANDARD if bench.peers.installed(name)] if peers is None else list(peers)
+    specs = inputs.read_specs(Path(path), shapes or {})
+    plan = Plan(threads or allowed_cpus(), rounds, peers=tuple(chosen))
+    job = Job(Path(path).resolve(), {spec.name: spec.shape for spec in specs}, plan.threads)
+    return compare(job, plan, lambda seed: inputs.draw(specs, seed), name=Path(path).stem)
+
+
+def compare(job: Job, plan: Plan, draw: Callable[[int], Arrays], name: str) -> ComparisonResult:
+    """Run `plan` on `job`, with inputs from `draw(seed)`. An engine that fails has its reason in the result."""
+    outcome = ComparisonResult(name, {key: tuple(shape) for key, shape in job.shapes.items()}, plan.threads)
+    wanted = [OURS, *dict.fromkeys(plan.peers)]
+    outcome.engines = {engine: EngineResult() for engine in wanted}
+    checked = {seed: draw(seed) for seed in _CHECKED_SEEDS}
+    with TemporaryDirectory(prefix="fusion-bench-") as folder, contextlib.ExitStack() as stack:
+        workers = {}
+        for engine in dict.fromkeys([*wanted, BASELINE]):
+            result = outcome.engines.setdefault(engine, EngineResult())
+            with _noting(result):
+                workers[engine] = _start(engine, job, plan, Path(folder), result, stack)
+        _check(job, plan, workers, outcome.engines, checked)
+        _time(plan, {name: worker for name, worker in workers.items() if name in wanted}, outcome.engines, draw)
+    for engine in set(outcome.engines) - set(wanted):
+        del outcome.engines[engine]
+    return outcome
+
+
+@contextlib.contextmanager
+def _noting(result: EngineResult) -> Iterator[None]:
+    """Write an engine's failure into its result instead of ending the comparison."""
+    try:
+        yield
+    except EngineError as error:
+        result.failure = str(error)
+        result.rounds_ms.clear()
+
+
+def _start(
+    engine: str, job: Job, plan: Plan, folder: Path, result: EngineResult, stack: contextlib.ExitStack
+) -> Worker:
+    """Return a worker that has loaded the model; compiling ahead of time happens in a process of its own."""
+    if not bench.peers.installed(engine):
+        raise EngineError(f"{engine} is not installed")
+    if bench.peers.compiles_ahead(engine):
+        with Worker(engine, plan.threads) as builder:
+            result.compile_s = builder.ask(plan.build_s, "build", job, folder)
+    worker = stack.enter_context(Worker(engine, plan.threads))
+    result.load_s = worker.ask(plan.load_s, "load", job, folder)
+    if result.compile_s is None:
+        result.compile_s = result.load_s
+    return worker
+
+
+def _check(
+    job: Job,
+    plan: Plan,
+    workers: Mapping[str, Worker],
+    results: Mapping[str, EngineResult],
+    checked: Mapping[int, Arrays],
+) -> None:
+    """Put every engine's outputs through the gate."""
+    outputs: dict[str, list[Arrays]] = {}
+    for engine, worker in workers.items():
+        with _noting(results[engine]):
+            # A first call may still compile (torch), so it gets the deadline of loading.
+            outputs[engine] = [worker.ask(plan.load_s, "run", arrays) for arrays in checked.values()]
+    baseline = outputs.get(BASELINE)
+    if baseline is None:
+        raise EngineError(f"no baseline to check against: {results[BASELINE].failure}")
+    kind, references = _references(job.path, checked.values(), baseline)
+    for engine, produced in outputs.items():
+        verdict = gate.Verdict(reference=kind)
+        for actual, base, reference in zip(produced, baseline, references, strict=True):
+            gate.judge(verdict, actual, base, reference)
+        results[engine].verdict = verdict
+
+
+def _references(path: Path, checked: Iterable[Arrays], baseline: list[Arrays]) -> tuple[str, list[Arrays]]:
+    try:
+        references = [evaluate(path, arrays) for arrays in checked]
+    except NoReferenceError:
+        return BASELINE, baseline
+    for outputs, reference in zip(baseline, references, strict=True):
+        if any(gate.error_of(outputs[name], value) > _UNBELIEVABLE for name, value in reference.items()):
+            return BASELINE, baseline
+    return "float64", references
+
+
+def _time(
+    plan: Plan, workers: dict[str, Worker], results: Mapping[str, EngineResult], draw: Callable[[int], Arrays]
+) -> None:
+    """Time the engines round by round, and read their memory at the end."""
+    running = {engine: worker for engine, worker in workers.items() if not results[engine].failure}
+    for seed in range(plan.rounds):
+        arrays = draw(seed)
+        for engine, worker in list(running.items()):
+            result = results[engine]
+            with _noting(result):
+                seconds, _ = worker.ask(plan.run_s, "measure", arrays, plan.round_s)
+                result.rounds_ms.append(seconds * 1e3)
+                result.idle_share = max(result.idle_share, worker.ask(plan.run_s, "settle"))
+            if result.failure:
+                del running[engine]
+    for engine, worker in running.items():
+        with _noting(results[engine]):
+            results[engine].peak_rss, results[engine].base_rss = worker.ask(plan.run_s, "rss")

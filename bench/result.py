@@ -1,0 +1,114 @@
+"""What a comparison found, as data; `bench.report` prints it."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.gate import Verdict
+from bench.peers import OURS
+
+
+@dataclass
+class EngineResult:
+    """One engine on one model.
+
+    Attributes:
+        rounds_ms: Median latency of each round, in milliseconds.
+        compile_s: Seconds to compile ahead of time; for engines that compile while they load, the load time.
+        load_s: Seconds from the file to the first input accepted, the library's import not counted.
+        peak_rss: Peak resident bytes of a process that only loads and runs the model.
+        base_rss: Of these, what was resident once the library was imported.
+        idle_share: Largest share of one CPU the engine used while it should have slept.
+        verdict: What the float64 gate says; None where the engine did not run.
+        failure: Why the engine has no numbers, or empty.
+    """
+
+    rounds_ms: list[float] = field(default_factory=list)
+    compile_s: float | None = None
+    load_s: float | None = None
+    peak_rss: int | None = None
+    base_rss: int | None = None
+    idle_share: float = 0.0
+    verdict: Verdict | None = None
+    failure: str = ""
+
+    @property
+    def latency_ms(self) -> float | None:
+        """The median of the rounds' medians."""
+        return statistics.median(self.rounds_ms) if self.rounds_ms else None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A peer's latency over ours: above 1, fusion is faster.
+
+    Attributes:
+        median: Of the ratios of the rounds.
+        low, high: Their smallest and largest.
+    """
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass
+class ComparisonResult:
+    """All engines on one model, measured in the same run.
+
+    Attributes:
+        model: Name in the zoo, or file name.
+        shapes: Input name to shape.
+        threads: Threads each engine had.
+        engines: Engine name to what it did; ours is "fusion".
+    """
+
+    model: str
+    shapes: dict[str, tuple[int, ...]]
+    threads: int
+    engines: dict[str, EngineResult] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> EngineResult:
+        """What fusion did."""
+        return self.engines[OURS]
+
+    @property
+    def ratios(self) -> dict[str, Ratio]:
+        """Peer name to its latency over ours, for the peers that ran."""
+        ours = self.ours.rounds_ms
+        pairs = {
+            name: [theirs / own for theirs, own in zip(result.rounds_ms, ours, strict=True)]
+            for name, result in self.engines.items()
+            if name != OURS and ours and len(result.rounds_ms) == len(ours)
+        }
+        return {name: Ratio(statistics.median(values), min(values), max(values)) for name, values in pairs.items()}
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """The ratio to the best peer: the one fusion does worst against."""
+        return min(self.ratios.values(), key=lambda ratio: ratio.median, default=None)
+
+    @property
+    def passed(self) -> bool:
+        """Whether fusion ran and its outputs passed the gate."""
+        return self.ours.verdict is not None and self.ours.verdict.passed
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON: every field, with the medians and ratios worked out."""
+        data = dataclasses.asdict(self)
+        for name, result in self.engines.items():
+            data["engines"][name]["latency_ms"] = result.latency_ms
+        data["ratios"] = {name: dataclasses.asdict(ratio) for name, ratio in self.ratios.items()}
+        data["ratio"] = dataclasses.asdict(self.ratio) if self.ratio else None
+        data["passed"] = self.passed
+        return data
+
+    def table(self) -> str:
+        """Return the comparison as a Markdown table, one engine per line."""
+        from bench.report import engines_table
+
+        return engines_table(self)

@@ -1,0 +1,118 @@
+"""The process in which one engine lives: `python -m bench.worker ENGINE FD`, driven by `bench.remote`.
+
+It answers one request at a time over a socket and blocks on it in between, its threads asleep, so that it takes no time from
+the engine that is being measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bench.peers
+from bench import memory
+from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Runner
+
+if TYPE_CHECKING:
+    from bench.roofline import Roofline
+
+# Thread pools of ONNX Runtime, OpenMP and TVM spin for up to some 100 ms after a call before they sleep.
+_SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0
+_IDLE_SHARE = 0.05
+_WARM_RUNS = 2
+
+
+class Server:
+    """The requests a worker answers; each method is one request."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._base_rss = memory.peak_rss()
+        self._run: Runner | None = None
+
+    def build(self, job: Job, folder: Path) -> float:
+        """Return the seconds it took to compile `job` into `folder`."""
+        started = time.perf_counter()
+        assert isinstance(self._engine, AheadOfTime), "this engine compiles when it loads"
+        self._engine.build(job, folder)
+        return time.perf_counter() - started
+
+    def load(self, job: Job, folder: Path) -> float:
+        """Return the seconds until the engine could take its first input."""
+        started = time.perf_counter()
+        self._run = self._engine.load(job, folder)
+        return time.perf_counter() - started
+
+    def run(self, inputs: Arrays) -> Arrays:
+        """Return the outputs for `inputs`."""
+        assert self._run is not None, "load comes first"
+        return self._run(inputs)
+
+    def measure(self, inputs: Arrays, seconds: float) -> tuple[float, int]:
+        """Return the median seconds per call over one round of about `seconds`, and the number of calls."""
+        assert self._run is not None, "load comes first"
+        for _ in range(_WARM_RUNS):
+            self._run(inputs)
+        times: list[float] = []
+        deadline = time.perf_counter() + seconds
+        while not times or time.perf_counter() < deadline:
+            started = time.perf_counter()
+            self._run(inputs)
+            times.append(time.perf_counter() - started)
+        return statistics.median(times), len(times)
+
+    def settle(self) -> float:
+        """Wait until this process's threads sleep; return the share of one CPU they still used at the end."""
+        share, deadline = 1.0, time.perf_counter() + _SETTLE_LIMIT_S
+        while share > _IDLE_SHARE and time.perf_counter() < deadline:
+            used, started = time.process_time(), time.perf_counter()
+            time.sleep(_SETTLE_STEP_S)
+            share = (time.process_time() - used) / (time.perf_counter() - started)
+        return share
+
+    def roofline(self, threads: int) -> Roofline:
+        """Return the limits of the machine."""
+        # Imports TVM, which only our own worker has loaded anyway.
+        from bench import roofline
+
+        return roofline.measure(threads)
+
+    def rss(self) -> tuple[int, int]:
+        """Return the peak resident bytes so far, and those right after the engine's library was imported."""
+        return memory.peak_rss(), self._base_rss
+
+
+def serve(connection: Connection, server: Server) -> None:
+    """Answer requests `(method, arguments)` with `(True, result)` or `(False, text)` until the other end closes."""
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except EOFError:
+            return
+        connection.send(_answer(getattr(server, name), arguments))
+
+
+def _answer(method: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+    try:
+        return True, method(*arguments)
+    except Exception as error:
+        # The whole trace goes to the log; the parent reports the last line.
+        traceback.print_exc()
+        return False, f"{type(error).__name__}: {error}"
+
+
+def main() -> None:
+    """Serve the engine named on the command line over the inherited socket."""
+    name, descriptor = sys.argv[1:]
+    with Connection(int(descriptor)) as connection:
+        serve(connection, Server(bench.peers.engine(name)))
+
+
+if __name__ == "__main__":
+    main()
