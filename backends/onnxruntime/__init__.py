@@ -1,0 +1,1 @@
+"""ONNX Runtime as the backend of last resort: it runs the parts of a model that no other backend takes."""

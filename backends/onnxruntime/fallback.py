@@ -1,0 +1,111 @@
+"""Runs fallback subgraphs: registers the packed function "fusion.fallback" that compiled modules call.
+
+A subgraph is known by a key, the sha256 of its ONNX bytes; `register` must have seen the key before a module calls it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import tvm
+import tvm_ffi
+from tvm.runtime import Tensor
+
+from backends.onnxruntime.values import from_tensor, to_array, to_tensor, to_value
+from fusion.errors import ExecutionError, UnsupportedOperatorError
+
+FUNCTION = "fusion.fallback"
+
+
+@dataclass(frozen=True)
+class _Subgraph:
+    session: ort.InferenceSession
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[str, ...]
+
+
+_subgraphs: dict[str, _Subgraph] = {}
+_lock = threading.Lock()
+
+
+def register(key: str, onnx_bytes: bytes, threads: int) -> None:
+    """Make the subgraph `key` runnable on `threads` threads; a key that is registered already stays as it is.
+
+    Raises:
+        UnsupportedOperatorError: ONNX Runtime does not take the subgraph.
+    """
+    with _lock:
+        if key not in _subgraphs:
+            session = open_session(onnx_bytes, threads)
+            inputs = tuple((value.name, value.type) for value in session.get_inputs())
+            _subgraphs[key] = _Subgraph(session, inputs, tuple(value.name for value in session.get_outputs()))
+
+
+def open_session(onnx_bytes: bytes, threads: int) -> ort.InferenceSession:
+    """Return a session whose threads sleep when idle: spinning, they would halve the speed of TVM's own threads.
+
+    Raises:
+        UnsupportedOperatorError: ONNX Runtime does not take the model.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    try:
+        return ort.InferenceSession(onnx_bytes, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise UnsupportedOperatorError("ONNX Runtime cannot run a part of the model", why=_cause(error),
+                                       hint="replace the operator, or express it in a model-local function") from error
+
+
+def run(key: str, values: Sequence[Any]) -> list[Any]:
+    """Run a subgraph that is a whole model on arrays, lists of them (sequences) or None (empty optionals).
+
+    Raises:
+        ExecutionError: ONNX Runtime fails while it runs.
+    """
+    subgraph = _subgraphs[key]
+    feeds = {name: value if _is_plain(value) else to_value(value)
+             for (name, _), value in zip(subgraph.inputs, values, strict=True)}
+    try:
+        # `run` alone takes strings, sequences and optionals; `run_with_ort_values` alone takes bfloat16 and float8.
+        if all(_is_plain(value) for value in values):
+            return list(subgraph.session.run(subgraph.outputs, feeds))
+        feeds = {name: value if isinstance(value, ort.OrtValue) else to_value(value) for name, value in feeds.items()}
+        return [to_array(value) for value in subgraph.session.run_with_ort_values(subgraph.outputs, feeds)]
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise ExecutionError("ONNX Runtime failed in a fallback subgraph", why=_cause(error)) from error
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) or value.dtype.kind in "biufOUS" and value.dtype.isbuiltin == 1
+
+
+def _run(subgraph: _Subgraph, feeds: dict[str, ort.OrtValue]) -> list[ort.OrtValue]:
+    try:
+        values: list[ort.OrtValue] = subgraph.session.run_with_ort_values(subgraph.outputs, feeds)
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise ExecutionError("ONNX Runtime failed in a fallback subgraph", why=_cause(error)) from error
+    return values
+
+
+def _cause(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text[:400]
+
+
+@tvm_ffi.register_global_func(FUNCTION, override=True)
+def _call(key: str, *tensors: Tensor) -> Any:
+    subgraph = _subgraphs.get(key)
+    if subgraph is None:
+        raise ExecutionError(f"fallback subgraph {key} is not registered")
+    feeds = {name: from_tensor(tensor) for (name, _), tensor in zip(subgraph.inputs, tensors, strict=True)}
+    results = [to_tensor(value) for value in _run(subgraph, feeds)]
+    return results[0] if len(results) == 1 else tvm.runtime.convert(results)

@@ -1,0 +1,75 @@
+"""Picks the frontend for what the user brought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import tvm
+
+from fusion.errors import ModelFileError, OptionError
+from fusion.frontends import relax_module, torch_export
+from fusion.frontends.imported import ImportedModel, TensorSpec
+from fusion.frontends.onnx import import_onnx, read_onnx_signature
+
+Shapes = Mapping[str, Sequence[int]]
+Signature = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
+
+
+def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = False) -> ImportedModel:
+    """Return `model` as Relax with static shapes.
+
+    Args:
+        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, or a tuple of
+            a `torch.nn.Module` and its example inputs.
+        shapes: Concrete shape of each input that the model itself leaves open; inputs that are closed may be named too.
+        strict: Refuse a model that needs a fallback subgraph.
+
+    Raises:
+        ModelFileError: The file or the data it points at cannot be read.
+        InvalidModelError: The model breaks its format's rules.
+        UnsupportedOperatorError: `strict` and an operator needs the fallback, or no backend knows it.
+        InvalidWeightsError: A weight holds NaN.
+        ShapeError: `shapes` contradicts the model, or leaves a dimension open.
+        OptionError: `model` is of a kind no frontend takes.
+    """
+    if isinstance(model, (str, Path, onnx.ModelProto)):
+        return import_onnx(_onnx_source(model), shapes or {}, strict=strict)
+    if isinstance(model, tvm.IRModule):
+        return relax_module.import_relax(model, shapes or {})
+    if torch_export.accepts(model):
+        return torch_export.import_torch(model, shapes or {})
+    raise _not_a_model(model)
+
+
+def read_signature(model: Any) -> Signature:
+    """Return inputs and outputs of `model` without compiling anything; an unknown dimension is None.
+
+    Raises:
+        ModelFileError, InvalidModelError, OptionError: As `import_model` does.
+    """
+    if isinstance(model, (str, Path, onnx.ModelProto)):
+        return read_onnx_signature(_onnx_source(model))
+    if isinstance(model, tvm.IRModule):
+        return relax_module.read_relax_signature(model)
+    if torch_export.accepts(model):
+        return torch_export.read_torch_signature(model)
+    raise _not_a_model(model)
+
+
+def _onnx_source(model: str | Path | onnx.ModelProto) -> Path | onnx.ModelProto:
+    if isinstance(model, onnx.ModelProto):
+        return model
+    path = Path(model)
+    if not path.is_file():
+        raise ModelFileError(f"there is no file {str(path)!r}", hint="give the path of an ONNX file")
+    return path
+
+
+def _not_a_model(model: Any) -> OptionError:
+    return OptionError(
+        f"cannot import a {type(model).__name__}",
+        hint="give an ONNX path, an onnx.ModelProto, a Relax tvm.IRModule, a torch ExportedProgram, or (module, example_inputs)",
+    )

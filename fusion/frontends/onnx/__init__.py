@@ -1,0 +1,27 @@
+"""The ONNX frontend: load, bind shapes, then one pass that folds constants, infers types and converts node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+
+from fusion.frontends.imported import ImportedModel, TensorSpec
+from fusion.frontends.onnx.bind_shapes import bind_shapes
+from fusion.frontends.onnx.load import check_model, load_model
+from fusion.frontends.onnx.signature import read_specs
+from fusion.frontends.onnx.translate import translate
+
+__all__ = ["import_onnx", "read_onnx_signature"]
+
+
+def import_onnx(source: Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]], *, strict: bool) -> ImportedModel:
+    """Return the ONNX model at or in `source` as Relax; see `fusion.frontends.import_model`."""
+    model = check_model(load_model(source))
+    return translate(model, bind_shapes(model.graph, shapes), strict=strict)
+
+
+def read_onnx_signature(source: Path | onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Return inputs and outputs as the file declares them; weights are not read."""
+    return read_specs(load_model(source, weights=False).graph)

@@ -1,0 +1,76 @@
+"""Gives every input of a model the concrete shape the user asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import TensorShapeProto, TypeProto
+
+from fusion.errors import ShapeError
+from fusion.frontends.onnx.signature import true_inputs
+from fusion.frontends.onnx.types import dims_of
+
+
+def bind_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, TypeProto]:
+    """Return the type of each input of `graph`, all tensors static.
+
+    A dimension that several inputs share by name is bound for all of them at once.
+
+    Raises:
+        ShapeError: `shapes` names no input, has the wrong rank, contradicts a dimension, or leaves one open.
+    """
+    inputs = {value.name: value for value in true_inputs(graph)}
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise ShapeError(f"the model has no input {name!r}", where=f"shapes[{name!r}]",
+                             hint=f"its inputs are {', '.join(sorted(inputs))}")
+        _agree(inputs[name], tuple(int(dim) for dim in shape), sizes)
+    return {name: _bound_type(value, shapes, sizes) for name, value in inputs.items()}
+
+
+def _agree(value: onnx.ValueInfoProto, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+    """Check `shape` against the declaration of `value` and note the sizes of its named dimensions in `sizes`."""
+    where = f"shapes[{value.name!r}] = {shape}"
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise ShapeError(f"input {value.name!r} is no tensor and takes no shape", where=where)
+    declared = dims_of(value.type)
+    if declared is None:
+        return
+    if len(declared) != len(shape):
+        raise ShapeError(f"input {value.name!r} has rank {len(declared)}, not {len(shape)}", where=where)
+    for axis, (have, want) in enumerate(zip(declared, shape, strict=True)):
+        if want < 0 or (have is not None and have != want):
+            raise ShapeError(f"dimension {axis} of input {value.name!r} is {'a size' if have is None else have}, not {want}",
+                             where=where)
+        parameter = value.type.tensor_type.shape.dim[axis].dim_param
+        if parameter and sizes.setdefault(parameter, want) != want:
+            raise ShapeError(f"dimension {parameter!r} is given as {sizes[parameter]} and as {want}", where=where)
+
+
+def _bound_type(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]], sizes: Mapping[str, int]) -> TypeProto:
+    bound = TypeProto()
+    bound.CopyFrom(value.type)
+    if value.type.WhichOneof("value") != "tensor_type":
+        return bound
+    given = shapes.get(value.name)
+    if given is None and dims_of(value.type) is None:
+        raise _still_open(value, "its rank is unknown")
+    dims = list(given) if given is not None else [_size(value, axis, sizes) for axis in range(len(dims_of(value.type) or ()))]
+    bound.tensor_type.shape.CopyFrom(TensorShapeProto(dim=[TensorShapeProto.Dimension(dim_value=int(dim)) for dim in dims]))
+    return bound
+
+
+def _size(value: onnx.ValueInfoProto, axis: int, sizes: Mapping[str, int]) -> int:
+    dim = value.type.tensor_type.shape.dim[axis]
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    if dim.dim_param not in sizes:
+        raise _still_open(value, f"dimension {axis} ({dim.dim_param or 'unnamed'}) is unknown")
+    return sizes[dim.dim_param]
+
+
+def _still_open(value: onnx.ValueInfoProto, why: str) -> ShapeError:
+    return ShapeError(f"the shape of input {value.name!r} is not known", why=why,
+                      hint=f"give it: shapes={{{value.name!r}: (...)}}")

@@ -1,0 +1,100 @@
+"""Converts one node to Relax and checks the result against the types that ONNX infers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from onnx import NodeProto, TypeProto
+from tvm import relax
+from tvm.relax import BlockBuilder, Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converter_of
+from fusion.frontends.onnx.scope import Scope, identifier
+from fusion.frontends.onnx.tvm_converters import convert_with_tvm
+from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, static_shape
+
+
+def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuilder) -> None:
+    """Compute the outputs of `proto` in Relax and record them in `scope`.
+
+    Raises:
+        Decline: No converter takes the node; the text says why.
+    """
+    if not is_native(proto, scope):
+        raise Decline("an input is no static tensor of a native dtype")
+    outputs = tuple(scope.types.get(name) if name else None for name in proto.output)
+    node = Node(proto, opset, outputs, scope, builder)
+    results = _first_that_takes(node)
+    for name, kind, result in zip(proto.output, outputs, results, strict=False):
+        if name and kind is not None:
+            scope.exprs[name] = _bind(name, kind, result, builder)
+
+
+def is_native(proto: NodeProto, scope: Scope) -> bool:
+    """Return whether all that `proto` reads are tensors of native dtypes and static shapes."""
+    kinds = [scope.types.get(name) for name in proto.input if name]
+    return all(kind is not None and static_shape(kind) is not None and kind.tensor_type.elem_type in NATIVE_DTYPES
+               for kind in kinds)
+
+
+def _first_that_takes(node: Node) -> Sequence[Expr]:
+    ours = converter_of(node.proto.domain, node.op)
+    reason = ""
+    for convert in ([ours] if ours else []) + [convert_with_tvm]:
+        try:
+            result = convert(node)
+            results = list(result) if isinstance(result, (list, tuple)) else [result]
+            return [_conform(expr, kind, node) for expr, kind in zip(results, _asked(node, results), strict=True)]
+        except Decline as decline:
+            reason = reason or str(decline)
+    raise Decline(reason)
+
+
+def _asked(node: Node, results: Sequence[Expr]) -> list[TypeProto | None]:
+    needed = sum(1 for name in node.proto.output if name)
+    if len(results) < needed:
+        raise Decline(f"the converter gives {len(results)} of {needed} outputs")
+    return [node.outputs[i] if i < len(node.outputs) else None for i in range(len(results))]
+
+
+def _conform(expr: Expr, kind: TypeProto | None, node: Node) -> Expr:
+    """Return `expr` with the static shape of `kind`; declines where the types contradict."""
+    if kind is None:
+        return expr
+    expr = node.builder.normalize(expr)
+    if not isinstance(expr.ty, relax.TensorType):
+        raise Decline("the result is no tensor")
+    if kind.tensor_type.elem_type not in NATIVE_DTYPES or str(expr.ty.dtype) != dtype_name(kind.tensor_type.elem_type):
+        raise Decline(f"the result has dtype {expr.ty.dtype}, not {dtype_name(kind.tensor_type.elem_type)}")
+    shape = static_shape(kind)
+    have = _static_relax_shape(expr)
+    if shape is None:
+        if have is None:
+            raise Decline("the output shape depends on data")
+        kind.tensor_type.shape.Clear()
+        for dim in have:
+            kind.tensor_type.shape.dim.add().dim_value = dim
+        return expr
+    if have == shape:
+        return expr
+    if have is not None:
+        raise Decline(f"the result has shape {have}, not {shape}")
+    return node.builder.match_cast(node.emit(expr), relax.TensorType(shape, expr.ty.dtype))
+
+
+def _static_relax_shape(expr: Expr) -> tuple[int, ...] | None:
+    dims = expr.ty.shape
+    if not isinstance(dims, relax.ShapeExpr):
+        return None
+    values = [getattr(dim, "value", None) for dim in dims]
+    return None if None in values else tuple(int(value) for value in values)
+
+
+def _bind(name: str, kind: TypeProto, expr: Expr, builder: BlockBuilder) -> Expr:
+    if isinstance(expr, relax.Var | tvm.ir.GenericConst):
+        return expr
+    return builder.emit(expr, name_hint=identifier(name))
+
+

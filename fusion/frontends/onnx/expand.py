@@ -1,0 +1,135 @@
+"""Replaces a node by other nodes: function bodies and the branch of an If whose condition is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import onnx
+from onnx import NodeProto, TensorProto, TypeProto
+
+from fusion.frontends.onnx.infer import schema_of
+from fusion.frontends.onnx.scope import Scope
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The nodes that take a node's place, the constants they read, and what the replaced outputs are now called."""
+
+    nodes: list[NodeProto]
+    opset: int
+    constants: dict[str, TensorProto]
+    outputs: dict[str, str]
+
+
+def expand_function(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], str]) -> Expansion | None:
+    """Return the body that ONNX defines for `node`'s operator, or None where it defines none."""
+    body = _body(node, opset, scope)
+    if body is None:
+        return None
+    names = {formal: "" for formal in body.input}
+    names.update(zip(body.input, node.input, strict=False))
+    schema = schema_of(node, opset)
+    defaults = {} if schema is None else {name: a.default_value for name, a in schema.attributes.items()}
+    attributes = {**{n: v for n, v in defaults.items() if v.name}, **{a.name: a for a in node.attribute}}
+    nodes = [_instantiate(inner, names, attributes, fresh) for inner in body.node]
+    outputs = dict(zip(node.output, (names[formal] for formal in body.output), strict=False))
+    version = next((o.version for o in body.opset_import if o.domain in ("", "ai.onnx")), opset)
+    return Expansion(nodes, version, {}, {actual: new for actual, new in outputs.items() if actual})
+
+
+def expand_if(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], str]) -> Expansion | None:
+    """Return the branch that runs, or None where the condition is not constant."""
+    if node.op_type != "If" or node.input[0] not in scope.constants:
+        return None
+    wanted = "then_branch" if bool(scope.array(node.input[0]).reshape(-1)[0]) else "else_branch"
+    graph = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
+    constants = {tensor.name: fresh(tensor.name) for tensor in graph.initializer}
+    names = dict(constants)
+    nodes = [_instantiate(inner, names, {}, fresh) for inner in graph.node]
+    outputs = {actual: names.get(value.name, value.name) for actual, value in zip(node.output, graph.output, strict=True)}
+    return Expansion(nodes, opset, {constants[t.name]: t for t in graph.initializer}, outputs)
+
+
+def rename(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
+    """Return `node` with the values it reads renamed, inside its subgraphs too (which may shadow a name)."""
+    if not any(name in names for name in reads(node)):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.input[:] = [names.get(name, name) for name in node.input]
+    for attribute in copy.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            _rename_graph(graph, names)
+    return copy
+
+
+def reads(node: NodeProto) -> Iterable[str]:
+    """Yield every value name that `node` reads, also from within its subgraphs (their own names included)."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            yield from (value.name for value in graph.output)
+            for inner in graph.node:
+                yield from reads(inner)
+
+
+def _rename_graph(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own.update(name for node in graph.node for name in node.output)
+    visible = {old: new for old, new in names.items() if old not in own}
+    for index, node in enumerate(graph.node):
+        graph.node[index].CopyFrom(rename(node, visible))
+    # A subgraph may return an outer value, which then needs its new name.
+    for value in graph.output:
+        value.name = visible.get(value.name, value.name)
+
+
+def _body(node: NodeProto, opset: int, scope: Scope) -> onnx.FunctionProto | None:
+    schema = schema_of(node, opset)
+    if schema is None:
+        return None
+    if schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        kinds = [scope.types.get(name, TypeProto()).SerializeToString() for name in node.input]
+        if versions and all(kinds[index] or not name for index, name in enumerate(node.input)):
+            found = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), kinds)
+            return onnx.FunctionProto.FromString(found) if found else None
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= opset]
+        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(versions))) if versions else None
+    return None
+
+
+def _instantiate(inner: NodeProto, names: dict[str, str], attributes: Mapping[str, onnx.AttributeProto],
+                 fresh: Callable[[str], str]) -> NodeProto:
+    """Return a copy of a body's node with actual values and attributes; `names` learns the outputs' new names."""
+    copy = NodeProto()
+    copy.CopyFrom(rename(inner, names))
+    _fill_attributes(copy, attributes)
+    for index, name in enumerate(inner.output):
+        if name:
+            names[name] = fresh(name)
+            copy.output[index] = names[name]
+    return copy
+
+
+def _fill_attributes(node: NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:
+    filled = []
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            actual = attributes.get(attribute.ref_attr_name)
+            if actual is None:
+                continue
+            copy = onnx.AttributeProto()
+            copy.CopyFrom(actual)
+            copy.name = attribute.name
+            filled.append(copy)
+            continue
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            for inner in graph.node:
+                _fill_attributes(inner, attributes)
+        filled.append(attribute)
+    kept = [onnx.AttributeProto.FromString(attribute.SerializeToString()) for attribute in filled]
+    del node.attribute[:]
+    node.attribute.extend(kept)

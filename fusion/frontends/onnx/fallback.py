@@ -1,0 +1,183 @@
+"""Collects the nodes that ONNX Runtime must run, and merges neighbours into one subgraph each.
+
+Nodes come in topological order. A node waits until a native node or the model's output reads it; then it is emitted with all
+waiting nodes that it is connected to. Everything such a group reads was computed before, so the merge makes no cycle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import onnx
+import tvm
+from onnx import NodeProto, TensorProto, TypeProto
+from onnx.helper import make_graph, make_model, make_opsetid
+from tvm import relax
+from tvm.relax import BlockBuilder, Expr
+
+from backends.onnxruntime.fallback import FUNCTION
+from backends.onnxruntime.prepare import prepare
+from fusion.errors import UnsupportedOperatorError
+from fusion.frontends.imported import FallbackNode, ImportedModel
+from fusion.frontends.onnx.expand import reads
+from fusion.frontends.onnx.infer import schema_of
+from fusion.frontends.onnx.scope import Scope, identifier
+from fusion.frontends.onnx.signature import spec_of
+from fusion.frontends.onnx.types import NATIVE_DTYPES, dims_of, dtype_name, static_shape
+
+# Beyond the native dtypes, TVM's runtime tensors hold these, whole bytes each.
+_CROSSING_DTYPES = NATIVE_DTYPES | {
+    TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2,
+    TensorProto.FLOAT8E5M2FNUZ, TensorProto.FLOAT8E8M0}
+
+
+class NotATensor(Exception):
+    """A value that TVM cannot hold would have to leave a subgraph: the whole model must be one."""
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    node: NodeProto
+    opset: int
+    reason: str
+
+
+class FallbackPlan:
+    """The waiting nodes and the subgraphs made so far."""
+
+    def __init__(self, scope: Scope, builder: BlockBuilder, still_read: Callable[[], set[str]],
+                 domains: dict[str, int]) -> None:
+        self.subgraphs: dict[str, bytes] = {}
+        self.nodes: list[FallbackNode] = []
+        self._scope, self._builder, self._still_read, self._domains = scope, builder, still_read, domains
+        self._waiting: list[_Waiting] = []
+        scope.materialize = self._emit_group_of
+
+    def defer(self, node: NodeProto, opset: int, reason: str) -> None:
+        """Let `node` wait for a subgraph."""
+        self._waiting.append(_Waiting(node, opset, reason))
+
+    def _emit_group_of(self, name: str) -> None:
+        group = self._group_of(name)
+        if not group:
+            raise UnsupportedOperatorError(f"no node computes {name!r}", where=name)
+        self._waiting = [item for item in self._waiting if item not in group]
+        read_later = self._still_read() | {name} | {n for item in self._waiting for n in reads(item.node)}
+        outputs = [n for item in group for n in item.node.output if n and n in read_later]
+        inputs = self._inputs_of(group)
+        model = self._model_of(group, inputs, outputs)
+        self.nodes += [FallbackNode(item.node.op_type, item.node.name or item.node.output[0], item.reason) for item in group]
+        data = _prepare(model, group)
+        key = hashlib.sha256(data).hexdigest()
+        self.subgraphs[key] = data
+        self._emit_call(key, inputs, outputs)
+
+    def _group_of(self, name: str) -> list[_Waiting]:
+        """Return the waiting nodes connected to the producer of `name`, in order."""
+        producer = {n: i for i, item in enumerate(self._waiting) for n in item.node.output if n}
+        if name not in producer:
+            return []
+        links: list[set[int]] = [set() for _ in self._waiting]
+        for index, item in enumerate(self._waiting):
+            for source in {producer[n] for n in reads(item.node) if n in producer}:
+                links[index].add(source)
+                links[source].add(index)
+        found, todo = {producer[name]}, [producer[name]]
+        while todo:
+            new = links[todo.pop()] - found
+            found |= new
+            todo += new
+        return [self._waiting[index] for index in sorted(found)]
+
+    def _inputs_of(self, group: list[_Waiting]) -> list[str]:
+        made = {n for item in group for n in item.node.output}
+        names = dict.fromkeys(n for item in group for n in reads(item.node))
+        return [n for n in names if n and n not in made and n not in self._scope.constants and n in self._scope.exprs]
+
+    def _model_of(self, group: list[_Waiting], inputs: list[str], outputs: list[str]) -> onnx.ModelProto:
+        for name in (*inputs, *outputs):
+            kind = self._scope.types.get(name)
+            if kind is None or not can_cross(kind):
+                raise NotATensor(f"{name!r} is no tensor that TVM holds")
+        constants = {n: self._scope.constants[n] for item in group for n in reads(item.node) if n in self._scope.constants}
+        graph = make_graph([item.node for item in group], "fallback", [self._info(n) for n in inputs],
+                           [self._info(n) for n in outputs], [_named(tensor, n) for n, tensor in constants.items()])
+        versions = {**self._domains, "": _common_opset(group)}
+        return make_model(graph, opset_imports=[make_opsetid(domain, version) for domain, version in versions.items()])
+
+    def _info(self, name: str) -> onnx.ValueInfoProto:
+        return onnx.helper.make_value_info(name, self._scope.types[name])
+
+    def _emit_call(self, key: str, inputs: list[str], outputs: list[str]) -> None:
+        types = [_relax_type(self._scope.types[name]) for name in outputs]
+        arguments = [tvm.ir.StringImm(key), *(self._scope.expr(name) for name in inputs)]
+        call = relax.op.call_pure_packed(FUNCTION, *arguments,
+                                         ty_args=types[0] if len(types) == 1 else relax.TupleType(types))
+        result = self._builder.emit(call, name_hint=identifier(outputs[0]))
+        for index, name in enumerate(outputs):
+            item: Expr = relax.TupleGetItem(result, index)
+            self._scope.exprs[name] = result if len(outputs) == 1 else self._builder.emit(item, identifier(name))
+
+
+def can_cross(kind: TypeProto) -> bool:
+    """Return whether a value of type `kind` can be a TVM tensor."""
+    return kind.WhichOneof("value") == "tensor_type" and kind.tensor_type.elem_type in _CROSSING_DTYPES
+
+
+def whole_model(model: onnx.ModelProto, inputs: dict[str, TypeProto], reason: str) -> ImportedModel:
+    """Return `model` as one subgraph that no Relax surrounds.
+
+    Raises:
+        UnsupportedOperatorError: ONNX Runtime does not take the model.
+    """
+    data = prepare(model)
+    nodes = tuple(FallbackNode(node.op_type, node.name or (node.output[0] if node.output else ""), reason)
+                  for node in model.graph.node)
+    return ImportedModel(
+        mod=None, inputs=tuple(spec_of(name, kind) for name, kind in inputs.items()),
+        outputs=tuple(spec_of(value.name, value.type) for value in model.graph.output),
+        subgraphs={hashlib.sha256(data).hexdigest(): data}, fallbacks=nodes)
+
+
+def _prepare(model: onnx.ModelProto, group: Iterable[_Waiting]) -> bytes:
+    try:
+        return prepare(model)
+    except UnsupportedOperatorError as error:
+        first = next(iter(group))
+        names = ", ".join(dict.fromkeys(item.node.op_type for item in group))
+        raise UnsupportedOperatorError(
+            f"no backend runs {names} as the model uses it", hint=error.hint, why=f"{first.reason}; {error.why or error.what}",
+            where=f"{first.node.op_type} {first.node.name or first.node.output[0]!r} (opset {first.opset})") from error
+
+
+def _common_opset(group: list[_Waiting]) -> int:
+    """Return an operator set under which every node of `group` means what it means under its own."""
+    own = [item.opset for item in group if item.node.domain in ("", "ai.onnx")]
+    for version in sorted(set(own), reverse=True):
+        if all(_since(item, version) == _since(item, item.opset) for item in group):
+            return version
+    return max(own, default=1)
+
+
+def _since(item: _Waiting, opset: int) -> int:
+    schema = schema_of(item.node, opset)
+    return 0 if schema is None else int(schema.since_version)
+
+
+def _named(tensor: TensorProto, name: str) -> TensorProto:
+    if tensor.name == name:
+        return tensor
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.name = name
+    return copy
+
+
+def _relax_type(kind: TypeProto) -> tvm.ir.Type:
+    dtype, shape = dtype_name(kind.tensor_type.elem_type), static_shape(kind)
+    if shape is not None:
+        return relax.TensorType(shape, dtype)
+    dims = dims_of(kind)
+    return relax.TensorType(dtype=dtype, ndim=-1 if dims is None else len(dims))

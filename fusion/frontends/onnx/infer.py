@@ -1,0 +1,52 @@
+"""Types of a node's outputs from the types and constant values of its inputs."""
+
+from __future__ import annotations
+
+import math
+
+import onnx
+from onnx import TensorProto, TypeProto, shape_inference
+
+from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.types import static_shape
+
+# Shape computations read only small integer tensors; handing weights to the inference would copy them.
+_MAX_DATA_ELEMENTS = 1024
+
+
+def schema_of(node: onnx.NodeProto, opset: int) -> onnx.defs.OpSchema | None:
+    """Return the schema of `node`'s operator, or None for a domain that onnx does not know."""
+    try:
+        return onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[str, TypeProto]) -> dict[str, TypeProto]:
+    """Return the type of each output of `node` that inference or the model's own declaration tells."""
+    inferred = _infer(node, opset, scope)
+    found: dict[str, TypeProto] = {}
+    for name in node.output:
+        kinds = [kind for kind in (inferred.get(name), declared.get(name)) if kind is not None and kind.WhichOneof("value")]
+        if kinds:
+            found[name] = next((kind for kind in kinds if static_shape(kind) is not None), kinds[0])
+    return found
+
+
+def _infer(node: onnx.NodeProto, opset: int, scope: Scope) -> dict[str, TypeProto]:
+    schema = schema_of(node, opset)
+    has_graph = any(attribute.HasField("g") for attribute in node.attribute)
+    names = [name for name in node.input if name]
+    if schema is None or any(name not in scope.types for name in names):
+        return {}
+    types = scope.types if has_graph else {name: scope.types[name] for name in names}
+    data = {name: scope.constants[name] for name in names if name in scope.constants and _is_small(scope.constants[name])}
+    opsets = [onnx.helper.make_opsetid(node.domain, opset)]
+    try:
+        return dict(shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets))
+    except (shape_inference.InferenceError, onnx.checker.ValidationError, KeyError, ValueError, RuntimeError):
+        return {}
+
+
+def _is_small(tensor: TensorProto) -> bool:
+    return math.prod(tensor.dims) <= _MAX_DATA_ELEMENTS

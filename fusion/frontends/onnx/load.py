@@ -1,0 +1,83 @@
+"""Reads an ONNX model and refuses what is not one: garbage, missing or escaping external data, cycles, unknown operators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import checker
+
+from fusion.errors import FusionError, InvalidModelError, ModelFileError, UnsupportedOperatorError
+from fusion.frontends.onnx.sort_nodes import sort_nodes
+
+_HINT = "check the file with `python -m onnx.checker`, or export the model again"
+# Protobuf refuses to serialise more; the checker works on serialised bytes.
+_PROTOBUF_LIMIT_BYTES = (1 << 31) - 1
+
+
+def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.ModelProto:
+    """Return the model at or in `source`, its external data read in if `weights`.
+
+    Raises:
+        ModelFileError: The file is no ONNX model, or its external data is missing, too short, or outside its folder.
+        InvalidModelError: The model has no nodes and no outputs.
+    """
+    model = source if isinstance(source, onnx.ModelProto) else _load_file(source, weights)
+    if not model.graph.output:
+        raise InvalidModelError("the model's graph is empty: it has no outputs", hint=_HINT)
+    return model
+
+
+def _load_file(path: Path, weights: bool) -> onnx.ModelProto:
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except (DecodeError, OSError, ValueError) as error:
+        raise ModelFileError(f"{path.name} is not an ONNX model, or is cut short", where=str(path),
+                             why=_last_line(error), hint=_HINT) from error
+    if not model.ByteSize() or not model.HasField("graph") or not model.ir_version:
+        raise ModelFileError(f"{path.name} is not an ONNX model", where=str(path),
+                             why="it holds no graph or no format version", hint=_HINT)
+    if weights:
+        _load_external_data(model, path)
+    return model
+
+
+def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
+    """Read external tensors. onnx itself refuses absolute paths, `..` and links that leave the model's folder."""
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, RuntimeError, checker.ValidationError) as error:
+        raise ModelFileError(f"external data of {path.name} cannot be read", where=str(path), why=_last_line(error),
+                             hint="keep the data files next to the model, without links") from error
+
+
+def check_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with its nodes in topological order after onnx's own checks.
+
+    Raises:
+        InvalidModelError: The graph is cyclic, a value is undefined, or a node breaks its operator's rules.
+        UnsupportedOperatorError: A standard domain has no such operator.
+    """
+    model = sort_nodes(model)
+    if model.ByteSize() > _PROTOBUF_LIMIT_BYTES:
+        return model
+    try:
+        checker.check_model(model)
+    except checker.ValidationError as error:
+        raise _explain(error) from error
+    return model
+
+
+def _explain(error: checker.ValidationError) -> FusionError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = lines[0] if lines else ""
+    where = next((line for line in lines if line.startswith("==> Context:")), "").removeprefix("==> Context: ")
+    if "No Op registered for" in cause:
+        return UnsupportedOperatorError("the model uses an operator that ONNX does not define", where=where, why=cause,
+                                        hint="import the operator as a model-local function, or rename its domain")
+    return InvalidModelError("the model breaks ONNX's rules", where=where, why=cause, hint=_HINT)
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -1,0 +1,128 @@
+"""One ONNX node as its converter sees it: Relax operands, constants, attributes, static shapes and dtypes by position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TypeProto
+from tvm import relax
+from tvm.relax import BlockBuilder, Expr
+
+from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.types import Shape, dtype_name, static_shape
+
+
+class Decline(Exception):
+    """A converter does not take this node; the text is the reason that reports show."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """An ONNX node whose inputs are static, native tensors.
+
+    Attributes:
+        proto: The node, its inputs renamed to values of `scope`.
+        opset: Version of the node's operator set.
+        outputs: Type of each output; "" outputs have None.
+        scope: The values and constants computed so far.
+        builder: Where converters emit bindings.
+    """
+
+    proto: onnx.NodeProto
+    opset: int
+    outputs: tuple[TypeProto | None, ...]
+    scope: Scope
+    builder: BlockBuilder
+
+    @property
+    def op(self) -> str:
+        return self.proto.op_type
+
+    def has(self, index: int) -> bool:
+        """Return whether input `index` is given."""
+        return index < len(self.proto.input) and self.proto.input[index] != ""
+
+    def x(self, index: int) -> Expr:
+        """Return input `index`; declines where it is not given."""
+        if not self.has(index):
+            raise Decline(f"input {index} is missing")
+        return self.scope.expr(self.proto.input[index])
+
+    def xs(self) -> list[Expr]:
+        """Return all inputs of a variadic operator."""
+        return [self.x(index) for index in range(len(self.proto.input))]
+
+    def const(self, index: int) -> np.ndarray | None:
+        """Return the value of input `index`, or None where it is not given; declines where it is not constant."""
+        if not self.has(index):
+            return None
+        if self.proto.input[index] not in self.scope.constants:
+            raise Decline(f"input {index} is not constant")
+        return self.scope.array(self.proto.input[index])
+
+    def is_const(self, index: int) -> bool:
+        """Return whether input `index` is given and constant."""
+        return self.has(index) and self.proto.input[index] in self.scope.constants
+
+    def ints(self, index: int, attribute: str) -> list[int] | None:
+        """Return integers that old operator sets keep in `attribute` and newer ones in input `index`; None if in neither."""
+        value = self.const(index)
+        if value is not None:
+            return [int(item) for item in value.reshape(-1)]
+        given = self.attr(attribute)
+        return None if given is None else [int(item) for item in given]
+
+    def shape(self, index: int) -> Shape:
+        """Return the shape of input `index`."""
+        shape = static_shape(self.scope.types[self.proto.input[index]])
+        if shape is None:
+            raise Decline(f"the shape of input {index} depends on data")
+        return shape
+
+    def dtype(self, index: int) -> str:
+        """Return the dtype of input `index`."""
+        return dtype_name(self.scope.types[self.proto.input[index]].tensor_type.elem_type)
+
+    def out_shape(self, index: int = 0) -> Shape:
+        """Return the shape of output `index`; declines where it depends on data."""
+        shape = static_shape(self.outputs[index])
+        if shape is None:
+            raise Decline("the output shape depends on data")
+        return shape
+
+    def out_dtype(self, index: int = 0) -> str:
+        """Return the dtype of output `index`."""
+        kind = self.outputs[index]
+        if kind is None:
+            raise Decline(f"output {index} is not asked for")
+        return dtype_name(kind.tensor_type.elem_type)
+
+    def wants(self, index: int) -> bool:
+        """Return whether output `index` is asked for."""
+        return index < len(self.proto.output) and self.proto.output[index] != ""
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Return an attribute, strings decoded, or `default`."""
+        for attribute in self.proto.attribute:
+            if attribute.name == name:
+                value = onnx.helper.get_attribute_value(attribute)
+                if isinstance(value, bytes):
+                    return value.decode()
+                return [v.decode() if isinstance(v, bytes) else v for v in value] if isinstance(value, list) else value
+        return default
+
+    def axis(self, name: str = "axis", default: int = 0, rank: int | None = None) -> int:
+        """Return an axis attribute as a number from 0."""
+        rank = len(self.shape(0)) if rank is None else rank
+        return int(self.attr(name, default)) % max(rank, 1)
+
+    def like(self, value: float, index: int = 0) -> Expr:
+        """Return a scalar constant of the dtype of input `index`."""
+        return relax.const(value, self.dtype(index))
+
+    def emit(self, expr: Expr) -> Expr:
+        """Bind `expr` to a variable, so that it is computed once."""
+        return self.builder.emit(expr)

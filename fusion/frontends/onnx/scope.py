@@ -1,0 +1,57 @@
+"""The values of a graph under translation: types, constants and Relax expressions by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import TensorProto, TypeProto, numpy_helper
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.types import type_of_tensor
+
+
+@dataclass
+class Scope:
+    """What is known of each value so far.
+
+    Attributes:
+        types: Type of every value, as exact as inference makes it.
+        constants: Values known before the run.
+        exprs: Values that `main` has computed.
+        materialize: Called with the name of a value that is neither, to compute it.
+    """
+
+    types: dict[str, TypeProto] = field(default_factory=dict)
+    constants: dict[str, TensorProto] = field(default_factory=dict)
+    exprs: dict[str, Expr] = field(default_factory=dict)
+    materialize: Callable[[str], None] = field(default=lambda name: None)
+    _arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def add_constant(self, name: str, tensor: TensorProto) -> None:
+        """Record that the value `name` is `tensor`."""
+        self.constants[name] = tensor
+        self.types[name] = type_of_tensor(tensor)
+
+    def array(self, name: str) -> np.ndarray:
+        """Return the constant `name` as an array; the caller does not write to it."""
+        if name not in self._arrays:
+            self._arrays[name] = numpy_helper.to_array(self.constants[name])
+        return self._arrays[name]
+
+    def expr(self, name: str) -> Expr:
+        """Return the value `name` as an operand."""
+        if name not in self.exprs and name not in self.constants:
+            self.materialize(name)
+        if name not in self.exprs:
+            self.exprs[name] = relax.const(np.ascontiguousarray(self.array(name)))
+        return self.exprs[name]
+
+
+def identifier(name: str) -> str:
+    """Return `name` with everything but letters, digits and underscores replaced, fit for a Relax variable."""
+    clean = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return clean if re.match(r"[A-Za-z_]", clean) else f"v{clean}"

@@ -1,0 +1,26 @@
+"""The inputs and outputs of a graph as `TensorSpec`s."""
+
+from __future__ import annotations
+
+import onnx
+
+from fusion.frontends.imported import TensorSpec
+from fusion.frontends.onnx.types import dims_of, type_name
+
+
+def true_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Return the inputs a caller must give: before IR version 4, weights are listed as inputs too."""
+    weights = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
+    return [value for value in graph.input if value.name not in weights]
+
+
+def spec_of(name: str, kind: onnx.TypeProto) -> TensorSpec:
+    """Return the spec of a value called `name` of type `kind`."""
+    shape = dims_of(kind) if kind.WhichOneof("value") == "tensor_type" else None
+    return TensorSpec(name, shape, type_name(kind))
+
+
+def read_specs(graph: onnx.GraphProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Return inputs and outputs as declared."""
+    inputs = tuple(spec_of(value.name, value.type) for value in true_inputs(graph))
+    return inputs, tuple(spec_of(value.name, value.type) for value in graph.output)

@@ -1,0 +1,139 @@
+"""One forward pass over an ONNX graph: fold what is constant, infer types, convert each node, collect the rest as fallback."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import count
+
+import onnx
+from onnx import NodeProto, TypeProto, inliner
+from tvm import relax
+
+from fusion.errors import UnsupportedOperatorError
+from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec
+from fusion.frontends.onnx.convert import convert_node, is_native
+from fusion.frontends.onnx.expand import Expansion, expand_function, expand_if, reads, rename
+from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, whole_model
+from fusion.frontends.onnx.fold import fold
+from fusion.frontends.onnx.infer import infer_types
+from fusion.frontends.onnx.node import Decline
+from fusion.frontends.onnx.scope import Scope, identifier
+from fusion.frontends.onnx.signature import spec_of
+from fusion.frontends.onnx.types import dtype_name, static_shape
+from fusion.frontends.onnx.weights import read_weights
+
+
+def translate(model: onnx.ModelProto, inputs: dict[str, TypeProto], *, strict: bool) -> ImportedModel:
+    """Return `model` as Relax, its inputs typed as `inputs` says.
+
+    Raises:
+        UnsupportedOperatorError: A node needs the fallback and `strict` is set, or the fallback cannot run it.
+        InvalidWeightsError: A weight holds NaN.
+    """
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    translator = _Translator(model, inputs)
+    try:
+        imported = translator.run()
+    except NotATensor as error:
+        imported = whole_model(model, inputs, str(error))
+    if strict and imported.fallbacks:
+        raise _refusal(imported.fallbacks, translator.opset)
+    return imported
+
+
+def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> UnsupportedOperatorError:
+    first = nodes[0]
+    return UnsupportedOperatorError(
+        f"{len(nodes)} node(s) need the fallback: {', '.join(sorted({node.op for node in nodes}))}",
+        where=f"{first.op} {first.node!r} (opset {opset})", why=first.reason,
+        hint="compile with strict=False to run them on ONNX Runtime")
+
+
+class _Translator:
+    """The state of one pass: what is known of each value, and the work still to do."""
+
+    def __init__(self, model: onnx.ModelProto, inputs: dict[str, TypeProto]) -> None:
+        graph = model.graph
+        self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+        self._domains = {o.domain: o.version for o in model.opset_import}
+        self._scope = Scope(types=dict(inputs))
+        for tensor in read_weights(graph):
+            self._scope.add_constant(tensor.name, tensor)
+        self._inputs = inputs
+        self._outputs = list(graph.output)
+        self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
+        self._work = deque((node, self.opset) for node in graph.node)
+        self._names: dict[str, str] = {}
+        self._current = NodeProto()
+        self._numbers = count()
+        self._builder = relax.BlockBuilder()
+        self._plan = FallbackPlan(self._scope, self._builder, self._still_read, self._domains)
+
+    def run(self) -> ImportedModel:
+        parameters = [self._parameter(name, kind) for name, kind in self._inputs.items()]
+        with self._builder.function("main", parameters):
+            with self._builder.dataflow():
+                while self._work:
+                    self._translate(*self._work.popleft())
+                results = [self._scope.expr(self._names.get(value.name, value.name)) for value in self._outputs]
+                result = self._builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
+            self._builder.emit_func_output(result)
+        mod = relax.transform.DeadCodeElimination()(self._builder.get())
+        specs = tuple(spec_of(name, kind) for name, kind in self._inputs.items())
+        return ImportedModel(mod, specs, tuple(map(self._output_spec, self._outputs)), self._plan.subgraphs,
+                             tuple(self._plan.nodes))
+
+    def _parameter(self, name: str, kind: TypeProto) -> relax.Var:
+        shape = static_shape(kind)
+        if shape is None or not can_cross(kind):
+            raise NotATensor(f"input {name!r} is no tensor that TVM holds")
+        variable = relax.Var(identifier(name), relax.TensorType(shape, dtype_name(kind.tensor_type.elem_type)))
+        self._scope.exprs[name] = variable
+        return variable
+
+    def _output_spec(self, value: onnx.ValueInfoProto) -> TensorSpec:
+        return spec_of(value.name, self._scope.types.get(self._names.get(value.name, value.name), value.type))
+
+    def _translate(self, proto: NodeProto, standard_opset: int) -> None:
+        node = rename(proto, self._names)
+        opset = standard_opset if node.domain in ("", "ai.onnx") else self._domains.get(node.domain, 1)
+        branch = expand_if(node, opset, self._scope, self._fresh)
+        if branch is not None:
+            self._splice(branch)
+            return
+        types = infer_types(node, opset, self._scope, self._declared)
+        if fold(node, opset, self._scope, types):
+            return
+        self._scope.types.update(types)
+        self._current = node
+        try:
+            convert_node(node, opset, self._scope, self._builder)
+        except Decline as reason:
+            self._expand_or_defer(node, opset, str(reason))
+
+    def _expand_or_defer(self, node: NodeProto, opset: int, reason: str) -> None:
+        body = expand_function(node, opset, self._scope, self._fresh) if is_native(node, self._scope) else None
+        if body is not None:
+            self._splice(body)
+        else:
+            self._plan.defer(node, opset, reason)
+
+    def _splice(self, expansion: Expansion) -> None:
+        """Put the nodes of `expansion` next in line; later readers of the replaced outputs read the new names."""
+        for name, tensor in expansion.constants.items():
+            self._scope.add_constant(name, tensor)
+        for old, new in expansion.outputs.items():
+            self._names[old] = self._names.get(new, new)
+            if old in self._declared:
+                self._declared.setdefault(new, self._declared[old])
+        self._work.extendleft((node, expansion.opset) for node in reversed(expansion.nodes))
+
+    def _still_read(self) -> set[str]:
+        """Return the values that the model's outputs and the nodes not yet translated read."""
+        names = {value.name for value in self._outputs}
+        names.update(name for node, _ in self._work for name in reads(node))
+        return {self._names.get(name, name) for name in names} | set(reads(self._current))
+
+    def _fresh(self, name: str) -> str:
+        return f"{name}__{next(self._numbers)}"

@@ -1,0 +1,50 @@
+"""Runs a converter of TVM's own ONNX importer on one node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+from tvm import relax
+from tvm.relax import Expr
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from fusion.frontends.onnx.node import Decline, Node
+
+_TABLE = onnx_frontend._get_convert_map()
+
+
+def convert_with_tvm(node: Node) -> list[Expr]:
+    """Return the outputs of `node` as TVM's importer would compute them.
+
+    Raises:
+        Decline: TVM has no converter, or its converter fails.
+    """
+    converter = _TABLE.get(node.op)
+    if converter is None or node.proto.domain not in ("", "ai.onnx", "com.microsoft"):
+        raise Decline("no converter")
+    inputs = onnx_frontend.onnx_input(node.x(i) if node.has(i) else None for i in range(len(node.proto.input)))
+    attributes = _attributes(node.proto)
+    try:
+        result = converter.get_converter(node.opset)(node.builder, inputs, attributes, [dict(node.scope.exprs), {}])
+        result = node.builder.normalize(result) if isinstance(result, relax.Expr) else result
+    except Exception as error:  # TVM raises whatever its checks raise; each of them means that this node is not for it
+        raise Decline(f"TVM's converter: {(str(error).strip().splitlines() or [type(error).__name__])[-1][:120]}") from error
+    return _fields(result, node)
+
+
+def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
+    attributes = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
+    return {**attributes, "tvm_custom": {"name": proto.name, "num_outputs": len(proto.output)}}
+
+
+def _fields(result: Any, node: Node) -> list[Expr]:
+    if isinstance(result, relax.Tuple):
+        return list(result.fields)
+    if not isinstance(result, relax.Expr):
+        raise Decline("TVM's converter: the result is no tensor")
+    if isinstance(result.ty, relax.TupleType):
+        bound = node.emit(result)
+        return [relax.TupleGetItem(bound, index) for index in range(len(result.ty.fields))]
+    return [result]

@@ -1,0 +1,63 @@
+"""ONNX types as shapes and dtype names."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, TypeProto
+from onnx.helper import tensor_dtype_to_np_dtype
+
+Shape = tuple[int, ...]
+
+# What Relax, TensorIR and LLVM handle without emulation; everything else runs on the fallback.
+NATIVE_DTYPES = frozenset({
+    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BOOL,
+    TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
+    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+})
+
+
+def is_tensor(kind: TypeProto | None) -> bool:
+    """Return whether `kind` is a dense tensor type with an element type other than string."""
+    return (kind is not None and kind.WhichOneof("value") == "tensor_type"
+            and kind.tensor_type.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING))
+
+
+def dims_of(kind: TypeProto) -> tuple[int | None, ...] | None:
+    """Return the shape of a tensor type, None for an unknown dimension, or None where the rank is unknown."""
+    tensor = kind.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(int(dim.dim_value) if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+
+
+def static_shape(kind: TypeProto | None) -> Shape | None:
+    """Return the shape of a tensor type, or None unless every dimension is known."""
+    if kind is None or kind.WhichOneof("value") != "tensor_type":
+        return None
+    dims = dims_of(kind)
+    return None if dims is None or None in dims else tuple(dim for dim in dims if dim is not None)
+
+
+def dtype_name(elem_type: int) -> str:
+    """Return numpy's (or ml_dtypes') name of an ONNX element type, "string" for strings."""
+    if elem_type == TensorProto.STRING:
+        return "string"
+    return str(np.dtype(tensor_dtype_to_np_dtype(elem_type)))
+
+
+def type_name(kind: TypeProto) -> str:
+    """Return the dtype name of a tensor, or ONNX's notation of any other type."""
+    which = kind.WhichOneof("value")
+    if which == "tensor_type":
+        return dtype_name(kind.tensor_type.elem_type)
+    inner = {"sequence_type": kind.sequence_type.elem_type, "optional_type": kind.optional_type.elem_type}.get(which or "")
+    short = {"sequence_type": "seq", "optional_type": "optional"}.get(which or "", which or "unknown")
+    if inner is None:
+        return short
+    return f"{short}({'tensor(' + type_name(inner) + ')' if inner.HasField('tensor_type') else type_name(inner)})"
+
+
+def type_of_tensor(tensor: TensorProto) -> TypeProto:
+    """Return the type of a constant."""
+    return onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))

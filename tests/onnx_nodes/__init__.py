@@ -1,0 +1,1 @@
+"""ONNX's own node tests as a suite: every test has a recorded outcome, and outcomes only improve."""

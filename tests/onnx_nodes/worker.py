@@ -1,0 +1,108 @@
+"""Runs node tests in a process of its own: a name per line on stdin, one JSON outcome per line on stdout.
+
+A crash of native code kills this process and nothing else; `suite.py` notices and starts another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tests.onnx_nodes.compare import mismatch
+
+Runner = Callable[[Any], tuple[str, list[str]]]
+
+
+def main(engine: str) -> None:
+    """Serve names from stdin until it closes; `engine` is "fusion", "frontend" (ours over TVM's own pipeline) or "plain_tvm"."""
+    warnings.simplefilter("ignore")
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # libraries that print must not corrupt the replies
+    runner = {"fusion": _run_fusion, "frontend": _run_frontend, "plain_tvm": _run_plain_tvm}[engine]
+    cases = load_cases()
+    replies.write(json.dumps({"ready": sorted(cases)}) + "\n")
+    for line in sys.stdin:
+        name = line.strip()
+        replies.write(json.dumps({"name": name, **_outcome(runner, cases[name])}) + "\n")
+
+
+def load_cases() -> dict[str, Any]:
+    """Return onnx's generated node tests by name."""
+    from onnx.backend.test.loader import load_model_tests
+
+    return {case.name: case for case in load_model_tests(kind="node")}
+
+
+def _outcome(runner: Runner, case: Any) -> dict[str, Any]:
+    try:
+        outcome, reasons = runner(case)
+        return {"outcome": outcome, "reason": "; ".join(reasons)[:300]}
+    except Exception as error:  # every failure of any layer is an outcome of the test, not of the suite
+        code = getattr(error, "code", type(error).__name__)
+        detail = getattr(error, "what", None) or (str(error).strip().splitlines() or [""])[-1]
+        return {"outcome": "unsupported", "reason": f"{code}: {detail}"[:300]}
+
+
+def _run_fusion(case: Any) -> tuple[str, list[str]]:
+    import fusion
+
+    module = fusion.compile(case.model, threads=1)
+    return _judge(module.imported, case, lambda inputs: list(module.run(inputs).values()))
+
+
+def _run_frontend(case: Any) -> tuple[str, list[str]]:
+    import tvm
+    from tvm import relax
+
+    from backends.onnxruntime import fallback
+    from fusion.frontends import import_model
+
+    imported = import_model(case.model)
+    for key, data in imported.subgraphs.items():
+        fallback.register(key, data, threads=1)
+    if imported.mod is None:
+        return _judge(imported, case, lambda inputs: fallback.run(next(iter(imported.subgraphs)), list(inputs.values())))
+    machine = relax.VirtualMachine(tvm.compile(imported.mod, target="llvm"), tvm.cpu())
+    return _judge(imported, case, lambda inputs: _call(machine, inputs.values()))
+
+
+def _judge(imported: Any, case: Any, run: Callable[[dict[str, Any]], list[Any]]) -> tuple[str, list[str]]:
+    for inputs, expected in case.data_sets:
+        problem = mismatch(run(dict(zip([s.name for s in imported.inputs], inputs, strict=True))), expected, case.rtol, case.atol)
+        if problem:
+            return "unsupported", [f"wrong: {problem}"]
+    if imported.subgraphs:
+        return "fallback", [f"{node.op}: {node.reason}" for node in imported.fallbacks]
+    return "native", []
+
+
+def _call(machine: Any, arrays: Iterable[Any]) -> list[np.ndarray]:
+    import tvm
+
+    result = machine["main"](*(tvm.runtime.tensor(np.asarray(array)) for array in arrays))
+    fields = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+    return [field.numpy() for field in fields]
+
+
+def _run_plain_tvm(case: Any) -> tuple[str, list[str]]:
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
+    executable = tvm.compile(from_onnx(case.model), target="llvm")
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    for inputs, expected in case.data_sets:
+        problem = mismatch(_call(machine, inputs), expected, case.rtol, case.atol)
+        if problem:
+            return "unsupported", [f"wrong: {problem}"]
+    return "native", []
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
