@@ -28,6 +28,11 @@ def fills_bytes(dtype: str) -> bool:
     return bool(tvm_ffi.dtype(dtype).bits % 8 == 0) or dtype == "bool"
 
 
+def needs_carrier(dtype: str) -> bool:
+    """Whether NumPy lacks `dtype`, so that views of it go through an unsigned integer of its width."""
+    return dtype in _CARRIERS
+
+
 def as_numpy(tensor: tvm.runtime.Tensor) -> np.ndarray:
     """Return a view of `tensor`; it keeps the memory alive."""
     dtype = str(tensor.dtype)

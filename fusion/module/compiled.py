@@ -74,6 +74,17 @@ class CompiledModule:
             raise self._wrong_names(inputs)
         return dict(zip(self._output_names, self(*arrays), strict=True))
 
+    def save(self, path: str | Path) -> None:
+        """Write the module to `path` as one file, which `fusion.load` reads. A dynamic one keeps the forms it has so far.
+
+        Raises:
+            SavedFileError: There is no linker, or the file cannot be written.
+        """
+        from fusion.module.save import save
+
+        with self._lock:
+            save(self, path)
+
     @property
     def specializations(self) -> tuple[Specialization, ...]:
         """The compiled forms: one, or one for each input shape seen so far."""

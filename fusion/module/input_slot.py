@@ -11,7 +11,7 @@ import tvm_ffi
 from fusion.errors import InputError
 from fusion.frontends.imported import TensorSpec
 from fusion.module.plan import allocate_tensor
-from fusion.tensors import ALIGNMENT, as_numpy, numpy_dtype
+from fusion.tensors import ALIGNMENT, as_numpy, needs_carrier, numpy_dtype
 
 _ZERO_COPY_BYTES = 16 << 10
 """From this size on a view costs less than a copy (0.6 us against a memcpy at 25 GB/s)."""
@@ -26,7 +26,7 @@ class InputSlot:
         self._dtype = numpy_dtype(spec.dtype)
         self._tensor = allocate_tensor(shape, spec.dtype)
         self._array = as_numpy(self._tensor)
-        self._may_view = self._array.nbytes >= _ZERO_COPY_BYTES and not spec.dtype.startswith(("bfloat", "float8"))
+        self._may_view = self._array.nbytes >= _ZERO_COPY_BYTES and not needs_carrier(spec.dtype)
 
     def bind(self, value: Any) -> tvm.runtime.Tensor:
         """Return `value` as a tensor that generated code can read.

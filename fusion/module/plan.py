@@ -47,6 +47,19 @@ class KernelCall:
 
 
 @dataclass(frozen=True)
+class OutputPlan:
+    """An output of `main`.
+
+    Attributes:
+        dtype: TVM's name of it.
+        owned: Whether it lies in memory of its own, so that the caller may keep it without a copy.
+    """
+
+    dtype: str
+    owned: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     """Memory and calls of `main`.
 
@@ -54,13 +67,13 @@ class Plan:
         storages: Size in bytes of each storage; activations that never live together share one.
         buffers: The activations, in the order in which `main` takes them after inputs and weights.
         calls: Kernel calls in the order of execution; calls inside a branch or with a value that is not a tensor are left out.
-        owned: For each output, whether it lies in memory of its own, so that the caller may keep it without a copy.
+        outputs: The outputs in order.
     """
 
     storages: tuple[int, ...]
     buffers: tuple[TensorPlan, ...]
     calls: tuple[KernelCall, ...]
-    owned: tuple[bool, ...]
+    outputs: tuple[OutputPlan, ...]
 
 
 def allocate(size: int) -> np.ndarray:

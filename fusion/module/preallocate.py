@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import tvm
 from tvm import relax
 
-from fusion.module.plan import Argument, KernelCall, Plan, TensorPlan
+from fusion.module.plan import Argument, KernelCall, OutputPlan, Plan, TensorPlan
 from fusion.tensors import fills_bytes
 
 
@@ -38,7 +38,7 @@ def preallocate(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, Plan]:
     main = mod["main"]
     scan = _Scan(_parameter_arguments(main, n_inputs))
     blocks = [_rewrite_block(block, scan) for block in main.body.blocks]
-    plan = Plan(tuple(scan.storages), tuple(scan.buffers), tuple(scan.calls), _owned(main.body.body, scan))
+    plan = Plan(tuple(scan.storages), tuple(scan.buffers), tuple(scan.calls), _outputs(main, scan))
     body = relax.SeqExpr([block for block in blocks if block.bindings], main.body.body)
     new_main = relax.Function([*main.params, *scan.buffer_params], body, main.ret_ty, main.is_pure, main.attrs, main.span)
     result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
@@ -135,11 +135,15 @@ def _record_call(call: relax.Call, scan: _Scan) -> None:
         scan.calls.append(KernelCall(call.op.name_hint, tuple(known)))
 
 
-def _owned(result: relax.Expr, scan: _Scan) -> tuple[bool, ...]:
+def _outputs(main: relax.Function, scan: _Scan) -> tuple[OutputPlan, ...]:
     """An output is owned when it was allocated in this call and no earlier output shares its memory."""
-    result = _resolve(result, scan)
+    result = _resolve(main.body.body, scan)
     roots = [_root(item, scan) for item in (result.fields if isinstance(result, relax.Tuple) else [result])]
-    return tuple(_is_fresh(root, scan) and root not in roots[:position] for position, root in enumerate(roots))
+    types = main.ret_ty.fields if isinstance(main.ret_ty, relax.TupleType) else [main.ret_ty]
+    if len(types) != len(roots):
+        roots = [None] * len(types)
+    owned = [_is_fresh(root, scan) and root not in roots[:position] for position, root in enumerate(roots)]
+    return tuple(OutputPlan(str(ty.dtype), own) for ty, own in zip(types, owned, strict=True))
 
 
 def _resolve(expr: relax.Expr, scan: _Scan) -> relax.Expr:
@@ -148,7 +152,7 @@ def _resolve(expr: relax.Expr, scan: _Scan) -> relax.Expr:
     return expr
 
 
-def _root(expr: relax.Expr, scan: _Scan) -> relax.Expr:
+def _root(expr: relax.Expr, scan: _Scan) -> relax.Expr | None:
     """Follow aliases and reshapes to the variable that owns the memory."""
     expr = _resolve(expr, scan)
     while isinstance(expr, relax.Var) and _is_reshape(scan.values.get(expr)):
@@ -156,7 +160,7 @@ def _root(expr: relax.Expr, scan: _Scan) -> relax.Expr:
     return expr
 
 
-def _is_fresh(expr: relax.Expr, scan: _Scan) -> bool:
+def _is_fresh(expr: relax.Expr | None, scan: _Scan) -> bool:
     value = scan.values.get(expr) if isinstance(expr, relax.Var) else None
     if isinstance(value, relax.TupleGetItem):
         value = scan.values.get(value.tuple_value)

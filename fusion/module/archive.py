@@ -1,0 +1,167 @@
+"""The container of a saved module: a zip of stored members, each aligned so that it can be memory-mapped from the file.
+
+Only bytes and names live here; what they mean is in `manifest.py`. Nothing is ever unpickled or executed by reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from fusion.errors import SavedFileError
+
+MANIFEST = "manifest.json"
+_PAGE = 4096
+_FIXED_HEADER = 30
+"""Bytes of a zip member's local header before its name (APPNOTE.TXT 4.3.7)."""
+_ALIGNMENT_FIELD = 0xD935
+"""Extra field that pads a member to an alignment, as Android's zipalign writes it."""
+_ZIP64_EXTRA = 20
+_STAMP = (1980, 1, 1, 0, 0, 0)
+Data = bytes | bytearray | memoryview
+
+
+def write_archive(path: Path, members: Mapping[str, Data]) -> None:
+    """Write `members` to `path`, whole or not at all: a temporary file beside it takes its name at the end.
+
+    Raises:
+        SavedFileError: The folder does not exist or cannot be written, or the disk is full.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                _write_members(file, members)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise SavedFileError(
+            f"cannot write {path}", why=error.strerror or str(error), hint="check that the folder exists and has room"
+        ) from error
+
+
+def _umask() -> int:
+    # There is no way to read the mask without setting it.
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _write_members(file: BinaryIO, members: Mapping[str, Data]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name, _STAMP)
+            large = len(data) >= zipfile.ZIP64_LIMIT
+            before = file.tell() + _FIXED_HEADER + len(name.encode()) + 4 + (_ZIP64_EXTRA if large else 0)
+            padding = -before % _PAGE
+            info.extra = struct.pack("<HH", _ALIGNMENT_FIELD, padding) + bytes(padding)
+            with archive.open(info, "w", force_zip64=large) as member:
+                member.write(data)
+
+
+class Archive:
+    """An opened archive, memory-mapped; views of its members stay valid for as long as they are referenced."""
+
+    def __init__(self, path: Path) -> None:
+        """Open `path`.
+
+        Raises:
+            SavedFileError: There is no such file, or it is no archive or one cut short.
+        """
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                # Private and copy-on-write: DLPack takes only writable memory, and the file must not change.
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+                self._members = _locate_members(file, len(self._map))
+        except (OSError, ValueError) as error:
+            if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError):
+                raise SavedFileError(
+                    f"cannot open {path}", why=error.strerror or str(error), hint="check the path"
+                ) from error
+            raise self.damaged(str(error)) from error
+        except (zipfile.BadZipFile, struct.error, KeyError, RuntimeError, EOFError) as error:
+            raise self.damaged(str(error)) from error
+
+    def read(self, name: str) -> memoryview:
+        """Return a view of the member `name`.
+
+        Raises:
+            SavedFileError: It is missing.
+        """
+        if name not in self._members:
+            raise self.damaged(f"the member {name!r} is missing")
+        member = self._members[name]
+        return memoryview(self._map)[member.start : member.start + member.size]
+
+    def read_manifest(self) -> bytes:
+        """Return the manifest, whose own checksum is the one zip keeps.
+
+        Raises:
+            SavedFileError: It is missing or damaged.
+        """
+        data = bytes(self.read(MANIFEST))
+        if zlib.crc32(data) != self._members[MANIFEST].crc:
+            raise self.damaged("the checksum of its manifest does not match")
+        return data
+
+    def check(self, name: str, digest: str) -> None:
+        """Raise unless the member `name` has the sha256 `digest`.
+
+        Raises:
+            SavedFileError: It has another, or is missing.
+        """
+        if sha256(self.read(name)) != digest:
+            raise self.damaged(f"the checksum of its member {name!r} does not match")
+
+    def damaged(self, why: str) -> SavedFileError:
+        """Return the error for a file that is not what `save` wrote."""
+        return SavedFileError(
+            f"{self.path} is not a saved module, or is damaged or cut short",
+            why=why,
+            hint="copy it again from its source, or compile the model again and save it",
+        )
+
+
+def sha256(data: Data) -> str:
+    """Return the sha256 of `data` in hexadecimal; about 1.3 GB/s."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Member:
+    """Where the data of a member lies, in bytes, and its CRC-32."""
+
+    start: int
+    size: int
+    crc: int
+
+
+def _locate_members(file: BinaryIO, size: int) -> dict[str, _Member]:
+    found = {}
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+                raise ValueError(f"its member {info.filename!r} is compressed")
+            file.seek(info.header_offset)
+            header = file.read(_FIXED_HEADER)
+            name_size, extra_size = struct.unpack("<HH", header[26:30])
+            start = info.header_offset + _FIXED_HEADER + name_size + extra_size
+            if start + info.file_size > size:
+                raise ValueError(f"its member {info.filename!r} ends behind the end of the file")
+            found[info.filename] = _Member(start, info.file_size, info.CRC)
+    return found

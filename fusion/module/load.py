@@ -1,0 +1,119 @@
+"""Reads a saved module, and refuses one that is damaged or made for another version or machine."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+import fusion
+from fusion.errors import SavedFileError
+from fusion.module.archive import Archive
+from fusion.module.compiled import CompiledModule
+from fusion.module.fallback_program import FallbackProgram
+from fusion.module.manifest import FORMAT, Form, Manifest, from_fields, read_header
+from fusion.module.program import KernelProgram, Program
+from fusion.module.settings import check_runnable
+from fusion.module.specialization import Specialization, register_fallbacks
+from fusion.module.specializations import Specializations
+from fusion.module.weights_file import map_weights
+
+
+def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
+    """Return the module that `CompiledModule.save` wrote to `path`.
+
+    The file holds machine code: load only files you trust. Weights are mapped from it, so it must not be changed while the
+    module is in use (`save` itself is safe: it replaces the file).
+
+    Args:
+        verify: Whether to check the weights' checksums too, which reads them once, at about 1.3 GB/s. The checksums of code and
+            manifest, and the sizes of all members, are always checked.
+
+    Raises:
+        SavedFileError: There is no such file, it is damaged or cut short, or another version of fusion or TVM wrote it.
+        TargetError: It was compiled for another CPU architecture, or for CPU features that this machine lacks.
+    """
+    archive = Archive(Path(path))
+    manifest = _read_manifest(archive)
+    check_runnable(manifest.settings)
+    for name, digest in manifest.sha256.items():
+        if verify or not name.endswith(".safetensors"):
+            archive.check(name, digest)
+    forms = tuple(_load_form(form, manifest, archive) for form in manifest.forms)
+    if not manifest.dynamic:
+        return CompiledModule(manifest.inputs, manifest.outputs, manifest.settings, fixed=forms[0])
+    known = Specializations(manifest.inputs, None, forms)
+    return CompiledModule(manifest.inputs, manifest.outputs, manifest.settings, forms=known)
+
+
+def _read_manifest(archive: Archive) -> Manifest:
+    try:
+        fields = read_header(archive.read_manifest())
+        _check_versions(fields, archive)
+        manifest = from_fields(fields)
+    except (ValueError, RecursionError) as error:
+        raise archive.damaged(f"its manifest cannot be read: {error}") from error
+    if not manifest.forms:
+        raise archive.damaged("its manifest lists no compiled form")
+    return manifest
+
+
+def _check_versions(fields: dict[str, Any], archive: Archive) -> None:
+    """The format comes first: of a manifest of another format only `format` and `fusion` are known to be there."""
+    if fields.get("format") != FORMAT:
+        raise SavedFileError(
+            f"{archive.path} has format {fields.get('format')!r} and this version reads format {FORMAT}",
+            why=f"fusion {fields.get('fusion')} wrote it; this is fusion {fusion.__version__}",
+            hint="compile the model again with this version, or load the file with the version that wrote it",
+        )
+    if fields.get("tvm") != tvm.__version__:
+        raise SavedFileError(
+            f"{archive.path} was compiled with TVM {fields.get('tvm')} and this is TVM {tvm.__version__}",
+            why="machine code depends on TVM's runtime of the same version",
+            hint=f"install apache-tvm=={fields.get('tvm')}, or compile the model again",
+        )
+
+
+def _load_form(form: Form, manifest: Manifest, archive: Archive) -> Specialization:
+    subgraphs = {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
+    register_fallbacks(subgraphs, manifest.settings.threads)
+    return Specialization(
+        form.inputs,
+        form.outputs,
+        _load_program(form, subgraphs, manifest.settings.threads, archive),
+        lambda: bytes(archive.read(form.code)) if form.code else b"",
+        form.kernels,
+        form.fallbacks,
+        subgraphs,
+        form.notes,
+    )
+
+
+def _load_program(form: Form, subgraphs: dict[str, bytes], threads: int, archive: Archive) -> Program:
+    if form.plan is None:
+        if len(subgraphs) != 1:
+            raise archive.damaged("its manifest lists neither a plan nor a fallback model")
+        return FallbackProgram(next(iter(subgraphs)), form.inputs)
+    try:
+        types = [(weight.shape, weight.dtype) for weight in form.weight_types]
+        weights = map_weights(archive.read(form.weights), types)
+        return KernelProgram(_load_library(archive, form.code), form.plan, weights, form.inputs, threads)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise archive.damaged(str(error)) from error
+
+
+def _load_library(archive: Archive, member: str) -> tvm.runtime.Module:
+    # The loader wants a path; the mapping it makes outlives the file.
+    with tempfile.TemporaryDirectory(prefix="fusion-") as folder:
+        library = Path(folder) / "module.so"
+        library.write_bytes(archive.read(member))
+        try:
+            return tvm.runtime.load_module(str(library))
+        except Exception as error:  # TVM passes on the text of dlerror in several classes
+            raise SavedFileError(
+                f"the system refuses to load the code of {archive.path}",
+                why=str(error).strip()[-500:],
+                hint="if the folder for temporary files forbids execution, set TMPDIR to one that allows it",
+            ) from error

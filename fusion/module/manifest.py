@@ -1,0 +1,132 @@
+"""`manifest.json` of a saved module: everything but code, weights and fallback models, as plain data.
+
+Dataclasses are written field by field and read back with every field checked against its annotation, so that a file from
+elsewhere cannot bring in anything but the types named here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from backends.kernel import KernelInfo
+from fusion.frontends.imported import FallbackNode, TensorSpec
+from fusion.module.plan import Plan
+from fusion.module.settings import Settings
+
+FORMAT = 1
+"""Raised when a file of the old form cannot be read any more."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Shape and dtype of a weight."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """One compiled form.
+
+    Attributes:
+        plan: None where the model is wholly a fallback.
+        code, weights: Names of the members with the shared library and the weights; empty without a plan.
+        subgraphs: Member of each fallback subgraph by its key.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    plan: Plan | None
+    code: str
+    weights: str
+    weight_types: tuple[Weight, ...]
+    subgraphs: dict[str, str]
+    kernels: dict[str, KernelInfo]
+    fallbacks: tuple[FallbackNode, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A saved module.
+
+    Attributes:
+        format: `FORMAT` of the writer.
+        fusion, tvm, ffi: Versions of the packages that made it.
+        inputs, outputs: The signature of the whole module; forms have their own.
+        dynamic: Whether it was compiled per input shape.
+        sha256: Checksum of each member, in hexadecimal.
+    """
+
+    format: int
+    fusion: str
+    tvm: str
+    ffi: str
+    settings: Settings
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    dynamic: bool
+    forms: tuple[Form, ...]
+    sha256: dict[str, str]
+
+
+def to_json(manifest: Manifest) -> bytes:
+    """Return `manifest` as JSON."""
+    return json.dumps(dataclasses.asdict(manifest), separators=(",", ":")).encode()
+
+
+def read_header(data: bytes) -> dict[str, Any]:
+    """Return the raw fields of a manifest, of whichever format.
+
+    Raises:
+        ValueError: `data` is no JSON object.
+    """
+    fields = json.loads(data)
+    if not isinstance(fields, dict):
+        raise ValueError("the manifest is no object")
+    return fields
+
+
+def from_fields(fields: dict[str, Any]) -> Manifest:
+    """Return the manifest with these fields.
+
+    Raises:
+        ValueError: A field is missing or of another type than declared.
+    """
+    manifest = _parse(fields, Manifest, "manifest")
+    assert isinstance(manifest, Manifest)
+    return manifest
+
+
+def _parse(value: Any, kind: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return _parse_dataclass(value, typing.cast("type", kind), where)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        return None if value is None else _parse(value, arguments[0], where)
+    if origin is tuple:
+        return tuple(_parse(item, arguments[0], where) for item in _expect(value, list, where))
+    if origin is dict:
+        return {str(key): _parse(item, arguments[1], where) for key, item in _expect(value, dict, where).items()}
+    return _expect(value, kind, where)
+
+
+def _parse_dataclass(value: Any, kind: type, where: str) -> Any:
+    fields = _expect(value, dict, where)
+    hints = typing.get_type_hints(kind)
+    missing = hints.keys() - fields.keys()
+    if missing:
+        raise ValueError(f"{where} has no {', '.join(sorted(missing))}")
+    return kind(**{name: _parse(fields[name], hint, f"{where}.{name}") for name, hint in hints.items()})
+
+
+def _expect(value: Any, kind: type, where: str) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{where} is of type {type(value).__name__}, not {kind.__name__}")
+    return value

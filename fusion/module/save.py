@@ -1,0 +1,72 @@
+"""Writes a compiled module as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+
+import fusion
+from fusion.errors import SavedFileError
+from fusion.module.archive import MANIFEST, Data, sha256, write_archive
+from fusion.module.compiled import CompiledModule
+from fusion.module.manifest import FORMAT, Form, Manifest, Weight, to_json
+from fusion.module.program import KernelProgram
+from fusion.module.specialization import Specialization
+from fusion.module.weights_file import write_weights
+
+
+def save(module: CompiledModule, path: str | Path) -> None:
+    """Write `module` to `path`, replacing a file that is there only once the new one is complete.
+
+    Raises:
+        SavedFileError: There is no linker, the file cannot be written, or the module has not been compiled for any shape yet.
+    """
+    forms = module.specializations
+    if not forms:
+        raise SavedFileError(
+            "the module has not been compiled for any input shape yet",
+            why="its model leaves dimensions open, and it has not been called",
+            hint="call it once with each shape to save, or compile it with shapes=",
+        )
+    members = _Members()
+    described = tuple(_describe(form, index, members) for index, form in enumerate(forms))
+    manifest = Manifest(
+        FORMAT, fusion.__version__, tvm.__version__, tvm_ffi.__version__, module.settings,
+        module.inputs, module.outputs, module.dynamic, described, members.digests,
+    )  # fmt: skip
+    write_archive(Path(path), {MANIFEST: to_json(manifest), **members.data})
+
+
+class _Members:
+    """The members so far; equal ones, such as the weights of several forms, are kept once."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, Data] = {}
+        self.digests: dict[str, str] = {}
+
+    def add(self, name: str, data: Data) -> str:
+        """Return the name of the member that holds `data`."""
+        digest = sha256(data)
+        for known, other in self.digests.items():
+            if other == digest:
+                return known
+        self.data[name], self.digests[name] = data, digest
+        return name
+
+
+def _describe(form: Specialization, index: int, members: _Members) -> Form:
+    plan, code, weights, types = None, "", "", ()
+    if isinstance(form.program, KernelProgram):
+        plan = form.program.plan
+        code = members.add(f"form{index}/module.so", form.machine_code())
+        weights = members.add(f"form{index}/weights.safetensors", write_weights(form.program.weights))
+        types = tuple(Weight(tuple(int(d) for d in w.shape), str(w.dtype)) for w in form.program.weights)
+    subgraphs = {
+        key: members.add(f"form{index}/fallback{number}.onnx", model)
+        for number, (key, model) in enumerate(form.subgraphs.items())
+    }
+    return Form(
+        form.inputs, form.outputs, plan, code, weights, types, subgraphs, form.kernels, form.fallbacks, form.notes
+    )
