@@ -2,7 +2,8 @@
 
 TVM ships LLVM without a vector math library, so `tirx.exp` on 16 lanes becomes 16 calls of libm's `expf`. Every
 function here is straight-line arithmetic on one value: selects in place of branches, bits moved by reinterpret.
-Error bounds are in ulp of float32 against the exact value, seen over all exponents (tests/backends/cpu/test_vector_math.py).
+Error bounds are in ulp of float32 against the exact value, seen over all exponents
+(tests/backends/cpu/test_vector_math.py).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call, Op
-from tvm_ffi.structural import structural_map
+from tvm_ffi.structural import StructuralMutator, structural_mutate
 
 Expr = Any
 Approximation = Callable[["_Names", Expr], Expr]
@@ -23,47 +24,158 @@ Approximation = Callable[["_Names", Expr], Expr]
 class VectorizeMath:
     """Rewrite each float32 math call of a PrimFunc; float64, float16 and unknown calls stay.
 
-    `y = T.exp(x)`  ->  `y = T.Let(poly(v), where={v: x})`
+    `y[i] = T.exp(x[i])`  ->  `m0[v] = x[i]; m1[v] = clamp(m0[v]); ...; y[i] = poly(m0[v], m1[v], ...)`
+
+    Intermediates, and all other float values that are bound to variables, live in buffers of one vector, which LLVM
+    turns into registers: TVM's simplifier replaces variables by their values everywhere, so that expressions double
+    with each level (1.7 s for one gelu), and then folds (x + c) - c to x, which is wrong for floats. It leaves loads
+    alone. Only in the branches of `if_then_else`, whose loads may be out of bounds elsewhere, intermediates are `Let`s.
     """
 
     name: str = "vectorize_math"
 
     def __call__(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Return `func` with the same signature and its math calls replaced."""
-        return func.with_body(structural_map(func.body, (Call, approximate)))
+        return func.with_body(_Rewriter().rewrite(func.body))
 
 
-def approximate(call: Call) -> Expr:
-    """Return the polynomial form of one scalar float32 math call, or the call itself."""
-    if not isinstance(call.op, Op) or str(call.ty.dtype) != "float32":
-        return call
-    operation = call.op.name.rpartition(".")[2]  # TVM has both tirx.exp and prim.log2
-    if operation == "pow":
-        return _power(call)
-    make = APPROXIMATIONS.get(operation)
-    if make is None:
-        return call
-    names = _Names()
-    return names.close(make(names, names.bind(call.args[0])))
+@dataclass
+class _Rewriter:
+    """Walks the statements; knows the vectorised loop around, whose lanes each have their own intermediate values.
+
+    Attributes:
+        lane: Index of the lane, None outside of vectorised loops.
+        lanes: Number of lanes.
+        allocated: The buffers to allocate before the vectorised loop.
+        moved: What replaces a variable whose value went to a buffer.
+    """
+
+    lane: Expr = None
+    lanes: int = 1
+    allocated: list[tirx.Buffer] = field(default_factory=list)
+    moved: dict[tirx.Var, Expr] = field(default_factory=dict)
+
+    def rewrite(self, body: Any) -> Any:
+        """Return a statement or expression with its math calls replaced."""
+        return structural_mutate(
+            body,
+            [
+                (tirx.For, self._for),
+                (tirx.SeqStmt, self._sequence),
+                (tirx.BufferStore, self._store),
+                (tirx.Bind, self._bind),
+                (tirx.Var, lambda var, mutator: self.moved.get(var, var)),
+                (Call, self._stray),
+            ],
+        )
+
+    def new_temporary(self, dtype: str) -> tuple[tirx.Buffer, Expr]:
+        """Return a buffer with one element per lane, and this lane's index."""
+        buffer = tirx.decl_buffer((self.lanes,), dtype, "m")
+        self.allocated.append(buffer)
+        return buffer, tirx.const(0, "int64") if self.lane is None else self.lane
+
+    def _for(self, loop: tirx.For, mutator: StructuralMutator) -> tirx.Stmt:
+        if loop.kind != tirx.ForKind.VECTORIZED or self.lane is not None or not isinstance(loop.extent, tirx.IntImm):
+            return mutator.default_mutate(loop)
+        inner = _Rewriter(loop.loop_var - loop.min, int(loop.extent.value), moved=self.moved)
+        body = inner.rewrite(loop.body)
+        changed = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, None, loop.annotations)
+        return _flat(*(tirx.AllocBuffer(buffer) for buffer in inner.allocated), changed)
+
+    def _sequence(self, sequence: tirx.SeqStmt, mutator: StructuralMutator) -> tirx.Stmt:
+        return _flat(*(mutator.mutate(statement) for statement in sequence.seq))
+
+    def _store(self, store: tirx.BufferStore, mutator: StructuralMutator) -> tirx.Stmt:
+        names = _Names(self)
+        value = names.rewrite(store.value)
+        indices = [self.rewrite(index) for index in store.indices]
+        return self._after(names, tirx.BufferStore(store.buffer, value, indices))
+
+    def _bind(self, bind: tirx.Bind, mutator: StructuralMutator) -> tirx.Stmt:
+        names = _Names(self)
+        value = names.rewrite(bind.value)
+        if str(bind.var.ty) not in ("float32", "float64", "float16"):
+            return self._after(names, bind if value.same_as(bind.value) else tirx.Bind(bind.var, value))
+        buffer, lane = self.new_temporary(str(bind.var.ty))
+        self.moved[bind.var] = tirx.BufferLoad(buffer, [lane])
+        return self._after(names, tirx.BufferStore(buffer, value, [lane]))
+
+    def _after(self, names: _Names, statement: tirx.Stmt) -> tirx.Stmt:
+        if self.lane is not None:
+            return _flat(*names.stores, statement)
+        allocations = [tirx.AllocBuffer(buffer) for buffer in self.allocated]
+        self.allocated.clear()
+        return _flat(*allocations, *names.stores, statement)
+
+    def _stray(self, call: Call, mutator: StructuralMutator) -> Expr:
+        """Rewrite a call in a condition, a loop bound or an `Evaluate`."""
+        return _in_lets(call, self.moved)
+
+
+def _flat(*statements: tirx.Stmt) -> tirx.Stmt:
+    flat: list[tirx.Stmt] = []
+    for statement in statements:
+        flat.extend(statement.seq if isinstance(statement, tirx.SeqStmt) else [statement])
+    return flat[0] if len(flat) == 1 else tirx.SeqStmt(flat)
 
 
 @dataclass
 class _Names:
-    """Intermediate values that are used more than once, bound by `Let` so that the expression does not blow up."""
+    """Intermediate values that are used more than once: stores to buffers, or `Let`s where there is no rewriter."""
 
-    bound: list[tuple[tirx.Var, Expr]] = field(default_factory=list)
+    rewriter: _Rewriter | None = None
+    moved: dict[tirx.Var, Expr] = field(default_factory=dict)
+    stores: list[tirx.Stmt] = field(default_factory=list)
+    lets: list[tuple[tirx.Var, Expr]] = field(default_factory=list)
 
-    def bind(self, value: Expr) -> tirx.Var:
-        """Return a variable that stands for `value`."""
-        var = tirx.Var(f"m{len(self.bound)}", value.ty)
-        self.bound.append((var, value))
-        return var
+    def bind(self, value: Expr) -> Expr:
+        """Return a cheap expression that stands for `value`."""
+        if self.rewriter is None:
+            var = tirx.Var(f"m{len(self.lets)}", value.ty)
+            self.lets.append((var, value))
+            return var
+        buffer, lane = self.rewriter.new_temporary(str(value.ty.dtype))
+        self.stores.append(tirx.BufferStore(buffer, value, [lane]))
+        return tirx.BufferLoad(buffer, [lane])
 
-    def close(self, result: Expr) -> Expr:
-        """Return `result` inside the `Let`s of everything bound."""
-        for var, value in reversed(self.bound):
-            result = tirx.Let(var, value, result)
-        return result
+    def rewrite(self, value: Expr) -> Expr:
+        """Return an expression with its math calls replaced, innermost first."""
+        moved = self.moved if self.rewriter is None else self.rewriter.moved
+        rules = [(Call, self._call), (tirx.Let, self._let), (tirx.Var, lambda var, mutator: moved.get(var, var))]
+        return structural_mutate(value, rules)
+
+    def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
+        if isinstance(call.op, Op) and call.op.name.rpartition(".")[2] == "if_then_else":
+            condition, *branches = call.args
+            return tirx.if_then_else(mutator.mutate(condition), *(self._alone(branch) for branch in branches))
+        return approximate(mutator.default_mutate(call), self)
+
+    def _let(self, let: tirx.Let, mutator: StructuralMutator) -> Expr:
+        """What uses the variable of a `Let` cannot be computed before the statement."""
+        return tirx.Let(let.var, mutator.mutate(let.value), self._alone(let.body))
+
+    def _alone(self, value: Expr) -> Expr:
+        return _in_lets(value, self.moved if self.rewriter is None else self.rewriter.moved)
+
+
+def _in_lets(value: Expr, moved: dict[tirx.Var, Expr]) -> Expr:
+    names = _Names(None, moved)
+    result = names.rewrite(value)
+    for var, bound in reversed(names.lets):
+        result = tirx.Let(var, bound, result)
+    return result
+
+
+def approximate(call: Call, names: _Names) -> Expr:
+    """Return the polynomial form of one scalar float32 math call, or the call itself."""
+    if not isinstance(call, Call) or not isinstance(call.op, Op) or str(call.ty.dtype) != "float32":
+        return call
+    operation = call.op.name.rpartition(".")[2]  # TVM has both tirx.exp and prim.log2
+    if operation == "pow":
+        return _power(names, call)
+    make = APPROXIMATIONS.get(operation)
+    return call if make is None else make(names, names.bind(call.args[0]))
 
 
 def f32(value: float) -> Expr:
@@ -114,12 +226,14 @@ def _scale_by_power_of_two(names: _Names, value: Expr, rounded: Expr) -> Expr:
 
 def _exp_polynomial(names: _Names, r: Expr) -> Expr:
     """Return e^r for |r| <= ln(2)/2. Coefficients: Cephes expf."""
-    tail = horner(r, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+    tail = horner(
+        r, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
+    )  # fmt: skip
     return tail * (r * r) + r + f32(1.0)
 
 
 def exp(names: _Names, x: Expr) -> Expr:
-    """e^x within 2 ulp everywhere, denormal results included. Range reduction by n ln 2 in two parts (Cody and Waite)."""
+    """e^x within 2 ulp everywhere, denormal results included; range reduction by Cody and Waite."""
     limited = names.bind(clamp(x, -105.0, 90.0))
     rounded = names.bind(limited * f32(1.44269504088896341) + f32(_ROUND))
     n = names.bind(rounded - f32(_ROUND))
@@ -224,7 +338,7 @@ def cos(names: _Names, x: Expr) -> Expr:
 
 
 def _sine(names: _Names, x: Expr, quarter: int) -> Expr:
-    """Return sin(x + quarter * pi/2), reduced by multiples of pi/2 in float64, then Cephes' sinf and cosf polynomials."""
+    """Return sin(x + quarter * pi/2), reduced by multiples of pi/2 in float64; Cephes' sinf and cosf polynomials."""
     wide = names.bind(tirx.Cast("float64", x))
     rounding = tirx.const(6755399441055744.0, "float64")  # 1.5 * 2^52, as _ROUND
     shifted = names.bind(wide * tirx.const(0.6366197723675814, "float64") + rounding)
@@ -240,7 +354,7 @@ def _sine(names: _Names, x: Expr, quarter: int) -> Expr:
     return tirx.Select(tirx.bitwise_and(quadrant, i32(2)) == i32(2), f32(0.0) - value, value)
 
 
-def _power(call: Call) -> Expr:
+def _power(names: _Names, call: Call) -> Expr:
     """Return x^c for a constant c as products, quotients and square roots; other powers stay calls."""
     base, exponent = call.args
     if not isinstance(exponent, tirx.FloatImm | tirx.IntImm):
@@ -249,9 +363,8 @@ def _power(call: Call) -> Expr:
     doubled = abs(c) * 2
     if doubled != int(doubled) or doubled > 16:
         return call
-    names = _Names()
     result = _product(names, names.bind(base), int(doubled))
-    return names.close(f32(1.0) / result if c < 0 else result)
+    return f32(1.0) / result if c < 0 else result
 
 
 def _product(names: _Names, x: Expr, halves: int) -> Expr:

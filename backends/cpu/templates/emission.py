@@ -1,0 +1,342 @@
+"""Write the loops of one stage inside a tile."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Range, Var
+
+from backends.cpu.templates.accesses import Access, element_bytes
+from backends.cpu.templates.inlining import Place, Resolver, guards, operation_cost, uses
+from backends.cpu.templates.nests import allocate, bound, index, load_flat, loop, sequence, store_flat, unrolled, vectorized
+from backends.cpu.templates.stages import Axis, Stage, dtype_of, substitute
+from backends.cpu.templates.vectors import fitting_lanes, fold_lanes, map_vectors
+
+Expr = Any
+At = dict[Var, Expr]
+
+# Independent accumulators: 4 hide the 4-cycle latency of an add on 1 port, 8 on 2 ports (Intel and AMD alike).
+_ROW_ACCUMULATORS = 4
+_COLUMN_ACCUMULATORS = 8
+# Bodies up to this many operations are unrolled: there the loop's own instructions count.
+_UNROLL_BELOW = 12
+_MAX_SEGMENTS = 64
+
+
+@dataclass(frozen=True)
+class LoopAxis:
+    """The part of an axis that a tile covers: [begin, begin + extent)."""
+
+    axis: Axis
+    begin: Expr
+    extent: int
+
+
+@dataclass
+class StageWriter:
+    """Writes one stage.
+
+    Attributes:
+        stage: What to compute.
+        accesses: The stage's store, then its loads.
+        at: Value of each axis that the tile holds fixed.
+        spatial, reduce: The loops to write, in order.
+        vector: The axis whose neighbours become lanes; None for scalar code.
+        inlined, place, analyzer: As in `Resolver`.
+        vector_bytes: Size of a vector register.
+    """
+
+    stage: Stage
+    accesses: list[Access]
+    at: At
+    spatial: list[LoopAxis]
+    reduce: list[LoopAxis]
+    vector: Axis | None
+    inlined: dict[Var, Stage]
+    place: Place
+    analyzer: sym.Analyzer
+    vector_bytes: int
+
+    def write(self) -> tirx.Stmt:
+        """Return the loops."""
+        if self.stage.combine is None:
+            return self._nest(self._others(self.spatial), dict(self.at), self._map)
+        if self.vector is not None and any(r.axis is self.vector for r in self.reduce):
+            return self._nest(self.spatial, dict(self.at), self._reduce_row)
+        return self._nest(self._others(self.spatial), dict(self.at), self._reduce_columns)
+
+    @property
+    def lanes(self) -> int:
+        """Elements per vector of the widest type that the stage touches."""
+        return max(1, self.vector_bytes // element_bytes(self.accesses))
+
+    def _others(self, axes: list[LoopAxis]) -> list[LoopAxis]:
+        return [axis for axis in axes if axis.axis is not self.vector]
+
+    def _vector_loop(self, axes: list[LoopAxis]) -> LoopAxis | None:
+        return next((axis for axis in axes if axis.axis is self.vector), None)
+
+    def _nest(self, axes: list[LoopAxis], at: At, innermost: Callable[[At], tirx.Stmt]) -> tirx.Stmt:
+        """Return serial loops over `axes`, outermost first."""
+        if not axes:
+            return innermost(at)
+        first = axes[0]
+
+        def body(var: Var) -> tirx.Stmt:
+            self._learn(var, first.extent)
+            return self._nest(axes[1:], at | {first.axis.var: _sum(first.begin, var)}, innermost)
+
+        return loop(first.extent, body, name=first.axis.var.name)
+
+    def _learn(self, var: Var, extent: int) -> None:
+        self.analyzer.bind(var, Range.from_min_extent(index(0), index(extent)))
+
+    def _resolve(self, at: At) -> tuple[list[tuple[Var, Expr]], Expr]:
+        resolver = Resolver(self.inlined, self.place, self.analyzer)
+        value = resolver.resolve(self.stage.value, at)
+        return resolver.bindings, value
+
+    def _store(self, at: At, bindings: list[tuple[Var, Expr]], value: Expr) -> tirx.Stmt:
+        target = self.place(self.stage.buffer, [at[axis.var] for axis in self.stage.spatial])
+        return bound(bindings, store_flat(target.source, target.indices[-1] if target.indices else index(0), value))
+
+    # --- no reduction ---------------------------------------------------------------------------------------------
+
+    def _map(self, at: At) -> tirx.Stmt:
+        along = self._vector_loop(self.spatial)
+        if along is None:
+            return self._store(at, *self._resolve(at))
+        unroll = 4 if operation_cost(self.stage.value) <= _UNROLL_BELOW else 1
+        parts = []
+        for begin, extent in self._segments(along, at):
+            # lanes that branch differently would each be a scalar anyway, and TVM's vectoriser gets them wrong
+            lanes = 1 if self._guarded and self._branches_on(along, at, begin, extent) else self.lanes
+            body = self._mapped_lanes(along, at)
+            parts.append(map_vectors(_sum(along.begin, index(begin)), extent, lanes, unroll, body))
+        return sequence(*parts)
+
+    def _mapped_lanes(self, along: LoopAxis, at: At) -> Callable[[Expr], tirx.Stmt]:
+        def body(position: Expr) -> tirx.Stmt:
+            here = at | {along.axis.var: position}
+            return self._store(here, *self._resolve(here))
+
+        return body
+
+    def _branches_on(self, along: LoopAxis, at: At, begin: int, extent: int) -> bool:
+        """Return whether a branch condition still depends on the vector axis within a segment."""
+        probe = Var("probe", "int64")
+        self._learn(probe, extent)
+        bindings, value = self._resolve(at | {along.axis.var: along.begin + index(begin) + probe})
+        return any(uses(guard, probe) for part in [value, *(b for _, b in bindings)] for guard in guards(part))
+
+    def _segments(self, along: LoopAxis, at: At) -> list[tuple[int, int]]:
+        """Cut the vector axis where a branch condition changes (concat, pad), so that no lane needs a branch."""
+        if not self._guarded or not isinstance(along.begin, tirx.IntImm):
+            return [(0, along.extent)]
+        cuts = {0, along.extent} | {cut for cut in self._cuts(along, at) if 0 < cut < along.extent}
+        ordered = sorted(cuts) if len(cuts) <= _MAX_SEGMENTS else [0, along.extent]
+        return [(a, b - a) for a, b in zip(ordered, ordered[1:], strict=False)]
+
+    @property
+    def _guarded(self) -> bool:
+        return any(guards(value) for value in [self.stage.value, *(stage.value for stage in self.inlined.values())])
+
+    def _cuts(self, along: LoopAxis, at: At) -> set[int]:
+        var = along.axis.var
+        self._learn(var, along.extent)
+        probe = Resolver(self.inlined, self.place, self.analyzer)
+        value = probe.resolve(self.stage.value, at)
+        cuts: set[int] = set()
+        for expression in [value, *(bound_value for _, bound_value in probe.bindings)]:
+            for condition in guards(expression):
+                if uses(condition, var):
+                    cuts |= _crossings(condition, var, self.analyzer)
+        return cuts
+
+    # --- reduction over other axes than the vector ----------------------------------------------------------------
+
+    def _reduce_columns(self, at: At) -> tirx.Stmt:
+        """Keep up to 8 vectors of results in registers while the reduced axes run.
+
+        ```
+        for block of 8 vectors:
+            acc[0:8*lanes] = identity
+            for r in reduce axes:
+                for u in T.unroll(8): for v in T.vectorized(lanes): acc[...] = combine(acc[...], value)
+            store acc
+        ```
+        """
+        along = self._vector_loop(self.spatial)
+        if along is not None and self._guarded and self._branches_on(along, at | self._free(), 0, along.extent):
+            return self._nest([along], dict(at), self._reduce_scalar)
+        dtype = dtype_of(self.stage.buffer)
+        lanes = fitting_lanes(along.extent, self.lanes) if along else 1
+        accumulators = allocate(_COLUMN_ACCUMULATORS * lanes, dtype, "acc")
+        parts: list[tirx.Stmt] = [tirx.AllocBuffer(accumulators)]
+        if along is None:
+            return self._reduce_scalar(at)
+        done, vectors = 0, along.extent // lanes
+        for width in (_COLUMN_ACCUMULATORS, _COLUMN_ACCUMULATORS // 2, 2, 1):
+            count = (vectors - done) // width
+            if count:
+                start, size = done * lanes, width * lanes
+                parts.append(self._column_blocks(at, along, start, size, count, width, lanes, accumulators))
+                done += count * width
+        if along.extent % lanes:
+            last = _sum(along.begin, index(along.extent - lanes))
+            parts.append(self._column_block(at, along, last, 1, lanes, accumulators))
+        return sequence(*parts)
+
+    def _free(self) -> At:
+        return {axis.axis.var: axis.axis.var for axis in self.reduce}
+
+    def _reduce_scalar(self, at: At) -> tirx.Stmt:
+        accumulators = allocate(1, dtype_of(self.stage.buffer), "acc")
+        return sequence(tirx.AllocBuffer(accumulators), self._column_block(at, None, index(0), 1, 1, accumulators))
+
+    def _column_blocks(
+        self, at: At, along: LoopAxis, start: int, size: int, count: int, width: int, lanes: int, accumulators: Var
+    ) -> tirx.Stmt:
+        def body(block: Var) -> tirx.Stmt:
+            self._learn(block, count)
+            return self._column_block(at, along, along.begin + index(start) + block * size, width, lanes, accumulators)
+
+        return loop(count, body, name="block")
+
+    def _column_block(
+        self, at: At, along: LoopAxis | None, begin: Expr, width: int, lanes: int, accumulators: Var
+    ) -> tirx.Stmt:
+        def each(body: Callable[[Expr, At], tirx.Stmt]) -> tirx.Stmt:
+            def lane(u: Var, v: Var) -> tirx.Stmt:
+                offset = u * lanes + v
+                return body(offset, at | {along.axis.var: begin + offset} if along else at)
+
+            return unrolled(width, lambda u: vectorized(lanes, lambda v: lane(u, v)))
+
+        def update(reduced: At) -> tirx.Stmt:
+            def one(offset: Expr, here: At) -> tirx.Stmt:
+                bindings, value = self._resolve(here | {axis.axis.var: reduced[axis.axis.var] for axis in self.reduce})
+                return bound(bindings, self._accumulate(accumulators, offset, value))
+
+            return each(one)
+
+        return sequence(
+            each(lambda offset, here: store_flat(accumulators, offset, self.stage.identity)),
+            self._nest(self.reduce, {}, update),
+            each(lambda offset, here: self._store(here, [], load_flat(accumulators, offset))),
+        )
+
+    def _accumulate(self, accumulators: Var, offset: Expr, value: Expr) -> tirx.Stmt:
+        return store_flat(accumulators, offset, self.stage.combine(load_flat(accumulators, offset), value))
+
+    # --- reduction along the vector axis --------------------------------------------------------------------------
+
+    def _reduce_row(self, at: At) -> tirx.Stmt:
+        """Reduce a row with 4 vector accumulators, then across the lanes.
+
+        ```
+        acc[0:4*lanes] = identity
+        for outer reduced axes:
+            for k in range(K // (4 * lanes)): for u in T.unroll(4): for v in T.vectorized(lanes): acc[...] combine= value
+            the last K % lanes elements: one vector that ends at K, lanes already counted masked by the identity
+        store fold(acc)
+        ```
+        """
+        along = self._vector_loop(self.reduce)
+        assert along is not None
+        if self._guarded and self._branches_on(along, at | self._free(), 0, along.extent):
+            return self._reduce_scalar(at)
+        lanes = fitting_lanes(along.extent, self.lanes)
+        width = min(_ROW_ACCUMULATORS, along.extent // lanes)
+        dtype = dtype_of(self.stage.buffer)
+        accumulators = allocate(width * lanes, dtype, "acc")
+
+        def update(reduced: At) -> tirx.Stmt:
+            return self._row_vectors(at | reduced, along, lanes, width, accumulators)
+
+        clear = unrolled(
+            width, lambda u: vectorized(lanes, lambda v: store_flat(accumulators, u * lanes + v, self.stage.identity))
+        )
+        outer = self._nest(self._others(self.reduce), {}, update)
+        return sequence(tirx.AllocBuffer(accumulators), clear, outer, self._fold(at, accumulators, width, lanes, dtype))
+
+    def _row_vectors(self, at: At, along: LoopAxis, lanes: int, width: int, accumulators: Var) -> tirx.Stmt:
+        step = lanes * width
+        main, rest, tail = along.extent // step, along.extent % step // lanes, along.extent % lanes
+        parts = [
+            loop(
+                main,
+                lambda k: unrolled(
+                    width, lambda u: self._row_vector(at, along, k * step + u * lanes, u * lanes, lanes, 0, accumulators)
+                ),
+            )
+        ]
+        for u in range(rest):
+            position = index(main * step + u * lanes)
+            parts.append(self._row_vector(at, along, position, index(u * lanes), lanes, 0, accumulators))
+        if tail:
+            last = index(along.extent - lanes)
+            target = index((width - 1) * lanes)
+            parts.append(self._row_vector(at, along, last, target, lanes, lanes - tail, accumulators))
+        return sequence(*parts)
+
+    def _row_vector(
+        self, at: At, along: LoopAxis, position: Expr, target: Expr, lanes: int, skip: int, accumulators: Var
+    ) -> tirx.Stmt:
+        """Return the update of one accumulator by `lanes` elements from `position`, without the first `skip` lanes."""
+
+        def body(v: Var) -> tirx.Stmt:
+            bindings, value = self._resolve(at | {along.axis.var: _sum(along.begin, position) + v})
+            if skip:
+                value = tirx.Select(v >= index(skip), value, self.stage.identity)
+            return bound(bindings, self._accumulate(accumulators, target + v, value))
+
+        return vectorized(lanes, body)
+
+    def _fold(self, at: At, accumulators: Var, width: int, lanes: int, dtype: str) -> tirx.Stmt:
+        bindings: list[tuple[Var, Expr]] = []
+        vector: Expr = None
+        for u in range(width):
+            if lanes > 1:
+                part = load_flat(accumulators, tirx.Ramp(index(u * lanes), index(1), lanes))
+            else:
+                part = load_flat(accumulators, index(u))
+            name = tirx.Var(f"acc{u}", f"{dtype}x{lanes}" if lanes > 1 else dtype)
+            bindings.append((name, part if vector is None else self.stage.combine(vector, part)))
+            vector = name
+        folds, scalar = fold_lanes(vector, lanes, dtype, self.stage.combine)
+        return self._store(at, bindings + folds, scalar)
+
+
+def _sum(a: Expr, b: Expr) -> Expr:
+    return b if isinstance(a, tirx.IntImm) and int(a.value) == 0 else a + b
+
+
+def _crossings(condition: Expr, var: Var, analyzer: sym.Analyzer) -> set[int]:
+    """Return the positions of `var` where a comparison inside `condition` changes its value."""
+    if isinstance(condition, tirx.And | tirx.Or):
+        return _crossings(condition.a, var, analyzer) | _crossings(condition.b, var, analyzer)
+    if isinstance(condition, tirx.Not):
+        return _crossings(condition.a, var, analyzer)
+    if type(condition) not in _COMPARISONS:
+        return set()
+    zero = tirx.const(0, var.ty.dtype)
+    difference = condition.a - condition.b
+    base = analyzer.simplify(substitute(difference, {var: zero}))
+    step = analyzer.simplify(substitute(difference, {var: zero + 1}) - base)
+    if not isinstance(base, tirx.IntImm) or not isinstance(step, tirx.IntImm) or int(step.value) == 0:
+        return set()
+    holds = _COMPARISONS[type(condition)]
+    root = -int(base.value) // int(step.value)
+    truth = [holds(int(base.value) + int(step.value) * at, 0) for at in range(root - 2, root + 3)]
+    return {root - 1 + i for i in range(4) if truth[i] != truth[i + 1]}
+
+
+_COMPARISONS: dict[type, Callable[[int, int], bool]] = {
+    tirx.LT: operator.lt, tirx.LE: operator.le, tirx.GT: operator.gt, tirx.GE: operator.ge,
+    tirx.EQ: operator.eq, tirx.NE: operator.ne,
+}  # fmt: skip

@@ -1,0 +1,174 @@
+"""Decide which stages live in memory, and put the others into the expressions that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Call, Op, TensorLoad, Var
+from tvm_ffi import StructuralKey
+from tvm_ffi.structural import StructuralMutator, structural_mutate, structural_walk
+
+from backends.cpu.templates.stages import Stage, loads, substitute
+
+Expr = Any
+Place = Callable[[Var, Sequence[Expr]], Expr]
+
+# Costs in simple vector operations; a transcendental polynomial has 15 to 30 (vector_math.py), a division or root 16 cycles.
+_CALL_COST = 20
+_DIVISION_COST = 8
+_CHEAP_CALLS = frozenset({"if_then_else", "likely", "fabs", "abs", "shift_left", "shift_right", "reinterpret",
+                          "bitwise_and", "bitwise_or", "bitwise_xor", "floor", "ceil", "isnan"})  # fmt: skip
+# A stage stays in memory when computing it again costs more than a store and a load of its value.
+_KEEP_ABOVE = 4
+
+
+def operation_cost(value: Expr) -> int:
+    """Return the cost of evaluating an expression once, in simple vector operations, its loads included."""
+    cost = 0
+
+    def count(node: Any) -> None:
+        nonlocal cost
+        if isinstance(node, Call):
+            cheap = isinstance(node.op, Op) and node.op.name.rpartition(".")[2] in _CHEAP_CALLS
+            cost += 1 if cheap else _CALL_COST
+        elif isinstance(node, tirx.Div):
+            cost += _DIVISION_COST
+        else:
+            cost += 1
+
+    nodes = (Call, TensorLoad, tirx.Div, tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min, tirx.Select)
+    structural_walk(value, (nodes, count))
+    return cost
+
+
+def inline_stages(stages: list[Stage], outputs: set[Var]) -> dict[Var, Stage]:
+    """Return the stages to inline, by buffer: no output, no reduction, and cheaper to compute again than to keep."""
+    inlined: dict[Var, Stage] = {}
+    costs: dict[Var, int] = {}
+    for stage in stages:
+        costs[stage.buffer] = operation_cost(stage.value) + sum(
+            costs[load.source] for load in loads(stage.value) if load.source in inlined
+        )
+        if stage.buffer in outputs or stage.reduce:
+            continue
+        again = _evaluations(stage, stages) / max(stage.iterations, 1) - 1
+        if costs[stage.buffer] * again <= _KEEP_ABOVE and not _guards_innermost(stage, stages):
+            inlined[stage.buffer] = stage
+    return inlined
+
+
+def _evaluations(stage: Stage, stages: list[Stage]) -> int:
+    """Return how often the value would be computed if it were inlined everywhere."""
+    total = 0
+    for consumer in stages:
+        sites = {StructuralKey(load) for load in loads(consumer.value) if load.source.same_as(stage.buffer)}
+        total += len(sites) * consumer.iterations
+    return total
+
+
+def _guards_innermost(stage: Stage, stages: list[Stage]) -> bool:
+    """Return whether a reduction reads a padding whose condition depends on the innermost axis.
+
+    Inlined it would be a branch per vector lane; kept, its pieces are plain copies and the window reads need no guard.
+    """
+    if not stage.spatial or not any(
+        consumer.reduce and any(load.source.same_as(stage.buffer) for load in loads(consumer.value))
+        for consumer in stages
+    ):
+        return False
+    return any(uses(condition, stage.spatial[-1].var) for condition in guards(stage.value))
+
+
+def is_branch(call: Call) -> bool:
+    """Return whether a call is `if_then_else`, of which only one branch is evaluated."""
+    return isinstance(call.op, Op) and call.op.name.rpartition(".")[2] == "if_then_else"
+
+
+def guards(value: Expr) -> list[Expr]:
+    """Return the conditions of every `if_then_else` in an expression."""
+    found: list[Expr] = []
+
+    def visit(call: Call) -> None:
+        if is_branch(call):
+            found.append(call.args[0])
+
+    structural_walk(value, (Call, visit))
+    return found
+
+
+def uses(value: Expr, var: Var) -> bool:
+    """Return whether `var` occurs in an expression."""
+    found = False
+
+    def visit(node: Var) -> None:
+        nonlocal found
+        found = found or node.same_as(var)
+
+    structural_walk(value, (Var, visit))
+    return found
+
+
+@dataclass
+class Resolver:
+    """Turns a stage's expression into one that loads only from memory.
+
+    Each inlined stage is computed once per distinct index and bound to a variable, so that chains such as
+    `x * sigmoid(x)` stay linear in size. What stands in a branch of `if_then_else` is bound inside that branch only,
+    as its loads may be out of bounds outside.
+
+    Attributes:
+        inlined: The stages that are not in memory.
+        place: Gives the load of an element of a buffer that is.
+        analyzer: Knows the ranges of all loop variables; decides branch conditions.
+        bindings: Variables to be bound, in order, before the resolved expression is evaluated.
+    """
+
+    inlined: dict[Var, Stage]
+    place: Place
+    analyzer: sym.Analyzer
+    bindings: list[tuple[Var, Expr]] = field(default_factory=list)
+    known: dict[Any, Expr] = field(default_factory=dict)
+
+    def resolve(self, value: Expr, at: dict[Var, Expr]) -> Expr:
+        """Return `value` with its axes replaced as in `at` and its loads resolved."""
+        return self._mutate(substitute(value, at))
+
+    def _mutate(self, value: Expr) -> Expr:
+        return structural_mutate(value, [(TensorLoad, self._load), (Call, self._call)])
+
+    def _load(self, load: TensorLoad, mutator: StructuralMutator) -> Expr:
+        indices = [self.analyzer.simplify(self._mutate(index)) for index in load.indices]
+        stage = self.inlined.get(load.source)
+        if stage is None:
+            return self.place(load.source, indices)
+        key = (load.source, *(StructuralKey(index) for index in indices))
+        if key not in self.known:
+            axes = [axis.var for axis in stage.spatial]
+            self.known[key] = self._bind(self.resolve(stage.value, dict(zip(axes, indices, strict=True))))
+        return self.known[key]
+
+    def _bind(self, value: Expr) -> Expr:
+        # a vector of booleans cannot be bound: VectorizeLoop fails on it
+        if isinstance(value, Var | TensorLoad | tirx.FloatImm | tirx.IntImm) or str(value.ty.dtype) == "bool":
+            return value
+        var = tirx.Var(f"v{len(self.bindings)}", value.ty)
+        self.bindings.append((var, value))
+        return var
+
+    def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
+        if not is_branch(call):
+            return mutator.default_mutate(call)
+        condition = self.analyzer.simplify(self._mutate(call.args[0]))
+        if isinstance(condition, tirx.IntImm):
+            return self._mutate(call.args[1] if int(condition.value) else call.args[2])
+        return tirx.if_then_else(condition, self._branch(call.args[1]), self._branch(call.args[2]))
+
+    def _branch(self, value: Expr) -> Expr:
+        inner = Resolver(self.inlined, self.place, self.analyzer, [], dict(self.known))
+        result = inner._mutate(value)
+        for var, bound in reversed(inner.bindings):
+            result = tirx.Let(var, bound, result)
+        return result

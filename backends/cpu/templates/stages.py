@@ -1,0 +1,170 @@
+"""Read a PrimFunc of TE-like blocks as a list of stages: one buffer each, computed by one expression over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+from tvm.s_tir.stmt import SBlock, SBlockRealize
+from tvm_ffi.structural import structural_map, structural_walk
+
+from backends.cpu.templates.result import NotRecognized
+
+Expr = Any
+COMBINERS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min, tirx.And, tirx.Or)
+_REDUCE_ITER = 2  # tirx.IterVar.CommReduce
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An iteration axis from 0 to `extent` - 1."""
+
+    var: Var
+    extent: int
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """`buffer[spatial] = value`, or `buffer[spatial] = combine over reduce of value` beginning with `identity`.
+
+    Attributes:
+        buffer: The buffer written, one spatial axis per dimension, in order.
+        value: Expression over the axes that loads other buffers.
+        combine: tirx node class of the reduction (Add, Max, ...); None where there is none.
+        identity: Start value of the reduction.
+    """
+
+    buffer: Var
+    spatial: tuple[Axis, ...]
+    reduce: tuple[Axis, ...]
+    value: Expr
+    combine: Any = None
+    identity: Expr = None
+
+    @property
+    def iterations(self) -> int:
+        """How many times `value` is evaluated."""
+        return prod(axis.extent for axis in self.spatial + self.reduce)
+
+
+def read_stages(func: tirx.PrimFunc) -> list[Stage]:
+    """Return the stages of `func` in order of execution.
+
+    Raises:
+        NotRecognized: A block is not one store over its whole buffer, or the function is not made of blocks.
+    """
+    root = func.body
+    if not isinstance(root, SBlockRealize):
+        raise NotRecognized("the function is not made of blocks")
+    body = root.block.body
+    nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    stages = [_read_nest(nest) for nest in nests]
+    if len({stage.buffer for stage in stages}) != len(stages):
+        raise NotRecognized("two blocks write one buffer")
+    return stages
+
+
+def output_buffers(func: tirx.PrimFunc, stages: list[Stage]) -> set[Var]:
+    """Return the parameters that a stage writes."""
+    written = {stage.buffer for stage in stages}
+    return {param for param in func.params if param in written}
+
+
+def loads(value: Expr) -> list[TensorLoad]:
+    """Return every load in an expression, loads inside indices included."""
+    found: list[TensorLoad] = []
+    structural_walk(value, (TensorLoad, found.append))
+    return found
+
+
+def substitute(value: Expr, replacement: Mapping[Var, Expr]) -> Expr:
+    """Return `value` with variables replaced."""
+    if not replacement:
+        return value
+    return structural_map(value, (Var, lambda var: replacement.get(var, var)))
+
+
+def shape_of(buffer: Var) -> tuple[int, ...]:
+    """Return the static shape of a buffer.
+
+    Raises:
+        NotRecognized: A dimension is symbolic.
+    """
+    dims = []
+    for dim in buffer.ty.shape:
+        if not isinstance(dim, tirx.IntImm):
+            raise NotRecognized("a shape is symbolic")
+        dims.append(int(dim.value))
+    return tuple(dims)
+
+
+def dtype_of(buffer: Var) -> str:
+    """Return the element type of a buffer."""
+    return str(buffer.ty.dtype.dtype)
+
+
+def _read_nest(nest: tirx.Stmt) -> Stage:
+    extents: dict[Var, int] = {}
+    while isinstance(nest, tirx.For):
+        if nest.kind != tirx.ForKind.SERIAL or not isinstance(nest.extent, tirx.IntImm):
+            raise NotRecognized("the loops are scheduled or symbolic")
+        extents[nest.loop_var] = int(nest.extent.value)
+        nest = nest.body
+    if not isinstance(nest, SBlockRealize):
+        raise NotRecognized("a loop holds more than one block")
+    return _read_block(nest, extents)
+
+
+def _read_block(realize: SBlockRealize, extents: dict[Var, int]) -> Stage:
+    block = realize.block
+    if block.match_buffers or block.alloc_buffers or not isinstance(block.body, tirx.BufferStore):
+        raise NotRecognized(f"block {block.name_hint} is not a single store")
+    axes: dict[Var, Axis] = {}
+    reduce = []
+    for iter_var, bound in zip(block.iter_vars, realize.iter_values, strict=True):
+        axis = Axis(iter_var.var, int(iter_var.dom.extent.value))
+        whole = axis.extent == 1 or (isinstance(bound, Var) and extents.get(bound) == axis.extent)
+        if not whole:
+            raise NotRecognized(f"block {block.name_hint} covers its domain in an order that is not plain")
+        if int(iter_var.iter_type) == _REDUCE_ITER:
+            reduce.append(axis)
+        else:
+            axes[axis.var] = axis
+    return _make_stage(block, axes, tuple(reduce))
+
+
+def _make_stage(block: SBlock, axes: dict[Var, Axis], reduce: tuple[Axis, ...]) -> Stage:
+    store = block.body
+    shape = shape_of(store.buffer)
+    spatial = tuple(_store_axis(index, extent, axes) for index, extent in zip(store.indices, shape, strict=True))
+    if len({axis.var for axis in spatial}) != len(spatial) or prod(a.extent for a in axes.values()) != prod(shape):
+        raise NotRecognized(f"block {block.name_hint} does not write its whole buffer once")
+    if block.init is None:
+        if reduce or any(load.source.same_as(store.buffer) for load in loads(store.value)):
+            raise NotRecognized(f"block {block.name_hint} updates its buffer without an initial value")
+        return Stage(store.buffer, spatial, (), store.value)
+    return _reduction(block, spatial, reduce)
+
+
+def _store_axis(index: Expr, extent: int, axes: dict[Var, Axis]) -> Axis:
+    if isinstance(index, Var) and index in axes and axes[index].extent == extent:
+        return axes[index]
+    if isinstance(index, tirx.IntImm) and int(index.value) == 0 and extent == 1:
+        return Axis(Var("unit", index.ty), 1)
+    raise NotRecognized("a block stores to an index that is not one of its axes")
+
+
+def _reduction(block: SBlock, spatial: tuple[Axis, ...], reduce: tuple[Axis, ...]) -> Stage:
+    store, update = block.body, block.body.value
+    if not isinstance(block.init, tirx.BufferStore) or type(update) not in COMBINERS:
+        raise NotRecognized(f"block {block.name_hint} reduces by something else than + * max min")
+    itself, term = update.a, update.b
+    if not isinstance(itself, TensorLoad) or not itself.source.same_as(store.buffer):
+        raise NotRecognized(f"block {block.name_hint} does not combine with its own buffer")
+    if any(load.source.same_as(store.buffer) for load in loads(term)):
+        raise NotRecognized(f"block {block.name_hint} reads its own buffer twice")
+    return Stage(store.buffer, spatial, reduce, term, type(update), block.init.value)

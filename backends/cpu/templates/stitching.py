@@ -1,0 +1,302 @@
+"""Stitch memory-bound stages into tiles: the template of everything without a matmul or convolution in it.
+
+What it makes of softmax over [128, 197] (research/fusion.md 2.3, BladeDISC's CPU stitch):
+```
+for t in T.parallel(threads):
+    exp = alloc(197)                                # scratch of one tile; max and sum are scalars of the tile
+    for row in range(t * 128 // threads, (t + 1) * 128 // threads):
+        max = ...   vector loop, 4 accumulators     # reduced axis is contiguous: emission.StageWriter._reduce_row
+        exp[:] = ...    vector loop                 # the expensive stage that is read twice stays in memory
+        sum = ...   vector loop, 4 accumulators
+        out[row, :] = ...   vector loop             # everything cheap is inlined, epilogues included
+```
+and of a 3x3 max pool over NHWC: `for (h, w) in T.parallel: for block of channels: for kh, kw: acc = max(acc, x)`.
+An elementwise chain is the same with one stage; its axes are merged first and its long rows cut into blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Range, Var
+
+from backends.cpu.templates.accesses import Access, flat_index, stage_accesses
+from backends.cpu.templates.collapsing import collapse_axes
+from backends.cpu.templates.emission import LoopAxis, StageWriter
+from backends.cpu.templates.inlining import guards, inline_stages, operation_cost, uses
+from backends.cpu.templates.nests import allocate, index, loop, sequence
+from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
+from backends.cpu.templates.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of
+from backends.cpu.templates.tiling import SharedAxis, cluster_stages, shared_axes
+from fusion.context import Machine
+
+Expr = Any
+
+# A parallel region costs 1 us (shared/design.md 6): 4,096 simple operations on 16 KB, one of which is a vector's.
+_SERIAL_BELOW = 1 << 15
+# A vector axis shorter than this is not worth its overlapping rest.
+_SHORT_AXIS = 4
+
+
+@dataclass(frozen=True)
+class StitchStages:
+    """Template of groups of elementwise, broadcast, reduction, pooling, resize, concat, pad and gather stages."""
+
+    name: str = "stitch_stages"
+
+    def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled | Declined:
+        """Return the stitched loops; declines what `read_stages` cannot read."""
+        try:
+            stages = read_stages(func)
+        except NotRecognized as reason:
+            return Declined(str(reason))
+        kernel = _Kernel.make(stages, output_buffers(func, stages), machine, threads)
+        return Scheduled(func.with_body(kernel.body()), self.name, kernel.describe())
+
+
+@dataclass
+class _Kernel:
+    """The stages that live in memory, cut into clusters."""
+
+    clusters: list[list[Stage]]
+    inlined: dict[Var, Stage]
+    outputs: set[Var]
+    machine: Machine
+    threads: int
+    words: list[str]
+
+    @classmethod
+    def make(cls, stages: list[Stage], outputs: set[Var], machine: Machine, threads: int) -> _Kernel:
+        inlined = inline_stages(stages, outputs)
+        kept = [collapse_axes(stage, inlined) for stage in stages if stage.buffer not in inlined]
+        accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in kept}
+        if _work(kept, inlined) < _SERIAL_BELOW:
+            threads = 1
+        return cls(cluster_stages(kept, accesses, threads), inlined, outputs, machine, threads, [])
+
+    def body(self) -> tirx.Stmt:
+        parts: list[tirx.Stmt] = []
+        for number, cluster in enumerate(self.clusters):
+            later = {access for rest in self.clusters[number + 1 :] for stage in rest for access in _reads(stage, self.inlined)}
+            full = self.outputs | {stage.buffer for stage in cluster if stage.buffer in later}
+            parts += [tirx.AllocBuffer(stage.buffer) for stage in cluster if stage.buffer in full - self.outputs]
+            tile = _Cluster.make(cluster, self.inlined, full, self.machine, self.threads)
+            parts.append(tile.body())
+            self.words.append(tile.describe())
+        return sequence(*parts)
+
+    def describe(self) -> str:
+        return "; ".join(self.words)
+
+
+def _reads(stage: Stage, inlined: dict[Var, Stage]) -> set[Var]:
+    return {access.buffer for access in stage_accesses(stage, inlined)[1:]}
+
+
+def _work(stages: list[Stage], inlined: dict[Var, Stage]) -> int:
+    """Return the simple operations of all stages; inlined ones are counted once."""
+    return sum(stage.iterations * operation_cost(stage.value) for stage in [*stages, *inlined.values()])
+
+
+@dataclass
+class _Cluster:
+    """Stages computed tile by tile in one parallel loop.
+
+    Attributes:
+        shared: Axes that a tile holds fixed, outermost first.
+        blocked: The shared axis that is vectorised; a tile covers `block` elements of it.
+        vectors: The axis of each stage whose neighbours become lanes.
+        full: Buffers that exist as a whole; the other stages of the cluster have scratch of one tile.
+    """
+
+    stages: list[Stage]
+    inlined: dict[Var, Stage]
+    full: set[Var]
+    machine: Machine
+    threads: int
+    shared: list[SharedAxis]
+    blocked: SharedAxis | None
+    block: int
+    vectors: list[Axis | None]
+    accesses: dict[Var, list[Access]]
+
+    @classmethod
+    def make(
+        cls, stages: list[Stage], inlined: dict[Var, Stage], full: set[Var], machine: Machine, threads: int
+    ) -> _Cluster:
+        accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in stages}
+        vectors = [choose_vector_axis(stage, accesses[stage.buffer]) for stage in stages]
+        shared = [axis for axis in shared_axes(stages, accesses) if axis.extent > 1]
+        guarded = {v.var for s, v in zip(stages, vectors, strict=True) if v is not None and _guarded(s, v, inlined)}
+        shared = [axis for axis in shared if not any(member.var in guarded for member in axis.members)]
+        blocked = _blocked_axis(stages, vectors, shared)
+        outer = [axis for axis in shared if axis is not blocked]
+        block = _block_size(blocked, prod(axis.extent for axis in outer), threads) if blocked else 1
+        return cls(stages, inlined, full, machine, threads, outer, blocked, block, vectors, accesses)
+
+    def describe(self) -> str:
+        tiles = " x ".join(str(axis.extent) for axis in self.shared) or "1"
+        inner = f", blocks of {self.block} of {self.blocked.extent}" if self.blocked else ""
+        return f"{len(self.stages)} stages, {tiles} tiles{inner}, {self.threads} threads"
+
+    @property
+    def units(self) -> int:
+        """Number of tiles."""
+        return prod(axis.extent for axis in self.shared) * self._blocks
+
+    @property
+    def _blocks(self) -> int:
+        return -(-self.blocked.extent // self.block) if self.blocked else 1
+
+    def body(self) -> tirx.Stmt:
+        """Return the loop over tiles, cut into one run of neighbouring tiles per thread."""
+        scratch = {s.buffer: self._scratch(s) for s in self.stages if s.buffer not in self.full}
+        allocations = [tirx.AllocBuffer(buffer) for buffer, _ in scratch.values()]
+        analyzer = sym.Analyzer()
+        threads, units = min(self.threads, self.units), self.units
+
+        def tile(unit: Var) -> tirx.Stmt:
+            analyzer.bind(unit, Range.from_min_extent(index(0), index(units)))
+            return self._tile(unit, scratch, analyzer)
+
+        if threads <= 1:
+            return sequence(*allocations, loop(units, tile, name="tile"))
+
+        def run(thread: Var) -> tirx.Stmt:
+            first = tirx.floordiv(thread * units, index(threads))
+            last = tirx.floordiv((thread + 1) * units, index(threads))
+            return sequence(*allocations, loop(last - first, tile, begin=first, name="tile"))
+
+        return loop(threads, run, kind=tirx.ForKind.PARALLEL, name="thread")
+
+    def _scratch(self, stage: Stage) -> tuple[Var, list[int]]:
+        """Return a tile's buffer for a stage and the extent of each of its dimensions, 1 where the tile is fixed."""
+        extents = []
+        for axis in stage.spatial:
+            if self.blocked is not None and self.blocked.has(axis.var):
+                extents.append(self.block)
+            else:
+                extents.append(1 if any(shared.has(axis.var) for shared in self.shared) else axis.extent)
+        return allocate(prod(extents), dtype_of(stage.buffer), "tile"), extents
+
+    def _tile(self, unit: Var, scratch: dict[Var, tuple[Var, list[int]]], analyzer: sym.Analyzer) -> tirx.Stmt:
+        bindings, fixed, start = self._position(unit, analyzer)
+        parts: list[tirx.Stmt] = [tirx.Bind(var, value) for var, value in bindings]
+
+        def place(buffer: Var, indices: list[Expr]) -> Expr:
+            if buffer in scratch:
+                return self._place_in_tile(buffer, indices, scratch[buffer], start, analyzer)
+            return _place_in_full(buffer, indices, analyzer)
+
+        for stage, vector in zip(self.stages, self.vectors, strict=True):
+            at = {axis.var: fixed[shared] for shared in self.shared for axis in stage.spatial if shared.has(axis.var)}
+            spatial = [self._loop_axis(axis, start) for axis in stage.spatial if axis.var not in at]
+            reduce = [LoopAxis(axis, index(0), axis.extent) for axis in stage.reduce]
+            writer = StageWriter(
+                stage, self.accesses[stage.buffer], at, spatial, reduce, vector if vector and vector.var not in at else None,
+                self.inlined, place, analyzer, self.machine.vector_lanes * 4,
+            )  # fmt: skip
+            parts.append(writer.write())
+        return sequence(*parts)
+
+    def _loop_axis(self, axis: Axis, start: Expr) -> LoopAxis:
+        if self.blocked is not None and self.blocked.has(axis.var):
+            return LoopAxis(axis, start, self.block)
+        return LoopAxis(axis, index(0), axis.extent)
+
+    def _position(
+        self, unit: Var, analyzer: sym.Analyzer
+    ) -> tuple[list[tuple[Var, Expr]], dict[SharedAxis, Expr], Expr]:
+        """Return bindings of the fixed axes' values, those values, and where the block of the vector axis begins."""
+        bindings: list[tuple[Var, Expr]] = []
+        fixed: dict[SharedAxis, Expr] = {}
+        rest: Expr = unit
+        start: Expr = index(0)
+        if self.blocked is not None and self._blocks > 1:
+            begin = tirx.min(tirx.floormod(rest, index(self._blocks)) * self.block, index(self.blocked.extent - self.block))
+            start = _bind(bindings, "start", begin, self.blocked.extent - self.block + 1, analyzer)
+            rest = tirx.floordiv(rest, index(self._blocks))
+        for number, axis in enumerate(reversed(self.shared)):
+            value = tirx.floormod(rest, index(axis.extent)) if number < len(self.shared) - 1 else rest
+            fixed[axis] = _bind(bindings, axis.members[-1].var.name, value, axis.extent, analyzer)
+            rest = tirx.floordiv(rest, index(axis.extent))
+        return bindings, fixed, start
+
+    def _place_in_tile(
+        self, buffer: Var, indices: list[Expr], scratch: tuple[Var, list[int]], start: Expr, analyzer: sym.Analyzer
+    ) -> Expr:
+        tile, extents = scratch
+        stage = next(stage for stage in self.stages if stage.buffer.same_as(buffer))
+        local: list[Expr] = []
+        for axis, extent, position in zip(stage.spatial, extents, indices, strict=True):
+            if self.blocked is not None and self.blocked.has(axis.var):
+                local.append(position - start)
+            else:
+                local.append(index(0) if extent == 1 else position)
+        return tirx.BufferLoad(tile, [flat_index(extents, local, analyzer) if local else index(0)])
+
+
+def _bind(bindings: list[tuple[Var, Expr]], name: str, value: Expr, extent: int, analyzer: sym.Analyzer) -> Var:
+    var = tirx.Var(name, "int64")
+    analyzer.bind(var, Range.from_min_extent(index(0), index(extent)))
+    bindings.append((var, value))
+    return var
+
+
+def _place_in_full(buffer: Var, indices: list[Expr], analyzer: sym.Analyzer) -> Expr:
+    shape = shape_of(buffer)
+    if not shape:
+        return tirx.BufferLoad(buffer, [])
+    return tirx.BufferLoad(buffer, [index(0)] * (len(shape) - 1) + [flat_index(shape, indices, analyzer)])
+
+
+def _blocked_axis(stages: list[Stage], vectors: list[Axis | None], shared: list[SharedAxis]) -> SharedAxis | None:
+    """Return the shared axis along which most of the work is vectorised; None if most is vectorised inside a tile."""
+    inside = 0
+    work = {axis: 0 for axis in shared}
+    for stage, vector in zip(stages, vectors, strict=True):
+        mine = next((axis for axis in shared if vector is not None and axis.has(vector.var)), None)
+        if mine is not None:
+            work[mine] += stage.iterations
+        elif vector is not None:
+            inside += stage.iterations
+    most = max(shared, key=lambda axis: work[axis], default=None)
+    return most if most is not None and work[most] > inside else None
+
+
+def _block_size(axis: SharedAxis, outer: int, threads: int) -> int:
+    """Return the elements of the vector axis per tile: all, unless the other axes are too few for the threads."""
+    if outer >= threads or threads <= 1:
+        return axis.extent
+    wanted = -(-axis.extent * outer // threads)
+    return min(axis.extent, -(-wanted // 64) * 64)
+
+
+def _guarded(stage: Stage, axis: Axis, inlined: dict[Var, Stage]) -> bool:
+    """Return whether a branch condition may depend on the axis: it is cut into segments and must not be blocked."""
+    values = [stage.value, *(producer.value for producer in inlined.values())]
+    return stage.combine is None and any(guards(value) for value in values)
+
+
+def choose_vector_axis(stage: Stage, accesses: list[Access]) -> Axis | None:
+    """Return the axis along which most accesses are contiguous or constant; None where every axis is too short.
+
+    Ties go to the longer axis, then to the innermost; a reduced axis is charged one access for its fold across lanes.
+    """
+    best: tuple[float, int, int] | None = None
+    chosen = None
+    for number, axis in enumerate(stage.spatial + stage.reduce):
+        if axis.extent < _SHORT_AXIS:
+            continue
+        strided = sum(1 for access in accesses if access.steps[axis.var] not in (0, 1))
+        contiguous = sum(1 for access in accesses if access.steps[axis.var] == 1)
+        reduced = axis in stage.reduce
+        score = (-strided + contiguous * 0.5 - (0.25 if reduced else 0), number, axis.extent)
+        if dtype_of(stage.buffer) == "bool" and reduced:
+            continue
+        if contiguous and (best is None or score >= best):
+            best, chosen = score, axis
+    return chosen

@@ -1,0 +1,114 @@
+"""Which axes several stages share, so that one tile of all of them is computed before the next (research/fusion.md 2.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from tvm.ir import Var
+
+from backends.cpu.templates.accesses import Access
+from backends.cpu.templates.stages import Axis, Stage
+
+
+@dataclass(frozen=True, eq=False)
+class SharedAxis:
+    """One axis of each stage that always has the same value in producer and consumer.
+
+    Attributes:
+        members: The axis of each stage, in the order of the stages.
+    """
+
+    members: tuple[Axis, ...]
+
+    @property
+    def extent(self) -> int:
+        """Trip count, the same for all members."""
+        return self.members[-1].extent
+
+    def has(self, var: Var) -> bool:
+        """Return whether the axis variable belongs to this shared axis."""
+        return any(axis.var.same_as(var) for axis in self.members)
+
+
+@dataclass
+class _Unions:
+    """Disjoint sets of axis variables; a set can be marked as not shareable."""
+
+    parent: dict[Var, Var] = field(default_factory=dict)
+    broken: set[Var] = field(default_factory=set)
+
+    def find(self, var: Var) -> Var:
+        root = var
+        while root in self.parent:
+            root = self.parent[root]
+        return root
+
+    def join(self, a: Var, b: Var) -> None:
+        a, b = self.find(a), self.find(b)
+        if not a.same_as(b):
+            self.parent[a] = b
+            if a in self.broken:
+                self.broken.add(b)
+
+    def break_(self, var: Var) -> None:
+        self.broken.add(self.find(var))
+
+
+def shared_axes(stages: list[Stage], accesses: dict[Var, list[Access]]) -> list[SharedAxis]:
+    """Return the axes that all stages share, in the order of the last stage's dimensions.
+
+    A producer's dimension and a consumer's axis are one if every load indexes that dimension with exactly that axis.
+    A set is shared if it has one spatial axis of each stage.
+    """
+    produced = {stage.buffer: stage for stage in stages}
+    unions = _Unions()
+    for stage in stages:
+        own = {axis.var for axis in stage.spatial}
+        for axis in stage.reduce:
+            unions.break_(axis.var)
+        for access in accesses[stage.buffer][1:]:
+            if access.buffer in produced:
+                _join_dimensions(unions, produced[access.buffer], access, own)
+    return [shared for axis in stages[-1].spatial if (shared := _gather(unions, axis, stages)) is not None]
+
+
+def _join_dimensions(unions: _Unions, producer: Stage, access: Access, own: set[Var]) -> None:
+    for axis, position in zip(producer.spatial, access.indices, strict=True):
+        if isinstance(position, Var) and position in own:
+            unions.join(axis.var, position)
+        else:
+            unions.break_(axis.var)
+
+
+def _gather(unions: _Unions, last: Axis, stages: list[Stage]) -> SharedAxis | None:
+    root = unions.find(last.var)
+    if root in unions.broken:
+        return None
+    members = []
+    for stage in stages:
+        mine = [axis for axis in stage.spatial if unions.find(axis.var).same_as(root)]
+        if len(mine) != 1 or mine[0].extent != last.extent:
+            return None
+        members.append(mine[0])
+    return SharedAxis(tuple(members))
+
+
+def cluster_stages(stages: list[Stage], accesses: dict[Var, list[Access]], parallelism: int) -> list[list[Stage]]:
+    """Cut the stages into the longest runs that share enough axes to be tiled together; each is one parallel loop."""
+    clusters: list[list[Stage]] = []
+    first = 0
+    while first < len(stages):
+        ends = range(len(stages), first, -1)
+        end = next(end for end in ends if end == first + 1 or _joinable(stages[first:end], accesses, parallelism))
+        clusters.append(stages[first:end])
+        first = end
+    return clusters
+
+
+def _joinable(stages: list[Stage], accesses: dict[Var, list[Access]], parallelism: int) -> bool:
+    shared = shared_axes(stages, accesses)
+    if not shared:
+        return False
+    alone = prod(axis.extent for axis in stages[-1].spatial)
+    return prod(axis.extent for axis in shared) >= min(parallelism, alone)

@@ -1,0 +1,66 @@
+"""Vector loops over one axis, without scalar tails.
+
+A rest that does not fill a vector is computed by one more full vector that ends where the axis ends: some elements are
+computed twice, with the same result. This keeps every access a plain vector access on AVX2 and AVX-512 alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from backends.cpu.templates.nests import index, loop, sequence, unrolled, vectorized
+
+Expr = Any
+Body = Callable[[Expr, "Lane"], tirx.Stmt]
+Lane = Any
+
+
+def fitting_lanes(extent: int, lanes: int) -> int:
+    """Return the widest power of two of at most `lanes` lanes that an axis fills."""
+    while lanes > extent:
+        lanes //= 2
+    return max(lanes, 1)
+
+
+def map_vectors(begin: Expr, extent: int, lanes: int, unroll: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+    """Return loops that run `body` on every position of [begin, begin + extent).
+
+    ```
+    for i in range(extent // (lanes * unroll)):
+        for u in T.unroll(unroll):
+            for v in T.vectorized(lanes): body(begin + (i * unroll + u) * lanes + v)
+    for i in range(rest // lanes):
+        for v in T.vectorized(lanes): ...
+    for v in T.vectorized(lanes): body(begin + extent - lanes + v)      # only where lanes do not divide extent
+    ```
+    """
+    lanes = fitting_lanes(extent, lanes)
+    step = lanes * unroll
+    main, rest = extent // step, extent % step // lanes
+    parts = []
+    if main:
+        parts.append(loop(main, lambda i: unrolled(unroll, lambda u: _lanes(begin + i * step + u * lanes, lanes, body))))
+    if rest:
+        parts.append(loop(rest, lambda i: _lanes(begin + index(main * step) + i * lanes, lanes, body)))
+    if extent % lanes:
+        parts.append(_lanes(begin + index(extent - lanes), lanes, body))
+    return sequence(*parts)
+
+
+def _lanes(begin: Expr, lanes: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+    return vectorized(lanes, lambda v: body(begin + v))
+
+
+def fold_lanes(vector: Expr, lanes: int, dtype: str, combine: Any) -> tuple[list[tuple[tirx.Var, Expr]], Expr]:
+    """Return bindings that halve a vector until one lane is left, and that lane."""
+    bindings = []
+    while lanes > 1:
+        lanes //= 2
+        low = tirx.Shuffle([vector], [tirx.const(i, "int32") for i in range(lanes)])
+        high = tirx.Shuffle([vector], [tirx.const(i + lanes, "int32") for i in range(lanes)])
+        vector = tirx.Var(f"fold{lanes}", f"{dtype}x{lanes}" if lanes > 1 else dtype)
+        bindings.append((vector, combine(low, high)))
+    return bindings, vector
