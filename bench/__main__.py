@@ -11,11 +11,11 @@ from bench import protocol, report, zoo
 from bench.peers.engine import Job
 from bench.remote import Worker
 from bench.result import ComparisonResult
-from bench.roofline import Roofline
 from fusion.context import allowed_cpus
 from fusion.errors import FusionError
+from fusion.report.machine_limits import MachineLimits
 
-_ROOFLINE_DEADLINE_S = 120.0
+_LIMITS_DEADLINE_S = 120.0
 
 
 def main() -> int:
@@ -23,7 +23,7 @@ def main() -> int:
     options = _parser().parse_args()
     models = options.models or zoo.available()
     try:
-        machine = measure_machine(options.threads)
+        machine = _measure_machine(options.threads)
         results = [_compare(name, options) for name in models]
     except FusionError as error:
         print(error, file=sys.stderr)
@@ -39,7 +39,7 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of the zoo: {' '.join(zoo.names())} (default: all)")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {' '.join(zoo.names())} (default: all)")
     parser.add_argument("--peers", nargs="+", default=list(bench.peers.STANDARD), choices=bench.peers.names())
     parser.add_argument("--rounds", type=int, default=protocol.Plan.rounds)
     parser.add_argument("--seconds", type=float, default=protocol.Plan.round_s, help="per round and engine")
@@ -49,10 +49,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def measure_machine(threads: int) -> Roofline:
+def _measure_machine(threads: int) -> MachineLimits:
     """Return the machine's limits, measured in a process of their own."""
     with Worker(bench.peers.OURS, threads) as worker:
-        limits: Roofline = worker.ask(_ROOFLINE_DEADLINE_S, "roofline", threads)
+        limits: MachineLimits = worker.ask(_LIMITS_DEADLINE_S, "limits", threads)
     return limits
 
 

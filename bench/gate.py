@@ -1,9 +1,10 @@
 """The float64 gate: whether an engine's outputs are as right as float32 allows.
 
-The error of one output is its largest absolute difference to the float64 reference as a share of the reference's largest
-absolute value; for integers and booleans, the share of elements that differ. An output passes if its error is at most twice
-ONNX Runtime's error on the same inputs plus TOLERANCE / 10. This is the rule of `torch._dynamo.utils.same`, with the largest
-difference in place of the root mean square, which one bad element in a million would hide from.
+The error of one output is its largest absolute difference to the float64 reference as a share of the reference's
+largest absolute value; for integers and booleans, the share of elements that differ. An output passes if its error is
+at most twice ONNX Runtime's error on the same inputs plus TOLERANCE / 10. This is the rule of
+`torch._dynamo.utils.same`, with the largest difference in place of the root mean square, in which one bad element in a
+million would not show.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Verdict:
         passed: Whether every output passed for every set of inputs.
         error: The largest error of the engine.
         baseline_error: The largest error of ONNX Runtime.
-        reference: "float64", or "onnxruntime" where the model has no float64 evaluation; then only TOLERANCE is asked for.
+        reference: "float64", or "onnxruntime" where the model has no float64 evaluation: TOLERANCE is allowed then.
         reasons: One sentence per output that failed.
     """
 
@@ -40,7 +41,7 @@ class Verdict:
 
 
 def error_of(actual: np.ndarray, reference: np.ndarray) -> float:
-    """Return the error of `actual`, infinite where shapes differ or NaN and infinities are not where the reference has them."""
+    """Return the error of `actual`: infinite if shapes differ or NaN and infinities are misplaced."""
     if actual.shape != reference.shape:
         return float("inf")
     if reference.size == 0:

@@ -1,7 +1,7 @@
 """The comparison: every engine in its own process, the same threads and inputs, rounds interleaved A B A B.
 
-Each round gives one median per engine and one ratio per peer, so that a change of the machine's speed between rounds cancels.
-Before an engine is timed, all others have put their threads to sleep.
+Each round gives one median per engine and one ratio per peer, so that a change of the machine's speed between rounds
+cancels. Before an engine is timed, all others have put their threads to sleep.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 _TRACE_LINES = 3
+_END_S = 5.0
 
 
 class EngineError(Exception):
@@ -48,7 +49,7 @@ class Worker:
         """Return what `bench.worker.Server.<method>(*arguments)` returns there.
 
         Raises:
-            EngineError: It raised, its process died, or it took longer than `deadline_s`. In the last two cases it is gone.
+            EngineError: It raised, its process died, or it took longer than `deadline_s`; the last two end it.
         """
         try:
             self._connection.send((method, arguments))
@@ -79,10 +80,17 @@ class Worker:
         self._log.close()
 
     def _last_words(self) -> str:
+        code = self._wait()
         self.close()
         self._log.seek(0)
         tail = " | ".join(self._log.read().strip().splitlines()[-_TRACE_LINES:])
-        return f"the process ended with code {self._process.returncode}: {tail}"
+        return f"the process ended with code {code}: {tail}"
+
+    def _wait(self) -> int | None:
+        """Return the process's exit code; its socket closes a moment before it is gone."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_END_S)
+        return None
 
 
 def _environment(threads: int) -> dict[str, str]:

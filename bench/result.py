@@ -7,8 +7,11 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench import markdown
 from bench.gate import Verdict
 from bench.peers import OURS
+
+MEBIBYTE = 1 << 20
 
 
 @dataclass
@@ -109,6 +112,41 @@ class ComparisonResult:
 
     def table(self) -> str:
         """Return the comparison as a Markdown table, one engine per line."""
-        from bench.report import engines_table
+        return _engines_table(self)
 
-        return engines_table(self)
+
+def _engines_table(result: ComparisonResult) -> str:
+    """Return one comparison: a line per engine, the reasons of failures below."""
+    header = ("engine", "ms", "fusion is faster by", "spread", "compile s", "load s", "peak MiB", "error", "right")
+    rows = [_engine_row(result, name) for name in result.engines]
+    title = f"{result.model}, {result.threads} threads, float32"
+    return "\n".join([title, "", markdown.table(header, rows), *notes(result)])
+
+
+def _engine_row(result: ComparisonResult, name: str) -> markdown.Row:
+    engine, ratio = result.engines[name], result.ratios.get(name)
+    verdict = engine.verdict
+    return (
+        name,
+        markdown.number(engine.latency_ms, ".2f"),
+        f"{ratio.median:.2f}x" if ratio else "",
+        f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio else "",
+        markdown.number(engine.compile_s, ".1f"),
+        markdown.number(engine.load_s, ".2f"),
+        markdown.number(engine.peak_rss and engine.peak_rss / MEBIBYTE, ".0f"),
+        f"{verdict.error:.1e}" if verdict else "",
+        ("yes" if verdict.passed else "NO") if verdict else "",
+    )
+
+
+def notes(result: ComparisonResult) -> list[str]:
+    """Return what a reader of the numbers must know: failures, wrong outputs, a reference that is not float64."""
+    found = []
+    for name, engine in result.engines.items():
+        if engine.failure:
+            found.append(f"- {result.model}: no numbers of {name}: {engine.failure}")
+        if engine.verdict and engine.verdict.reference != "float64":
+            found.append(f"- {result.model}: {name} was checked against {engine.verdict.reference}, not float64")
+        if engine.verdict:
+            found += [f"- {result.model}: {name} is not right: {reason}" for reason in engine.verdict.reasons]
+    return ["", *found] if found else []

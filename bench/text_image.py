@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-_WORDS = "the quick brown fox jumps over a lazy dog while compilers fuse many small kernels into one large loop".split()
+_WORDS = ("quick", "brown", "fox", "jumps", "over", "lazy", "dogs", "while", "compilers", "fuse", "small", "kernels")
 _WHITE, _BLACK = 255, 20
 
 
@@ -32,7 +32,7 @@ def page(lines: Sequence[str], height: int, width: int, *, size: int, margin: in
     return np.asarray(image)
 
 
-def random_page(shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
+def random_page(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Return pages of random words as a text network takes them: float32 of `shape` (N, 3, H, W), in [-1, 1]."""
     batch, _, height, width = shape
     size = min(32, int(height * 0.6))
@@ -41,4 +41,5 @@ def random_page(shape: tuple[int, int, int, int], rng: np.random.Generator) -> n
         page([" ".join(rng.choice(_WORDS, 8)) for _ in range(rows)], height, width, size=size, margin=size // 4)
         for _ in range(batch)
     ]
-    return (np.stack(pages).transpose(0, 3, 1, 2).astype(np.float32) / 255 - 0.5) / 0.5
+    stacked = np.stack(pages).transpose(0, 3, 1, 2).astype(np.float32)
+    return np.asarray((stacked / 255 - 0.5) / 0.5)

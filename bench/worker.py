@@ -1,7 +1,7 @@
 """The process in which one engine lives: `python -m bench.worker ENGINE FD`, driven by `bench.remote`.
 
-It answers one request at a time over a socket and blocks on it in between, its threads asleep, so that it takes no time from
-the engine that is being measured.
+It answers one request at a time over a socket and blocks on it in between, its threads asleep, so that it takes no time
+from the engine that is being measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench import memory
 from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Runner
 
 if TYPE_CHECKING:
-    from bench.roofline import Roofline
+    from fusion.report.machine_limits import MachineLimits
 
 # Thread pools of ONNX Runtime, OpenMP and TVM spin for up to some 100 ms after a call before they sleep.
 _SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0
@@ -76,12 +76,12 @@ class Server:
             share = (time.process_time() - used) / (time.perf_counter() - started)
         return share
 
-    def roofline(self, threads: int) -> Roofline:
-        """Return the limits of the machine."""
+    def limits(self, threads: int) -> MachineLimits:
+        """Return what the machine can do at most."""
         # Imports TVM, which only our own worker has loaded anyway.
-        from bench import roofline
+        from fusion.report.machine_limits import measure_limits
 
-        return roofline.measure(threads)
+        return measure_limits(threads)
 
     def rss(self) -> tuple[int, int]:
         """Return the peak resident bytes so far, and those right after the engine's library was imported."""

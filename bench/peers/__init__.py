@@ -1,4 +1,4 @@
-"""The engines that are compared: fusion and its peers, one small file each, imported only in that engine's own process."""
+"""The engines that are compared: fusion and its peers, one small file each, imported only in that engine's process."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +12,10 @@ from onnx import TensorProto, numpy_helper
 # Attributes that name an element type.
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 # Attributes of Constant that hold plain floats and turn into a tensor, whose type can be chosen.
-_PLAIN_FLOATS = {"value_float": lambda attribute: attribute.f, "value_floats": lambda attribute: list(attribute.floats)}
+_PLAIN_FLOATS: dict[str, Callable[[onnx.AttributeProto], Any]] = {
+    "value_float": lambda attribute: attribute.f,
+    "value_floats": lambda attribute: list(attribute.floats),
+}
 
 
 def widen(model: onnx.ModelProto) -> onnx.ModelProto:

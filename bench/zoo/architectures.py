@@ -37,7 +37,7 @@ def _classifier_module(family: str, side: int, options: Mapping[str, Any]) -> Se
     model = getattr(transformers, f"{family}ForImageClassification")(config)
     weights.initialize(model)
     weights.calibrate(model, (8, 3, side, side))
-    return export.Select(model, ("pixel_values",), ("logits",)).eval()
+    return export.Select(model, ("pixel_values",), ("logits",))
 
 
 def _encoder_module(layers: int, hidden: int, heads: int) -> Select:
@@ -58,7 +58,7 @@ def _encoder_module(layers: int, hidden: int, heads: int) -> Select:
     )
     model = transformers.BertModel(config)
     weights.initialize(model)
-    return export.Select(model, _ENCODER_INPUTS, ("last_hidden_state", "pooler_output")).eval()
+    return export.Select(model, _ENCODER_INPUTS, ("last_hidden_state", "pooler_output"))
 
 
 def _export(module: Callable[[], Select], shapes: Shapes, path: Path) -> None:
@@ -68,7 +68,8 @@ def _export(module: Callable[[], Select], shapes: Shapes, path: Path) -> None:
 
 
 def _classifier(name: str, family: str, side: int = 224, **options: Any) -> Recipe:
-    return _recipe(name, functools.partial(_classifier_module, family, side, options), {"pixel_values": (1, 3, side, side)})
+    module = functools.partial(_classifier_module, family, side, options)
+    return _recipe(name, module, {"pixel_values": (1, 3, side, side)})
 
 
 def _encoder(name: str, layers: int, hidden: int, heads: int) -> Recipe:

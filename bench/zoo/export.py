@@ -13,12 +13,13 @@ _OPSET = 17
 _IMAGE_RANK = 4
 
 
-class Select(torch.nn.Module):
-    """Calls a transformers model by keyword and returns the chosen fields of its output."""
+class Select(torch.nn.Module):  # type: ignore[misc]
+    """Calls a transformers model by keyword, for evaluation, and returns the chosen fields of its output."""
 
     def __init__(self, model: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         super().__init__()
         self.model, self.inputs, self.outputs = model, tuple(inputs), tuple(outputs)
+        self.eval()
 
     def forward(self, *arrays: torch.Tensor) -> tuple[Any, ...]:
         result = self.model(**dict(zip(self.inputs, arrays, strict=True)))
@@ -37,7 +38,7 @@ def write(model: Select, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> N
         # Tracing warns about every Python number it freezes and about its own deprecation.
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            model.eval(),
+            model,
             tuple(_example(shapes[name]) for name in model.inputs),
             str(path),
             dynamo=False,

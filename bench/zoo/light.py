@@ -1,4 +1,4 @@
-"""ONNX's light models: real graphs whose weights are one constant, which this file replaces by He-scaled random ones."""
+"""ONNX's light models: real graphs whose weights are one constant, replaced here by He-scaled random ones."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def _draw(role: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.nda
 def calibrate(model: onnx.ModelProto, rng: np.random.Generator) -> None:
     """Normalise every layer on one random image, in the order of the graph.
 
-    A BatchNormalization gets the mean and variance of what reaches it. A Conv without one gets weights and bias that give each
-    of its channels zero mean and unit variance, as trained networks without normalisation roughly have (Kraehenbuehl et al.,
-    "Data-dependent initializations", ICLR 2016).
+    A BatchNormalization gets the mean and variance of what reaches it. A Conv without one gets weights and bias that
+    give each of its channels zero mean and unit variance, as trained networks without normalization roughly have
+    (Kraehenbuehl et al., "Data-dependent initializations of convolutional neural networks", ICLR 2016).
     """
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     (value,) = model.graph.input

@@ -25,11 +25,13 @@ def check(model: ZooModel) -> None:
     second = session.run(None, model.inputs(1))
     for name, one, other in zip(names, first, second, strict=True):
         if one.dtype.kind == "f":
-            _check_output(f"{model.name}: {name}", np.asarray(one, np.float64), np.asarray(other, np.float64))
+            check_output(f"{model.name}: {name}", np.asarray(one, np.float64), np.asarray(other, np.float64))
 
 
-def _check_output(where: str, one: np.ndarray, other: np.ndarray) -> None:
-    assert np.isfinite(one).all() and np.isfinite(other).all(), f"{where} is not finite"
+def check_output(where: str, one: np.ndarray, other: np.ndarray) -> None:
+    """Assert that an output, computed for two random inputs, is finite, of unit scale, and not the same for both."""
+    assert np.isfinite(one).all(), f"{where} is not finite"
+    assert np.isfinite(other).all(), f"{where} is not finite"
     scale = float(np.abs(one).max())
     assert _SMALLEST <= scale <= _LARGEST, f"{where} has the scale {scale:.3g}"
     difference = float(np.abs(one - other).max())

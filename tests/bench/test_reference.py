@@ -1,0 +1,116 @@
+"""The float64 reference agrees with ONNX Runtime to float32's precision, operator by operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from bench import gate
+from bench.reference import evaluate, widen
+
+PRECISION = 1e-5
+CONV = [
+    {},
+    {"strides": [2, 1], "pads": [1, 0, 2, 1]},
+    {"dilations": [2, 2], "pads": [2, 2, 2, 2]},
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+    {"auto_pad": "VALID"},
+]
+TRANSPOSE = [
+    {},
+    {"strides": [2, 3], "pads": [1, 0, 2, 1]},
+    {"strides": [2, 2], "output_padding": [1, 1]},
+    {"strides": [2, 2], "output_shape": [16, 18]},
+    {"dilations": [2, 1]},
+]
+POOL = [
+    {"kernel_shape": [2, 3], "strides": [2, 2]},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1},
+    {"kernel_shape": [3, 2], "auto_pad": "SAME_UPPER"},
+]
+
+
+def check(
+    path: Path, kind: str, shape: tuple[int, ...], weights: list[np.ndarray], opset: int = 17, **options: Any
+) -> None:
+    """Compare one operator, with random input of `shape`, in the reference and in ONNX Runtime."""
+    names = [f"w{index}" for index in range(len(weights))]
+    node = helper.make_node(kind, ["x", *names], ["y"], **options)
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(value, name) for name, value in zip(names, weights, strict=True)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.save(model, path)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x})
+    actual = evaluate(path, {"x": x})["y"]
+    assert actual.dtype == np.float64
+    assert gate.error_of(expected, actual) < PRECISION
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("group", [1, 2, 4])
+@pytest.mark.parametrize("options", CONV, ids=str)
+def test_conv(tmp_path: Path, options: dict[str, Any], group: int) -> None:
+    check(tmp_path / "m.onnx", "Conv", (2, 4, 9, 11), [random(8, 4 // group, 3, 2), random(8)], group=group, **options)
+
+
+def test_conv_1d(tmp_path: Path) -> None:
+    check(tmp_path / "m.onnx", "Conv", (1, 3, 20), [random(5, 3, 4)], strides=[2], pads=[1, 2])
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("options", TRANSPOSE, ids=str)
+def test_conv_transpose(tmp_path: Path, options: dict[str, Any], group: int) -> None:
+    weights = [random(4, 3, 3, 3), random(3 * group)]
+    check(tmp_path / "m.onnx", "ConvTranspose", (2, 4, 8, 9), weights, group=group, **options)
+
+
+@pytest.mark.parametrize("options", POOL, ids=str)
+def test_max_pool(tmp_path: Path, options: dict[str, Any]) -> None:
+    check(tmp_path / "m.onnx", "MaxPool", (1, 3, 10, 12), [], **options)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("options", POOL, ids=str)
+def test_average_pool(tmp_path: Path, options: dict[str, Any], count: int) -> None:
+    check(tmp_path / "m.onnx", "AveragePool", (1, 3, 10, 12), [], opset=19, count_include_pad=count, **options)
+
+
+@pytest.mark.parametrize("opset", [9, 13, 17])
+def test_batch_normalization(tmp_path: Path, opset: int) -> None:
+    weights = [random(3), random(3), random(3), np.abs(random(3)) + 0.5]
+    check(tmp_path / "m.onnx", "BatchNormalization", (2, 3, 4, 5), weights, opset=opset)
+
+
+@pytest.mark.parametrize(("opset", "options"), [(9, {}), (11, {"axis": 2}), (13, {}), (13, {"axis": 1})])
+def test_softmax_of_each_version(tmp_path: Path, opset: int, options: dict[str, Any]) -> None:
+    check(tmp_path / "m.onnx", "Softmax", (2, 3, 4, 5), [], opset=opset, **options)
+
+
+def test_widen_leaves_the_input_untouched_and_half_precision_alone() -> None:
+    half = helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16)
+    back = helper.make_node("Cast", ["h"], ["y"], to=TensorProto.FLOAT)
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2,)) for name in ("x", "y")]
+    model = helper.make_model(helper.make_graph([half, back], "g", info[:1], info[1:]))
+    before = model.SerializeToString()
+    nodes = widen(model).graph.node
+    assert [node.attribute[0].i for node in nodes] == [TensorProto.FLOAT16, TensorProto.DOUBLE]
+    assert model.SerializeToString() == before

@@ -1,0 +1,106 @@
+"""The style budget: small functions, small files, no code run from data, nothing of one machine in the sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("fusion", "partition", "backends", "tuning", "bench")
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+TEXTS = [
+    *SOURCES,
+    *sorted((ROOT / "tests").rglob("*.py")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(ROOT / name for name in ("README.md", "pyproject.toml", "Makefile", ".ci/run")),
+]
+# Lines: nine functions of ten, all but one of a hundred, any function; the middle file, any file.
+FUNCTION_P90, FUNCTION_P99, FUNCTION_MAX = 30, 80, 120
+FILE_MEDIAN, FILE_MAX = 200, 600
+MACHINE_PATH = re.compile(r"(?<![\w.~}-])/(?:work|root|tmp|home)/\w")
+REGISTRY = re.compile(r"(?:pypi|files\.pythonhosted|download\.pytorch)\.org/(?:simple|whl)")
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the place and the number of lines of each function in a file, docstring included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", lines
+
+
+def longest(sizes: dict[str, int], limit: int) -> str:
+    """Return the places over the limit, the longest first."""
+    over = sorted((item for item in sizes.items() if item[1] > limit), key=lambda item: -item[1])
+    return "\n".join(f"{lines:4} {place}" for place, lines in over[:30])
+
+
+@pytest.fixture(scope="module")
+def function_sizes() -> dict[str, int]:
+    return {place: lines for path in SOURCES for place, lines in functions(path)}
+
+
+@pytest.fixture(scope="module")
+def file_sizes() -> dict[str, int]:
+    sizes = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    return {path: lines for path, lines in sizes.items() if lines}
+
+
+@pytest.mark.parametrize(("percentile", "limit"), [(90, FUNCTION_P90), (99, FUNCTION_P99)])
+def test_functions_are_short(function_sizes: dict[str, int], percentile: int, limit: int) -> None:
+    cut = statistics.quantiles(function_sizes.values(), n=100, method="inclusive")[percentile - 1]
+    assert cut <= limit, longest(function_sizes, limit)
+
+
+def test_no_function_is_huge(function_sizes: dict[str, int]) -> None:
+    assert not longest(function_sizes, FUNCTION_MAX)
+
+
+def test_files_are_short(file_sizes: dict[str, int]) -> None:
+    assert statistics.median(file_sizes.values()) <= FILE_MEDIAN
+    assert not longest(file_sizes, FILE_MAX)
+
+
+def unsafe(node: ast.AST) -> str | None:
+    """Return what in a call runs code that data may carry, or None."""
+    if not isinstance(node, ast.Call):
+        return None
+    name = ast.unparse(node.func)
+    if name in {"eval", "exec", "os.system"} or re.fullmatch(r"(?:c?pickle|dill|joblib|marshal)\.loads?", name):
+        return name
+    keywords = {word.arg: word.value for word in node.keywords}
+    for option in ("shell", "allow_pickle"):
+        value = keywords.get(option)
+        if isinstance(value, ast.Constant) and value.value is True:
+            return f"{name}({option}=True)"
+    return None
+
+
+@pytest.mark.parametrize("code", ["eval(x)", "pickle.load(f)", "subprocess.run(c, shell=True)"])
+def test_unsafe_calls_are_seen(code: str) -> None:
+    assert any(unsafe(node) for node in ast.walk(ast.parse(code)))
+
+
+def test_no_code_runs_from_data() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} {call}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (call := unsafe(node))
+    ]
+    assert not found
+
+
+def test_sources_name_no_machine() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number} {line.strip()}"
+        for path in TEXTS
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if MACHINE_PATH.search(line) or REGISTRY.search(line)
+    ]
+    assert not found
