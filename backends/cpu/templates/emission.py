@@ -11,6 +11,7 @@ from tvm import sym, tirx
 from tvm.ir import Range, Var
 
 from backends.cpu.templates.accesses import Access, element_bytes
+from backends.cpu.templates.collapsing import Run, axis_values
 from backends.cpu.templates.inlining import Place, Resolver, guards, operation_cost, uses
 from backends.cpu.templates.nests import allocate, bound, index, load_flat, loop, sequence, store_flat, unrolled, vectorized
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, substitute
@@ -29,11 +30,19 @@ _MAX_SEGMENTS = 64
 
 @dataclass(frozen=True)
 class LoopAxis:
-    """The part of an axis that a tile covers: [begin, begin + extent)."""
+    """The part of a run of axes that a tile covers: [begin, begin + extent)."""
 
-    axis: Axis
+    run: Run
     begin: Expr
     extent: int
+
+    def has(self, axis: Axis) -> bool:
+        """Return whether the axis is one of the run."""
+        return axis in self.run
+
+    def at(self, position: Expr) -> At:
+        """Return the values of the axes at a position."""
+        return axis_values(self.run, position)
 
 
 @dataclass
@@ -65,7 +74,7 @@ class StageWriter:
         """Return the loops."""
         if self.stage.combine is None:
             return self._nest(self._others(self.spatial), dict(self.at), self._map)
-        if self.vector is not None and any(r.axis is self.vector for r in self.reduce):
+        if self.vector is not None and any(r.has(self.vector) for r in self.reduce):
             return self._nest(self.spatial, dict(self.at), self._reduce_row)
         return self._nest(self._others(self.spatial), dict(self.at), self._reduce_columns)
 
@@ -75,10 +84,10 @@ class StageWriter:
         return max(1, self.vector_bytes // element_bytes(self.accesses))
 
     def _others(self, axes: list[LoopAxis]) -> list[LoopAxis]:
-        return [axis for axis in axes if axis.axis is not self.vector]
+        return [axis for axis in axes if self.vector is None or not axis.has(self.vector)]
 
     def _vector_loop(self, axes: list[LoopAxis]) -> LoopAxis | None:
-        return next((axis for axis in axes if axis.axis is self.vector), None)
+        return next((axis for axis in axes if self.vector is not None and axis.has(self.vector)), None)
 
     def _nest(self, axes: list[LoopAxis], at: At, innermost: Callable[[At], tirx.Stmt]) -> tirx.Stmt:
         """Return serial loops over `axes`, outermost first."""
@@ -88,9 +97,9 @@ class StageWriter:
 
         def body(var: Var) -> tirx.Stmt:
             self._learn(var, first.extent)
-            return self._nest(axes[1:], at | {first.axis.var: _sum(first.begin, var)}, innermost)
+            return self._nest(axes[1:], at | first.at(_sum(first.begin, var)), innermost)
 
-        return loop(first.extent, body, name=first.axis.var.name)
+        return loop(first.extent, body, name=first.run[-1].var.name)
 
     def _learn(self, var: Var, extent: int) -> None:
         self.analyzer.bind(var, Range.from_min_extent(index(0), index(extent)))
@@ -121,7 +130,7 @@ class StageWriter:
 
     def _mapped_lanes(self, along: LoopAxis, at: At) -> Callable[[Expr], tirx.Stmt]:
         def body(position: Expr) -> tirx.Stmt:
-            here = at | {along.axis.var: position}
+            here = at | along.at(position)
             return self._store(here, *self._resolve(here))
 
         return body
@@ -130,7 +139,7 @@ class StageWriter:
         """Return whether a branch condition still depends on the vector axis within a segment."""
         probe = Var("probe", "int64")
         self._learn(probe, extent)
-        bindings, value = self._resolve(at | {along.axis.var: along.begin + index(begin) + probe})
+        bindings, value = self._resolve(at | along.at(along.begin + index(begin) + probe))
         return any(uses(guard, probe) for part in [value, *(b for _, b in bindings)] for guard in guards(part))
 
     def _segments(self, along: LoopAxis, at: At) -> list[tuple[int, int]]:
@@ -146,12 +155,11 @@ class StageWriter:
         return any(guards(value) for value in [self.stage.value, *(stage.value for stage in self.inlined.values())])
 
     def _cuts(self, along: LoopAxis, at: At) -> set[int]:
-        var = along.axis.var
+        var = Var("cut", "int64")
         self._learn(var, along.extent)
-        probe = Resolver(self.inlined, self.place, self.analyzer)
-        value = probe.resolve(self.stage.value, at)
+        bindings, value = self._resolve(at | along.at(var))
         cuts: set[int] = set()
-        for expression in [value, *(bound_value for _, bound_value in probe.bindings)]:
+        for expression in [value, *(bound_value for _, bound_value in bindings)]:
             for condition in guards(expression):
                 if uses(condition, var):
                     cuts |= _crossings(condition, var, self.analyzer)
@@ -173,12 +181,11 @@ class StageWriter:
         along = self._vector_loop(self.spatial)
         if along is not None and self._guarded and self._branches_on(along, at | self._free(), 0, along.extent):
             return self._nest([along], dict(at), self._reduce_scalar)
-        dtype = dtype_of(self.stage.buffer)
-        lanes = fitting_lanes(along.extent, self.lanes) if along else 1
-        accumulators = allocate(_COLUMN_ACCUMULATORS * lanes, dtype, "acc")
-        parts: list[tirx.Stmt] = [tirx.AllocBuffer(accumulators)]
         if along is None:
             return self._reduce_scalar(at)
+        lanes = fitting_lanes(along.extent, self.lanes)
+        accumulators = allocate(_COLUMN_ACCUMULATORS * lanes, dtype_of(self.stage.buffer), "acc")
+        parts: list[tirx.Stmt] = [tirx.AllocBuffer(accumulators)]
         done, vectors = 0, along.extent // lanes
         for width in (_COLUMN_ACCUMULATORS, _COLUMN_ACCUMULATORS // 2, 2, 1):
             count = (vectors - done) // width
@@ -192,7 +199,7 @@ class StageWriter:
         return sequence(*parts)
 
     def _free(self) -> At:
-        return {axis.axis.var: axis.axis.var for axis in self.reduce}
+        return {axis.var: axis.var for part in self.reduce for axis in part.run}
 
     def _reduce_scalar(self, at: At) -> tirx.Stmt:
         accumulators = allocate(1, dtype_of(self.stage.buffer), "acc")
@@ -213,13 +220,13 @@ class StageWriter:
         def each(body: Callable[[Expr, At], tirx.Stmt]) -> tirx.Stmt:
             def lane(u: Var, v: Var) -> tirx.Stmt:
                 offset = u * lanes + v
-                return body(offset, at | {along.axis.var: begin + offset} if along else at)
+                return body(offset, at | along.at(begin + offset) if along else at)
 
             return unrolled(width, lambda u: vectorized(lanes, lambda v: lane(u, v)))
 
         def update(reduced: At) -> tirx.Stmt:
             def one(offset: Expr, here: At) -> tirx.Stmt:
-                bindings, value = self._resolve(here | {axis.axis.var: reduced[axis.axis.var] for axis in self.reduce})
+                bindings, value = self._resolve(here | reduced)
                 return bound(bindings, self._accumulate(accumulators, offset, value))
 
             return each(one)
@@ -290,7 +297,7 @@ class StageWriter:
         """Return the update of one accumulator by `lanes` elements from `position`, without the first `skip` lanes."""
 
         def body(v: Var) -> tirx.Stmt:
-            bindings, value = self._resolve(at | {along.axis.var: _sum(along.begin, position) + v})
+            bindings, value = self._resolve(at | along.at(_sum(along.begin, position) + v))
             if skip:
                 value = tirx.Select(v >= index(skip), value, self.stage.identity)
             return bound(bindings, self._accumulate(accumulators, target + v, value))

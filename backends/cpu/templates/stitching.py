@@ -24,7 +24,7 @@ from tvm import sym, tirx
 from tvm.ir import Range, Var
 
 from backends.cpu.templates.accesses import Access, flat_index, stage_accesses
-from backends.cpu.templates.collapsing import collapse_axes
+from backends.cpu.templates.collapsing import Run, axis_values, collapse_runs, run_extent
 from backends.cpu.templates.emission import LoopAxis, StageWriter
 from backends.cpu.templates.inlining import guards, inline_stages, operation_cost, uses
 from backends.cpu.templates.nests import allocate, index, loop, sequence
@@ -71,7 +71,7 @@ class _Kernel:
     @classmethod
     def make(cls, stages: list[Stage], outputs: set[Var], machine: Machine, threads: int) -> _Kernel:
         inlined = inline_stages(stages, outputs)
-        kept = [collapse_axes(stage, inlined) for stage in stages if stage.buffer not in inlined]
+        kept = [stage for stage in stages if stage.buffer not in inlined]
         accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in kept}
         if _work(kept, inlined) < _SERIAL_BELOW:
             threads = 1
@@ -131,7 +131,7 @@ class _Cluster:
         vectors = [choose_vector_axis(stage, accesses[stage.buffer]) for stage in stages]
         shared = [axis for axis in shared_axes(stages, accesses) if axis.extent > 1]
         guarded = {v.var for s, v in zip(stages, vectors, strict=True) if v is not None and _guarded(s, v, inlined)}
-        shared = [axis for axis in shared if not any(member.var in guarded for member in axis.members)]
+        shared = [axis for axis in shared if not any(axis.has(var) for var in guarded)]
         blocked = _blocked_axis(stages, vectors, shared)
         outer = [axis for axis in shared if axis is not blocked]
         block = _block_size(blocked, prod(axis.extent for axis in outer), threads) if blocked else 1
@@ -192,9 +192,9 @@ class _Cluster:
             return _place_in_full(buffer, indices, analyzer)
 
         for stage, vector in zip(self.stages, self.vectors, strict=True):
-            at = {axis.var: fixed[shared] for shared in self.shared for axis in stage.spatial if shared.has(axis.var)}
-            spatial = [self._loop_axis(axis, start) for axis in stage.spatial if axis.var not in at]
-            reduce = [LoopAxis(axis, index(0), axis.extent) for axis in stage.reduce]
+            at = {var: value for shared in self.shared for var, value in self._fix(shared, stage, fixed[shared]).items()}
+            spatial = self._loop_axes([axis for axis in stage.spatial if axis.var not in at], stage, start)
+            reduce = [_whole(run) for run in collapse_runs(stage.reduce, self.accesses[stage.buffer])]
             writer = StageWriter(
                 stage, self.accesses[stage.buffer], at, spatial, reduce, vector if vector and vector.var not in at else None,
                 self.inlined, place, analyzer, self.machine.vector_lanes * 4,
@@ -202,10 +202,22 @@ class _Cluster:
             parts.append(writer.write())
         return sequence(*parts)
 
-    def _loop_axis(self, axis: Axis, start: Expr) -> LoopAxis:
-        if self.blocked is not None and self.blocked.has(axis.var):
-            return LoopAxis(axis, start, self.block)
-        return LoopAxis(axis, index(0), axis.extent)
+    def _fix(self, shared: SharedAxis, stage: Stage, value: Expr) -> dict[Var, Expr]:
+        return axis_values(shared.members[self.stages.index(stage)], value)
+
+    def _loop_axes(self, axes: list[Axis], stage: Stage, start: Expr) -> list[LoopAxis]:
+        """Return the loops of a stage inside a tile: its own axes in runs, and its part of the blocked axis."""
+        blocked = self.blocked.members[self.stages.index(stage)] if self.blocked else ()
+        result = []
+        own: list[Axis] = []
+        for axis in axes:
+            if axis not in blocked:
+                own.append(axis)
+            elif axis is blocked[-1]:
+                result += [_whole(run) for run in collapse_runs(own, self.accesses[stage.buffer])]
+                result.append(LoopAxis(blocked, start, self.block))
+                own = []
+        return result + [_whole(run) for run in collapse_runs(own, self.accesses[stage.buffer])]
 
     def _position(
         self, unit: Var, analyzer: sym.Analyzer
@@ -221,7 +233,7 @@ class _Cluster:
             rest = tirx.floordiv(rest, index(self._blocks))
         for number, axis in enumerate(reversed(self.shared)):
             value = tirx.floormod(rest, index(axis.extent)) if number < len(self.shared) - 1 else rest
-            fixed[axis] = _bind(bindings, axis.members[-1].var.name, value, axis.extent, analyzer)
+            fixed[axis] = _bind(bindings, axis.members[-1][-1].var.name, value, axis.extent, analyzer)
             rest = tirx.floordiv(rest, index(axis.extent))
         return bindings, fixed, start
 
@@ -237,6 +249,10 @@ class _Cluster:
             else:
                 local.append(index(0) if extent == 1 else position)
         return tirx.BufferLoad(tile, [flat_index(extents, local, analyzer) if local else index(0)])
+
+
+def _whole(run: Run) -> LoopAxis:
+    return LoopAxis(run, index(0), run_extent(run))
 
 
 def _bind(bindings: list[tuple[Var, Expr]], name: str, value: Expr, extent: int, analyzer: sym.Analyzer) -> Var:
@@ -275,6 +291,11 @@ def _block_size(axis: SharedAxis, outer: int, threads: int) -> int:
     return min(axis.extent, -(-wanted // 64) * 64)
 
 
+def _innermost(run: Run) -> Axis:
+    """Return the last axis of a run with more than one position."""
+    return next((axis for axis in reversed(run) if axis.extent > 1), run[-1])
+
+
 def _guarded(stage: Stage, axis: Axis, inlined: dict[Var, Stage]) -> bool:
     """Return whether a branch condition may depend on the axis: it is cut into segments and must not be blocked."""
     values = [stage.value, *(producer.value for producer in inlined.values())]
@@ -288,13 +309,15 @@ def choose_vector_axis(stage: Stage, accesses: list[Access]) -> Axis | None:
     """
     best: tuple[float, int, int] | None = None
     chosen = None
-    for number, axis in enumerate(stage.spatial + stage.reduce):
-        if axis.extent < _SHORT_AXIS:
+    runs = collapse_runs(stage.spatial, accesses) + collapse_runs(stage.reduce, accesses)
+    for number, run in enumerate(runs):
+        axis = _innermost(run)
+        if run_extent(run) < _SHORT_AXIS:
             continue
         strided = sum(1 for access in accesses if access.steps[axis.var] not in (0, 1))
         contiguous = sum(1 for access in accesses if access.steps[axis.var] == 1)
         reduced = axis in stage.reduce
-        score = (-strided + contiguous * 0.5 - (0.25 if reduced else 0), number, axis.extent)
+        score = (-strided + contiguous * 0.5 - (0.25 if reduced else 0), number, run_extent(run))
         if dtype_of(stage.buffer) == "bool" and reduced:
             continue
         if contiguous and (best is None or score >= best):

@@ -8,27 +8,28 @@ from math import prod
 from tvm.ir import Var
 
 from backends.cpu.templates.accesses import Access
+from backends.cpu.templates.collapsing import Run, collapse_runs, run_extent
 from backends.cpu.templates.stages import Axis, Stage
 
 
 @dataclass(frozen=True, eq=False)
 class SharedAxis:
-    """One axis of each stage that always has the same value in producer and consumer.
+    """One run of axes of each stage that always has the same value in producer and consumer.
 
     Attributes:
-        members: The axis of each stage, in the order of the stages.
+        members: The run of each stage, in the order of the stages.
     """
 
-    members: tuple[Axis, ...]
+    members: tuple[Run, ...]
 
     @property
     def extent(self) -> int:
         """Trip count, the same for all members."""
-        return self.members[-1].extent
+        return run_extent(self.members[-1])
 
     def has(self, var: Var) -> bool:
         """Return whether the axis variable belongs to this shared axis."""
-        return any(axis.var.same_as(var) for axis in self.members)
+        return any(axis.var.same_as(var) for run in self.members for axis in run)
 
 
 @dataclass
@@ -59,8 +60,10 @@ def shared_axes(stages: list[Stage], accesses: dict[Var, list[Access]]) -> list[
     """Return the axes that all stages share, in the order of the last stage's dimensions.
 
     A producer's dimension and a consumer's axis are one if every load indexes that dimension with exactly that axis.
-    A set is shared if it has one spatial axis of each stage.
+    A set is shared if it has one spatial axis of each stage. Of a single stage all axes are, collapsed into runs.
     """
+    if len(stages) == 1:
+        return [SharedAxis((run,)) for run in collapse_runs(stages[0].spatial, accesses[stages[0].buffer])]
     produced = {stage.buffer: stage for stage in stages}
     unions = _Unions()
     for stage in stages:
@@ -90,7 +93,7 @@ def _gather(unions: _Unions, last: Axis, stages: list[Stage]) -> SharedAxis | No
         mine = [axis for axis in stage.spatial if unions.find(axis.var).same_as(root)]
         if len(mine) != 1 or mine[0].extent != last.extent:
             return None
-        members.append(mine[0])
+        members.append((mine[0],))
     return SharedAxis(tuple(members))
 
 
