@@ -30,13 +30,11 @@ def _mismatch_of_one(produced: Any, expected: Any, rtol: float, atol: float) -> 
 
 
 def _mismatch_of_values(produced: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> str:
-    if not np.issubdtype(expected.dtype, np.number) or expected.dtype.kind in "biu":
-        if expected.dtype.kind in "OUSb" or expected.dtype.kind in "iu":
-            equal = bool(np.array_equal(produced, expected)) if expected.dtype.kind in "OUSb" else None
-            if equal is not None:
-                return "" if equal else "values differ"
+    if expected.dtype.kind in "OUSb":
+        return "" if bool(np.array_equal(produced, expected)) else "values differ"
+    if expected.dtype.kind != "c":  # float8 and other small types compare as the numbers they stand for
         produced, expected = produced.astype(np.float64), expected.astype(np.float64)
     if np.allclose(produced, expected, rtol=rtol, atol=atol, equal_nan=True):
         return ""
-    with np.errstate(all="ignore"):
-        return f"values differ by {np.nanmax(np.abs(produced.astype(np.complex128) - expected))}"
+    wrong = ~np.isclose(produced, expected, rtol=rtol, atol=atol, equal_nan=True)
+    return f"{int(wrong.sum())} of {wrong.size} values differ, first {produced[wrong][0]} for {expected[wrong][0]}"

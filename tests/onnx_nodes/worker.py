@@ -36,7 +36,16 @@ def load_cases() -> dict[str, Any]:
     """Return onnx's generated node tests by name."""
     from onnx.backend.test.loader import load_model_tests
 
-    return {case.name: case for case in load_model_tests(kind="node")}
+    cases = {case.name: case for case in load_model_tests(kind="node")}
+    for case in cases.values():
+        case.data_sets = [tuple([_array(value) for value in values] for values in data_set) for data_set in case.data_sets]
+    return cases
+
+
+def _array(value: Any) -> Any:
+    import onnx
+
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 def _outcome(runner: Runner, case: Any) -> dict[str, Any]:

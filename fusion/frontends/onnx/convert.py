@@ -15,6 +15,9 @@ from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm
 from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, static_shape
 
+# Operators whose output shape no constant could tell; only fallback nodes and the model's output read such values.
+_DATA_DEPENDENT = frozenset({"Compress", "NonZero", "Unique"})
+
 
 def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuilder) -> None:
     """Compute the outputs of `proto` in Relax and record them in `scope`.
@@ -71,6 +74,8 @@ def _conform(expr: Expr, kind: TypeProto | None, node: Node) -> Expr:
     shape = static_shape(kind)
     have = _static_relax_shape(expr)
     if shape is None:
+        if have is None and node.op in _DATA_DEPENDENT:
+            return expr
         if have is None:
             raise Decline("the output shape depends on data")
         kind.tensor_type.shape.Clear()

@@ -33,9 +33,9 @@ def expand_function(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[
     defaults = {} if schema is None else {name: a.default_value for name, a in schema.attributes.items()}
     attributes = {**{n: v for n, v in defaults.items() if v.name}, **{a.name: a for a in node.attribute}}
     nodes = [_instantiate(inner, names, attributes, fresh) for inner in body.node]
-    outputs = dict(zip(node.output, (names[formal] for formal in body.output), strict=False))
+    outputs = dict(zip(node.output, (names.get(formal, "") for formal in body.output), strict=False))
     version = next((o.version for o in body.opset_import if o.domain in ("", "ai.onnx")), opset)
-    return Expansion(nodes, version, {}, {actual: new for actual, new in outputs.items() if actual})
+    return Expansion(nodes, version, {}, {actual: new for actual, new in outputs.items() if actual and new})
 
 
 def expand_if(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], str]) -> Expansion | None:

@@ -13,7 +13,8 @@ Result = Expr | Sequence[Expr]
 Converter = Callable[[Node], Result]
 
 _CONVERTERS: dict[tuple[str, str], Converter] = {}
-_FAMILIES: tuple[str, ...] = ()
+_FAMILIES = ("activation", "cast", "convolution", "elementwise", "gather", "linear", "logic", "normalization", "pooling",
+             "recurrent", "reduction", "reshape", "resize", "slicing")
 
 
 def converts(*operators: str, domain: str = "") -> Callable[[Converter], Converter]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import tvm
 from onnx import TensorProto, TypeProto, numpy_helper
 from tvm import relax
 from tvm.relax import Expr
@@ -47,7 +48,7 @@ class Scope:
         if name not in self.exprs and name not in self.constants:
             self.materialize(name)
         if name not in self.exprs:
-            self.exprs[name] = relax.const(np.ascontiguousarray(self.array(name)))
+            self.exprs[name] = relax.const(tvm.runtime.tensor(np.ascontiguousarray(self.array(name)).reshape(self.array(name).shape)))
         return self.exprs[name]
 
 

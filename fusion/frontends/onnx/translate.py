@@ -76,7 +76,7 @@ class _Translator:
             with self._builder.dataflow():
                 while self._work:
                     self._translate(*self._work.popleft())
-                results = [self._scope.expr(self._names.get(value.name, value.name)) for value in self._outputs]
+                results = [self._scope.expr(self._actual(value.name)) for value in self._outputs]
                 result = self._builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
             self._builder.emit_func_output(result)
         mod = relax.transform.DeadCodeElimination()(self._builder.get())
@@ -93,10 +93,10 @@ class _Translator:
         return variable
 
     def _output_spec(self, value: onnx.ValueInfoProto) -> TensorSpec:
-        return spec_of(value.name, self._scope.types.get(self._names.get(value.name, value.name), value.type))
+        return spec_of(value.name, self._scope.types.get(self._actual(value.name), value.type))
 
     def _translate(self, proto: NodeProto, standard_opset: int) -> None:
-        node = rename(proto, self._names)
+        node = rename(proto, {name: self._actual(name) for name in reads(proto) if name in self._names})
         opset = standard_opset if node.domain in ("", "ai.onnx") else self._domains.get(node.domain, 1)
         branch = expand_if(node, opset, self._scope, self._fresh)
         if branch is not None:
@@ -124,16 +124,22 @@ class _Translator:
         for name, tensor in expansion.constants.items():
             self._scope.add_constant(name, tensor)
         for old, new in expansion.outputs.items():
-            self._names[old] = self._names.get(new, new)
+            self._names[old] = new
             if old in self._declared:
                 self._declared.setdefault(new, self._declared[old])
         self._work.extendleft((node, expansion.opset) for node in reversed(expansion.nodes))
+
+    def _actual(self, name: str) -> str:
+        """Return what the value `name` is called after all expansions."""
+        while name in self._names:
+            name = self._names[name]
+        return name
 
     def _still_read(self) -> set[str]:
         """Return the values that the model's outputs and the nodes not yet translated read."""
         names = {value.name for value in self._outputs}
         names.update(name for node, _ in self._work for name in reads(node))
-        return {self._names.get(name, name) for name in names} | set(reads(self._current))
+        return {self._actual(name) for name in names} | set(reads(self._current))
 
     def _fresh(self, name: str) -> str:
         return f"{name}__{next(self._numbers)}"

@@ -9,9 +9,9 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 Shape = tuple[int, ...]
 
-# What Relax, TensorIR and LLVM handle without emulation; everything else runs on the fallback.
+# What TVM's own lowering handles (bfloat16 through float32); everything else runs on the fallback.
 NATIVE_DTYPES = frozenset({
-    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BOOL,
+    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.BOOL,
     TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
     TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
 })

@@ -1,0 +1,158 @@
+"""Activation functions as plain Relax operators, which later passes fuse as epilogues."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converts
+
+_SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+
+
+@converts("Relu")
+def relu(node: Node) -> Expr:
+    return relax.op.nn.relu(node.x(0)) if node.dtype(0).startswith("float") else relax.op.maximum(node.x(0), node.like(0))
+
+
+@converts("LeakyRelu")
+def leaky_relu(node: Node) -> Expr:
+    return relax.op.nn.leakyrelu(node.x(0), node.attr("alpha", 0.01))
+
+
+@converts("PRelu")
+def prelu(node: Node) -> Expr:
+    x, slope = node.x(0), node.x(1)
+    return relax.op.where(relax.op.less(x, node.like(0)), relax.op.multiply(x, slope), x)
+
+
+@converts("ThresholdedRelu")
+def thresholded_relu(node: Node) -> Expr:
+    return relax.op.where(relax.op.greater(node.x(0), node.like(node.attr("alpha", 1.0))), node.x(0), node.like(0.0))
+
+
+@converts("Sigmoid")
+def sigmoid(node: Node) -> Expr:
+    return relax.op.sigmoid(node.x(0))
+
+
+@converts("Tanh")
+def tanh(node: Node) -> Expr:
+    return relax.op.tanh(node.x(0))
+
+
+@converts("HardSigmoid")
+def hard_sigmoid(node: Node) -> Expr:
+    return _hard_sigmoid(node, node.attr("alpha", 0.2), node.attr("beta", 0.5))
+
+
+@converts("HardSwish")
+def hard_swish(node: Node) -> Expr:
+    return relax.op.multiply(node.x(0), _hard_sigmoid(node, 1.0 / 6.0, 0.5))
+
+
+def _hard_sigmoid(node: Node, alpha: float, beta: float) -> Expr:
+    line = relax.op.add(relax.op.multiply(node.x(0), node.like(alpha)), node.like(beta))
+    return relax.op.clip(line, 0.0, 1.0)
+
+
+@converts("Swish")
+def swish(node: Node) -> Expr:
+    alpha = node.attr("alpha", 1.0)
+    if alpha == 1.0:
+        return relax.op.nn.silu(node.x(0))
+    return relax.op.multiply(node.x(0), relax.op.sigmoid(relax.op.multiply(node.x(0), node.like(alpha))))
+
+
+@converts("Elu", "Celu")
+def elu(node: Node) -> Expr:
+    alpha = node.attr("alpha", 1.0)
+    scaled = node.x(0) if node.op == "Elu" else relax.op.divide(node.x(0), node.like(alpha))
+    below = relax.op.multiply(node.like(alpha), relax.op.subtract(relax.op.exp(scaled), node.like(1.0)))
+    return relax.op.where(relax.op.less(node.x(0), node.like(0.0)), below, node.x(0))
+
+
+@converts("Selu")
+def selu(node: Node) -> Expr:
+    alpha, gamma = node.attr("alpha", _SELU_ALPHA), node.attr("gamma", _SELU_GAMMA)
+    below = relax.op.multiply(node.like(alpha), relax.op.subtract(relax.op.exp(node.x(0)), node.like(1.0)))
+    return relax.op.multiply(node.like(gamma), relax.op.where(relax.op.less(node.x(0), node.like(0.0)), below, node.x(0)))
+
+
+@converts("Softplus")
+def softplus(node: Node) -> Expr:
+    return _softplus(node)
+
+
+@converts("Mish")
+def mish(node: Node) -> Expr:
+    return relax.op.multiply(node.x(0), relax.op.tanh(_softplus(node)))
+
+
+def _softplus(node: Node) -> Expr:
+    """max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
+    small = relax.op.exp(relax.op.negative(relax.op.abs(node.x(0))))
+    return relax.op.add(relax.op.nn.relu(node.x(0)), relax.op.log(relax.op.add(small, node.like(1.0))))
+
+
+@converts("Softsign")
+def softsign(node: Node) -> Expr:
+    return relax.op.divide(node.x(0), relax.op.add(node.like(1.0), relax.op.abs(node.x(0))))
+
+
+@converts("Gelu")
+def gelu(node: Node) -> Expr:
+    exact = node.attr("approximate", "none") == "none"
+    return relax.op.nn.gelu(node.x(0)) if exact else relax.op.nn.gelu_tanh(node.x(0))
+
+
+@converts("Shrink")
+def shrink(node: Node) -> Expr:
+    bias, limit = node.like(node.attr("bias", 0.0)), node.attr("lambd", 0.5)
+    inner = relax.op.where(relax.op.greater(node.x(0), node.like(limit)), relax.op.subtract(node.x(0), bias), node.like(0))
+    return relax.op.where(relax.op.less(node.x(0), node.like(-limit)), relax.op.add(node.x(0), bias), inner)
+
+
+@converts("Clip")
+def clip(node: Node) -> Expr:
+    """One `relax.clip` where both bounds are numbers: a `call_tir` here would stop the layout passes."""
+    low, high = _bound(node, 1, "min"), _bound(node, 2, "max")
+    x = node.x(0)
+    if isinstance(low, float) and isinstance(high, float) and node.dtype(0).startswith("float") and low <= high:
+        return relax.op.clip(x, low, high)
+    if low == 0.0 and high is None and node.dtype(0).startswith("float"):
+        return relax.op.nn.relu(x)
+    x = x if low is None else relax.op.maximum(x, _operand(node, low))
+    return x if high is None else relax.op.minimum(x, _operand(node, high))
+
+
+def _bound(node: Node, index: int, name: str) -> float | Expr | None:
+    if node.has(index) and not node.is_const(index):
+        return node.x(index)
+    value = node.const(index)
+    number = node.attr(name) if value is None else value.reshape(-1)[0]
+    if number is None or np.isinf(number):
+        return None
+    return float(number) if node.dtype(0).startswith("float") else node.x(index)
+
+
+def _operand(node: Node, bound: float | Expr) -> Expr:
+    return node.like(bound) if isinstance(bound, float) else bound
+
+
+@converts("Softmax", "LogSoftmax")
+def softmax(node: Node) -> Expr:
+    """Softmax along one axis; before opset 13, over all axes from that one on."""
+    function = relax.op.nn.softmax if node.op == "Softmax" else relax.op.nn.log_softmax
+    shape = node.shape(0)
+    if not shape:
+        raise Decline("softmax of a scalar")
+    if node.opset >= 13:
+        return function(node.x(0), node.axis(default=-1))
+    axis = node.axis(default=1)
+    if axis == len(shape) - 1:
+        return function(node.x(0), axis)
+    flat = (int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
+    return relax.op.reshape(function(relax.op.reshape(node.x(0), flat), 1), shape)

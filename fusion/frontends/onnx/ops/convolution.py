@@ -1,0 +1,67 @@
+"""Convolutions as high-level Relax operators in the layout of the model (channels first); passes change the layout later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converts
+from fusion.frontends.onnx.windows import transposed_window, window_of
+
+_CONV: dict[int, Callable[..., Expr]] = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+_DECONV: dict[int, Callable[..., Expr]] = {
+    1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose, 3: relax.op.nn.conv3d_transpose}
+_SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+
+
+@converts("Conv")
+def conv(node: Node) -> Expr:
+    """[N, C, ...] * [O, C / group, ...] -> [N, O, ...]"""
+    rank = _rank(node)
+    window = window_of(node, node.shape(1)[2:])
+    result = _CONV[rank](
+        node.x(0), node.x(1), strides=window.strides, padding=window.padding, dilation=window.dilations,
+        groups=int(node.attr("group", 1)), data_layout="NC" + _SPATIAL[rank], kernel_layout="OI" + _SPATIAL[rank],
+        out_dtype=_accumulator(node))
+    return _add_bias(node, _narrow(node, result), rank)
+
+
+@converts("ConvTranspose")
+def conv_transpose(node: Node) -> Expr:
+    """[N, C, ...] * [C, O / group, ...] -> [N, O, ...]"""
+    rank = _rank(node)
+    window, output_padding = transposed_window(node, node.shape(1)[2:])
+    if any(pad < 0 for pad in window.padding):
+        raise Decline("negative pads")
+    result = _DECONV[rank](
+        node.x(0), node.x(1), strides=window.strides, padding=window.padding, output_padding=output_padding,
+        dilation=window.dilations, groups=int(node.attr("group", 1)), data_layout="NC" + _SPATIAL[rank],
+        kernel_layout="IO" + _SPATIAL[rank])
+    return _add_bias(node, result, rank)
+
+
+def _rank(node: Node) -> int:
+    rank = len(node.shape(0)) - 2
+    if rank not in _CONV:
+        raise Decline(f"convolution over {rank} spatial axes")
+    return rank
+
+
+def _accumulator(node: Node) -> str | None:
+    """Half-precision sums lose what ONNX Runtime keeps."""
+    return "float32" if node.dtype(0) == "float16" else None
+
+
+def _narrow(node: Node, result: Expr) -> Expr:
+    return result if _accumulator(node) is None else relax.op.astype(result, node.dtype(0))
+
+
+def _add_bias(node: Node, result: Expr, rank: int) -> Expr:
+    if not node.has(2):
+        return result
+    return relax.op.add(result, relax.op.reshape(node.x(2), (1, node.shape(2)[0], *[1] * rank)))
+
+

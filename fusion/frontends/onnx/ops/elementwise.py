@@ -1,0 +1,96 @@
+"""Arithmetic and mathematical functions, element by element with broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converts
+
+_UNARY: dict[str, Callable[[Expr], Expr]] = {
+    "Abs": relax.op.abs, "Acos": relax.op.acos, "Acosh": relax.op.acosh, "Asin": relax.op.asin, "Asinh": relax.op.asinh,
+    "Atan": relax.op.atan, "Atanh": relax.op.atanh, "Ceil": relax.op.ceil, "Cos": relax.op.cos, "Cosh": relax.op.cosh,
+    "Exp": relax.op.exp, "Floor": relax.op.floor, "Log": relax.op.log, "Neg": relax.op.negative, "Round": relax.op.round,
+    "Sign": relax.op.sign, "Sin": relax.op.sin, "Sinh": relax.op.sinh, "Sqrt": relax.op.sqrt, "Tan": relax.op.tan,
+    "Erf": relax.op.erf, "IsNaN": relax.op.isnan,
+}
+_BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "Add": relax.op.add, "Sub": relax.op.subtract, "Mul": relax.op.multiply, "Div": relax.op.divide,
+    "Sum": relax.op.add, "Min": relax.op.minimum, "Max": relax.op.maximum,
+}
+
+
+@converts(*_UNARY)
+def unary(node: Node) -> Expr:
+    if node.op == "Abs" and node.dtype(0).startswith("uint"):
+        return node.x(0)
+    return _UNARY[node.op](node.x(0))
+
+
+@converts("Add", "Sub", "Mul", "Div", "Sum", "Min", "Max")
+def binary(node: Node) -> Expr:
+    """Fold a variadic operator from the left; the operators of two operands are the case of length two."""
+    return reduce(_BINARY[node.op], node.xs())
+
+
+@converts("Mean")
+def mean(node: Node) -> Expr:
+    return relax.op.divide(reduce(relax.op.add, node.xs()), node.like(len(node.proto.input)))
+
+
+@converts("Reciprocal")
+def reciprocal(node: Node) -> Expr:
+    return relax.op.divide(node.like(1.0), node.x(0))
+
+
+@converts("Pow")
+def power(node: Node) -> Expr:
+    """x ** y in the dtype of x; whole numbers go through float64, which is exact up to 2 ** 53."""
+    dtype = node.dtype(0)
+    if dtype == node.dtype(1) and dtype.startswith("float"):
+        return relax.op.power(node.x(0), node.x(1))
+    if dtype.startswith("float"):
+        return relax.op.power(node.x(0), relax.op.astype(node.x(1), dtype))
+    result = relax.op.power(relax.op.astype(node.x(0), "float64"), relax.op.astype(node.x(1), "float64"))
+    return relax.op.astype(result, dtype)
+
+
+@converts("Mod")
+def mod(node: Node) -> Expr:
+    """The remainder with the sign of the divisor (fmod=0) or of the dividend (fmod=1)."""
+    if node.attr("fmod", 0):
+        return relax.op.mod(node.x(0), node.x(1))
+    if node.dtype(0).startswith("float"):
+        return _floor_mod_of_floats(node)
+    return relax.op.floor_mod(node.x(0), node.x(1))
+
+
+def _floor_mod_of_floats(node: Node) -> Expr:
+    """numpy's `mod`: fmod, plus the divisor where the signs differ; a zero result has the divisor's sign."""
+    x, y = node.x(0), node.x(1)
+    rest = node.emit(relax.op.mod(x, y))
+    zero = node.like(0.0)
+    differ = relax.op.logical_xor(relax.op.less(rest, zero), relax.op.less(y, zero))
+    moved = relax.op.where(differ, relax.op.add(rest, y), rest)
+    signed_zero = relax.op.where(relax.op.less(y, zero), node.like(-0.0), zero)
+    return relax.op.where(relax.op.equal(rest, zero), signed_zero, moved)
+
+
+@converts("IsInf")
+def is_infinite(node: Node) -> Expr:
+    dtype, infinity = node.dtype(0), float("inf")
+    if not dtype.startswith("float"):
+        raise Decline(f"IsInf of {dtype}")
+    wanted = [sign for sign, name in ((infinity, "detect_positive"), (-infinity, "detect_negative")) if node.attr(name, 1)]
+    found = [relax.op.equal(node.x(0), relax.const(sign, dtype)) for sign in wanted]
+    return reduce(relax.op.logical_or, found) if found else relax.const(np.zeros(node.shape(0), dtype=bool))
+
+
+@converts("Where")
+def where(node: Node) -> Expr:
+    return relax.op.where(node.x(0), node.x(1), node.x(2))

@@ -1,0 +1,98 @@
+"""Gathers, and tensors made from positions."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import numpy_helper
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converts
+
+
+@converts("Gather")
+def gather(node: Node) -> Expr:
+    axis = node.axis()
+    size = node.shape(0)[axis]
+    if node.is_const(1):
+        indices = relax.const(np.where(node.const(1) < 0, node.const(1) + size, node.const(1)), node.dtype(1))
+    else:
+        given = node.x(1)
+        wrapped = relax.op.add(given, node.like(size, 1))
+        indices = relax.op.where(relax.op.less(given, node.like(0, 1)), wrapped, given)
+    return relax.op.take(node.x(0), indices, axis)
+
+
+@converts("OneHot")
+def one_hot(node: Node) -> Expr:
+    """values[1] where the position along the new axis equals the index, values[0] elsewhere."""
+    rank = len(node.out_shape())
+    axis = node.axis(default=-1, rank=rank)
+    depth = node.out_shape()[axis]
+    indices = relax.op.expand_dims(relax.op.astype(node.x(0), "int64"), axis)
+    wrapped = relax.op.where(relax.op.less(indices, relax.const(0, "int64")),
+                             relax.op.add(indices, relax.const(depth, "int64")), indices)
+    positions = np.arange(depth, dtype="int64").reshape([depth if at == axis else 1 for at in range(rank)])
+    off, on = (relax.op.strided_slice(node.x(2), [0], [at], [at + 1]) for at in (0, 1))
+    return relax.op.where(relax.op.equal(wrapped, relax.const(positions, "int64")), on, off)
+
+
+@converts("Range")
+def range_(node: Node) -> Expr:
+    """start + delta * (0, 1, ...), the length known from the output's shape."""
+    count, dtype = node.out_shape()[0], node.out_dtype()
+    steps = relax.const(np.arange(count).astype(dtype), dtype)
+    return relax.op.add(relax.op.multiply(steps, node.x(2)), node.x(0))
+
+
+@converts("ConstantOfShape")
+def constant_of_shape(node: Node) -> Expr:
+    value = node.attr("value")
+    fill = np.zeros(1, dtype="float32") if value is None else numpy_helper.to_array(value)
+    return relax.const(np.full(node.out_shape(), fill.reshape(-1)[0], dtype=fill.dtype), str(fill.dtype))
+
+
+@converts("EyeLike")
+def eye_like(node: Node) -> Expr:
+    rows, columns = node.shape(0)
+    return relax.const(np.eye(rows, columns, int(node.attr("k", 0))).astype(node.out_dtype()), node.out_dtype())
+
+
+@converts("Trilu")
+def trilu(node: Node) -> Expr:
+    """Keep the upper or lower triangle; `k` may be known only at run time."""
+    shape = node.shape(0)
+    rows, columns = shape[-2:]
+    if 0 in shape:
+        return node.x(0)
+    # Distance of an element from the main diagonal, to the right.
+    distance = relax.const(np.arange(columns)[None, :] - np.arange(rows)[:, None], "int64")
+    k = node.x(1) if node.has(1) else relax.const(0, "int64")
+    keep = relax.op.greater_equal(distance, k) if node.attr("upper", 1) else relax.op.less_equal(distance, k)
+    return relax.op.where(relax.op.reshape(keep, (rows, columns)), node.x(0), node.like(0))
+
+
+@converts("ReverseSequence")
+def reverse_sequence(node: Node) -> Expr:
+    return relax.op.reverse_sequence(node.x(0), node.x(1), int(node.attr("time_axis", 0)), int(node.attr("batch_axis", 1)))
+
+
+@converts("TopK")
+def top_k(node: Node) -> list[Expr]:
+    axis = node.axis(default=-1)
+    if node.dtype(0) not in ("float32", "float64", "float16", "int64", "int32"):
+        raise Decline(f"TopK of {node.dtype(0)}")
+    count = node.out_shape()[axis]
+    both = node.emit(relax.op.topk(node.x(0), count, axis, "both", bool(node.attr("largest", 1)), "int64"))
+    return [relax.TupleGetItem(both, 0), relax.TupleGetItem(both, 1)]
+
+
+@converts("ArrayFeatureExtractor", domain="ai.onnx.ml")
+def array_feature_extractor(node: Node) -> Expr:
+    return relax.op.reshape(relax.op.take(node.x(0), relax.op.reshape(node.x(1), (-1,)), -1), node.out_shape())
+
+
+@converts("Binarizer", domain="ai.onnx.ml")
+def binarizer(node: Node) -> Expr:
+    return relax.op.astype(relax.op.greater(node.x(0), node.like(node.attr("threshold", 0.0))), node.dtype(0))

@@ -1,0 +1,50 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converts
+
+
+@converts("MatMul")
+def matmul(node: Node) -> Expr:
+    return product(node.x(0), node.x(1), node.dtype(0))
+
+
+def product(a: Expr, b: Expr, dtype: str) -> Expr:
+    """Return a @ b; half-precision sums lose what ONNX Runtime keeps, so they are made in float32."""
+    if dtype == "float16":
+        return relax.op.astype(relax.op.matmul(a, b, out_dtype="float32"), dtype)
+    return relax.op.matmul(a, b)
+
+
+@converts("Gemm")
+def gemm(node: Node) -> Expr:
+    """alpha * A' @ B' + beta * C. Constant factors go to the operand they are cheapest on, transposes before the product."""
+    a, b = node.x(0), node.x(1)
+    dtype, alpha, beta = node.dtype(0), node.attr("alpha", 1.0), node.attr("beta", 1.0)
+    if not dtype.startswith("float"):
+        raise Decline(f"Gemm of {dtype}")
+    a = relax.op.permute_dims(a, [1, 0]) if node.attr("transA", 0) else a
+    b = relax.op.permute_dims(b, [1, 0]) if node.attr("transB", 0) else b
+    result = product(a, b, dtype)
+    result = result if alpha == 1.0 else relax.op.multiply(result, node.like(alpha))
+    if not node.has(2) or beta == 0.0:
+        return result
+    bias = node.x(2) if beta == 1.0 else relax.op.multiply(node.x(2), node.like(beta))
+    return relax.op.add(result, bias)
+
+
+@converts("MatMulInteger")
+def matmul_integer(node: Node) -> Expr:
+    """(A - a_zero) @ (B - b_zero) in int32; a zero point per row of A or per column of B is a vector."""
+    a, b = (relax.op.astype(node.x(index), "int32") for index in (0, 1))
+    if node.has(2):
+        zero = relax.op.astype(node.x(2), "int32")
+        a = relax.op.subtract(a, relax.op.expand_dims(zero, -1) if node.shape(2) not in ((), (1,)) else zero)
+    if node.has(3):
+        b = relax.op.subtract(b, relax.op.astype(node.x(3), "int32"))
+    return relax.op.matmul(a, b)

@@ -1,0 +1,43 @@
+"""Pooling over windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converts
+from fusion.frontends.onnx.windows import Window, window_of
+
+_MAX: dict[int, Callable[..., Expr]] = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+_AVERAGE: dict[int, Callable[..., Expr]] = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
+_LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+
+
+@converts("MaxPool")
+def max_pool(node: Node) -> Expr:
+    if node.wants(1):
+        raise Decline("the positions of the maxima are asked for")
+    window = _window(node)
+    return _MAX[len(window.kernel)](node.x(0), window.kernel, window.strides, window.padding, window.dilations,
+                                    bool(node.attr("ceil_mode", 0)), layout=_LAYOUT[len(window.kernel)])
+
+
+@converts("AveragePool")
+def average_pool(node: Node) -> Expr:
+    window = _window(node)
+    include = bool(node.attr("count_include_pad", 0))
+    # With ceil_mode, ONNX never counts what lies beyond the pads, TVM does.
+    if include and node.attr("ceil_mode", 0):
+        raise Decline("left to TVM's converter")
+    return _AVERAGE[len(window.kernel)](node.x(0), window.kernel, window.strides, window.padding, window.dilations,
+                                        bool(node.attr("ceil_mode", 0)), include, layout=_LAYOUT[len(window.kernel)])
+
+
+def _window(node: Node) -> Window:
+    kernel = tuple(int(size) for size in node.attr("kernel_shape"))
+    if len(kernel) not in _MAX:
+        raise Decline(f"pooling over {len(kernel)} spatial axes")
+    return window_of(node, kernel)

@@ -1,0 +1,109 @@
+"""Reductions over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converts
+from fusion.frontends.onnx.types import Shape
+
+Reduce = Callable[[Expr, list[int], bool], Expr]
+
+
+def _l2(x: Expr, axes: list[int], keepdims: bool) -> Expr:
+    return relax.op.sqrt(_sum_square(x, axes, keepdims))
+
+
+def _sum_square(x: Expr, axes: list[int], keepdims: bool) -> Expr:
+    return relax.op.sum(relax.op.multiply(x, x), axes, keepdims)
+
+
+def _log_sum_exp(x: Expr, axes: list[int], keepdims: bool) -> Expr:
+    """max + log(sum(exp(x - max))), which does not overflow; an infinite maximum is not subtracted from itself."""
+    peak = relax.op.max(x, axes, True)
+    zero = relax.op.zeros_like(peak)
+    shift = relax.op.where(relax.op.isfinite(peak), peak, zero)
+    total = relax.op.log(relax.op.sum(relax.op.exp(relax.op.subtract(x, shift)), axes, True))
+    result = relax.op.add(total, shift)
+    return result if keepdims else relax.op.squeeze(result, axes)
+
+
+_REDUCTIONS: dict[str, Reduce] = {
+    "ReduceSum": relax.op.sum, "ReduceMean": relax.op.mean, "ReduceMax": relax.op.max, "ReduceMin": relax.op.min,
+    "ReduceProd": relax.op.prod, "ReduceL1": lambda x, axes, keep: relax.op.sum(relax.op.abs(x), axes, keep), "ReduceL2": _l2,
+    "ReduceSumSquare": _sum_square, "ReduceLogSum": lambda x, axes, keep: relax.op.log(relax.op.sum(x, axes, keep)),
+    "ReduceLogSumExp": _log_sum_exp,
+}
+# Computed in a wider dtype: sums in half precision lose what the reference keeps; TVM has no minimum of bools.
+_WIDER = {"float16": "float32", "bool": "uint8"}
+
+
+@converts(*_REDUCTIONS)
+def reduction(node: Node) -> Expr:
+    axes = reduced_axes(node)
+    x, dtype = node.x(0), node.dtype(0)
+    if not axes:
+        return _reduce_nothing(node)
+    if 0 in node.shape(0) and node.op in ("ReduceMax", "ReduceMin", "ReduceLogSumExp"):
+        raise Decline("the maximum of an empty set")
+    wide = _WIDER.get(dtype, dtype)
+    if wide != dtype:
+        x = node.emit(relax.op.astype(x, wide))
+    result = _REDUCTIONS[node.op](x, axes, bool(node.attr("keepdims", 1)))
+    return result if wide == dtype else relax.op.astype(result, dtype)
+
+
+def _reduce_nothing(node: Node) -> Expr:
+    """Apply what a reduction does to each element when no axis is reduced."""
+    x = node.x(0)
+    if node.op in ("ReduceL1", "ReduceL2"):
+        return relax.op.abs(x)
+    if node.op == "ReduceSumSquare":
+        return relax.op.multiply(x, x)
+    return relax.op.log(x) if node.op == "ReduceLogSum" else x
+
+
+def reduced_axes(node: Node) -> list[int]:
+    """Return the axes to reduce, ascending; where they are a run-time input, the shapes may still tell them."""
+    rank = len(node.shape(0))
+    if node.has(1) and not node.is_const(1):
+        return _axes_from_shapes(node.shape(0), node.out_shape(), bool(node.attr("keepdims", 1)))
+    axes = node.ints(1, "axes")
+    if axes:
+        return sorted({axis % rank for axis in axes})
+    return [] if node.attr("noop_with_empty_axes", 0) else list(range(rank))
+
+
+def _axes_from_shapes(source: Shape, target: Shape, keepdims: bool) -> list[int]:
+    """Return the only set of axes that turns `source` into `target`. Axes of size 1 make no difference to any reduction
+    but their being squeezed, so they are reduced where that is possible."""
+    if keepdims:
+        changed = [axis for axis, (have, want) in enumerate(zip(source, target, strict=True)) if have != want]
+        return changed
+    count = len(source) - len(target)
+    fits = [axes for axes in combinations(range(len(source)), count)
+            if tuple(size for axis, size in enumerate(source) if axis not in axes) == target]
+    distinct = {tuple(axis for axis in axes if source[axis] != 1) for axes in fits}
+    if len(distinct) != 1:
+        raise Decline("the axes are a run-time input")
+    return list(fits[0])
+
+
+@converts("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(node: Node) -> Expr:
+    axes = list(range(2, len(node.shape(0))))
+    return (relax.op.mean if node.op == "GlobalAveragePool" else relax.op.max)(node.x(0), axes, True)
+
+
+@converts("LpNormalization")
+def lp_normalization(node: Node) -> Expr:
+    """x / norm along an axis; a norm of zero gives zero."""
+    axis, order = node.axis(default=-1), node.attr("p", 2)
+    norm = (_l2(node.x(0), [axis], True) if order == 2 else relax.op.sum(relax.op.abs(node.x(0)), [axis], True))
+    norm = node.emit(norm)
+    return relax.op.divide(node.x(0), relax.op.where(relax.op.equal(norm, node.like(0)), node.like(1), norm))

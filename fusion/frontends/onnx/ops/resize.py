@@ -1,0 +1,123 @@
+"""Resize: as `relax.image.resize2d` where that means the same, otherwise axis by axis with taps computed here."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.interpolate import Axis, taps_of
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converts
+
+_METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
+# Relax's rounding of nearest neighbours is checked against ONNX for these pairs only.
+_NEAREST = frozenset({("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")})
+_SMOOTH = frozenset({"half_pixel", "align_corners", "asymmetric"})
+
+
+@converts("Resize", "Upsample")
+def resize(node: Node) -> Expr:
+    axes = _resized_axes(node)
+    if not axes:
+        return node.x(0)
+    return _resize2d(node) if _fits_resize2d(node, axes) else _resize_by_axis(node, axes)
+
+
+def _resized_axes(node: Node) -> dict[int, Axis]:
+    """Return the axes whose size or scale changes."""
+    source, target = node.shape(0), node.out_shape()
+    roi, scales = _roi_and_scales(node)
+    changed = [axis for axis in range(len(source)) if source[axis] != target[axis] or scales[axis] != 1.0 or roi]
+    return {axis: Axis(source[axis], target[axis], scales[axis], *(roi[axis] if roi else (0.0, 1.0))) for axis in changed}
+
+
+def _roi_and_scales(node: Node) -> tuple[list[tuple[float, float]], list[float]]:
+    source, target = node.shape(0), node.out_shape()
+    rank = len(source)
+    axes = [int(axis) % rank for axis in node.attr("axes") or range(rank)]
+    if node.op == "Upsample":
+        given = node.const(1) if node.has(1) else np.asarray(node.attr("scales"))
+    else:
+        given = node.const(1 if node.opset < 11 else 2)
+    scales = [want / have for want, have in zip(target, source, strict=True)]
+    if given is not None and given.size:
+        for axis, scale in zip(axes, given.reshape(-1), strict=True):
+            scales[axis] = float(scale)
+    elif node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        scales = _common_scale(node, axes, scales)
+    if node.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return [], scales
+    box = node.const(1)
+    if box is None:
+        raise Decline("the region of interest is missing")
+    ends = {axis: (float(box[at]), float(box[at + len(axes)])) for at, axis in enumerate(axes)}
+    return [ends.get(axis, (0.0, 1.0)) for axis in range(rank)], scales
+
+
+def _common_scale(node: Node, axes: list[int], scales: list[float]) -> list[float]:
+    """One scale for all axes: the smallest or largest that the wanted sizes ask for."""
+    sizes = node.const(3)
+    if sizes is None:
+        return scales
+    asked = [float(size) / node.shape(0)[axis] for size, axis in zip(sizes, axes, strict=True)]
+    common = min(asked) if node.attr("keep_aspect_ratio_policy") == "not_larger" else max(asked)
+    return [common if axis in axes else scale for axis, scale in enumerate(scales)]
+
+
+def _fits_resize2d(node: Node, axes: dict[int, Axis]) -> bool:
+    mode, transform = node.attr("mode", "nearest"), _transform(node)
+    exact = all(axis.scale * axis.source == axis.target for axis in axes.values())
+    smooth = mode in ("linear", "bilinear") and transform in _SMOOTH
+    nearest = mode == "nearest" and (transform, _nearest_mode(node)) in _NEAREST
+    return (len(node.shape(0)) == 4 and set(axes) <= {2, 3} and exact and not node.attr("antialias", 0)
+            and node.dtype(0) == "float32" and (smooth or nearest))
+
+
+def _resize2d(node: Node) -> Expr:
+    mode = node.attr("mode", "nearest")
+    return relax.op.image.resize2d(
+        node.x(0), node.out_shape()[2:], layout="NCHW", method=_METHODS["linear" if mode == "bilinear" else mode],
+        coordinate_transformation_mode=_transform(node),
+        rounding_method=_nearest_mode(node) if mode == "nearest" else "round")
+
+
+def _resize_by_axis(node: Node, axes: dict[int, Axis]) -> Expr:
+    """Each axis in turn: the sum over taps of weight times gathered slice."""
+    x, dtype = node.x(0), node.dtype(0)
+    floating = dtype.startswith("float")
+    mode = node.attr("mode", "nearest")
+    if not floating and mode != "nearest":
+        raise Decline(f"interpolation of {dtype}")
+    for position, axis in axes.items():
+        taps = taps_of(axis, mode, _transform(node), _nearest_mode(node), bool(node.attr("antialias", 0)),
+                       bool(node.attr("exclude_outside", 0)), float(node.attr("cubic_coeff_a", -0.75)))
+        x = node.emit(_apply(x, position, taps.indices, taps.weights, len(node.shape(0)), dtype))
+        if taps.outside is not None and taps.outside.any():
+            column = taps.outside.reshape([-1 if at == position else 1 for at in range(len(node.shape(0)))])
+            fill = relax.const(node.attr("extrapolation_value", 0.0), dtype)
+            x = node.emit(relax.op.where(relax.const(column, "bool"), fill, x))
+    return x
+
+
+def _apply(x: Expr, axis: int, indices: np.ndarray, weights: np.ndarray, rank: int, dtype: str) -> Expr:
+    shape = [-1 if at == axis else 1 for at in range(rank)]
+    total: Expr | None = None
+    for tap in range(indices.shape[1]):
+        term = relax.op.take(x, relax.const(indices[:, tap], "int64"), axis)
+        if not np.all(weights[:, tap] == 1.0):
+            term = relax.op.multiply(term, relax.const(weights[:, tap].reshape(shape).astype(dtype), dtype))
+        total = term if total is None else relax.op.add(total, term)
+    assert total is not None
+    return total
+
+
+def _transform(node: Node) -> str:
+    """Before opset 11, Resize and Upsample had one transformation and rounded down."""
+    default = "asymmetric" if node.op == "Upsample" or node.opset < 11 else "half_pixel"
+    return str(node.attr("coordinate_transformation_mode", default))
+
+
+def _nearest_mode(node: Node) -> str:
+    default = "floor" if node.op == "Upsample" or node.opset < 11 else "round_prefer_floor"
+    return str(node.attr("nearest_mode", default))

@@ -1,0 +1,79 @@
+"""Slices and pads."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converts
+
+
+@converts("Slice")
+def slice_(node: Node) -> Expr:
+    """Bounds are clamped here, as numpy does, so that a later pass sees plain numbers."""
+    shape = node.shape(0)
+    starts, ends = node.ints(1, "starts"), node.ints(2, "ends")
+    if starts is None or ends is None:
+        raise Decline("starts or ends are missing")
+    axes = [axis % len(shape) for axis in node.ints(3, "axes") or range(len(starts))]
+    steps = node.ints(4, "steps") or [1] * len(starts)
+    bounds = [slice(start, end, step).indices(shape[axis])
+              for start, end, step, axis in zip(starts, ends, steps, axes, strict=True)]
+    if node.out_shape() == shape and all(step > 0 for step in steps):
+        return node.x(0)
+    if 0 in node.out_shape():
+        return relax.const(np.zeros(node.out_shape(), dtype=node.dtype(0)))
+    # A backward slice that reaches the first element ends at -1, which strided_slice reads as the last one.
+    begins, stops = [b for b, _, _ in bounds], [e if e >= 0 else -shape[a] - 1 for (_, e, _), a in zip(bounds, axes, strict=True)]
+    return relax.op.strided_slice(node.x(0), axes, begins, stops, steps)
+
+
+@converts("Pad")
+def pad(node: Node) -> Expr:
+    shape = node.shape(0)
+    before, after = _pads(node)
+    if any(b < 0 for b in before + after):
+        raise Decline("negative pads")
+    if not any(before + after):
+        return node.x(0)
+    widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
+    mode = node.attr("mode", "constant")
+    if 0 in shape:
+        raise Decline("pad of an empty tensor")
+    if mode == "constant":
+        return relax.op.nn.pad(node.x(0), widths, "constant", _pad_value(node))
+    if mode == "reflect" and any(width >= size for size, pair in zip(shape, zip(before, after, strict=True), strict=True)
+                                 for width in pair):
+        raise Decline("reflection beyond the tensor")
+    if mode not in ("reflect", "edge", "wrap"):
+        raise Decline(f"pad mode {mode}")
+    return _pad_by_gather(node, before, after, mode)
+
+
+def _pads(node: Node) -> tuple[list[int], list[int]]:
+    rank = len(node.shape(0))
+    pads = node.ints(1, "pads") or [0] * (2 * rank)
+    axes = node.const(3)
+    positions = list(range(rank)) if axes is None else [int(axis) % rank for axis in axes.reshape(-1)]
+    before, after = [0] * rank, [0] * rank
+    for index, axis in enumerate(positions):
+        before[axis], after[axis] = pads[index], pads[index + len(positions)]
+    return before, after
+
+
+def _pad_value(node: Node) -> float:
+    value = node.const(2)
+    number = node.attr("value", 0.0) if value is None or not value.size else value.reshape(-1)[0]
+    return float(number)
+
+
+def _pad_by_gather(node: Node, before: list[int], after: list[int], mode: str) -> Expr:
+    """Pad axis by axis: each output position takes the input position that numpy's `pad` gives it."""
+    x = node.x(0)
+    for axis, size in enumerate(node.shape(0)):
+        if before[axis] or after[axis]:
+            indices = np.pad(np.arange(size), (before[axis], after[axis]), mode=mode)
+            x = node.emit(relax.op.take(x, relax.const(indices.astype("int64"), "int64"), axis))
+    return x
