@@ -5,15 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusion.errors import InputError
 from fusion.frontends.imported import TensorSpec
+from fusion.module.input_slot import to_array
+from fusion.module.random_inputs import random_inputs
 from fusion.module.settings import Settings
 from fusion.module.specialization import Specialization
 from fusion.module.specializations import Make, Specializations
+
+if TYPE_CHECKING:
+    from fusion.report.profile import Profile
 
 
 class CompiledModule:
@@ -84,6 +89,33 @@ class CompiledModule:
 
         with self._lock:
             save(self, path)
+
+    def explain(self) -> str:
+        """Return what the module consists of: each kernel with its operators, each fallback and its reason, notes of passes."""
+        from fusion.report.explain import explain
+
+        return explain(self)
+
+    def profile(self, inputs: Mapping[str, Any] | None = None) -> Profile:
+        """Return the time of each kernel in a run on `inputs`, random ones if None; takes about 5 s.
+
+        Raises:
+            InputError: As `run` does.
+            ShapeError: `inputs` is None, and the module has open dimensions and has not been called.
+        """
+        from fusion.report.profile import profile
+
+        values = random_inputs(self._known_inputs()) if inputs is None else inputs
+        self.run(values)
+        arrays = [to_array(values[spec.name], spec) for spec in self.inputs]
+        with self._lock:
+            form = self._fixed if self._fixed is not None else self._forms.find(arrays)
+            return profile(form, arrays, self.settings.threads)
+
+    def _known_inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs with the shapes of the form used last."""
+        forms = self.specializations
+        return forms[-1].inputs if forms else self.inputs
 
     @property
     def specializations(self) -> tuple[Specialization, ...]:

@@ -104,7 +104,7 @@ def _absorb_tensor(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
 
 
 def _absorb_reshape(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
-    source = scan.arguments.get(call.args[0])
+    source = scan.arguments.get(_resolve(call.args[0], scan))
     shape = _static_shape(var.ty.shape)
     if shape is None or source is None:
         return False
@@ -129,7 +129,7 @@ def _record_fresh(var: relax.Var, scan: _Scan) -> None:
 
 
 def _record_call(call: relax.Call, scan: _Scan) -> None:
-    arguments = [scan.arguments.get(arg) if isinstance(arg, relax.Var) else None for arg in call.args]
+    arguments = [scan.arguments.get(_resolve(arg, scan)) for arg in call.args]
     known = [argument for argument in arguments if argument is not None]
     if len(known) == len(arguments):
         scan.calls.append(KernelCall(call.op.name_hint, tuple(known)))

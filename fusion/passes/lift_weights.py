@@ -1,5 +1,8 @@
 """Turns the constants of `main` into parameters, so that weights live outside the code and can be memory-mapped.
 
+Scalars too: an argument costs 10 ns a call, and with none left the code has no constants, about each of which TVM prints a
+warning when it loads a library, and `profile` can call every kernel by itself.
+
 Before: `main(x)` with `R.add(x, metadata["ir.Constant"][0])`; after: `main(x, w0)` with `R.add(x, w0)`.
 """
 
@@ -12,10 +15,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from fusion.tensors import byte_view, fills_bytes, tensor_bytes
+from fusion.tensors import byte_view, fills_bytes
 
-INLINE_BYTES = 64
-"""Constants up to this size stay in the code: a parameter would cost more than it saves."""
 _PREFIX_BYTES = 4096
 
 
@@ -42,7 +43,7 @@ class _Weights:
 
 
 def lift_weights(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[tvm.runtime.Tensor, ...]]:
-    """Return `mod` with every constant of `main` above `INLINE_BYTES` as a parameter after the inputs, and their values."""
+    """Return `mod` with every constant of `main` as a parameter after the inputs, and their values."""
     weights = _Weights()
     main = mod["main"]
     body = _ReplaceConstants(weights).visit_expr(main.body)
@@ -63,7 +64,5 @@ class _ReplaceConstants(PyExprMutator):  # type: ignore[misc]  # TVM's decorator
         value = op.value
         if not isinstance(value, tvm.runtime.Tensor):
             return op
-        dtype = str(value.dtype)
-        if not fills_bytes(dtype) or tensor_bytes(tuple(value.shape), dtype) <= INLINE_BYTES:
-            return op
-        return self.weights.param(value)
+        # Packed types (int4) are not handed through NumPy and stay in the code.
+        return self.weights.param(value) if fills_bytes(str(value.dtype)) else op

@@ -1,0 +1,41 @@
+"""Inputs for trying a model out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fusion.errors import ShapeError
+from fusion.frontends.imported import TensorSpec
+from fusion.tensors import numpy_dtype
+
+
+def random_inputs(inputs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:
+    """Return arrays by input name: standard normal floats, and 0 or 1 for integers, which are valid indices almost anywhere.
+
+    Raises:
+        ShapeError: An input has an unknown dimension, or holds no numbers.
+    """
+    rng = np.random.default_rng(seed)
+    return {spec.name: _draw(spec, rng) for spec in inputs}
+
+
+def _draw(spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
+    shape = tuple(extent for extent in spec.shape or () if extent is not None)
+    if spec.shape is None or len(shape) != len(spec.shape):
+        raise ShapeError(
+            f"the shape of input {spec.name!r} is not known",
+            where=f"input {spec.name!r}",
+            why=f"the model declares {spec.shape or 'no shape'}",
+            hint=f"give it: --shape {spec.name}=1,3,224,224, or shapes={{{spec.name!r}: (...)}}",
+        )
+    try:
+        dtype = numpy_dtype(spec.dtype)
+    except TypeError:
+        raise ShapeError(
+            f"there are no random values for input {spec.name!r} of type {spec.dtype}", hint="pass the input yourself"
+        ) from None
+    if dtype.kind in "biu":
+        return rng.integers(0, 2, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)

@@ -1,0 +1,77 @@
+"""What a compiled module consists of, as text: kernels, what runs elsewhere and why, and what passes declined to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import tvm
+
+from backends.kernel import KernelInfo
+from fusion.frontends.imported import TensorSpec
+from fusion.module.compiled import CompiledModule
+from fusion.module.program import KernelProgram
+from fusion.module.specialization import Specialization
+from fusion.report.table import format_table, shorten
+from fusion.tensors import tensor_bytes
+
+
+def explain(module: CompiledModule) -> str:
+    """Return the report of `module`, with a part for each input shape it has been compiled for."""
+    settings = module.settings
+    cpu = tvm.target.Target(settings.target).attrs.get("mcpu", settings.architecture)
+    lines = [
+        f"compiled for {cpu} ({settings.architecture}), {settings.threads} threads",
+        f"inputs:  {_signature(module.inputs)}",
+        f"outputs: {_signature(module.outputs)}",
+    ]
+    if module.dynamic:
+        lines.append(f"compiled when first called with a shape; forms so far: {len(module.specializations)}")
+    return "\n".join([*lines, *(line for form in module.specializations for line in _explain_form(form, module.dynamic))])
+
+
+def _signature(specs: Sequence[TensorSpec]) -> str:
+    return ", ".join(f"{spec.name} {spec.dtype}{_shape(spec)}" for spec in specs) or "none"
+
+
+def _shape(spec: TensorSpec) -> str:
+    if spec.shape is None:
+        return "[...]"
+    return "[" + ", ".join("?" if extent is None else str(extent) for extent in spec.shape) + "]"
+
+
+def _explain_form(form: Specialization, titled: bool) -> list[str]:
+    lines = ["", f"for {_signature(form.inputs)}"] if titled else [""]
+    if isinstance(form.program, KernelProgram):
+        lines += _explain_kernels(form, form.program)
+    else:
+        lines.append("no kernels: the whole model runs on ONNX Runtime")
+    if form.fallbacks:
+        lines += ["", f"on ONNX Runtime: {len(form.fallbacks)} nodes in {len(form.subgraphs)} subgraphs"]
+        lines += [f"  {node.op} {node.node!r}: {node.reason}" for node in form.fallbacks]
+    if form.notes:
+        lines += ["", "notes:", *(f"  {note}" for note in form.notes)]
+    return lines
+
+
+def _explain_kernels(form: Specialization, program: KernelProgram) -> list[str]:
+    counts = Counter(call.kernel for call in program.plan.calls)
+    weights = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in program.weights)
+    summary = (
+        f"{len(counts)} kernels in {sum(counts.values())} calls, weights {_megabytes(weights)} MB, "
+        f"activations {_megabytes(sum(program.plan.storages))} MB"
+    )
+    header = ("kernel", "calls", "MFLOP", "MB", "template", "tile", "operators")
+    rows = [_kernel_row(name, count, form.kernels.get(name)) for name, count in counts.items()]
+    return [summary, format_table(header, rows)] if rows else [summary]
+
+
+def _kernel_row(name: str, count: int, info: KernelInfo | None) -> tuple[str, ...]:
+    if info is None:
+        return (shorten(name, 48), str(count), "", "", "", "", "")
+    sizes = f"{info.flops / 1e6:.2f}", _megabytes(info.bytes)
+    return (shorten(name, 48), str(count), *sizes, info.template, info.tile, " ".join(info.ops))
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.2f}"

@@ -1,0 +1,206 @@
+"""How long each kernel of a compiled model takes, and how that compares with what the machine can do."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+
+from backends.kernel import KernelInfo
+from fusion.module.plan import Argument, KernelCall, allocate_tensor
+from fusion.module.program import KernelProgram
+from fusion.module.specialization import Specialization
+from fusion.module.threads import use_threads
+from fusion.report.machine_limits import MachineLimits, measure_limits
+from fusion.report.table import format_table, number, shorten
+from fusion.tensors import tensor_bytes
+
+_BUDGET_S = 2.0
+_MIN_ROUNDS, _MAX_ROUNDS = 3, 200
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """All calls of one kernel in one run of the model.
+
+    Attributes:
+        kernel: Its name.
+        ops, template, tile: As in `KernelInfo`; empty where the kernel is not described.
+        calls: How often the model calls it.
+        seconds: Of all these calls together; the median over the rounds.
+        flops: Floating-point operations of all calls; None where unknown.
+        bytes: Bytes that all calls at least read and write.
+        roofline: Share of what the machine can do, from 0 to 1; None where the operations are unknown.
+    """
+
+    kernel: str
+    ops: tuple[str, ...]
+    template: str
+    tile: str
+    calls: int
+    seconds: float
+    flops: int | None
+    bytes: int
+    roofline: float | None
+
+    @property
+    def gflops(self) -> float | None:
+        """Operations in 1e9 per second."""
+        return None if self.flops is None else self.flops / self.seconds / 1e9
+
+    @property
+    def gbs(self) -> float:
+        """Bytes in 1e9 per second."""
+        return self.bytes / self.seconds / 1e9
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The kernels of one run, the slowest first.
+
+    Attributes:
+        kernels: One entry for each kernel.
+        total_s: Seconds of a whole run, measured by itself.
+        limits: The machine's own, measured on this occasion.
+    """
+
+    kernels: tuple[KernelTime, ...]
+    total_s: float
+    limits: MachineLimits
+
+    @property
+    def outside_s(self) -> float:
+        """Seconds of a run spent outside the kernels listed; around 0, where it can be negative by noise."""
+        return self.total_s - sum(kernel.seconds for kernel in self.kernels)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, for JSON."""
+        kernels = [{**dataclasses.asdict(k), "gflops": k.gflops, "gbs": k.gbs} for k in self.kernels]
+        return {
+            "total_s": self.total_s, "outside_s": self.outside_s,
+            "limits": dataclasses.asdict(self.limits), "kernels": kernels,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        header = ("kernel", "calls", "ms", "%", "GFLOP/s", "GB/s", "roofline", "operators and tile")
+        rows = [_row(kernel, self.total_s) for kernel in self.kernels]
+        rows.append(("outside", "", f"{self.outside_s * 1e3:.3f}", f"{100 * self.outside_s / self.total_s:.1f}", *[""] * 4))
+        rows.append(("whole run", "", f"{self.total_s * 1e3:.3f}", "100.0", *[""] * 4))
+        limits = (
+            f"{self.limits.threads} threads; this machine: {self.limits.peak_gflops:.0f} GFLOP/s on registers, "
+            f"{self.limits.bandwidth_gbs:.1f} GB/s from memory"
+        )
+        return f"{format_table(header, rows)}\n{limits}"
+
+
+def _row(kernel: KernelTime, total_s: float) -> tuple[str, ...]:
+    about = " ".join((*kernel.ops, kernel.tile))
+    return (
+        shorten(kernel.kernel, 40),
+        str(kernel.calls),
+        f"{kernel.seconds * 1e3:.3f}",
+        f"{100 * kernel.seconds / total_s:.1f}",
+        number(kernel.gflops, ".1f"),
+        f"{kernel.gbs:.1f}",
+        number(kernel.roofline, ".0%"),
+        shorten(about, 60),
+    )
+
+
+def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int) -> Profile:
+    """Return the profile of a run of `form` on `arrays`, one for each input. Callers hold the module's lock.
+
+    Kernels run one by one in the model's own order, each on the buffers it has in a run, so that the caches hold what they
+    hold then. The call from Python adds about 0.3 us to each.
+    """
+    limits = measure_limits(threads)
+    run = form.program.run
+    total_s = statistics.median(seconds for (seconds,) in _rounds(lambda: [_timed(lambda: run(arrays))]))
+    if not isinstance(form.program, KernelProgram):
+        return Profile((), total_s, limits)
+    calls = form.program.plan.calls
+    bound = _bind_calls(form.program, arrays)
+    use_threads(threads)
+    rounds = _rounds(lambda: [_timed(call) for call in bound])
+    seconds = [statistics.median(times) for times in zip(*rounds, strict=True)]
+    times = _sum_by_kernel(calls, seconds, form.kernels, limits)
+    return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits)
+
+
+def _timed(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def _rounds(measure: Callable[[], list[float]]) -> list[list[float]]:
+    """Repeat `measure` for about `_BUDGET_S` seconds, after one round to warm up."""
+    measure()
+    results: list[list[float]] = []
+    deadline = time.perf_counter() + _BUDGET_S
+    while len(results) < _MIN_ROUNDS or (time.perf_counter() < deadline and len(results) < _MAX_ROUNDS):
+        results.append(measure())
+    return results
+
+
+def _bind_calls(program: KernelProgram, arrays: Sequence[np.ndarray]) -> list[Callable[[], object]]:
+    """Return each kernel call with its tensors; the caller has run the model, so its buffers hold a run's values."""
+    inputs = [slot.bind(array) for slot, array in zip(program.slots, arrays, strict=True)]
+    tensors: dict[Argument, tvm.runtime.Tensor] = {}
+
+    def find(argument: Argument) -> tvm.runtime.Tensor:
+        if argument not in tensors:
+            tensors[argument] = _find_tensor(argument, program, inputs)
+        return tensors[argument]
+
+    bound = []
+    for call in program.plan.calls:
+        function = program.library.get_function(call.kernel, query_imports=True)
+        bound.append(_Call(function, tuple(find(argument) for argument in call.arguments)))
+    return list(bound)
+
+
+@dataclass(frozen=True)
+class _Call:
+    function: Callable[..., object]
+    tensors: tuple[tvm.runtime.Tensor, ...]
+
+    def __call__(self) -> object:
+        return self.function(*self.tensors)
+
+
+def _find_tensor(
+    argument: Argument, program: KernelProgram, inputs: Sequence[tvm.runtime.Tensor]
+) -> tvm.runtime.Tensor:
+    if argument.kind == "fresh":
+        return allocate_tensor(argument.shape, argument.dtype)
+    tensor = {"input": inputs, "weight": program.weights, "buffer": program.buffers}[argument.kind][argument.index]
+    return tensor if tuple(tensor.shape) == argument.shape else tensor._create_view(argument.shape)
+
+
+def _sum_by_kernel(
+    calls: Sequence[KernelCall], seconds: Sequence[float], kernels: dict[str, KernelInfo], limits: MachineLimits
+) -> list[KernelTime]:
+    grouped: dict[str, list[tuple[KernelCall, float]]] = defaultdict(list)
+    for call, time_s in zip(calls, seconds, strict=True):
+        grouped[call.kernel].append((call, time_s))
+    return [_kernel_time(name, entries, kernels.get(name), limits) for name, entries in grouped.items()]
+
+
+def _kernel_time(
+    name: str, entries: Sequence[tuple[KernelCall, float]], info: KernelInfo | None, limits: MachineLimits
+) -> KernelTime:
+    seconds = sum(time_s for _, time_s in entries)
+    if info is None:
+        moved = sum(tensor_bytes(a.shape, a.dtype) for call, _ in entries for a in call.arguments)
+        return KernelTime(name, (), "", "", len(entries), seconds, None, moved, None)
+    flops, moved = info.flops * len(entries), info.bytes * len(entries)
+    share = limits.attainable_s(flops, moved) / seconds
+    return KernelTime(name, info.ops, info.template, info.tile, len(entries), seconds, flops, moved, share)
