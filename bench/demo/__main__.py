@@ -1,0 +1,105 @@
+"""Read an image with compiled networks, check the text against ONNX Runtime's, and compare the engines' speed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from PIL import Image
+
+import fusion
+from bench import markdown, protocol
+from bench.demo.image import sample
+from bench.demo.reader import NETWORKS, Line, Network, Reader
+from bench.peers.engine import Job
+from bench.result import ComparisonResult
+from fusion.context import allowed_cpus
+
+_ROUNDS = 5
+_INPUT = "x"
+
+
+def main() -> int:
+    """Return 0 if the lines and the numbers are right, 1 if not."""
+    image = np.asarray(Image.open(sys.argv[1]).convert("RGB")) if sys.argv[1:] else sample()
+    started = time.perf_counter()
+    reader = Reader(_compiled)
+    lines = reader.read(image)
+    print(f"\nText read by networks that fusion compiled, in {time.perf_counter() - started:.1f} s with compiling:\n")
+    print("\n".join(f"  {line.score:.3f}  {line.text}" for line in lines), end="\n\n")
+    expected = Reader(_onnxruntime).read(image)
+    same = [line.text for line in lines] == [line.text for line in expected]
+    print(_agreement(same, lines, expected), end="\n\n", flush=True)
+    results = [_compare(reader, stage) for stage in NETWORKS]
+    print(_table(results))
+    return 0 if same and lines and all(result.passed for result in results) else 1
+
+
+def _compiled(path: Path) -> Network:
+    """Return a network compiled once for each shape it meets."""
+    modules: dict[tuple[int, ...], fusion.CompiledModule] = {}
+
+    def run(data: np.ndarray) -> np.ndarray:
+        if data.shape not in modules:
+            modules[data.shape] = fusion.compile(str(path), shapes={_INPUT: data.shape})
+        (output,) = modules[data.shape](data)
+        return output
+
+    return run
+
+
+def _onnxruntime(path: Path) -> Network:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def run(data: np.ndarray) -> np.ndarray:
+        (output,) = session.run(None, {_INPUT: data})
+        return np.asarray(output)
+
+    return run
+
+
+def _agreement(same: bool, lines: list[Line], expected: list[Line]) -> str:
+    if same:
+        return f"ONNX Runtime reads the same {len(expected)} lines."
+    return "ONNX Runtime reads other lines:\n" + "\n".join(f"  {line.score:.3f}  {line.text}" for line in expected)
+
+
+def _compare(reader: Reader, stage: str) -> ComparisonResult:
+    """Time and check one network on the array that the pipeline gave it."""
+    data = reader.inputs[stage]
+    threads = allowed_cpus()
+    job = Job(reader.paths[stage], {_INPUT: data.shape}, threads)
+    return protocol.compare(job, protocol.Plan(threads, _ROUNDS), lambda _: {_INPUT: data}, stage)
+
+
+def _table(results: list[ComparisonResult]) -> str:
+    header = ("network", "input", "fusion ms", "ONNX Runtime ms", "OpenVINO ms", "ratio", "compile s", "error", "right")
+    rows = [_row(result) for result in results]
+    engines = [item for result in results for item in result.engines.items()]
+    return "\n".join([
+        markdown.table(header, rows),
+        "",
+        f"{allowed_cpus()} threads, float32. ratio = latency of the faster peer / latency of fusion; error = largest",
+        "difference to a float64 evaluation as a share of the output's scale (in brackets: ONNX Runtime's).",
+        *(f"{name}: {engine.failure}" for name, engine in engines if engine.failure),
+    ])
+
+
+def _row(result: ComparisonResult) -> markdown.Row:
+    verdict = result.ours.verdict
+    return (
+        result.model,
+        "x".join(map(str, result.shapes[_INPUT])),
+        *(markdown.number(engine.latency_ms, ".2f") for engine in result.engines.values()),
+        markdown.number(result.ratio and result.ratio.median, ".2f"),
+        markdown.number(result.ours.compile_s, ".1f"),
+        f"{verdict.error:.1e} ({verdict.baseline_error:.1e})" if verdict else "",
+        ("yes" if verdict.passed else "NO") if verdict else "failed",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
