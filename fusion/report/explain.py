@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import tvm
 
@@ -75,3 +77,26 @@ def _kernel_row(name: str, count: int, info: KernelInfo | None) -> tuple[str, ..
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:.2f}"
+
+
+def as_dict(module: CompiledModule) -> dict[str, Any]:
+    """Return the same report as plain data, for JSON."""
+    return {
+        "settings": dataclasses.asdict(module.settings),
+        "inputs": [dataclasses.asdict(spec) for spec in module.inputs],
+        "outputs": [dataclasses.asdict(spec) for spec in module.outputs],
+        "dynamic": module.dynamic,
+        "forms": [_form_as_dict(form) for form in module.specializations],
+    }
+
+
+def _form_as_dict(form: Specialization) -> dict[str, Any]:
+    calls = form.program.plan.calls if isinstance(form.program, KernelProgram) else ()
+    counts = Counter(call.kernel for call in calls)
+    return {
+        "inputs": [dataclasses.asdict(spec) for spec in form.inputs],
+        "calls": dict(counts),
+        "kernels": {name: dataclasses.asdict(info) for name, info in form.kernels.items()},
+        "fallbacks": [dataclasses.asdict(node) for node in form.fallbacks],
+        "notes": list(form.notes),
+    }

@@ -1,0 +1,105 @@
+"""`fusion compare`: two programs for a model on the same inputs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fusion.cli.exit_codes import OK, RESULTS_DIFFER
+from fusion.cli.models import is_saved, open_module
+from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
+from fusion.cli.output import show
+from fusion.errors import ModelFileError, OptionError
+
+if TYPE_CHECKING:
+    from fusion.module import CompiledModule
+
+_TOLERANCE = 1e-3
+"""What the float64 gate of bench allows where it has only ONNX Runtime to go by."""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs, "compare", "MODEL [OTHER] ", "compare the results of two models or engines",
+        "Run two models, or one on two engines, on the same inputs. Exit code 1 if the results differ.",
+    )  # fmt: skip
+    add_model(parser)
+    parser.add_argument("other", nargs="?", metavar="OTHER", help="what to compare with; MODEL itself by default")
+    parser.add_argument("--with", dest="engine", choices=("fusion", "onnxruntime"), help="what runs OTHER")
+    parser.add_argument("--tolerance", type=float, default=_TOLERANCE, metavar="TOL", help=f"largest relative error ({_TOLERANCE})")
+    add_inputs(parser)
+    add_compile_options(parser)
+    add_json(parser)
+    parser.set_defaults(verb=compare)
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Print the error of each output; 1 where one is above the tolerance."""
+    from fusion.module.feed import complete_inputs
+
+    engine = options.engine or ("fusion" if options.other else "onnxruntime")
+    other = options.other or options.model
+    _check(engine, other, options)
+    module = open_module(options.model, options).module
+    inputs = complete_inputs(module, read_inputs(options.input), parse_shapes(options.shape), options.seed)
+    actual = module.run(inputs)
+    expected = _run_other(other, engine, module, inputs, options)
+    if len(actual) != len(expected):
+        raise OptionError(f"{options.model} has {len(actual)} outputs and {other} has {len(expected)}")
+    errors = {name: _error(value, base) for (name, value), base in zip(actual.items(), expected, strict=True)}
+    same = all(error["relative"] <= options.tolerance for error in errors.values())
+    lines = [f"{name}: largest error {e['absolute']:.3g}, relative {e['relative']:.3g}" for name, e in errors.items()]
+    verdict = f"the results {'agree' if same else 'DIFFER'} (tolerance {options.tolerance:g})"
+    show("\n".join([*lines, verdict]), {"same": same, "tolerance": options.tolerance, "outputs": errors}, options.json)
+    return OK if same else RESULTS_DIFFER
+
+
+def _check(engine: str, other: str, options: argparse.Namespace) -> None:
+    if engine == "onnxruntime" and is_saved(other):
+        raise OptionError(
+            f"ONNX Runtime cannot run the saved module {other}",
+            hint=f"name the model it was made from: fusion compare {options.model} MODEL.onnx --with onnxruntime",
+        )
+    if engine == "fusion" and not options.other:
+        raise OptionError("there is nothing to compare with", hint="name a second model, or use --with onnxruntime")
+
+
+def _run_other(
+    path: str, engine: str, module: CompiledModule, inputs: dict[str, np.ndarray], options: argparse.Namespace
+) -> list[np.ndarray]:
+    """Run `path` on `inputs` by position: the same model exported twice may name its inputs differently."""
+    arrays = [inputs[spec.name] for spec in module.inputs]
+    if engine == "fusion":
+        return list(open_module(path, options).module(*arrays))
+    from backends.onnxruntime.fallback import open_session
+
+    if not Path(path).is_file():
+        raise ModelFileError(f"there is no file {path}", hint="check the path")
+    session = open_session(path, options.threads or 0)
+    names = [value.name for value in session.get_inputs()]
+    if len(names) != len(arrays):
+        raise OptionError(f"{path} takes {len(names)} inputs and {options.model} takes {len(arrays)}")
+    return list(session.run(None, dict(zip(names, arrays, strict=True))))
+
+
+def _error(actual: np.ndarray, expected: np.ndarray) -> dict[str, float]:
+    """Return the largest absolute difference, and its share of the largest expected magnitude.
+
+    Infinity where the shapes differ, or one has a NaN or an infinity that the other has not.
+    """
+    if actual.shape != expected.shape:
+        return {"absolute": float("inf"), "relative": float("inf")}
+    if actual.dtype.kind in "OUST" or expected.dtype.kind in "OUST":
+        wrong = float(not np.array_equal(actual, expected))
+        return {"absolute": wrong, "relative": wrong}
+    left, right = actual.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(right)
+    if not np.array_equal(left[~finite], right[~finite], equal_nan=True) or not np.isfinite(left[finite]).all():
+        return {"absolute": float("inf"), "relative": float("inf")}
+    absolute = float(np.abs(left[finite] - right[finite]).max(initial=0.0))
+    scale = float(np.abs(right[finite]).max(initial=0.0))
+    return {"absolute": absolute, "relative": absolute / scale if scale else absolute}

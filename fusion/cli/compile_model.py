@@ -1,0 +1,41 @@
+"""`fusion compile`: from a model to a saved module."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fusion.cli.models import is_saved, open_module
+from fusion.cli.options import SAVED_SUFFIX, add_compile_options, add_json, add_model, add_verb
+from fusion.cli.output import show, signature
+from fusion.cli.progress import progress
+from fusion.errors import OptionError
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb."""
+    parser = add_verb(verbs, "compile", "MODEL [-o FILE] ", "compile a model and save it")
+    add_model(parser, "ONNX file")
+    parser.add_argument("-o", "--output", metavar="FILE", help="saved module; beside the model by default")
+    add_compile_options(parser)
+    add_json(parser)
+    parser.set_defaults(verb=compile_model)
+
+
+def compile_model(options: argparse.Namespace) -> int:
+    """Compile and save; print where to and how long it took."""
+    if is_saved(options.model):
+        raise OptionError(f"{options.model} is a compiled module already", hint="give an ONNX file")
+    output = Path(options.output or Path(options.model).with_suffix(SAVED_SUFFIX))
+    opened = open_module(options.model, options)
+    with progress(f"saving {output}"):
+        opened.module.save(output)
+    size = output.stat().st_size
+    text = f"{output}: {size / 1e6:.1f} MB, compiled in {opened.seconds:.1f} s for {opened.module.settings.threads} threads"
+    data = {
+        "output": str(output), "bytes": size, "compile_s": opened.seconds,
+        "inputs": signature(opened.module.inputs), "outputs": signature(opened.module.outputs),
+    }  # fmt: skip
+    show(text, data, options.json)
+    return 0

@@ -1,0 +1,119 @@
+"""`fusion doctor`: whether this machine and its packages are fit to compile and run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from fusion.cli.exit_codes import INTERNAL, OK
+from fusion.cli.output import show
+from fusion.cli.options import add_json, add_verb
+from fusion.errors import FusionError
+
+_PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+"""Versions known to work together; newer ffi releases crash in `tvm.ir.save_json` (design D2)."""
+_PEERS = ("onnxruntime", "openvino", "torch")
+_SHOWN_FEATURES = ("avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "avx512fp16", "amx-bf16", "neon", "dotprod", "sve")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `good` is None where it only informs."""
+
+    name: str
+    value: str
+    good: bool | None = None
+    hint: str = ""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb."""
+    text = "check this machine, its packages, and that a tiny model compiles and runs"
+    parser = add_verb(verbs, "doctor", "", "check this machine, its packages, and that a tiny model compiles and runs")
+    add_json(parser)
+    parser.set_defaults(verb=doctor)
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Print the findings; 4 if the self-test fails."""
+    findings = [Finding("python", platform.python_version()), *_packages(), *_machine(), _linker(), *_peers(), _self_test()]
+    data = {f.name: {"value": f.value, "good": f.good, "hint": f.hint} for f in findings}
+    show("\n".join(_line(finding) for finding in findings), data, options.json)
+    return OK if findings[-1].good else INTERNAL
+
+
+def _line(finding: Finding) -> str:
+    mark = {True: "ok", False: "!!", None: "  "}[finding.good]
+    hint = f" ({finding.hint})" if finding.hint and finding.good is False else ""
+    return f"{mark}  {finding.name:<16}{finding.value}{hint}"
+
+
+def _packages() -> list[Finding]:
+    def check(name: str, pin: str) -> Finding:
+        found = _version(name)
+        return Finding(name, found or "missing", found == pin, f"known to work: pip install {name}=={pin}")
+
+    return [check(name, pin) for name, pin in _PINS.items()]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _machine() -> list[Finding]:
+    from fusion import context
+
+    features = context.host_features()
+    ctx = context.resolve()
+    shown = " ".join(name for name in _SHOWN_FEATURES if name in features)
+    sizes = (ctx.machine.l1_bytes, ctx.machine.l2_bytes, ctx.machine.l3_bytes)
+    return [
+        Finding("cpu", f"{ctx.target.attrs.get('mcpu', '')} ({platform.machine()}): {shown}"),
+        Finding("caches", " / ".join(f"{size / 1024:.0f} KiB" for size in sizes)),
+        Finding("threads", str(ctx.threads)),
+    ]
+
+
+def _linker() -> Finding:
+    from fusion.module.linker import find_linker
+
+    path = find_linker()
+    return Finding("linker", path or "none", path is not None, "needed to save modules: install gcc or set CC")
+
+
+def _peers() -> list[Finding]:
+    return [Finding(name, _version(name) or "not installed") for name in _PEERS]
+
+
+def _self_test() -> Finding:
+    started = time.perf_counter()
+    try:
+        good = _compile_and_run()
+    except FusionError as error:
+        return Finding("self-test", f"failed: {error.what}", False, error.hint)
+    return Finding("self-test", f"compiled and ran in {time.perf_counter() - started:.1f} s", good, "the result is wrong")
+
+
+def _compile_and_run() -> bool:
+    import numpy as np
+    from tvm import relax
+
+    from fusion.api import compile
+
+    builder, weight = relax.BlockBuilder(), np.eye(64, dtype=np.float32) * 2
+    x = relax.Var("x", relax.TensorType((8, 64), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.matmul(x, relax.const(weight)))
+            result = builder.emit_output(relax.op.nn.relu(product))
+        builder.emit_func_output(result)
+    array = np.arange(-256, 256, dtype=np.float32).reshape(8, 64)
+    (output,) = compile(builder.get())(array)
+    return bool(np.array_equal(output, np.maximum(array * 2, 0)))

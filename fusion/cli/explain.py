@@ -1,0 +1,44 @@
+"""`fusion explain`: what a compiled model consists of, and with --profile how fast each part is."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fusion.cli.models import open_module
+from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
+from fusion.cli.output import show
+from fusion.cli.progress import progress
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs, "explain", "MODEL ", "say what was fused, what runs where, and how fast",
+        "Say what a compiled model consists of: kernels, fallbacks and why, and with --profile their times.",
+    )  # fmt: skip
+    add_model(parser)
+    parser.add_argument("--profile", action="store_true", help="time each kernel (about 5 s)")
+    add_inputs(parser)
+    add_compile_options(parser)
+    add_json(parser)
+    parser.set_defaults(verb=explain)
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Print the report, and the profile if asked for."""
+    from fusion.module.feed import complete_inputs
+    from fusion.report.explain import as_dict
+
+    given, shapes = read_inputs(options.input), parse_shapes(options.shape)
+    module = open_module(options.model, options).module
+    if options.profile or (module.dynamic and shapes):
+        # A module with open dimensions has nothing to explain before its first run.
+        module.run(complete_inputs(module, given, shapes, options.seed))
+    text, data = module.explain(), as_dict(module)
+    if options.profile:
+        with progress("profiling"):
+            profile = module.profile(complete_inputs(module, given, shapes, options.seed))
+        text, data = f"{text}\n\n{profile}", data | {"profile": profile.as_dict()}
+    show(text, data, options.json)
+    return 0

@@ -1,0 +1,48 @@
+"""Reads the command line and runs a verb; every expected failure is one message without a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+
+from fusion.cli import bench, compare, compile_model, doctor, explain, run
+from fusion.cli.exit_codes import INTERNAL, exit_code
+from fusion.errors import FusionError
+
+_VERBS = (compile_model, run, bench, compare, explain, doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; wrong usage ends the process with code 2, as argparse does."""
+    options = build_parser().parse_args(arguments)
+    try:
+        return int(options.verb(options))
+    except FusionError as error:
+        print(error, file=sys.stderr)
+        return exit_code(error)
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) has seen enough.
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        traceback.print_exc()
+        print(f"[F901] {type(error).__name__} in fusion itself\n  hint: report the lines above", file=sys.stderr)
+        return INTERNAL
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command."""
+    parser = argparse.ArgumentParser(
+        prog="fusion",
+        description="Compile a trained model into the fastest program for this machine.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),
+        epilog="Exit codes: 0 ok, 1 results differ, 2 usage, 3 model not supported, 4 internal.",
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for verb in _VERBS:
+        verb.add_parser(verbs)
+    return parser

@@ -1,0 +1,96 @@
+"""Options that several verbs share, and reading their values."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fusion.errors import OptionError
+
+SAVED_SUFFIX = ".fusion"
+
+
+def add_verb(verbs: Any, name: str, arguments: str, summary: str, description: str = "") -> argparse.ArgumentParser:
+    """Add a verb whose `--help` fits a screen of 24 lines: the usage line names the options only once."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=summary,
+        description=description or f"{summary[0].upper()}{summary[1:]}.",
+        usage=f"fusion {name} {arguments}[options]",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=26, width=100),
+    )
+    return parser
+
+
+def add_model(parser: argparse.ArgumentParser, text: str = "ONNX file or saved module (*.fusion)") -> None:
+    """Add the positional argument for one model."""
+    parser.add_argument("model", metavar="MODEL", help=text)
+
+
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """Add what steers a compilation."""
+    parser.add_argument("--shape", action="append", default=[], metavar="X=1,3,8,8", help="shape of input X; repeatable")
+    parser.add_argument("--target", default="llvm", metavar="T", help='"llvm" (this machine) or "llvm -mcpu=NAME"')
+    parser.add_argument("--effort", default="fast", metavar="E", help="fast, balanced or max")
+    parser.add_argument("--threads", type=int, metavar="N", help="worker threads; all allowed CPUs by default")
+    parser.add_argument("--strict", action="store_true", help="refuse models that need a fallback")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add what gives a run its inputs."""
+    parser.add_argument("--input", action="append", default=[], metavar="X=FILE.npy", help="an input; random if not given")
+    parser.add_argument("--seed", type=int, metavar="N", default=0, help="of random inputs")
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return shapes by input name from "x=1,3,480,480"; "x=" is the shape of a scalar.
+
+    Raises:
+        OptionError: A text has another form, or a name comes twice.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, separator, extents = text.rpartition("=")
+        try:
+            shape = tuple(int(extent) for extent in extents.split(",") if extents)
+        except ValueError:
+            shape = (-1,)
+        if not separator or not name or name in shapes or any(extent < 0 for extent in shape):
+            raise OptionError(f"cannot read --shape {text}", hint="write an input's name once: --shape x=1,3,480,480")
+        shapes[name] = shape
+    return shapes
+
+
+def read_inputs(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return arrays by input name from "x=file.npy".
+
+    Raises:
+        OptionError: A text has another form, or its file cannot be read as an array of numbers.
+    """
+    arrays = {}
+    for text in texts:
+        name, separator, file = text.rpartition("=")
+        if not separator or not name:
+            raise OptionError(f"cannot read --input {text}", hint="write --input NAME=FILE.npy")
+        arrays[name] = _read_array(Path(file))
+    return arrays
+
+
+def _read_array(path: Path) -> np.ndarray:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise OptionError(f"cannot read the array in {path}", why=str(error), hint="write it with numpy.save") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise OptionError(f"{path} holds several arrays", hint="write one array with numpy.save")
+    return array
