@@ -1,0 +1,203 @@
+"""2-d convolution as an implicit matrix multiplication over N, H, W, C activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from tvm import relax, te, tirx
+from tvm.ir import GenericConst, Var
+
+from backends.cpu.anchors.blocking import choose_blocking
+from backends.cpu.anchors.contraction import Contraction, emit
+from backends.cpu.anchors.matmul import matmul_of
+from backends.cpu.anchors.packing import pack_conv2d
+from backends.cpu.anchors.roles import ANCHOR, Roles
+from backends.cpu.anchors.split import Split
+from backends.cpu.emit import Expr, Nest, pieces, ramp, splat
+from backends.cpu.templates.result import Scheduled
+from backends.cpu.templates.stages import shape_of
+from fusion.context import Machine
+
+CONV2D = "conv2d"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Geometry of a convolution: kernel, strides and dilations as (height, width), padding as (top, left, bottom, right)."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+
+    @staticmethod
+    def of(attrs: relax.op.op_attrs.Conv2DAttrs, kernel: tuple[int, int]) -> Window:
+        """Return the window of a `conv2d` call."""
+        top, left, bottom, right = (int(n) for n in attrs.padding)
+        return Window(
+            kernel, (int(attrs.strides[0]), int(attrs.strides[1])), (top, left, bottom, right),
+            (int(attrs.dilation[0]), int(attrs.dilation[1])),
+        )  # fmt: skip
+
+    @staticmethod
+    def from_annotation(numbers: list[int]) -> Window:
+        """Return what `annotation` wrote."""
+        kh, kw, sh, sw, top, left, bottom, right, dh, dw = (int(n) for n in numbers)
+        return Window((kh, kw), (sh, sw), (top, left, bottom, right), (dh, dw))
+
+    def annotation(self) -> list[int]:
+        return [*self.kernel, *self.strides, *self.padding, *self.dilation]
+
+    def output(self, height: int, width: int) -> tuple[int, int]:
+        """Return the output's height and width."""
+        spans = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+        top, left, bottom, right = self.padding
+        padded = (height + top + bottom, width + left + right)
+        return tuple((n - span) // s + 1 for n, span, s in zip(padded, spans, self.strides, strict=True))  # type: ignore[return-value]
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.kernel == (1, 1) and self.strides == (1, 1) and not any(self.padding)
+
+
+def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
+    """Return a channels-last `nn.conv2d` with constant float32 OIHW weights as an anchor; None where it is not one."""
+    data, weight = call.args
+    attrs = call.attrs
+    if attrs.data_layout != "NHWC" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
+        return None
+    if str(call.ty.dtype.dtype) != "float32" or 0 in [int(n) for n in call.ty.shape]:
+        return None
+    values = weight.value.numpy()
+    window = Window.of(attrs, values.shape[2:])
+    if window.is_pointwise and int(attrs.groups) == 1:
+        return matmul_of(data, values[:, :, 0, 0].T, builder, lanes)
+    packed = relax.const(pack_conv2d(values, int(attrs.groups), lanes))
+    compute = partial(_convolve, channels=values.shape[0], window=window)
+    return builder.call_te(compute, data, packed, primfunc_name_hint=CONV2D)
+
+
+def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window) -> te.Tensor:
+    batch, height, width, _ = (int(n) for n in data.shape)
+    groups, _, kh, kw, depth, lanes = (int(n) for n in packed.shape)
+    per_group = channels // groups
+    out_height, out_width = window.output(height, width)
+    ry, rx, rc = (te.reduce_axis((0, n), name) for n, name in ((kh, "ry"), (kw, "rx"), (depth, "rc")))
+
+    def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+        group, channel = c // per_group, c % per_group
+        at_y, at_x, inside = window_access(window, y, x, ry, rx, height, width)
+        value = data[n, at_y, at_x, group * depth + rc]
+        value = te.if_then_else(inside, value, tirx.const(0, data.dtype)) if inside is not None else value
+        return te.sum(value * packed[group, channel // lanes, ry, rx, rc, channel % lanes], axis=[ry, rx, rc])
+
+    attrs = {ANCHOR: CONV2D, "window": window.annotation()}
+    return te.compute((batch, out_height, out_width, channels), sum_over_window, name=CONV2D, attrs=attrs)
+
+
+def window_access(
+    window: Window, y: Expr, x: Expr, ry: Expr, rx: Expr, height: int, width: int
+) -> tuple[Expr, Expr, Expr | None]:
+    """Return the input's row and column under a tap, and the condition that they lie inside (None: always)."""
+    top, left, _, _ = window.padding
+    at_y = y * window.strides[0] + ry * window.dilation[0] - top
+    at_x = x * window.strides[1] + rx * window.dilation[1] - left
+    if not any(window.padding):
+        return at_y, at_x, None
+    return at_y, at_x, tirx.all(at_y >= 0, at_y < height, at_x >= 0, at_x < width)
+
+
+@dataclass(frozen=True)
+class Conv2D:
+    """Recipe: see `contraction`. A padded input is copied row by row into per-task scratch with its border of zeros, so that the
+    micro-kernel never asks where it is; the taps of one row and the channels under them are contiguous there, one long k."""
+
+    name: str = CONV2D
+
+    def apply(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, threads: int) -> Scheduled:
+        """Return the micro-kernel form of `func`."""
+        data, packed = roles.operands
+        window = Window.from_annotation(roles.attrs["window"])
+        batch, height, width, all_channels = shape_of(data)
+        groups, panels, kh, kw, depth, lanes = shape_of(packed)
+        _, out_height, out_width, out_channels = roles.shape
+        merged = groups == 1 and window.dilation[1] == 1  # taps of a row and their channels lie together
+        sh, sw = window.strides
+        dh, dw = window.dilation
+
+        def rows_from(source: Var, first_row: Expr, place: Callable[[Expr, Expr, Expr], list[Expr]]) -> Callable[..., Expr]:
+            def load(outer: Expr, group: Expr, y: Expr, x: Expr, taps: list[Expr], k: Expr) -> Expr:
+                row = (y - first_row) * sh + taps[0] * dh
+                column = x * (sw * all_channels) + k + (0 if merged else taps[1] * (dw * all_channels) + group * depth)
+                return tirx.BufferLoad(source, place(outer, row, column))
+
+            return load
+
+        def weights(outer: Expr, group: Expr, n: Expr, taps: list[Expr], k: Expr, count: int) -> Expr:
+            tap = 0 if merged else taps[1]  # merged: k runs over the taps of a row, past the end of the axis before it
+            return tirx.BufferLoad(packed, [group, tirx.floordiv(n, lanes), taps[0], tap, k, ramp(0, count)])
+
+        direct = rows_from(data, 0, lambda n, row, column: [n, row, 0, column])
+        work = Contraction(
+            outer=batch, groups=groups, height=out_height, width=out_width, channels=out_channels // groups,
+            taps=(kh,) if merged else (kh, kw), depth=kw * depth if merged else depth, lanes=lanes, padded_weights=True,
+            load_rows=direct, load_weights=weights,
+            coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c], outputs=roles.outputs,
+        )  # fmt: skip
+        blocking = choose_blocking(
+            machine, threads, outer=batch, groups=groups, height=out_height, width=out_width, vectors=panels, depth=work.steps,
+            input_bytes=4 * height * width * all_channels,
+        )  # fmt: skip
+        rows = Split.of(out_height, blocking.tile.height)
+        pad = _PaddedRows(data, window, Split(rows.count, blocking.row_chunks).longest * rows.longest, lanes)
+        nest = Nest()
+        emit(nest, work, blocking, (lambda *at: rows_from(*pad.fill(*at))) if any(window.padding) else None)
+        return Scheduled(func.with_body(nest.finish()), self.name, str(blocking))
+
+
+@dataclass(frozen=True)
+class _PaddedRows:
+    """Scratch for the input rows of one task, zeros around them: [row][(left + width + right) * channels]."""
+
+    data: Var
+    window: Window
+    rows: int  # output rows of the largest task
+    lanes: int
+
+    def fill(self, nest: Nest, outer: Expr, first: Expr, end: Expr) -> tuple[Var, Expr, Callable[[Expr, Expr, Expr], list[Expr]]]:
+        """Copy the rows under the output rows first..end-1; return scratch, its first output row, and how it is indexed."""
+        _, height, width, channels = shape_of(self.data)
+        top, left, _, right = self.window.padding
+        stride, reach = self.window.strides[0], (self.window.kernel[0] - 1) * self.window.dilation[0] + 1
+        row_size = (left + width + right) * channels
+        scratch = nest.allocate("padded", ((self.rows - 1) * stride + reach, row_size), scope="global")
+        with nest.loop("row", (end - first - 1) * stride + reach) as row:
+            source = first * stride - top + row
+            with nest.when(tirx.all(source >= 0, source < height)):
+                self._clear(nest, scratch, row, 0, left * channels)
+                self._copy(nest, scratch, row, left * channels, [outer, source, 0], width * channels)
+                self._clear(nest, scratch, row, (left + width) * channels, right * channels)
+            with nest.when(tirx.any(source < 0, source >= height)):
+                self._clear(nest, scratch, row, 0, row_size)
+        return scratch, first, lambda _, y, column: [y, column]
+
+    def _clear(self, nest: Nest, scratch: Var, row: Expr, start: int, size: int) -> None:
+        zero = tirx.const(0, "float32")
+        for at, lanes in _runs(nest, size, self.lanes):
+            nest.store(scratch, [row, ramp(start + at, lanes)], splat(zero, lanes))
+
+    def _copy(self, nest: Nest, scratch: Var, row: Expr, start: int, source: list[Expr], size: int) -> None:
+        for at, lanes in _runs(nest, size, self.lanes):
+            nest.store(scratch, [row, ramp(start + at, lanes)], tirx.BufferLoad(self.data, [*source, ramp(at, lanes)]))
+
+
+def _runs(nest: Nest, size: int, lanes: int) -> Iterator[tuple[Expr, int]]:
+    """Yield (offset, lanes) inside a loop over whole vectors, then for each piece of the rest."""
+    whole = size // lanes
+    if whole:
+        with nest.loop("v", whole) as v:
+            yield v * lanes, lanes
+    for at, count in pieces(size - whole * lanes, lanes):
+        yield whole * lanes + at, count

@@ -1,0 +1,157 @@
+"""Matrix multiplication: rows times packed weights, or batches of two activations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.ir import GenericConst
+
+from backends.cpu.anchors.blocking import choose_blocking
+from backends.cpu.anchors.contraction import Contraction, emit
+from backends.cpu.anchors.packing import pack_matmul
+from backends.cpu.anchors.roles import ANCHOR, Roles
+from backends.cpu.emit import Expr, Nest, ramp
+from backends.cpu.templates.result import Scheduled
+from backends.cpu.templates.stages import shape_of
+from fusion.context import Machine
+
+PACKED, BATCHED = "matmul", "batch_matmul"
+
+
+def lower_matmul(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
+    """Return `relax.matmul` of float32 operands as an anchor, a constant matrix packed; None where it is not one."""
+    data, weight = call.args
+    shape, other = (tuple(int(extent) for extent in arg.ty.shape) for arg in (data, weight))
+    if str(call.ty.dtype.dtype) != "float32" or len(shape) < 2 or len(other) < 2 or not prod(shape) * prod(other):
+        return None
+    if isinstance(weight, GenericConst) and len(other) == 2:
+        packed = relax.const(pack_matmul(weight.value.numpy(), lanes))
+        return builder.call_te(_rows_by_weights, data, packed, other[1], primfunc_name_hint=PACKED)
+    return builder.call_te(_batches, data, weight, primfunc_name_hint=BATCHED)
+
+
+def matmul_of(data: relax.Expr, matrix: np.ndarray, builder: relax.BlockBuilder, lanes: int) -> relax.Expr:
+    """Return rows of `data` (..., K) times the constant K x N `matrix`; a 1x1 convolution is one of these."""
+    packed = relax.const(pack_matmul(matrix, lanes))
+    return builder.call_te(_rows_by_weights, data, packed, matrix.shape[1], primfunc_name_hint=PACKED)
+
+
+def _rows_by_weights(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Tensor:
+    k = te.reduce_axis((0, data.shape[-1]), "k")
+    lanes = int(packed.shape[-1])
+
+    def sum_over_k(*at: Expr) -> Expr:
+        *row, n = at
+        return te.sum(data(*row, k) * packed[n // lanes, k, n % lanes], axis=k)
+
+    return te.compute((*data.shape[:-1], channels), sum_over_k, name=PACKED, attrs={ANCHOR: PACKED})
+
+
+def _batches(left: te.Tensor, right: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, left.shape[-1]), "k")
+    batch = _broadcast([int(n) for n in left.shape[:-2]], [int(n) for n in right.shape[:-2]])
+
+    def sum_over_k(*at: Expr) -> Expr:
+        *which, m, n = at
+        return te.sum(left(*_of(left, which), m, k) * right(*_of(right, which), k, n), axis=k)
+
+    shape = (*batch, left.shape[-2], right.shape[-1])
+    return te.compute(shape, sum_over_k, name=BATCHED, attrs={ANCHOR: BATCHED})
+
+
+def _of(tensor: te.Tensor, batch: Sequence[Expr]) -> list[Expr]:
+    """Return the batch indices that a broadcast operand is read at."""
+    extents = [int(extent) for extent in tensor.shape[:-2]]
+    return broadcast_indices(extents, batch)
+
+
+def broadcast_indices(extents: Sequence[int], at: Sequence[Expr]) -> list[Expr]:
+    """Return the indices of an operand of shape `extents` at the place `at` of the broadcast shape."""
+    own = list(at)[len(at) - len(extents) :]
+    return [index if extent != 1 else tirx.const(0, index.ty) for extent, index in zip(extents, own, strict=True)]
+
+
+def _broadcast(left: list[int], right: list[int]) -> tuple[int, ...]:
+    return tuple(int(n) for n in np.broadcast_shapes(tuple(left), tuple(right)))
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """Recipe: see `contraction`; the rows are every leading axis of the data taken together."""
+
+    name: str = PACKED
+
+    def apply(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, threads: int) -> Scheduled:
+        """Return the micro-kernel form of `func`."""
+        data, packed = roles.operands
+        *lead, depth = shape_of(data)
+        rows, channels = prod(lead), roles.shape[-1]
+        work = Contraction(
+            outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth, lanes=machine.vector_lanes,
+            padded_weights=True,
+            load_rows=lambda outer, group, y, x, taps, k: tirx.BufferLoad(data, [*unravel(y, lead), k]),
+            load_weights=lambda outer, group, n, taps, k, lanes: tirx.BufferLoad(
+                packed, [tirx.floordiv(n, machine.vector_lanes), k, ramp(0, lanes)]
+            ),
+            coordinates=lambda outer, group, y, x, n: [*unravel(y, lead), n],
+            outputs=roles.outputs,
+        )  # fmt: skip
+        blocking = choose_blocking(
+            machine, threads, outer=1, groups=1, height=rows, width=1, vectors=work.vectors, depth=depth,
+            input_bytes=4 * rows * depth,
+        )  # fmt: skip
+        nest = Nest()
+        emit(nest, work, blocking)
+        return Scheduled(func.with_body(nest.finish()), self.name, str(blocking))
+
+
+@dataclass(frozen=True)
+class BatchMatmul:
+    """Recipe: see `contraction`; one image per batch, weights read as they lie, k by n."""
+
+    name: str = BATCHED
+
+    def apply(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, threads: int) -> Scheduled:
+        """Return the micro-kernel form of `func`."""
+        left, right = roles.operands
+        *batch, rows, channels = roles.shape
+        depth = shape_of(left)[-1]
+        left_batch, right_batch = shape_of(left)[:-2], shape_of(right)[:-2]
+        work = Contraction(
+            outer=prod(batch), groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
+            lanes=machine.vector_lanes, padded_weights=False,
+            load_rows=lambda outer, group, y, x, taps, k: tirx.BufferLoad(
+                left, [*broadcast_indices(left_batch, unravel(outer, batch)), y, k]
+            ),
+            load_weights=lambda outer, group, n, taps, k, lanes: tirx.BufferLoad(
+                right, [*broadcast_indices(right_batch, unravel(outer, batch)), k, ramp(n, lanes)]
+            ),
+            coordinates=lambda outer, group, y, x, n: [*unravel(outer, batch), y, n],
+            outputs=roles.outputs,
+        )  # fmt: skip
+        blocking = choose_blocking(
+            machine, threads, outer=work.outer, groups=1, height=rows, width=1, vectors=work.vectors, depth=depth,
+            input_bytes=4 * rows * depth,
+        )  # fmt: skip
+        nest = Nest()
+        emit(nest, work, blocking)
+        return Scheduled(func.with_body(nest.finish()), self.name, str(blocking))
+
+
+def unravel(index: Expr, shape: Sequence[int]) -> list[Expr]:
+    """Return the indices of the row-major position `index` in `shape`; axes of extent 1 get 0."""
+    indices: list[Expr] = []
+    inner = 1
+    outermost = next((axis for axis, extent in enumerate(shape) if extent != 1), 0)
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            indices.append(tirx.const(0, "int64"))
+            continue
+        position = tirx.floordiv(index, inner) if inner > 1 else index
+        indices.append(position if axis == outermost else tirx.floormod(position, shape[axis]))
+        inner *= shape[axis]
+    return indices[::-1]

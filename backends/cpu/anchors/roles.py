@@ -1,0 +1,144 @@
+"""Reads a fused PrimFunc: which block is the anchor, and what the others do with each of its results.
+
+Blocks after the anchor are its epilogue. They are composed into one expression per output buffer, over the coordinates of the
+anchor's result, so that a template can apply them to values that are still in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Range, TensorLoad, Var
+from tvm.s_tir.stmt import SBlock
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_equal, structural_map, structural_walk
+
+from backends.cpu.emit import Expr
+from backends.cpu.templates.result import NotRecognized
+from backends.cpu.templates.stages import Stage, dtype_of, read_stages, shape_of, substitute
+
+ANCHOR = "fusion.anchor"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One result of the kernel: `buffer[indices] = value`, over `coordinates` of the anchor with its result in `accumulator`."""
+
+    buffer: Var
+    coordinates: tuple[Var, ...]
+    accumulator: Var
+    indices: tuple[Expr, ...]
+    value: Expr
+
+    def at(self, coordinates: Sequence[Expr], accumulator: Expr) -> tuple[list[Expr], Expr]:
+        """Return indices and value of the store at one point of the anchor's result."""
+        indices = [tirx.const(index, "int64") if isinstance(index, int) else index for index in coordinates]
+        known = {**dict(zip(self.coordinates, indices, strict=True)), self.accumulator: accumulator}
+        return [substitute(index, known) for index in self.indices], substitute(self.value, known)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The parts of an anchored PrimFunc.
+
+    Attributes:
+        kind: What the anchor computes, e.g. "conv2d".
+        attrs: The anchor's parameters as its lowering wrote them.
+        operands: Buffers the anchor reads, in the order of its annotation.
+        shape: Shape of the anchor's result.
+        outputs: What is stored for each element of it.
+    """
+
+    kind: str
+    attrs: dict[str, Any]
+    operands: tuple[Var, ...]
+    shape: tuple[int, ...]
+    outputs: tuple[Output, ...]
+
+
+def read_roles(func: tirx.PrimFunc) -> Roles:
+    """Return the roles of the blocks of `func`.
+
+    Raises:
+        NotRecognized: There is no anchor, or a block behind it is not elementwise in its result.
+    """
+    anchor = find_anchor(func)
+    if anchor is None:
+        raise NotRecognized("no anchor")
+    result = anchor.writes[0].source
+    producers = {stage.buffer: stage for stage in read_stages(func) if not stage.buffer.same_as(result)}
+    shape = shape_of(result)
+    composer = _Composer(result, producers, tuple(Var(f"c{axis}", "int64") for axis in range(len(shape))))
+    outputs = tuple(composer.output(buffer) for buffer in func.params if buffer in producers or buffer.same_as(result))
+    operands = tuple(region.source for region in anchor.reads if not region.source.same_as(result))
+    if any(operand in producers for operand in operands):
+        raise NotRecognized("the anchor reads a value made inside the kernel")
+    attrs = {str(key): value for key, value in anchor.annotations.items()}
+    return Roles(str(attrs[ANCHOR]), attrs, operands, shape, outputs)
+
+
+def find_anchor(func: tirx.PrimFunc) -> SBlock | None:
+    """Return the block that carries an anchor annotation, if exactly one does."""
+    found: list[SBlock] = []
+    structural_walk(func.body, (SBlock, lambda block: found.append(block) if ANCHOR in block.annotations else None))
+    return found[0] if len(found) == 1 else None
+
+
+@dataclass(frozen=True)
+class _Composer:
+    """Inlines the epilogue blocks into one another, back to the anchor's result."""
+
+    result: Var
+    producers: dict[Var, Stage]
+    coordinates: tuple[Var, ...]
+
+    def output(self, buffer: Var) -> Output:
+        """Return how `buffer` follows from the anchor's result."""
+        shape = shape_of(buffer)
+        at = tuple(Var(f"o{axis}", "int64") for axis in range(len(shape)))
+        accumulator = Var("accumulator", dtype_of(self.result))
+        reads: list[tuple[Expr, ...]] = []
+        value = self._load(buffer, at, accumulator, reads)
+        if not reads:
+            raise NotRecognized(f"{buffer.name} does not depend on the anchor")
+        if any(not _same(reads[0], other) for other in reads[1:]):
+            raise NotRecognized("the anchor's result is read at two places")
+        indices = _invert(at, shape, reads[0], self.coordinates)
+        return Output(buffer, self.coordinates, accumulator, tuple(indices), substitute(value, dict(zip(at, indices, strict=True))))
+
+    def _load(self, buffer: Var, at: Sequence[Expr], accumulator: Var, reads: list[tuple[Expr, ...]]) -> Expr:
+        """Return the value of `buffer[at]` over parameters and the accumulator."""
+        if buffer.same_as(self.result):
+            reads.append(tuple(at))
+            return accumulator
+        stage = self.producers.get(buffer)
+        if stage is None:
+            return tirx.BufferLoad(buffer, list(at))
+        if stage.reduce:
+            raise NotRecognized(f"{buffer.name} is reduced")
+        value = substitute(stage.value, dict(zip((axis.var for axis in stage.spatial), at, strict=True)))
+        return structural_map(
+            value, (TensorLoad, lambda load: self._load(load.source, list(load.indices), accumulator, reads)), order="post"
+        )
+
+
+def _same(first: Sequence[Expr], second: Sequence[Expr]) -> bool:
+    return all(structural_equal(left, right) for left, right in zip(first, second, strict=True))
+
+
+def _invert(at: Sequence[Var], shape: Sequence[int], read: Sequence[Expr], coordinates: Sequence[Var]) -> list[Expr]:
+    """Return the indices of an output, which reads the anchor at `read` for each index `at`, as a map of the anchor's coordinates."""
+    analyzer = Analyzer()
+    for var, extent in zip(at, shape, strict=True):
+        analyzer.bind(var, Range(0, extent))
+    simple = [analyzer.simplify(index) for index in read]
+    if _same(simple, at):
+        return list(coordinates)
+    try:
+        inverse = tirx.IndexMap(list(at), simple, None).inverse(list(shape))
+    except Exception as error:  # TVM raises its plain InternalError for a map that is not bijective
+        raise NotRecognized("an epilogue block is no permutation of the anchor's result") from error
+    return list(inverse.map_indices(list(coordinates)))

@@ -1,0 +1,104 @@
+"""A small builder for loop nests written straight in TensorIR.
+
+The anchored templates emit their loops instead of deriving them with schedule primitives: edges get bodies of their own in place of
+predicates (a predicated vector store becomes scalar code in TVM), and a kernel is emitted in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import ForKind
+
+Expr = Any  # a TensorIR expression or a Python number
+
+
+class Nest:
+    """Statements of a loop nest in the order they are added."""
+
+    def __init__(self) -> None:
+        self._open: list[list[tirx.Stmt]] = [[]]
+
+    def add(self, statement: tirx.Stmt) -> None:
+        self._open[-1].append(statement)
+
+    def store(self, buffer: tirx.Buffer, indices: Sequence[Expr], value: Expr) -> None:
+        self.add(tirx.BufferStore(buffer, value, list(indices)))
+
+    def allocate(self, name: str, shape: Sequence[int], dtype: str = "float32", scope: str = "local") -> tirx.Buffer:
+        """Declare a buffer that lives to the end of the enclosing loop body."""
+        buffer = tirx.decl_buffer(tuple(shape), dtype, name, scope=scope)
+        self.add(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def bind(self, name: str, value: Expr) -> tirx.Var:
+        """Name a value for the rest of the enclosing loop body."""
+        var = tirx.Var(name, value.ty)
+        self.add(tirx.Bind(var, value))
+        return var
+
+    @contextmanager
+    def loop(self, name: str, extent: Expr, kind: ForKind = ForKind.SERIAL) -> Iterator[Expr]:
+        """Open a loop; one of a single iteration leaves only its body."""
+        var = tirx.Var(name, "int64")
+        self._open.append([])
+        if isinstance(extent, int) and extent == 1 and kind is not ForKind.PARALLEL:
+            yield _int64(0)
+            body = self._open.pop()
+            self._open[-1] += body if not _allocates(body) else [tirx.For(var, _int64(0), _int64(1), kind, _sequence(body))]
+            return
+        yield var
+        self.add_loop(var, extent, kind, self._open.pop())
+
+    def add_loop(self, var: tirx.Var, extent: Expr, kind: ForKind, body: list[tirx.Stmt]) -> None:
+        self.add(tirx.For(var, _int64(0), _int64(extent), kind, _sequence(body)))
+
+    @contextmanager
+    def when(self, condition: Expr) -> Iterator[None]:
+        """Open the body of an `if`."""
+        self._open.append([])
+        yield
+        self.add(tirx.IfThenElse(condition, _sequence(self._open.pop()), None))
+
+    def finish(self) -> tirx.Stmt:
+        """Return everything added as one statement."""
+        return _sequence(self._open.pop())
+
+
+def ramp(base: Expr, lanes: int) -> Expr:
+    """Return the indices base, base+1, … of a contiguous vector."""
+    return tirx.Ramp(_int64(base), _int64(1), lanes) if lanes > 1 else base
+
+
+def splat(value: Expr, lanes: int) -> Expr:
+    """Return `value` in every lane."""
+    return tirx.Broadcast(value, lanes) if lanes > 1 else value
+
+
+def pieces(extent: int, lanes: int) -> list[tuple[int, int]]:
+    """Return (offset, lanes) of the vectors that cover `extent`: full ones, then powers of two for the rest."""
+    found = []
+    offset = 0
+    while offset < extent:
+        while lanes > extent - offset:
+            lanes //= 2
+        found.append((offset, lanes))
+        offset += lanes
+    return found
+
+
+def _int64(value: Expr) -> Expr:
+    return tirx.const(value, "int64") if isinstance(value, int) else value
+
+
+def _allocates(statements: list[tirx.Stmt]) -> bool:
+    return any(isinstance(statement, tirx.AllocBuffer | tirx.Bind) for statement in statements)
+
+
+def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
+    if not statements:
+        return tirx.Evaluate(0)
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
