@@ -35,11 +35,11 @@ def compile(
     """Compile `model` into the fastest program found for `target`.
 
     Args:
-        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, or a tuple of a
-            `torch.nn.Module` and its example inputs.
+        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, or a
+            tuple of a `torch.nn.Module` and its example inputs.
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU.
-        shapes: Shape of each input that the model leaves open. Without it such a model is compiled for each input shape when it
-            is first called with it, and the last 16 forms are kept.
+        shapes: Shape of each input that the model leaves open. Without it such a model is compiled for each input
+            shape when it is first called with it, and the last 16 forms are kept.
         effort: "fast" (no measuring), "balanced" or "max".
         threads: Worker threads at run time; None for all CPUs this process may use.
         backends: Backends that may be used; None for all.
@@ -76,7 +76,9 @@ def bind_shapes(inputs: Sequence[TensorSpec], shapes: Shapes) -> tuple[TensorSpe
     for name in shapes:
         if name not in names:
             raise ShapeError(
-                f"shapes= names an unknown input {name!r}", why=f"the inputs are {', '.join(names)}", hint="use one of these"
+                f"shapes= names an unknown input {name!r}",
+                why=f"the inputs are {', '.join(names)}",
+                hint="use one of these",
             )
     return tuple(_bind(spec, shapes[spec.name]) if spec.name in shapes else spec for spec in inputs)
 
@@ -85,7 +87,8 @@ def _bind(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:
     extents = tuple(shape)
     if not all(isinstance(extent, int) and extent >= 0 for extent in extents):
         raise ShapeError(
-            f"shapes={{{spec.name!r}: {extents}}} is not a shape", hint="give one whole number, 0 or more, for each dimension"
+            f"shapes={{{spec.name!r}: {extents}}} is not a shape",
+            hint="give one whole number, 0 or more, for each dimension",
         )
     fits = spec.shape is None or (
         len(spec.shape) == len(extents)

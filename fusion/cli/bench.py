@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 from typing import Any
 
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
@@ -21,7 +20,9 @@ def add_parser(verbs: Any) -> None:
         "Make inputs, compile, check, and time against the peers installed, each in a process of its own.",
     )  # fmt: skip
     add_model(parser, "ONNX file")
-    parser.add_argument("--shape", action="append", default=[], metavar="X=1,3,8,8", help="shape of input X; repeatable")
+    parser.add_argument(
+        "--shape", action="append", default=[], metavar="X=1,3,8,8", help="shape of input X; repeatable"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="of every engine; all allowed CPUs by default")
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="how often each engine is timed")
     parser.add_argument("--peers", help="comma-separated: onnxruntime,openvino,torch,tvm; the first two by default")
@@ -36,14 +37,14 @@ def bench(options: argparse.Namespace) -> int:
     if options.rounds < 1:
         raise OptionError(f"--rounds {options.rounds} is not a number of rounds", hint="use 1 or more")
     peers = options.peers.split(",") if options.peers else None
-    # Imported by name: bench stands on fusion, and fusion runs without it.
-    engine_error: type[Exception] = import_module("bench.remote").EngineError
+    # Here, not above: bench imports onnx and more, which `fusion --help` should not.
+    from bench.protocol import compare_model
+    from bench.remote import EngineError
+
     with progress(f"measuring {options.model}"):
         try:
-            result = import_module("bench").compare_model(
-                options.model, parse_shapes(options.shape), options.threads, options.rounds, peers
-            )
-        except engine_error as error:
+            result = compare_model(options.model, parse_shapes(options.shape), options.threads, options.rounds, peers)
+        except EngineError as error:
             raise ExecutionError("the comparison cannot be made", why=str(error)) from error
     show(result.table(), result.as_dict(), options.json)
     return OK if result.passed else RESULTS_DIFFER

@@ -30,7 +30,9 @@ def add_parser(verbs: Any) -> None:
     add_model(parser)
     parser.add_argument("other", nargs="?", metavar="OTHER", help="what to compare with; MODEL itself by default")
     parser.add_argument("--with", dest="engine", choices=("fusion", "onnxruntime"), help="what runs OTHER")
-    parser.add_argument("--tolerance", type=float, default=_TOLERANCE, metavar="TOL", help=f"largest relative error ({_TOLERANCE})")
+    parser.add_argument(
+        "--tolerance", type=float, default=_TOLERANCE, metavar="TOL", help=f"largest relative error ({_TOLERANCE})"
+    )
     add_inputs(parser)
     add_compile_options(parser)
     add_json(parser)
@@ -79,7 +81,7 @@ def _run_other(
 
     if not Path(path).is_file():
         raise ModelFileError(f"there is no file {path}", hint="check the path")
-    session = open_session(path, options.threads or 0)
+    session = open_session(Path(path).read_bytes(), options.threads or 0)
     names = [value.name for value in session.get_inputs()]
     if len(names) != len(arrays):
         raise OptionError(f"{path} takes {len(names)} inputs and {options.model} takes {len(arrays)}")

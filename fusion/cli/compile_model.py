@@ -32,7 +32,8 @@ def compile_model(options: argparse.Namespace) -> int:
     with progress(f"saving {output}"):
         opened.module.save(output)
     size = output.stat().st_size
-    text = f"{output}: {size / 1e6:.1f} MB, compiled in {opened.seconds:.1f} s for {opened.module.settings.threads} threads"
+    threads = opened.module.settings.threads
+    text = f"{output}: {size / 1e6:.1f} MB, compiled in {opened.seconds:.1f} s for {threads} threads"
     data = {
         "output": str(output), "bytes": size, "compile_s": opened.seconds,
         "inputs": signature(opened.module.inputs), "outputs": signature(opened.module.outputs),

@@ -10,14 +10,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusion.cli.exit_codes import INTERNAL, OK
-from fusion.cli.output import show
 from fusion.cli.options import add_json, add_verb
+from fusion.cli.output import show
 from fusion.errors import FusionError
 
 _PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 """Versions known to work together; newer ffi releases crash in `tvm.ir.save_json` (design D2)."""
 _PEERS = ("onnxruntime", "openvino", "torch")
-_SHOWN_FEATURES = ("avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "avx512fp16", "amx-bf16", "neon", "dotprod", "sve")
+_SHOWN_FEATURES = (
+    "avx2",
+    "fma",
+    "avx512f",
+    "avx512bf16",
+    "avx512vnni",
+    "avx512fp16",
+    "amx-bf16",
+    "neon",
+    "dotprod",
+    "sve",
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,6 @@ class Finding:
 
 def add_parser(verbs: Any) -> None:
     """Add the verb."""
-    text = "check this machine, its packages, and that a tiny model compiles and runs"
     parser = add_verb(verbs, "doctor", "", "check this machine, its packages, and that a tiny model compiles and runs")
     add_json(parser)
     parser.set_defaults(verb=doctor)
@@ -40,7 +50,14 @@ def add_parser(verbs: Any) -> None:
 
 def doctor(options: argparse.Namespace) -> int:
     """Print the findings; 4 if the self-test fails."""
-    findings = [Finding("python", platform.python_version()), *_packages(), *_machine(), _linker(), *_peers(), _self_test()]
+    findings = [
+        Finding("python", platform.python_version()),
+        *_packages(),
+        *_machine(),
+        _linker(),
+        *_peers(),
+        _self_test(),
+    ]
     data = {f.name: {"value": f.value, "good": f.good, "hint": f.hint} for f in findings}
     show("\n".join(_line(finding) for finding in findings), data, options.json)
     return OK if findings[-1].good else INTERNAL
@@ -98,7 +115,9 @@ def _self_test() -> Finding:
         good = _compile_and_run()
     except FusionError as error:
         return Finding("self-test", f"failed: {error.what}", False, error.hint)
-    return Finding("self-test", f"compiled and ran in {time.perf_counter() - started:.1f} s", good, "the result is wrong")
+    return Finding(
+        "self-test", f"compiled and ran in {time.perf_counter() - started:.1f} s", good, "the result is wrong"
+    )
 
 
 def _compile_and_run() -> bool:

@@ -33,7 +33,9 @@ def add_model(parser: argparse.ArgumentParser, text: str = "ONNX file or saved m
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add what steers a compilation."""
-    parser.add_argument("--shape", action="append", default=[], metavar="X=1,3,8,8", help="shape of input X; repeatable")
+    parser.add_argument(
+        "--shape", action="append", default=[], metavar="X=1,3,8,8", help="shape of input X; repeatable"
+    )
     parser.add_argument("--target", default="llvm", metavar="T", help='"llvm" (this machine) or "llvm -mcpu=NAME"')
     parser.add_argument("--effort", default="fast", metavar="E", help="fast, balanced or max")
     parser.add_argument("--threads", type=int, metavar="N", help="worker threads; all allowed CPUs by default")
@@ -47,7 +49,9 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
     """Add what gives a run its inputs."""
-    parser.add_argument("--input", action="append", default=[], metavar="X=FILE.npy", help="an input; random if not given")
+    parser.add_argument(
+        "--input", action="append", default=[], metavar="X=FILE.npy", help="an input; random if not given"
+    )
     parser.add_argument("--seed", type=int, metavar="N", default=0, help="of random inputs")
 
 
@@ -89,7 +93,9 @@ def _read_array(path: Path) -> np.ndarray:
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise OptionError(f"cannot read the array in {path}", why=str(error), hint="write it with numpy.save") from error
+        raise OptionError(
+            f"cannot read the array in {path}", why=str(error), hint="write it with numpy.save"
+        ) from error
     if not isinstance(array, np.ndarray):
         array.close()
         raise OptionError(f"{path} holds several arrays", hint="write one array with numpy.save")

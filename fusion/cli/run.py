@@ -17,7 +17,9 @@ from fusion.errors import OptionError
 
 def add_parser(verbs: Any) -> None:
     """Add the verb."""
-    parser = add_verb(verbs, "run", "MODEL ", "run a model once", "Run a model once, on random inputs if none are given.")
+    parser = add_verb(
+        verbs, "run", "MODEL ", "run a model once", "Run a model once, on random inputs if none are given."
+    )
     add_model(parser)
     parser.add_argument("-o", "--output", metavar="FILE.npz", help="where to write the outputs")
     add_inputs(parser)
@@ -47,7 +49,8 @@ def run(options: argparse.Namespace) -> int:
 def _write(path: Path, outputs: dict[str, np.ndarray]) -> None:
     try:
         with path.open("wb") as file:
-            np.savez(file, **outputs)
+            # NumPy's stub takes keywords for its own option.
+            np.savez(file, **outputs)  # type: ignore[arg-type]
     except OSError as error:
         raise OptionError(f"cannot write {path}", why=error.strerror or str(error)) from error
 
@@ -55,7 +58,11 @@ def _write(path: Path, outputs: dict[str, np.ndarray]) -> None:
 def _describe(value: Any) -> str:
     summary = _summary(value)
     text = f"{summary['dtype']}{summary['shape']}"
-    return f"{text} min {summary['min']:.6g} mean {summary['mean']:.6g} max {summary['max']:.6g}" if "min" in summary else text
+    return (
+        f"{text} min {summary['min']:.6g} mean {summary['mean']:.6g} max {summary['max']:.6g}"
+        if "min" in summary
+        else text
+    )
 
 
 def _summary(value: Any) -> dict[str, Any]:

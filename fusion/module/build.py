@@ -58,7 +58,9 @@ def _to_vm_calls() -> list[tvm.transform.Pass]:
 
 
 def drop_checks(mod: tvm.IRModule) -> tvm.IRModule:
-    """Remove the checks of each parameter at the entry of `main`: 0.1 us each, and `InputSlot` has checked the inputs.
+    """Remove the checks of each parameter at the entry of `main`: `InputSlot` has checked the inputs.
+
+    With 41 parameters they took 5.3 us of 13.5.
 
     Only modules without symbolic shapes: there, matching a shape also defines values.
     """
@@ -79,11 +81,15 @@ _CHECKS = {"vm.builtin.check_tensor_info", "vm.builtin.match_shape"}
 
 def _calls(binding: relax.Binding, names: set[str]) -> bool:
     value = binding.value
-    return isinstance(value, relax.Call) and isinstance(value.op, relax.ExternFunc) and str(value.op.global_symbol) in names
+    return (
+        isinstance(value, relax.Call)
+        and isinstance(value.op, relax.ExternFunc)
+        and str(value.op.global_symbol) in names
+    )
 
 
 def _generate(mod: tvm.IRModule, ctx: Context) -> tvm.runtime.Executable:
-    """Generate code for kernels and for `main` itself ("compiled"), which calls a kernel in 0.07 us; bytecode takes 0.2 us."""
+    """Generate code for kernels and for `main` too ("compiled"): a call takes it 0.07 us, bytecode 0.2 us."""
     builder = relax.ExecBuilder()
     kernels = _filter_tir(_vmcodegen(builder, mod, "compiled"))
     return _vmlink(builder, ctx.target, kernels)

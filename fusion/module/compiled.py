@@ -64,8 +64,8 @@ class CompiledModule:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return the outputs by name for `inputs`, arrays by name.
 
-        Arrays are NumPy's or any other that speak DLPack and lie on the CPU. Those that are contiguous and 64-byte aligned are
-        read in place. Each output is a new array.
+        Arrays are NumPy's or any other that speak DLPack and lie on the CPU. Those that are contiguous and 64-byte
+        aligned are read in place. Each output is a new array.
 
         Raises:
             InputError: A name is missing or unknown; an array has the wrong rank, shape or dtype.
@@ -80,7 +80,8 @@ class CompiledModule:
         return dict(zip(self._output_names, self(*arrays), strict=True))
 
     def save(self, path: str | Path) -> None:
-        """Write the module to `path` as one file, which `fusion.load` reads. A dynamic one keeps the forms it has so far.
+        """Write the module to `path` as one file, which `fusion.load` reads. A dynamic one keeps the forms it has so
+        far.
 
         Raises:
             SavedFileError: There is no linker, or the file cannot be written.
@@ -91,7 +92,7 @@ class CompiledModule:
             save(self, path)
 
     def explain(self) -> str:
-        """Return what the module consists of: each kernel with its operators, each fallback and its reason, notes of passes."""
+        """Return what the module consists of: kernels with their operators, fallbacks with their reasons, notes."""
         from fusion.report.explain import explain
 
         return explain(self)
@@ -137,8 +138,12 @@ class CompiledModule:
             )
         missing = [repr(name) for name in self._names if name not in inputs]
         unknown = [repr(name) for name in inputs if name not in self._names]
-        parts = [f"{label} {', '.join(names)}" for label, names in (("missing", missing), ("unknown", unknown)) if names]
-        return InputError(f"wrong input names: {'; '.join(parts)}", why=f"the inputs are {takes}", hint="use these names")
+        parts = [
+            f"{label} {', '.join(names)}" for label, names in (("missing", missing), ("unknown", unknown)) if names
+        ]
+        return InputError(
+            f"wrong input names: {'; '.join(parts)}", why=f"the inputs are {takes}", hint="use these names"
+        )
 
 
 def lazy_module(

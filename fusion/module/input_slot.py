@@ -31,8 +31,8 @@ class InputSlot:
     def bind(self, value: Any) -> tvm.runtime.Tensor:
         """Return `value` as a tensor that generated code can read.
 
-        That is a view where `value` is contiguous and its address a multiple of `ALIGNMENT`, otherwise a copy in this slot,
-        which the next call overwrites.
+        That is a view where `value` is contiguous and its address a multiple of `ALIGNMENT`, otherwise a copy in this
+        slot, which the next call overwrites.
 
         Raises:
             InputError: `value` is no array on the CPU, or its rank, shape or dtype differs from the model's.
@@ -113,7 +113,9 @@ def mismatch(array: np.ndarray, spec: TensorSpec, shape: tuple[int | None, ...])
 
 
 def _shape_hint(spec: TensorSpec) -> str:
-    return f"resize or pad the array; where the model leaves a dimension open, compile with shapes={{{spec.name!r}: ...}}"
+    return (
+        f"resize or pad the array; where the model leaves a dimension open, compile with shapes={{{spec.name!r}: ...}}"
+    )
 
 
 def _text(shape: tuple[int | None, ...]) -> str:

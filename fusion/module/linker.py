@@ -55,6 +55,8 @@ class _Link:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SavedFileError(
-                "cannot save: linking failed", where=self.linker, why=done.stderr.strip()[-500:],
+                "cannot save: linking failed",
+                where=self.linker,
+                why=done.stderr.strip()[-500:],
                 hint="set CC to a compiler that links for the module's target",
             )

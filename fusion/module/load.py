@@ -24,12 +24,13 @@ from fusion.module.weights_file import map_weights
 def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
     """Return the module that `CompiledModule.save` wrote to `path`.
 
-    The file holds machine code: load only files you trust. Weights are mapped from it, so it must not be changed while the
+    The file holds machine code: load only files you trust. Weights are mapped from it, so it must not be changed
+        while the
     module is in use (`save` itself is safe: it replaces the file).
 
     Args:
-        verify: Whether to check the weights' checksums too, which reads them once, at about 1.3 GB/s. The checksums of code and
-            manifest, and the sizes of all members, are always checked.
+        verify: Whether to check the weights' checksums too, which reads them once, at about 1.3 GB/s. The checksums
+            of code and manifest, and the sizes of all members, are always checked.
 
     Raises:
         SavedFileError: There is no such file, it is damaged or cut short, or another version of fusion or TVM wrote it.

@@ -1,7 +1,7 @@
 """`manifest.json` of a saved module: everything but code, weights and fallback models, as plain data.
 
-Dataclasses are written field by field and read back with every field checked against its annotation, so that a file from
-elsewhere cannot bring in anything but the types named here.
+Dataclasses are written field by field and read back with every field checked against its annotation, so that a file
+from elsewhere cannot bring in anything but the types named here.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ class Argument:
     """What a kernel is called with.
 
     Attributes:
-        kind: "input", "weight" or "buffer" (`index` counts within the kind), or "fresh": memory that each call allocates.
+        kind: "input", "weight" or "buffer" (`index` counts within the kind), or "fresh": memory that each call
+            allocates.
         index: Position within the kind; for "fresh", which of them.
         shape, dtype: Of the tensor.
     """
@@ -66,7 +67,8 @@ class Plan:
     Attributes:
         storages: Size in bytes of each storage; activations that never live together share one.
         buffers: The activations, in the order in which `main` takes them after inputs and weights.
-        calls: Kernel calls in the order of execution; calls inside a branch or with a value that is not a tensor are left out.
+        calls: Kernel calls in the order of execution; calls inside a branch or with a value that is not a tensor are
+            left out.
         outputs: The outputs in order.
     """
 

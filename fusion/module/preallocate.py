@@ -1,8 +1,8 @@
 """Makes the planned activations of `main` parameters, so that a call allocates nothing but its outputs.
 
 Before: `main(x, w0)` with `storage = alloc_storage(..); a = alloc_tensor(storage, ..); add(x, w0, a); kill_tensor(a)`;
-after: `main(x, w0, a)` with `add(x, w0, a)` and the sizes in a `Plan`. On 40 small kernels this took a call from 21 us to
-13 us in bytecode, and from 14 us to 7.5 us compiled.
+after: `main(x, w0, a)` with `add(x, w0, a)` and the sizes in a `Plan`. On 40 small kernels this takes two VM
+instructions of three away, and a run from 8.2 us to 7.5 us, although it passes 160 arguments more.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def preallocate(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, Plan]:
     blocks = [_rewrite_block(block, scan) for block in main.body.blocks]
     plan = Plan(tuple(scan.storages), tuple(scan.buffers), tuple(scan.calls), _outputs(main, scan))
     body = relax.SeqExpr([block for block in blocks if block.bindings], main.body.body)
-    new_main = relax.Function([*main.params, *scan.buffer_params], body, main.ret_ty, main.is_pure, main.attrs, main.span)
+    new_main = relax.Function(
+        [*main.params, *scan.buffer_params], body, main.ret_ty, main.is_pure, main.attrs, main.span
+    )
     result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     result.update_func(result.get_global_var("main"), new_main)
     return result, plan

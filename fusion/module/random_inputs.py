@@ -12,7 +12,8 @@ from fusion.tensors import numpy_dtype
 
 
 def random_inputs(inputs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:
-    """Return arrays by input name: standard normal floats, and 0 or 1 for integers, which are valid indices almost anywhere.
+    """Return arrays by input name: standard normal floats, and 0 or 1 for integers, which are valid indices almost
+    anywhere.
 
     Raises:
         ShapeError: An input has an unknown dimension, or holds no numbers.

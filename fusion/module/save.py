@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tvm
 import tvm_ffi
@@ -10,18 +11,21 @@ import tvm_ffi
 import fusion
 from fusion.errors import SavedFileError
 from fusion.module.archive import MANIFEST, Data, sha256, write_archive
-from fusion.module.compiled import CompiledModule
 from fusion.module.manifest import FORMAT, Form, Manifest, Weight, to_json
 from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
+
+if TYPE_CHECKING:
+    from fusion.module.compiled import CompiledModule
 
 
 def save(module: CompiledModule, path: str | Path) -> None:
     """Write `module` to `path`, replacing a file that is there only once the new one is complete.
 
     Raises:
-        SavedFileError: There is no linker, the file cannot be written, or the module has not been compiled for any shape yet.
+        SavedFileError: There is no linker, the file cannot be written, or the module has not been compiled for any
+            shape yet.
     """
     forms = module.specializations
     if not forms:
@@ -57,7 +61,8 @@ class _Members:
 
 
 def _describe(form: Specialization, index: int, members: _Members) -> Form:
-    plan, code, weights, types = None, "", "", ()
+    plan, code, weights = None, "", ""
+    types: tuple[Weight, ...] = ()
     if isinstance(form.program, KernelProgram):
         plan = form.program.plan
         code = members.add(f"form{index}/module.so", form.machine_code())

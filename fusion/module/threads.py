@@ -17,8 +17,8 @@ _configure = tvm_ffi.get_global_func("runtime.config_threadpool")
 def use_threads(count: int) -> None:
     """Make kernels that the calling thread starts run on `count` threads.
 
-    TVM keeps one pool for each thread that runs kernels. Left alone, it starts half as many workers as there are CPUs and pins
-    them, the caller too, to the first ones, whether or not the process may use those.
+    TVM keeps one pool for each thread that runs kernels. Left alone, it starts half as many workers as there are CPUs
+    and pins them, the caller too, to the first ones, whether or not the process may use those.
     """
     if getattr(_configured, "count", 0) == count:
         return

@@ -24,7 +24,7 @@ Signature = Sequence[tuple[tuple[int, ...], str]]
 
 
 def write_weights(weights: Sequence[tvm.runtime.Tensor]) -> bytearray:
-    """Return `weights` as a safetensors file with the names "w0", "w1", ...; dtypes it has no name for are stored as U8."""
+    """Return `weights` as a safetensors file, named "w0", "w1", ...; dtypes it has no name for become U8."""
     header: dict[str, object] = {"__metadata__": {"format": "fusion"}}
     entries, end = list(_entries(weights)), 0
     for name, dtype, shape, data in entries:
@@ -42,7 +42,7 @@ def _entries(weights: Sequence[tvm.runtime.Tensor]) -> Iterator[tuple[str, str, 
     for index, weight in enumerate(weights):
         data = byte_view(weight)
         known = _DTYPES.get(str(weight.dtype))
-        yield f"w{index}", known or "U8", [int(d) for d in weight.shape] if known else [len(data)], memoryview(data)
+        yield f"w{index}", known or "U8", [int(d) for d in weight.shape] if known else [len(data)], data.data
         padding = -len(data) % ALIGNMENT
         if padding:
             yield f"pad{index}", "U8", [padding], memoryview(bytes(padding))

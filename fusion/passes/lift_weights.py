@@ -1,7 +1,7 @@
 """Turns the constants of `main` into parameters, so that weights live outside the code and can be memory-mapped.
 
-Scalars too: an argument costs 10 ns a call, and with none left the code has no constants, about each of which TVM prints a
-warning when it loads a library, and `profile` can call every kernel by itself.
+Scalars too: an argument costs 10 ns a call, and with none left the code has no constants, about each of which TVM
+prints a warning when it loads a library, and `profile` can call every kernel by itself.
 
 Before: `main(x)` with `R.add(x, metadata["ir.Constant"][0])`; after: `main(x, w0)` with `R.add(x, w0)`.
 """

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 
 from backends.kernel import KernelInfo
 from fusion.frontends.imported import TensorSpec
-from fusion.module.compiled import CompiledModule
 from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
 from fusion.report.table import format_table, shorten
 from fusion.tensors import tensor_bytes
+
+if TYPE_CHECKING:
+    from fusion.module.compiled import CompiledModule
 
 
 def explain(module: CompiledModule) -> str:
@@ -29,7 +31,9 @@ def explain(module: CompiledModule) -> str:
     ]
     if module.dynamic:
         lines.append(f"compiled when first called with a shape; forms so far: {len(module.specializations)}")
-    return "\n".join([*lines, *(line for form in module.specializations for line in _explain_form(form, module.dynamic))])
+    for form in module.specializations:
+        lines += _explain_form(form, module.dynamic)
+    return "\n".join(lines)
 
 
 def _signature(specs: Sequence[TensorSpec]) -> str:

@@ -71,7 +71,7 @@ def _best_s(call: Callable[[], object]) -> float:
 def _fma_kernel(threads: int, lanes: int) -> tvm.tirx.PrimFunc:
     width = _ACCUMULATORS * lanes
 
-    @T.prim_func
+    @T.prim_func  # type: ignore[untyped-decorator]
     def fma(data: T.Buffer((threads * width,), "float32")):  # type: ignore[no-untyped-def, valid-type]
         for thread in T.parallel(threads):
             acc = T.alloc_buffer((width,), "float32", scope="local")
@@ -92,7 +92,7 @@ def _fma_kernel(threads: int, lanes: int) -> tvm.tirx.PrimFunc:
 def _triad_kernel(threads: int, lanes: int) -> tvm.tirx.PrimFunc:
     steps = _TRIAD_FLOATS // threads // lanes
 
-    @T.prim_func
+    @T.prim_func  # type: ignore[untyped-decorator]
     def triad(  # type: ignore[no-untyped-def]
         a: T.Buffer((_TRIAD_FLOATS,), "float32"),  # type: ignore[valid-type]
         b: T.Buffer((_TRIAD_FLOATS,), "float32"),  # type: ignore[valid-type]

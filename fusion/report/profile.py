@@ -91,7 +91,9 @@ class Profile:
     def __str__(self) -> str:
         header = ("kernel", "calls", "ms", "%", "GFLOP/s", "GB/s", "roofline", "operators and tile")
         rows = [_row(kernel, self.total_s) for kernel in self.kernels]
-        rows.append(("outside", "", f"{self.outside_s * 1e3:.3f}", f"{100 * self.outside_s / self.total_s:.1f}", *[""] * 4))
+        rows.append(
+            ("outside", "", f"{self.outside_s * 1e3:.3f}", f"{100 * self.outside_s / self.total_s:.1f}", *[""] * 4)
+        )
         rows.append(("whole run", "", f"{self.total_s * 1e3:.3f}", "100.0", *[""] * 4))
         limits = (
             f"{self.limits.threads} threads; this machine: {self.limits.peak_gflops:.0f} GFLOP/s on registers, "
@@ -117,8 +119,8 @@ def _row(kernel: KernelTime, total_s: float) -> tuple[str, ...]:
 def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int) -> Profile:
     """Return the profile of a run of `form` on `arrays`, one for each input. Callers hold the module's lock.
 
-    Kernels run one by one in the model's own order, each on the buffers it has in a run, so that the caches hold what they
-    hold then. The call from Python adds about 0.3 us to each.
+    Kernels run one by one in the model's own order, each on the buffers it has in a run, so that the caches hold what
+    they hold then. The call from Python adds about 0.3 us to each.
     """
     limits = measure_limits(threads)
     run = form.program.run

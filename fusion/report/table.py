@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Return `rows` below `header` with aligned columns; the first `left` columns and the last are text, others numbers."""
+    """Return `rows` below `header`, aligned; the first `left` columns and the last are text, the others numbers."""
     cells = [header, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     textual = {*range(left), len(header) - 1}
@@ -25,7 +25,7 @@ def shorten(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     head = (width - 3) // 2
-    return f"{text[:head]}...{text[head + 3 - width:]}"
+    return f"{text[:head]}...{text[head + 3 - width :]}"
 
 
 def number(value: float | None, form: str) -> str:
