@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range, Var
 
-from backends.cpu.templates.inlining import Resolver
+from backends.cpu.templates.inlining import Resolver, guards, uses
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, shape_of, substitute
 
 Expr = Any
@@ -31,6 +31,25 @@ class Access:
     steps: dict[Var, int | None]
 
 
+@dataclass(frozen=True)
+class Accesses:
+    """All accesses of a stage, and the axes on which a branch condition in it depends."""
+
+    store: Access
+    loads: tuple[Access, ...]
+    guarded: frozenset[Var]
+
+    @property
+    def all(self) -> tuple[Access, ...]:
+        """The store and the loads."""
+        return (self.store, *self.loads)
+
+    @property
+    def element_bytes(self) -> int:
+        """Size of the widest element that the stage touches, in bytes."""
+        return max(tvm_ffi.dtype(dtype_of(access.buffer)).itemsize for access in self.all)
+
+
 def flat_index(shape: Sequence[int], indices: Sequence[Expr], analyzer: sym.Analyzer) -> Expr:
     """Return the row-major position of an element, simplified."""
     flat = indices[0]
@@ -39,8 +58,8 @@ def flat_index(shape: Sequence[int], indices: Sequence[Expr], analyzer: sym.Anal
     return analyzer.simplify(flat)
 
 
-def stage_accesses(stage: Stage, inlined: dict[Var, Stage]) -> list[Access]:
-    """Return the store of a stage, then its loads, with everything inlined that is not in memory."""
+def stage_accesses(stage: Stage, inlined: dict[Var, Stage]) -> Accesses:
+    """Return how a stage moves through memory, with everything inlined that is not in memory."""
     analyzer = sym.Analyzer()
     axes = stage.spatial + stage.reduce
     for axis in axes:
@@ -51,9 +70,13 @@ def stage_accesses(stage: Stage, inlined: dict[Var, Stage]) -> list[Access]:
         found.append((buffer, tuple(indices)))
         return tirx.BufferLoad(buffer, list(indices))
 
-    Resolver(inlined, record, analyzer).resolve(stage.value, {})
+    resolver = Resolver(inlined, record, analyzer)
+    value = resolver.resolve(stage.value, {})
     everything = [(stage.buffer, tuple(axis.var for axis in stage.spatial)), *found]
-    return [Access(buffer, indices, _steps(buffer, indices, axes, analyzer)) for buffer, indices in everything]
+    accesses = [Access(buffer, indices, _steps(buffer, indices, axes, analyzer)) for buffer, indices in everything]
+    conditions = [guard for part in [value, *(bound for _, bound in resolver.bindings)] for guard in guards(part)]
+    guarded = frozenset(axis.var for axis in axes if any(uses(condition, axis.var) for condition in conditions))
+    return Accesses(accesses[0], tuple(accesses[1:]), guarded)
 
 
 def range_of(axis: Axis) -> Range:
@@ -76,8 +99,3 @@ def _steps(
         difference = analyzer.simplify(moved - flat)
         steps[axis.var] = int(difference.value) if isinstance(difference, tirx.IntImm) else None
     return steps
-
-
-def element_bytes(accesses: list[Access]) -> int:
-    """Return the size of the widest element that a stage touches, in bytes."""
-    return max(tvm_ffi.dtype(dtype_of(access.buffer)).itemsize for access in accesses)

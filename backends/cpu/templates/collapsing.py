@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.cpu.templates.accesses import Access
+from backends.cpu.templates.accesses import Access, Accesses
 from backends.cpu.templates.stages import Axis
 
 Expr = Any
 Run = tuple[Axis, ...]
 
 
-def collapse_runs(axes: Iterable[Axis], accesses: Sequence[Access]) -> list[Run]:
+def collapse_runs(axes: Iterable[Axis], accesses: Accesses) -> list[Run]:
     """Return the axes in runs of neighbours (a, b) with step(a) = extent(b) * step(b) in every access.
+
+    An axis that a branch condition depends on stays alone.
 
     [1, 64, 7, 7] + [1, 64, 7, 7] is one run of 3,136; with a bias over the 64 it is two, 64 and 49.
     """
     runs: list[list[Axis]] = []
     for axis in axes:
-        if runs and all(_walks_on(runs[-1][-1], axis, access) for access in accesses):
+        free = not accesses.guarded & {axis.var, *([runs[-1][-1].var] if runs else [])}
+        if runs and free and all(_walks_on(runs[-1][-1], axis, access) for access in accesses.all):
             runs[-1].append(axis)
         else:
             runs.append([axis])

@@ -10,7 +10,7 @@ from typing import Any
 from tvm import sym, tirx
 from tvm.ir import Range, Var
 
-from backends.cpu.templates.accesses import Access, element_bytes
+from backends.cpu.templates.accesses import Accesses
 from backends.cpu.templates.collapsing import Run, axis_values
 from backends.cpu.templates.inlining import Place, Resolver, guards, operation_cost, uses
 from backends.cpu.templates.nests import allocate, bound, index, load_flat, loop, sequence, store_flat, unrolled, vectorized
@@ -60,7 +60,7 @@ class StageWriter:
     """
 
     stage: Stage
-    accesses: list[Access]
+    accesses: Accesses
     at: At
     spatial: list[LoopAxis]
     reduce: list[LoopAxis]
@@ -81,7 +81,7 @@ class StageWriter:
     @property
     def lanes(self) -> int:
         """Elements per vector of the widest type that the stage touches."""
-        return max(1, self.vector_bytes // element_bytes(self.accesses))
+        return max(1, self.vector_bytes // self.accesses.element_bytes)
 
     def _others(self, axes: list[LoopAxis]) -> list[LoopAxis]:
         return [axis for axis in axes if self.vector is None or not axis.has(self.vector)]
@@ -152,7 +152,8 @@ class StageWriter:
 
     @property
     def _guarded(self) -> bool:
-        return any(guards(value) for value in [self.stage.value, *(stage.value for stage in self.inlined.values())])
+        """Whether a branch condition depends on the vector axis."""
+        return self.vector is not None and self.vector.var in self.accesses.guarded
 
     def _cuts(self, along: LoopAxis, at: At) -> set[int]:
         var = Var("cut", "int64")

@@ -26,47 +26,77 @@ _KEEP_ABOVE = 4
 
 
 def operation_cost(value: Expr) -> int:
-    """Return the cost of evaluating an expression once, in simple vector operations, its loads included."""
-    cost = 0
+    """Return the cost of evaluating an expression once, in simple vector operations, its loads included.
+
+    What only moves data (a transpose, a padding) costs nothing.
+    """
+    loads_and_branches = operations = 0
 
     def count(node: Any) -> None:
-        nonlocal cost
-        if isinstance(node, Call):
+        nonlocal operations, loads_and_branches
+        if isinstance(node, TensorLoad) or (isinstance(node, Call) and is_branch(node)):
+            loads_and_branches += 1
+        elif isinstance(node, Call):
             cheap = isinstance(node.op, Op) and node.op.name.rpartition(".")[2] in _CHEAP_CALLS
-            cost += 1 if cheap else _CALL_COST
-        elif isinstance(node, tirx.Div):
-            cost += _DIVISION_COST
-        else:
-            cost += 1
+            operations += 1 if cheap else _CALL_COST
+        elif str(node.ty.dtype).startswith("float"):
+            operations += _DIVISION_COST if isinstance(node, tirx.Div) else 1
 
     nodes = (Call, TensorLoad, tirx.Div, tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min, tirx.Select)
     structural_walk(value, (nodes, count))
-    return cost
+    return operations + loads_and_branches if operations else 0
 
 
 def inline_stages(stages: list[Stage], outputs: set[Var]) -> dict[Var, Stage]:
     """Return the stages to inline, by buffer: no output, no reduction, and cheaper to compute again than to keep."""
     inlined: dict[Var, Stage] = {}
-    costs: dict[Var, int] = {}
-    for stage in stages:
-        costs[stage.buffer] = operation_cost(stage.value) + sum(
-            costs[load.source] for load in loads(stage.value) if load.source in inlined
-        )
-        if stage.buffer in outputs or stage.reduce:
-            continue
-        again = _evaluations(stage, stages) / max(stage.iterations, 1) - 1
-        if costs[stage.buffer] * again <= _KEEP_ABOVE and not _guards_innermost(stage, stages):
+    costs = _inclusive_costs(stages, outputs)
+    uses_of = {stage.buffer: _Uses() for stage in stages}
+    for stage in reversed(stages):
+        mine = uses_of[stage.buffer]
+        again = mine.evaluations / max(stage.iterations, 1) - 1
+        keep = stage.buffer in outputs or stage.combine is not None or costs[stage.buffer] * again > _KEEP_ABOVE
+        if keep or _guards_innermost(stage, stages):
+            mine = _Uses.of_root(stage)
+        else:
             inlined[stage.buffer] = stage
+        mine.pass_on(stage, uses_of)
     return inlined
 
 
-def _evaluations(stage: Stage, stages: list[Stage]) -> int:
-    """Return how often the value would be computed if it were inlined everywhere."""
-    total = 0
-    for consumer in stages:
-        sites = {StructuralKey(load) for load in loads(consumer.value) if load.source.same_as(stage.buffer)}
-        total += len(sites) * consumer.iterations
-    return total
+def _inclusive_costs(stages: list[Stage], outputs: set[Var]) -> dict[Var, int]:
+    """Return the cost of each stage with all of its producers inlined that could be."""
+    costs: dict[Var, int] = {}
+    for stage in stages:
+        below = {load.source for load in loads(stage.value)} - outputs
+        costs[stage.buffer] = operation_cost(stage.value) + sum(costs.get(buffer, 0) for buffer in below)
+        if stage.combine is not None:
+            costs[stage.buffer] = 0
+    return costs
+
+
+@dataclass
+class _Uses:
+    """Where a stage's value is needed: (stage in memory, index) pairs, each evaluated once if it is inlined."""
+
+    sites: dict[Any, tuple[Stage, list[Expr]]] = field(default_factory=dict)
+
+    @classmethod
+    def of_root(cls, stage: Stage) -> _Uses:
+        return cls({stage.buffer: (stage, [axis.var for axis in stage.spatial])})
+
+    @property
+    def evaluations(self) -> int:
+        return sum(root.iterations for root, _ in self.sites.values())
+
+    def pass_on(self, stage: Stage, uses_of: dict[Var, _Uses]) -> None:
+        """Record at each producer of `stage` the indices at which it is needed."""
+        for root, indices in self.sites.values():
+            at = dict(zip((axis.var for axis in stage.spatial), indices, strict=True))
+            for load in loads(substitute(stage.value, at)):
+                if load.source in uses_of:
+                    key = (root.buffer, *(StructuralKey(index) for index in load.indices))
+                    uses_of[load.source].sites[key] = (root, list(load.indices))
 
 
 def _guards_innermost(stage: Stage, stages: list[Stage]) -> bool:

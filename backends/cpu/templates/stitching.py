@@ -23,10 +23,10 @@ from typing import Any
 from tvm import sym, tirx
 from tvm.ir import Range, Var
 
-from backends.cpu.templates.accesses import Access, flat_index, stage_accesses
+from backends.cpu.templates.accesses import Accesses, flat_index, stage_accesses
 from backends.cpu.templates.collapsing import Run, axis_values, collapse_runs, run_extent
 from backends.cpu.templates.emission import LoopAxis, StageWriter
-from backends.cpu.templates.inlining import guards, inline_stages, operation_cost, uses
+from backends.cpu.templates.inlining import inline_stages, operation_cost
 from backends.cpu.templates.nests import allocate, index, loop, sequence
 from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of
@@ -36,7 +36,7 @@ from fusion.context import Machine
 Expr = Any
 
 # A parallel region costs 1 us (shared/design.md 6): 4,096 simple operations on 16 KB, one of which is a vector's.
-_SERIAL_BELOW = 1 << 15
+_SERIAL_BELOW = 3 << 14
 # A vector axis shorter than this is not worth its overlapping rest.
 _SHORT_AXIS = 4
 
@@ -53,8 +53,17 @@ class StitchStages:
             stages = read_stages(func)
         except NotRecognized as reason:
             return Declined(str(reason))
+        if any(stage.iterations == 0 for stage in stages):
+            return _empty(func, stages, self.name)
         kernel = _Kernel.make(stages, output_buffers(func, stages), machine, threads)
         return Scheduled(func.with_body(kernel.body()), self.name, kernel.describe())
+
+
+def _empty(func: tirx.PrimFunc, stages: list[Stage], name: str) -> Scheduled | Declined:
+    """Return a kernel that does nothing where every buffer is empty."""
+    if any(prod(shape_of(stage.buffer)) for stage in stages):
+        return Declined("some of the shapes are empty, some are not")
+    return Scheduled(func.with_body(tirx.Evaluate(tirx.const(0, "int32"))), name, "empty")
 
 
 @dataclass
@@ -80,7 +89,8 @@ class _Kernel:
     def body(self) -> tirx.Stmt:
         parts: list[tirx.Stmt] = []
         for number, cluster in enumerate(self.clusters):
-            later = {access for rest in self.clusters[number + 1 :] for stage in rest for access in _reads(stage, self.inlined)}
+            rest = [stage for later_cluster in self.clusters[number + 1 :] for stage in later_cluster]
+            later = {buffer for stage in rest for buffer in _reads(stage, self.inlined)}
             full = self.outputs | {stage.buffer for stage in cluster if stage.buffer in later}
             parts += [tirx.AllocBuffer(stage.buffer) for stage in cluster if stage.buffer in full - self.outputs]
             tile = _Cluster.make(cluster, self.inlined, full, self.machine, self.threads)
@@ -93,12 +103,12 @@ class _Kernel:
 
 
 def _reads(stage: Stage, inlined: dict[Var, Stage]) -> set[Var]:
-    return {access.buffer for access in stage_accesses(stage, inlined)[1:]}
+    return {access.buffer for access in stage_accesses(stage, inlined).loads}
 
 
 def _work(stages: list[Stage], inlined: dict[Var, Stage]) -> int:
     """Return the simple operations of all stages; inlined ones are counted once."""
-    return sum(stage.iterations * operation_cost(stage.value) for stage in [*stages, *inlined.values()])
+    return sum(stage.iterations * (2 + operation_cost(stage.value)) for stage in [*stages, *inlined.values()])
 
 
 @dataclass
@@ -121,7 +131,7 @@ class _Cluster:
     blocked: SharedAxis | None
     block: int
     vectors: list[Axis | None]
-    accesses: dict[Var, list[Access]]
+    accesses: dict[Var, Accesses]
 
     @classmethod
     def make(
@@ -130,8 +140,9 @@ class _Cluster:
         accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in stages}
         vectors = [choose_vector_axis(stage, accesses[stage.buffer]) for stage in stages]
         shared = [axis for axis in shared_axes(stages, accesses) if axis.extent > 1]
-        guarded = {v.var for s, v in zip(stages, vectors, strict=True) if v is not None and _guarded(s, v, inlined)}
-        shared = [axis for axis in shared if not any(axis.has(var) for var in guarded)]
+        # a vector axis with branches is cut into segments, so it cannot be cut into blocks as well
+        cut = [v.var for s, v in zip(stages, vectors, strict=True) if v is not None and v.var in accesses[s.buffer].guarded]
+        shared = [axis for axis in shared if not any(axis.has(var) for var in cut)]
         blocked = _blocked_axis(stages, vectors, shared)
         outer = [axis for axis in shared if axis is not blocked]
         block = _block_size(blocked, prod(axis.extent for axis in outer), threads) if blocked else 1
@@ -296,13 +307,7 @@ def _innermost(run: Run) -> Axis:
     return next((axis for axis in reversed(run) if axis.extent > 1), run[-1])
 
 
-def _guarded(stage: Stage, axis: Axis, inlined: dict[Var, Stage]) -> bool:
-    """Return whether a branch condition may depend on the axis: it is cut into segments and must not be blocked."""
-    values = [stage.value, *(producer.value for producer in inlined.values())]
-    return stage.combine is None and any(guards(value) for value in values)
-
-
-def choose_vector_axis(stage: Stage, accesses: list[Access]) -> Axis | None:
+def choose_vector_axis(stage: Stage, accesses: Accesses) -> Axis | None:
     """Return the axis along which most accesses are contiguous or constant; None where every axis is too short.
 
     Ties go to the longer axis, then to the innermost; a reduced axis is charged one access for its fold across lanes.
@@ -314,8 +319,8 @@ def choose_vector_axis(stage: Stage, accesses: list[Access]) -> Axis | None:
         axis = _innermost(run)
         if run_extent(run) < _SHORT_AXIS:
             continue
-        strided = sum(1 for access in accesses if access.steps[axis.var] not in (0, 1))
-        contiguous = sum(1 for access in accesses if access.steps[axis.var] == 1)
+        strided = sum(1 for access in accesses.all if access.steps[axis.var] not in (0, 1))
+        contiguous = sum(1 for access in accesses.all if access.steps[axis.var] == 1)
         reduced = axis in stage.reduce
         score = (-strided + contiguous * 0.5 - (0.25 if reduced else 0), number, run_extent(run))
         if dtype_of(stage.buffer) == "bool" and reduced:

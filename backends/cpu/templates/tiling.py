@@ -7,7 +7,7 @@ from math import prod
 
 from tvm.ir import Var
 
-from backends.cpu.templates.accesses import Access
+from backends.cpu.templates.accesses import Access, Accesses
 from backends.cpu.templates.collapsing import Run, collapse_runs, run_extent
 from backends.cpu.templates.stages import Axis, Stage
 
@@ -56,7 +56,7 @@ class _Unions:
         self.broken.add(self.find(var))
 
 
-def shared_axes(stages: list[Stage], accesses: dict[Var, list[Access]]) -> list[SharedAxis]:
+def shared_axes(stages: list[Stage], accesses: dict[Var, Accesses]) -> list[SharedAxis]:
     """Return the axes that all stages share, in the order of the last stage's dimensions.
 
     A producer's dimension and a consumer's axis are one if every load indexes that dimension with exactly that axis.
@@ -70,7 +70,7 @@ def shared_axes(stages: list[Stage], accesses: dict[Var, list[Access]]) -> list[
         own = {axis.var for axis in stage.spatial}
         for axis in stage.reduce:
             unions.break_(axis.var)
-        for access in accesses[stage.buffer][1:]:
+        for access in accesses[stage.buffer].loads:
             if access.buffer in produced:
                 _join_dimensions(unions, produced[access.buffer], access, own)
     return [shared for axis in stages[-1].spatial if (shared := _gather(unions, axis, stages)) is not None]
@@ -97,7 +97,7 @@ def _gather(unions: _Unions, last: Axis, stages: list[Stage]) -> SharedAxis | No
     return SharedAxis(tuple(members))
 
 
-def cluster_stages(stages: list[Stage], accesses: dict[Var, list[Access]], parallelism: int) -> list[list[Stage]]:
+def cluster_stages(stages: list[Stage], accesses: dict[Var, Accesses], parallelism: int) -> list[list[Stage]]:
     """Cut the stages into the longest runs that share enough axes to be tiled together; each is one parallel loop."""
     clusters: list[list[Stage]] = []
     first = 0
@@ -109,7 +109,7 @@ def cluster_stages(stages: list[Stage], accesses: dict[Var, list[Access]], paral
     return clusters
 
 
-def _joinable(stages: list[Stage], accesses: dict[Var, list[Access]], parallelism: int) -> bool:
+def _joinable(stages: list[Stage], accesses: dict[Var, Accesses], parallelism: int) -> bool:
     shared = shared_axes(stages, accesses)
     if not shared:
         return False

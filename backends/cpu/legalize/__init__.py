@@ -1,0 +1,11 @@
+"""TE forms of Relax operators that the CPU templates schedule well: `relax.transform.LegalizeOps(LEGALIZATIONS)`."""
+
+from __future__ import annotations
+
+from backends.cpu.legalize.activations import ACTIVATIONS
+from backends.cpu.legalize.common import FLegalize
+from backends.cpu.legalize.normalizations import NORMALIZATIONS
+from backends.cpu.legalize.softmax import SOFTMAX
+from backends.cpu.legalize.sums import SUMS
+
+LEGALIZATIONS: dict[str, FLegalize] = {**ACTIVATIONS, **NORMALIZATIONS, **SOFTMAX, **SUMS}

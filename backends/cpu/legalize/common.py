@@ -1,0 +1,43 @@
+"""What the legalizations share: arithmetic in float32, and reductions over any axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax, te, tirx
+
+Expr = Any
+FLegalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+_NARROW = ("float16", "bfloat16")
+
+
+def wide(value: Expr) -> Expr:
+    """Return a float16 or bfloat16 value as float32; others as they are. Sums over them need the wider mantissa."""
+    return value.astype("float32") if str(value.ty.dtype) in _NARROW else value
+
+
+def wide_dtype(tensor: te.Tensor) -> str:
+    """Return the type to compute in."""
+    return "float32" if tensor.dtype in _NARROW else tensor.dtype
+
+
+def normalized_axes(axes: Sequence[Expr], rank: int) -> list[int]:
+    """Return axes as sorted non-negative integers."""
+    return sorted(int(axis) % rank for axis in axes)
+
+
+def reduce_axes(shape: Sequence[Expr], axes: Sequence[int]) -> list[tirx.IterVar]:
+    """Return a reduction variable for each of the axes."""
+    return [te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in axes]
+
+
+def interleave(rank: int, reduced: dict[int, Expr], kept: Sequence[Expr]) -> list[Expr]:
+    """Return a full index: the reduced axes from the dictionary, the others in order from `kept`."""
+    rest = iter(kept)
+    return [reduced[axis] if axis in reduced else next(rest) for axis in range(rank)]
+
+
+def drop(indices: Sequence[Expr], axes: Sequence[int]) -> list[Expr]:
+    """Return the indices without those of the given axes."""
+    return [index for axis, index in enumerate(indices) if axis not in axes]
