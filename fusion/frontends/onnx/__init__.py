@@ -9,8 +9,9 @@ import onnx
 
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx.bind_shapes import bind_shapes
+from fusion.frontends.onnx.fallback import can_cross, whole_model
 from fusion.frontends.onnx.load import check_model, load_model
-from fusion.frontends.onnx.signature import read_specs
+from fusion.frontends.onnx.signature import read_specs, true_inputs
 from fusion.frontends.onnx.translate import translate
 
 __all__ = ["import_onnx", "read_onnx_signature"]
@@ -19,6 +20,9 @@ __all__ = ["import_onnx", "read_onnx_signature"]
 def import_onnx(source: Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]], *, strict: bool) -> ImportedModel:
     """Return the ONNX model at or in `source` as Relax; see `fusion.frontends.import_model`."""
     model = check_model(load_model(source))
+    odd = [value for value in true_inputs(model.graph) if not can_cross(value.type)]
+    if odd and not strict:
+        return whole_model(model, f"input {odd[0].name!r} is no tensor that TVM holds")
     return translate(model, bind_shapes(model.graph, shapes), strict=strict)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import tvm
 from onnx import NodeProto, TypeProto
+from onnx.helper import tensor_dtype_to_np_dtype
 from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.node import Decline, Node, last_line
 from fusion.frontends.onnx.registry import converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm
@@ -29,7 +31,7 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
         raise Decline("an input is no static tensor of a native dtype")
     outputs = tuple(scope.types.get(name) if name else None for name in proto.output)
     node = Node(proto, opset, outputs, scope, builder)
-    results = _first_that_takes(node)
+    results = _empty_tensors(outputs) or _first_that_takes(node)
     for name, kind, result in zip(proto.output, outputs, results, strict=False):
         if name and kind is not None:
             scope.exprs[name] = _bind(name, kind, result, builder)
@@ -42,6 +44,15 @@ def is_native(proto: NodeProto, scope: Scope) -> bool:
                for kind in kinds)
 
 
+def _empty_tensors(outputs: Sequence[TypeProto | None]) -> list[Expr]:
+    """Return constants if no output has any element: whatever the operator, there is nothing to compute."""
+    shapes = [static_shape(kind) for kind in outputs]
+    if any(shape is None or 0 not in shape for shape in shapes):
+        return []
+    return [relax.const(np.zeros(shape, dtype=tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)), dtype_name(kind.tensor_type.elem_type))
+            for shape, kind in zip(shapes, outputs, strict=True) if kind is not None and shape is not None]
+
+
 def _first_that_takes(node: Node) -> Sequence[Expr]:
     ours = converter_of(node.proto.domain, node.op)
     reason = ""
@@ -52,6 +63,8 @@ def _first_that_takes(node: Node) -> Sequence[Expr]:
             return [_conform(expr, kind, node) for expr, kind in zip(results, _asked(node, results), strict=True)]
         except Decline as decline:
             reason = reason or str(decline)
+        except Exception as error:  # TVM raises whatever its checks raise; none of them may end the import
+            reason = reason or f"{node.op} failed to convert: {last_line(error)}"
     raise Decline(reason)
 
 

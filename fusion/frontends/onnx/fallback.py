@@ -24,7 +24,7 @@ from fusion.frontends.imported import FallbackNode, ImportedModel
 from fusion.frontends.onnx.expand import reads
 from fusion.frontends.onnx.infer import schema_of
 from fusion.frontends.onnx.scope import Scope, identifier
-from fusion.frontends.onnx.signature import spec_of
+from fusion.frontends.onnx.signature import read_specs
 from fusion.frontends.onnx.types import NATIVE_DTYPES, dims_of, dtype_name, static_shape
 
 # Beyond the native dtypes, TVM's runtime tensors hold these, whole bytes each.
@@ -126,19 +126,18 @@ def can_cross(kind: TypeProto) -> bool:
     return kind.WhichOneof("value") == "tensor_type" and kind.tensor_type.elem_type in _CROSSING_DTYPES
 
 
-def whole_model(model: onnx.ModelProto, inputs: dict[str, TypeProto], reason: str) -> ImportedModel:
+def whole_model(model: onnx.ModelProto, reason: str) -> ImportedModel:
     """Return `model` as one subgraph that no Relax surrounds.
 
     Raises:
         UnsupportedOperatorError: ONNX Runtime does not take the model.
     """
     data = prepare(model)
+    inputs, outputs = read_specs(model.graph)
     nodes = tuple(FallbackNode(node.op_type, node.name or (node.output[0] if node.output else ""), reason)
                   for node in model.graph.node)
     return ImportedModel(
-        mod=None, inputs=tuple(spec_of(name, kind) for name, kind in inputs.items()),
-        outputs=tuple(spec_of(value.name, value.type) for value in model.graph.output),
-        subgraphs={hashlib.sha256(data).hexdigest(): data}, fallbacks=nodes)
+        mod=None, inputs=inputs, outputs=outputs, subgraphs={hashlib.sha256(data).hexdigest(): data}, fallbacks=nodes)
 
 
 def _prepare(model: onnx.ModelProto, group: Iterable[_Waiting]) -> bytes:

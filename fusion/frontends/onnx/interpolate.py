@@ -42,8 +42,9 @@ def taps_of(axis: Axis, mode: str, transform: str, rounding: str, antialias: boo
     indices = base[:, None] + np.arange(-reach + 1, reach + 1)[None, :]
     distance = np.abs(position[:, None] - indices) / stretch
     weights = _cubic(distance, cubic_a) if cubic else np.maximum(1.0 - distance, 0.0)
-    if exclude_outside or antialias:
+    if exclude_outside:
         weights = np.where((indices < 0) | (indices >= axis.source), 0.0, weights)
+    if exclude_outside or antialias:
         weights = weights / weights.sum(axis=1, keepdims=True)
     used = np.any(weights != 0.0, axis=0)
     return Taps(indices.clip(0, axis.source - 1)[:, used], weights[:, used], outside)

@@ -12,8 +12,6 @@ from fusion.errors import FusionError, InvalidModelError, ModelFileError, Unsupp
 from fusion.frontends.onnx.sort_nodes import sort_nodes
 
 _HINT = "check the file with `python -m onnx.checker`, or export the model again"
-# Protobuf refuses to serialise more; the checker works on serialised bytes.
-_PROTOBUF_LIMIT_BYTES = (1 << 31) - 1
 
 
 def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.ModelProto:
@@ -60,19 +58,37 @@ def check_model(model: onnx.ModelProto) -> onnx.ModelProto:
         UnsupportedOperatorError: A standard domain has no such operator.
     """
     model = sort_nodes(model)
-    if model.ByteSize() > _PROTOBUF_LIMIT_BYTES:
-        return model
     try:
-        checker.check_model(model)
+        checker.check_model(_skeleton(model))
     except checker.ValidationError as error:
         raise _explain(error) from error
     return model
 
 
+def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with weights of no elements, which the check neither copies nor needs, and with some shape everywhere.
+
+    The checker refuses values whose rank is not declared, which exporters leave out where they do not know it.
+    """
+    skeleton = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    graph = skeleton.graph
+    graph.name = model.graph.name or "graph"
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    for value in (*graph.input, *graph.output):
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            value.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())
+    weights = [(tensor.name, tensor.data_type) for tensor in model.graph.initializer]
+    weights += [(sparse.values.name, sparse.values.data_type) for sparse in model.graph.sparse_initializer]
+    graph.initializer.extend(onnx.TensorProto(name=name, data_type=dtype, dims=[0]) for name, dtype in weights)
+    return skeleton
+
+
 def _explain(error: checker.ValidationError) -> FusionError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = lines[0] if lines else ""
-    where = next((line for line in lines if line.startswith("==> Context:")), "").removeprefix("==> Context: ")
+    where = " ".join(line.removeprefix("==> Context: ") for line in lines[1:])
     if "No Op registered for" in cause:
         return UnsupportedOperatorError("the model uses an operator that ONNX does not define", where=where, why=cause,
                                         hint="import the operator as a model-local function, or rename its domain")

@@ -19,6 +19,11 @@ class Decline(Exception):
     """A converter does not take this node; the text is the reason that reports show."""
 
 
+def last_line(error: Exception) -> str:
+    """Return the last line of an error's text, which is where TVM puts the cause."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:160]
+
+
 @dataclass(frozen=True)
 class Node:
     """An ONNX node whose inputs are static, native tensors.

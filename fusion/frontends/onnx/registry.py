@@ -14,7 +14,7 @@ Converter = Callable[[Node], Result]
 
 _CONVERTERS: dict[tuple[str, str], Converter] = {}
 _FAMILIES = ("activation", "cast", "convolution", "elementwise", "gather", "linear", "logic", "normalization", "pooling",
-             "recurrent", "reduction", "reshape", "resize", "slicing")
+             "quantization", "recurrent", "reduction", "reshape", "resize", "scan", "slicing")
 
 
 def converts(*operators: str, domain: str = "") -> Callable[[Converter], Converter]:

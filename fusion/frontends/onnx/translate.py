@@ -12,7 +12,7 @@ from tvm import relax
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec
 from fusion.frontends.onnx.convert import convert_node, is_native
-from fusion.frontends.onnx.expand import Expansion, expand_function, expand_if, reads, rename
+from fusion.frontends.onnx.expand import Expansion, expand_function, expand_if, expand_select, reads, rename
 from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, whole_model
 from fusion.frontends.onnx.fold import fold
 from fusion.frontends.onnx.infer import infer_types
@@ -36,7 +36,7 @@ def translate(model: onnx.ModelProto, inputs: dict[str, TypeProto], *, strict: b
     try:
         imported = translator.run()
     except NotATensor as error:
-        imported = whole_model(model, inputs, str(error))
+        imported = whole_model(model, str(error))
     if strict and imported.fallbacks:
         raise _refusal(imported.fallbacks, translator.opset)
     return imported
@@ -104,6 +104,10 @@ class _Translator:
             return
         types = infer_types(node, opset, self._scope, self._declared)
         if fold(node, opset, self._scope, types):
+            return
+        select = expand_select(node, opset, types, self._fresh)
+        if select is not None:
+            self._splice(select)
             return
         self._scope.types.update(types)
         self._current = node

@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax import Expr
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.node import Decline, Node, last_line
 
 _TABLE = onnx_frontend._get_convert_map()
 
@@ -29,7 +29,7 @@ def convert_with_tvm(node: Node) -> list[Expr]:
         result = converter.get_converter(node.opset)(node.builder, inputs, attributes, [dict(node.scope.exprs), {}])
         result = node.builder.normalize(result) if isinstance(result, relax.Expr) else result
     except Exception as error:  # TVM raises whatever its checks raise; each of them means that this node is not for it
-        raise Decline(f"TVM's converter: {(str(error).strip().splitlines() or [type(error).__name__])[-1][:120]}") from error
+        raise Decline(f"TVM's converter: {last_line(error)}") from error
     return _fields(result, node)
 
 

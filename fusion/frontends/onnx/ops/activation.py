@@ -92,9 +92,13 @@ def mish(node: Node) -> Expr:
 
 
 def _softplus(node: Node) -> Expr:
-    """max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
-    small = relax.op.exp(relax.op.negative(relax.op.abs(node.x(0))))
-    return relax.op.add(relax.op.nn.relu(node.x(0)), relax.op.log(relax.op.add(small, node.like(1.0))))
+    """max(x, 0) + log(1 + z) with z = exp(-|x|), which does not overflow; a small z takes the logarithm's series, because
+    1 + z would round it away."""
+    z = node.emit(relax.op.exp(relax.op.negative(relax.op.abs(node.x(0)))))
+    slope = relax.op.subtract(node.like(0.5), relax.op.multiply(z, node.like(1.0 / 3.0)))
+    series = relax.op.multiply(z, relax.op.subtract(node.like(1.0), relax.op.multiply(z, slope)))
+    logarithm = relax.op.where(relax.op.less(z, node.like(0.01)), series, relax.op.log(relax.op.add(z, node.like(1.0))))
+    return relax.op.add(relax.op.nn.relu(node.x(0)), logarithm)
 
 
 @converts("Softsign")
@@ -146,13 +150,16 @@ def _operand(node: Node, bound: float | Expr) -> Expr:
 def softmax(node: Node) -> Expr:
     """Softmax along one axis; before opset 13, over all axes from that one on."""
     function = relax.op.nn.softmax if node.op == "Softmax" else relax.op.nn.log_softmax
-    shape = node.shape(0)
+    shape, dtype = node.shape(0), node.dtype(0)
     if not shape:
         raise Decline("softmax of a scalar")
-    if node.opset >= 13:
-        return function(node.x(0), node.axis(default=-1))
-    axis = node.axis(default=1)
-    if axis == len(shape) - 1:
-        return function(node.x(0), axis)
-    flat = (int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
-    return relax.op.reshape(function(relax.op.reshape(node.x(0), flat), 1), shape)
+    # In half precision the sum of the exponentials would lose what ONNX Runtime keeps.
+    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    x = node.x(0) if wide == dtype else relax.op.astype(node.x(0), wide)
+    axis = node.axis(default=-1 if node.opset >= 13 else 1)
+    if node.opset >= 13 or axis == len(shape) - 1:
+        result = function(x, axis)
+    else:
+        flat = (int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
+        result = relax.op.reshape(function(relax.op.reshape(x, flat), 1), shape)
+    return result if wide == dtype else relax.op.astype(result, dtype)

@@ -18,6 +18,8 @@ def product(a: Expr, b: Expr, dtype: str) -> Expr:
     """Return a @ b; half-precision sums lose what ONNX Runtime keeps, so they are made in float32."""
     if dtype == "float16":
         return relax.op.astype(relax.op.matmul(a, b, out_dtype="float32"), dtype)
+    if dtype == "bfloat16":
+        return relax.op.astype(relax.op.matmul(relax.op.astype(a, "float32"), relax.op.astype(b, "float32")), dtype)
     return relax.op.matmul(a, b)
 
 

@@ -33,8 +33,22 @@ def _log_sum_exp(x: Expr, axes: list[int], keepdims: bool) -> Expr:
     return result if keepdims else relax.op.squeeze(result, axes)
 
 
+def _extremum(reduce: Reduce) -> Reduce:
+    """TVM starts a maximum at the lowest finite number, so that of infinities alone comes out finite. Halved, all finite
+    numbers lie above that start; doubled, the start itself overflows to the infinity that is right."""
+
+    def apply(x: Expr, axes: list[int], keepdims: bool) -> Expr:
+        dtype = str(x.ty.dtype)
+        if not dtype.startswith("float"):
+            return reduce(x, axes, keepdims)
+        halved = relax.op.multiply(x, relax.const(0.5, dtype))
+        return relax.op.multiply(reduce(halved, axes, keepdims), relax.const(2.0, dtype))
+
+    return apply
+
+
 _REDUCTIONS: dict[str, Reduce] = {
-    "ReduceSum": relax.op.sum, "ReduceMean": relax.op.mean, "ReduceMax": relax.op.max, "ReduceMin": relax.op.min,
+    "ReduceSum": relax.op.sum, "ReduceMean": relax.op.mean, "ReduceMax": _extremum(relax.op.max), "ReduceMin": _extremum(relax.op.min),
     "ReduceProd": relax.op.prod, "ReduceL1": lambda x, axes, keep: relax.op.sum(relax.op.abs(x), axes, keep), "ReduceL2": _l2,
     "ReduceSumSquare": _sum_square, "ReduceLogSum": lambda x, axes, keep: relax.op.log(relax.op.sum(x, axes, keep)),
     "ReduceLogSumExp": _log_sum_exp,

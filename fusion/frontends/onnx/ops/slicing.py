@@ -42,6 +42,9 @@ def pad(node: Node) -> Expr:
     mode = node.attr("mode", "constant")
     if 0 in shape:
         raise Decline("pad of an empty tensor")
+    if mode == "constant" and node.dtype(0) == "bfloat16":
+        wide = relax.op.nn.pad(relax.op.astype(node.x(0), "float32"), widths, "constant", _pad_value(node))
+        return relax.op.astype(wide, "bfloat16")
     if mode == "constant":
         return relax.op.nn.pad(node.x(0), widths, "constant", _pad_value(node))
     if mode == "reflect" and any(width >= size for size, pair in zip(shape, zip(before, after, strict=True), strict=True)

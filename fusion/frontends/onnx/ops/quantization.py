@@ -1,0 +1,77 @@
+"""Integer convolutions and products of quantized tensors, computed exactly in int32."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.registry import converts
+from fusion.frontends.onnx.windows import window_of
+
+
+@converts("QLinearMatMul")
+def qlinear_matmul(node: Node) -> Expr:
+    """A, its scale and zero point, B and its, then those of the result."""
+    a = _centred(node, 0, 2, -1)
+    b = _centred(node, 3, 5, None)
+    scale = relax.op.multiply(_wide(node, 1, -1), _wide(node, 4, None))
+    return _requantize(node, relax.op.matmul(a, b), relax.op.divide(scale, _wide(node, 6, None)), 7)
+
+
+@converts("QLinearConv")
+def qlinear_conv(node: Node) -> Expr:
+    """x with scale and zero point, w with scale and zero point per output channel, those of the result, bias in int32."""
+    if len(node.shape(0)) != 4:
+        raise Decline("a quantized convolution over other than two spatial axes")
+    channels = (-1, 1, 1, 1)
+    weight = relax.op.subtract(relax.op.astype(node.x(3), "int32"), relax.op.reshape(relax.op.astype(node.x(5), "int32"), channels)
+                               if node.shape(5) else relax.op.astype(node.x(5), "int32"))
+    result = _conv(node, _centred(node, 0, 2, None), weight, node.shape(3)[2:])
+    if node.has(8):
+        result = relax.op.add(result, relax.op.reshape(node.x(8), (1, -1, 1, 1)))
+    weight_scale = relax.op.reshape(node.x(4), (1, -1, 1, 1)) if node.shape(4) else node.x(4)
+    scale = relax.op.divide(relax.op.multiply(node.x(1), weight_scale), node.x(6))
+    return _requantize(node, result, scale, 7)
+
+
+@converts("ConvInteger")
+def conv_integer(node: Node) -> Expr:
+    if len(node.shape(0)) != 4:
+        raise Decline("an integer convolution over other than two spatial axes")
+    x = _centred(node, 0, 2, None)
+    weight = relax.op.astype(node.x(1), "int32")
+    if node.has(3):
+        zero = relax.op.astype(node.x(3), "int32")
+        weight = relax.op.subtract(weight, relax.op.reshape(zero, (-1, 1, 1, 1)) if node.shape(3) else zero)
+    return _conv(node, x, weight, node.shape(1)[2:])
+
+
+def _conv(node: Node, x: Expr, weight: Expr, kernel: tuple[int, ...]) -> Expr:
+    window = window_of(node, kernel)
+    return relax.op.nn.conv2d(x, weight, window.strides, window.padding, window.dilations, int(node.attr("group", 1)))
+
+
+def _centred(node: Node, value: int, zero: int, axis: int | None) -> Expr:
+    """Return input `value` minus its zero point in int32; a vector of zero points runs along the axis before `axis`."""
+    x = relax.op.astype(node.x(value), "int32")
+    if not node.has(zero):
+        return x
+    return relax.op.subtract(x, _along(relax.op.astype(node.x(zero), "int32"), node.shape(zero), axis))
+
+
+def _wide(node: Node, index: int, axis: int | None) -> Expr:
+    return _along(relax.op.astype(node.x(index), "float32"), node.shape(index), axis)
+
+
+def _along(x: Expr, shape: tuple[int, ...], axis: int | None) -> Expr:
+    return relax.op.expand_dims(x, axis) if axis is not None and shape not in ((), (1,)) else x
+
+
+def _requantize(node: Node, result: Expr, scale: Expr, zero: int) -> Expr:
+    """round(result * scale) + zero point, saturated to the dtype of the zero point."""
+    target = np.iinfo(node.out_dtype())
+    rounded = relax.op.round(relax.op.multiply(relax.op.astype(result, "float32"), scale))
+    moved = relax.op.add(rounded, relax.op.astype(node.x(zero), "float32"))
+    return relax.op.astype(relax.op.clip(moved, float(target.min), float(target.max)), node.out_dtype())

@@ -1,0 +1,170 @@
+"""Every bad model is a FusionError with a code, a place and a hint; none ends the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from fusion import errors
+from fusion.frontends import import_model, read_signature
+from tests.frontends.models import make, mlp, node
+
+
+def _saved(tmp_path: Path, data: bytes) -> Path:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"\x00" * 64, bytes(range(256))], ids=["empty", "text", "zeros", "bytes"])
+def test_garbage(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(errors.ModelFileError) as caught:
+        import_model(_saved(tmp_path, data))
+    assert "model.onnx" in str(caught.value) and caught.value.hint
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_truncated(tmp_path: Path, share: float) -> None:
+    data = mlp().SerializeToString()
+    with pytest.raises((errors.ModelFileError, errors.InvalidModelError)):
+        import_model(_saved(tmp_path, data[: int(len(data) * share)]))
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(errors.ModelFileError):
+        import_model(tmp_path / "absent.onnx")
+    with pytest.raises(errors.ModelFileError):
+        read_signature(str(tmp_path / "absent.onnx"))
+
+
+def _external(tmp_path: Path, location: str) -> Path:
+    model = mlp()
+    tensor = model.graph.initializer[0]
+    onnx.external_data_helper.set_external_data(tensor, location=location)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    return _saved(tmp_path, model.SerializeToString())
+
+
+def test_missing_external_data(tmp_path: Path) -> None:
+    with pytest.raises(errors.ModelFileError, match="external data"):
+        import_model(_external(tmp_path, "absent.bin"))
+
+
+@pytest.mark.parametrize("location", ["../outside.bin", "a/../../outside.bin", "/etc/hostname"])
+def test_escaping_external_data(tmp_path: Path, location: str) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (tmp_path / "outside.bin").write_bytes(bytes(96))
+    with pytest.raises(errors.ModelFileError, match="external data"):
+        import_model(_external(folder, location))
+
+
+def test_external_data_behind_a_link(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (tmp_path / "outside.bin").write_bytes(bytes(96))
+    (folder / "weights.bin").symlink_to(tmp_path / "outside.bin")
+    with pytest.raises(errors.ModelFileError, match="external data"):
+        import_model(_external(folder, "weights.bin"))
+
+
+def test_external_data_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(mlp(), path, save_as_external_data=True, size_threshold=0)
+    assert import_model(path).inputs[0].shape == (4, 8)
+
+
+def test_external_data_of_a_proto(tmp_path: Path) -> None:
+    model = onnx.load(_external(tmp_path, "w.bin"), load_external_data=False)
+    with pytest.raises(errors.FusionError):
+        import_model(model)
+
+
+def test_cycle() -> None:
+    model = make([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])], {"x": [2]}, ["b"])
+    with pytest.raises(errors.InvalidModelError, match="cycle") as caught:
+        import_model(model)
+    assert "Add" in caught.value.where and "a_node" in caught.value.where
+
+
+def test_unsorted_nodes_are_sorted() -> None:
+    model = make([node("Relu", ["a"], ["b"]), node("Add", ["x", "x"], ["a"])], {"x": [2]}, ["b"])
+    assert import_model(model).fallbacks == ()
+
+
+def test_empty_graph() -> None:
+    with pytest.raises(errors.InvalidModelError, match="empty"):
+        import_model(make([], {"x": [2]}, []))
+
+
+def test_undefined_value() -> None:
+    with pytest.raises(errors.InvalidModelError) as caught:
+        import_model(make([node("Relu", ["nowhere"], ["y"])], {"x": [2]}, ["y"]))
+    assert "nowhere" in str(caught.value)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_operator_nobody_knows(strict: bool) -> None:
+    custom = make([helper.make_node("Mystery", ["x"], ["y"], name="odd", domain="my.domain")], {"x": [2]}, ["y"], my_domain=1)
+    with pytest.raises(errors.UnsupportedOperatorError, match="Mystery"):
+        import_model(custom, strict=strict)
+    with pytest.raises(errors.UnsupportedOperatorError, match="Mystery"):
+        import_model(make([node("Mystery", ["x"], ["y"])], {"x": [2]}, ["y"]), strict=strict)
+
+
+def test_strict_names_what_needs_the_fallback() -> None:
+    model = make([node("Det", ["x"], ["d"]), node("Relu", ["d"], ["y"])], {"x": [2, 2]}, ["y"])
+    assert [item.op for item in import_model(model).fallbacks] == ["Det"]
+    with pytest.raises(errors.UnsupportedOperatorError, match="1 node.*Det") as caught:
+        import_model(model, strict=True)
+    assert "d_node" in caught.value.where and "20" in caught.value.where
+
+
+def test_nan_weight() -> None:
+    model = make([node("MatMul", ["x", "w"], ["y"])], {"x": [4, 2]}, ["y"], {"w": np.array([[1.0], [np.nan]], dtype=np.float32)})
+    with pytest.raises(errors.InvalidWeightsError, match="'w'"):
+        import_model(model)
+
+
+def test_infinite_weight_is_a_mask() -> None:
+    mask = np.array([0.0, -np.inf], dtype=np.float32)
+    assert import_model(make([node("Add", ["x", "m"], ["y"])], {"x": [2]}, ["y"], {"m": mask})).fallbacks == ()
+
+
+def test_weight_that_does_not_fill_its_shape() -> None:
+    model = mlp()
+    model.graph.initializer[0].raw_data = model.graph.initializer[0].raw_data[:-4]
+    with pytest.raises(errors.InvalidModelError):
+        import_model(model)
+
+
+def test_not_a_model() -> None:
+    with pytest.raises(errors.OptionError, match="dict"):
+        import_model({})
+
+
+class TestShapes:
+    """`shapes=` is checked before anything is compiled."""
+
+    model = make([node("Add", ["x", "z"], ["y"])], {"x": ["batch", 3], "z": ["batch", 3]}, ["y"])
+
+    def test_one_input_binds_the_other(self) -> None:
+        imported = import_model(self.model, {"x": (5, 3)})
+        assert [spec.shape for spec in (*imported.inputs, *imported.outputs)] == [(5, 3)] * 3
+
+    @pytest.mark.parametrize("shapes", [
+        {"nobody": (1, 3)}, {"x": (1, 3, 1)}, {"x": (1, 4)}, {"x": (-1, 3)}, {"x": (1, 3), "z": (2, 3)}, {}],
+        ids=["name", "rank", "size", "negative", "contradiction", "open"])
+    def test_wrong(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        with pytest.raises(errors.ShapeError):
+            import_model(self.model, shapes)
+
+    def test_signature_tells_what_is_open(self) -> None:
+        inputs, outputs = read_signature(self.model)
+        assert [spec.shape for spec in inputs] == [(None, 3), (None, 3)]
+        assert [spec.name for spec in outputs] == ["y"]
