@@ -45,6 +45,11 @@ class Worker:
             )
         self._connection = Connection(ours.detach())
 
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._process.pid
+
     def ask(self, deadline_s: float, method: str, *arguments: Any) -> Any:
         """Return what `bench.worker.Server.<method>(*arguments)` returns there.
 

@@ -6,6 +6,8 @@ from the engine that is being measured.
 
 from __future__ import annotations
 
+import ctypes
+import signal
 import statistics
 import sys
 import time
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0
 _IDLE_SHARE = 0.05
 _WARM_RUNS = 2
+# linux/prctl.h
+_PR_SET_PDEATHSIG = 1
 
 
 class Server:
@@ -107,9 +111,16 @@ def _answer(method: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[boo
         return False, f"{type(error).__name__}: {error}"
 
 
+def _die_with_parent() -> None:
+    """Ask Linux to end this process when its parent ends, even in the middle of a long compilation."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """Serve the engine named on the command line over the inherited socket."""
     name, descriptor = sys.argv[1:]
+    _die_with_parent()
     with Connection(int(descriptor)) as connection:
         serve(connection, Server(bench.peers.engine(name)))
 

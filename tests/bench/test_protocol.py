@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -51,6 +54,19 @@ def test_a_late_worker_is_ended() -> None:
 def test_a_dead_worker_tells_its_code() -> None:
     with Worker("nonsense", threads=1) as worker, pytest.raises(EngineError, match=r"ended with code 1: .*nonsense"):
         worker.ask(DEADLINE_S, "settle")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent's death is signalled by Linux only")
+def test_a_worker_dies_with_its_parent() -> None:
+    start = 'from bench.remote import Worker; w = Worker("onnxruntime", 1); w.ask(60, "settle"); print(w.pid, flush=True)'
+    code = f"import os; {start}; os._exit(0)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    status = Path("/proc") / output.stdout.strip()
+    deadline = time.monotonic() + DEADLINE_S
+    while status.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not status.exists()
 
 
 def result(ours: list[float], **peers: list[float]) -> ComparisonResult:
