@@ -7,30 +7,50 @@ from collections.abc import Callable
 import tvm
 from tvm import relax
 
+from backends.cpu.legalize import LEGALIZATIONS
+from backends.cpu.lower_anchors import LowerAnchors
+from backends.cpu.schedule_kernels import ScheduleKernels
 from fusion.context import Context
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
+from fusion.passes.fold_scales import FoldScales
+from fusion.passes.layout import AssignLayouts
 from fusion.passes.lift_weights import lift_weights
+from partition.form_groups import FormGroups
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
 
-def passes(ctx: Context) -> list[Pass]:
+def passes(ctx: Context, groups: FormGroups, kernels: ScheduleKernels) -> list[Pass]:
     """Return the passes that turn an imported module into PrimFuncs and Relax VM code for `ctx`."""
     return [
-        relax.transform.LegalizeOps(),
-        relax.transform.AnnotateTIROpPattern(),
-        relax.transform.FoldConstant(),
-        relax.transform.FuseOps(),
+        # Phase 1: the graph as it was imported
+        FoldScales(),
+        relax.transform.DecomposeOpsForInference(),
+        # Phase 2: where each tensor lies
+        AssignLayouts(),
+        relax.transform.EliminateCommonSubexpr(),
+        relax.transform.CanonicalizeBindings(),
+        # Phase 3: operators become TensorIR
+        LowerAnchors(ctx.machine.vector_lanes),
+        relax.backend.DispatchSortScan(),
+        relax.transform.LegalizeOps(LEGALIZATIONS),
+        # Phase 4: groups become kernels
+        groups,
         relax.transform.FuseTIR(),
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.DeadCodeElimination(["main"]),
+        # Phase 5: kernels get their loops
+        kernels,
     ]
 
 
 def lower(imported: ImportedModel, ctx: Context) -> Lowered:
     """Run every pass over the Relax module of `imported` under the target of `ctx`."""
+    groups, kernels = FormGroups(), ScheduleKernels(ctx.machine, ctx.threads)
     mod = imported.mod
     with ctx.target:
-        for apply in passes(ctx):
+        for apply in passes(ctx, groups, kernels):
             mod = apply(mod)
     mod, weights = lift_weights(mod)
     return Lowered(mod, weights, kernels={})

@@ -1,1 +1,1 @@
-"""."""
+"""Cuts a module of TensorIR calls into groups, each of which becomes one kernel."""

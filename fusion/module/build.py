@@ -36,10 +36,6 @@ def build(lowered: Lowered, n_inputs: int, ctx: Context) -> Built:
 
 def _to_planned_calls() -> list[tvm.transform.Pass]:
     return [
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
-        transform.LegalizeOps(),
-        transform.RewriteDataflowReshape(),
         transform.ToNonDataflow(),
         transform.RemovePurityChecking(),
         transform.CallTIRRewrite(),

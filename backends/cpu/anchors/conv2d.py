@@ -13,12 +13,13 @@ from backends.cpu.anchors.blocking import choose_blocking
 from backends.cpu.anchors.contraction import Contraction, emit
 from backends.cpu.anchors.matmul import matmul_of
 from backends.cpu.anchors.packing import pack_conv2d
-from backends.cpu.anchors.roles import ANCHOR, Roles
+from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split
 from backends.cpu.emit import Expr, Nest, pieces, ramp, splat
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
+from partition.access import ANCHOR
 
 CONV2D = "conv2d"
 

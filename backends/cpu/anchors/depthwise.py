@@ -13,17 +13,18 @@ from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
 from backends.cpu.anchors.conv2d import Window, window_access
-from backends.cpu.anchors.roles import ANCHOR, Roles
+from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split
 from backends.cpu.emit import Expr, Nest, pieces, ramp, splat
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
+from partition.access import ANCHOR
 
 DEPTHWISE = "depthwise_conv2d"
 
 
-def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
     """Return a channels-last `nn.conv2d` of one input channel per group as an anchor; None where it is not one."""
     data, weight = call.args
     attrs = call.attrs

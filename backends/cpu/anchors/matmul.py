@@ -13,11 +13,12 @@ from tvm.ir import GenericConst
 from backends.cpu.anchors.blocking import choose_blocking
 from backends.cpu.anchors.contraction import Contraction, emit
 from backends.cpu.anchors.packing import pack_matmul
-from backends.cpu.anchors.roles import ANCHOR, Roles
+from backends.cpu.anchors.roles import Roles
 from backends.cpu.emit import Expr, Nest, ramp
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
+from partition.access import ANCHOR
 
 PACKED, BATCHED = "matmul", "batch_matmul"
 

@@ -19,8 +19,7 @@ from tvm_ffi.structural import structural_equal, structural_map, structural_walk
 from backends.cpu.emit import Expr
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Stage, dtype_of, read_stages, shape_of, substitute
-
-ANCHOR = "fusion.anchor"
+from partition.access import ANCHOR
 
 
 @dataclass(frozen=True)

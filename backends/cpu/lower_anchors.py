@@ -1,0 +1,54 @@
+"""Turn complex Relax operators into anchored TensorIR calls with packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from backends.cpu.anchors.conv2d import lower_conv2d
+from backends.cpu.anchors.depthwise import lower_depthwise
+from backends.cpu.anchors.matmul import lower_matmul
+
+Lower = Callable[[relax.BlockBuilder, relax.Call, int], relax.Expr | None]
+
+LOWERINGS: dict[str, tuple[Lower, ...]] = {
+    "relax.matmul": (lower_matmul,),
+    "relax.nn.conv2d": (lower_depthwise, lower_conv2d),
+}
+
+
+@dataclass(frozen=True)
+class LowerAnchors:
+    """`R.nn.conv2d(x, w)`  ->  `R.call_tir(conv2d, (x, packed w))`; what no lowering takes is left to `LegalizeOps`.
+
+    Attributes:
+        lanes: float32 lanes of a vector, the width of a weight panel.
+    """
+
+    lanes: int
+    name: str = "lower_anchors"
+
+    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+        rewriter = _Lower(mod, self.lanes)
+        rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
+        return rewriter.builder_.get()
+
+
+@mutator
+class _Lower(PyExprMutator):  # type: ignore[misc]  # TVM's decorator is untyped
+    def __init__(self, mod: tvm.IRModule, lanes: int) -> None:
+        super().__init__(mod)
+        self.lanes = lanes
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Try the lowerings of one operator in order."""
+        call = self.visit_expr_post_order(call)
+        for lower in LOWERINGS.get(str(getattr(call.op, "name", "")), ()):
+            lowered = lower(self.builder_, call, self.lanes)
+            if lowered is not None:
+                return lowered
+        return call

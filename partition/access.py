@@ -1,0 +1,192 @@
+"""What a PrimFunc does to its operands, read from its loops and buffer accesses and not from its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call, Range, TensorLoad, Var
+from tvm.s_tir.stmt import SBlock
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_equal, structural_map, structural_walk
+
+ANCHOR = "fusion.anchor"
+"""Block annotation of a complex operator: a reduction with data reuse, such as a matmul or a convolution."""
+
+_REDUCE_ITER = 2  # tirx.IterVar.CommReduce
+
+
+class Kind(Enum):
+    """Mapping types after DNNFusion (PLDI'21, table 2), with reductions split by where they reduce."""
+
+    ANCHOR = "complex operator"
+    ELEMENTWISE = "elementwise or broadcast"
+    REORDER = "reshape or transpose"
+    GATHER = "indexed read"
+    ROWS = "reduction over trailing axes"
+    REDUCTION = "reduction over other axes"
+    OPAQUE = "not analysed"
+
+
+@dataclass(frozen=True)
+class Access:
+    """Summary of one PrimFunc.
+
+    Attributes:
+        kind: Its mapping type.
+        shape: Shape of its output.
+        rows: For `ROWS`, the extents of the axes that are not reduced.
+        keeps_last: For `REORDER`, whether the contiguous axis stays contiguous.
+        moves: For `REORDER`, whether any element changes its place in memory (a reshape moves none).
+    """
+
+    kind: Kind
+    shape: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    keeps_last: bool = True
+    moves: bool = False
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+def read_access(func: tirx.PrimFunc) -> Access:
+    """Return the summary of `func`; `OPAQUE` where its form is not plain blocks with one output."""
+    blocks = _blocks(func)
+    written = {block.writes[0].source for block in blocks if len(block.writes) == 1}
+    outputs = [param for param in func.params if param in written]
+    if not blocks or len(outputs) != 1 or any(len(block.writes) != 1 for block in blocks):
+        return Access(Kind.OPAQUE)
+    shape = _shape(outputs[0])
+    if any(ANCHOR in block.annotations for block in blocks):
+        return Access(Kind.ANCHOR, shape)
+    if any(_reduced(block) for block in blocks):
+        return _reduction(blocks, shape)
+    return _injective(func, blocks, shape)
+
+
+def _blocks(func: tirx.PrimFunc) -> list[SBlock]:
+    found: list[SBlock] = []
+    structural_walk(func.body, (SBlock, found.append))
+    return [block for block in found if block.iter_vars]
+
+
+def _shape(buffer: Var) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in buffer.ty.shape)
+
+
+def _reduced(block: SBlock) -> list[Var]:
+    return [axis.var for axis in block.iter_vars if int(axis.iter_type) == _REDUCE_ITER]
+
+
+def _reduction(blocks: Sequence[SBlock], shape: tuple[int, ...]) -> Access:
+    """All reductions of `ROWS` run over whole trailing axes of what they read, and keep the same leading ones."""
+    rows: set[tuple[int, ...]] = set()
+    for block in blocks:
+        reduced = _reduced(block)
+        if not reduced:
+            continue
+        load = _widest_load(block)
+        if load is None or not _reduces_trailing(load, reduced):
+            return Access(Kind.REDUCTION, shape)
+        rows.add(_dense(_shape(load.source)[: len(load.indices) - len(reduced)]))
+    kept = next(iter(rows))
+    if len(rows) > 1 or _dense(shape)[: len(kept)] != kept:
+        return Access(Kind.REDUCTION, shape)
+    return Access(Kind.ROWS, shape, kept)
+
+
+def _widest_load(block: SBlock) -> TensorLoad | None:
+    loads: list[TensorLoad] = []
+    structural_walk(block.body, (TensorLoad, loads.append))
+    inputs = [load for load in loads if not load.source.same_as(block.writes[0].source)]
+    return max(inputs, key=lambda load: len(load.indices), default=None)
+
+
+def _reduces_trailing(load: TensorLoad, reduced: Sequence[Var]) -> bool:
+    trailing = list(load.indices)[len(load.indices) - len(reduced) :]
+    return all(any(index.same_as(var) for var in reduced) for index in trailing)
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(extent for extent in shape if extent != 1)
+
+
+def _injective(func: tirx.PrimFunc, blocks: Sequence[SBlock], shape: tuple[int, ...]) -> Access:
+    loads: list[TensorLoad] = []
+    for block in blocks:
+        structural_walk(block.body, (TensorLoad, loads.append))
+    params = set(func.params)
+    reads = [load for load in loads if load.source in params]
+    if any(_loads_inside(load) for load in reads):
+        return Access(Kind.GATHER, shape)
+    if len(blocks) != 1:
+        return Access(Kind.OPAQUE, shape)
+    axes = [axis.var for axis in blocks[0].iter_vars]
+    extents = [int(axis.dom.extent) for axis in blocks[0].iter_vars]
+    if all(_is_broadcast(load, axes) for load in reads) and not _conditional(blocks[0]):
+        return Access(Kind.ELEMENTWISE, shape)
+    if len(reads) == 1 and prod(_shape(reads[0].source)) == prod(shape) and not _conditional(blocks[0]):
+        return Access(Kind.REORDER, shape, (), *_movement(reads[0], axes, extents))
+    return Access(Kind.OPAQUE, shape)
+
+
+def _loads_inside(load: TensorLoad) -> bool:
+    found: list[TensorLoad] = []
+    for index in load.indices:
+        structural_walk(index, (TensorLoad, found.append))
+    return bool(found)
+
+
+def _conditional(block: SBlock) -> bool:
+    """Return whether reads are guarded, as those of a padding or a concatenation are."""
+    found: list[Call] = []
+    structural_walk(block.body, (Call, lambda call: found.append(call) if "if_then_else" in str(call.op) else None))
+    return bool(found)
+
+
+def _is_broadcast(load: TensorLoad, axes: Sequence[Var]) -> bool:
+    """Return whether the last axes of the load are the block's own, in order, or fixed at 0."""
+    own = axes[len(axes) - len(load.indices) :] if load.indices else []
+    if len(load.indices) > len(axes):
+        return False
+    return all(
+        index.same_as(axis) or (_is_zero(index) and int(extent) == 1)
+        for index, axis, extent in zip(load.indices, own, load.source.ty.shape, strict=True)
+    )
+
+
+def _is_zero(index: Any) -> bool:
+    return isinstance(index, tirx.IntImm) and int(index.value) == 0
+
+
+def _movement(load: TensorLoad, axes: Sequence[Var], extents: Sequence[int]) -> tuple[bool, bool]:
+    """Return (the contiguous axis stays contiguous, something moves) of an index map that covers its whole input."""
+    analyzer = Analyzer()
+    for axis, extent in zip(axes, extents, strict=True):
+        analyzer.bind(axis, Range(0, extent))
+    source = analyzer.simplify(_flat(list(load.indices), _shape(load.source)))
+    target = analyzer.simplify(_flat(list(axes), tuple(extents)))
+    if structural_equal(source, target):
+        return True, False
+    last = next((axis for axis, extent in zip(reversed(axes), reversed(extents), strict=True) if extent != 1), None)
+    if last is None:
+        return True, False
+    step = analyzer.simplify(_step(source, last) - source)
+    return isinstance(step, tirx.IntImm) and int(step.value) == 1, True
+
+
+def _flat(indices: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    offset: Any = tirx.const(0, "int64")
+    for index, extent in zip(indices, shape, strict=True):
+        offset = offset * extent + index
+    return offset
+
+
+def _step(expr: Any, axis: Var) -> Any:
+    return structural_map(expr, (Var, lambda var: var + 1 if var.same_as(axis) else var))

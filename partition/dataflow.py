@@ -1,0 +1,135 @@
+"""A dataflow view of `main`: nodes, their operands and consumers, and which groups they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import tvm
+from tvm import relax, tirx
+
+from partition.access import Access, Kind, read_access
+
+
+@dataclass(eq=False)
+class Node:
+    """One binding of `main`.
+
+    Attributes:
+        index: Place in the order of execution.
+        var, value: The binding.
+        access: What its PrimFunc does; `OPAQUE` where it calls none.
+        inputs: Nodes it reads, in order, without repeats.
+        consumers: Nodes that read it.
+        escapes: Whether the function returns it.
+    """
+
+    index: int
+    var: relax.Var
+    value: relax.Expr
+    access: Access
+    inputs: list[Node] = field(default_factory=list)
+    consumers: list[Node] = field(default_factory=list)
+    escapes: bool = False
+
+    @property
+    def name(self) -> str:
+        return str(self.value.args[0].name_hint) if is_call_tir(self.value) else ""
+
+
+def is_call_tir(value: relax.Expr) -> bool:
+    """Return whether `value` is `R.call_tir` of a PrimFunc of the module."""
+    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
+
+
+def call_arguments(value: relax.Call) -> list[relax.Expr]:
+    """Return the tensors that a `call_tir` reads."""
+    given = value.args[1]
+    return list(given.fields) if isinstance(given, relax.Tuple) else [given]
+
+
+def read_graph(mod: tvm.IRModule) -> list[Node]:
+    """Return the bindings of `main` as nodes in order of execution."""
+    main = mod["main"]
+    accesses: dict[relax.GlobalVar, Access] = {}
+    nodes: dict[relax.Var, Node] = {}
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            node = Node(len(nodes), binding.var, binding.value, _access(mod, binding.value, accesses))
+            for var in dict.fromkeys(_variables(binding.value)):
+                if var in nodes:
+                    node.inputs.append(nodes[var])
+                    nodes[var].consumers.append(node)
+            nodes[binding.var] = node
+    for var in _variables(main.body.body):
+        if var in nodes:
+            nodes[var].escapes = True
+    return list(nodes.values())
+
+
+def _access(mod: tvm.IRModule, value: relax.Expr, known: dict[relax.GlobalVar, Access]) -> Access:
+    if not is_call_tir(value) or not isinstance(value.ty, relax.TensorType) or len(value.args) != 2:
+        return Access(Kind.OPAQUE)
+    symbol = value.args[0]
+    if symbol not in known:
+        func = mod[symbol]
+        known[symbol] = read_access(func) if isinstance(func, tirx.PrimFunc) else Access(Kind.OPAQUE)
+    return known[symbol]
+
+
+def _variables(expr: relax.Expr) -> Iterator[relax.Var]:
+    if isinstance(expr, relax.Var) and not isinstance(expr, relax.GlobalVar):
+        yield expr
+    elif isinstance(expr, relax.Tuple):
+        for item in expr.fields:
+            yield from _variables(item)
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from _variables(expr.tuple_value)
+    elif isinstance(expr, relax.Call):
+        for arg in expr.args:
+            yield from _variables(arg)
+
+
+class Groups:
+    """A partition of the nodes that stays acyclic: contracting every group leaves a graph without cycles."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._members = {node: [node] for node in nodes}
+
+    def of(self, node: Node) -> list[Node]:
+        """Return the members of the group of `node`, in order of execution."""
+        return self._members[node]
+
+    def all(self) -> list[list[Node]]:
+        """Return every group once, ordered by first member."""
+        return list({id(members): members for members in self._members.values()}.values())
+
+    def can_merge(self, first: Node, second: Node) -> bool:
+        """Return whether no path leads from one group through a third back into the other."""
+        left, right = self.of(first), self.of(second)
+        return not self._reaches(left, right) and not self._reaches(right, left)
+
+    def merge(self, first: Node, second: Node) -> None:
+        """Make one group of two; the caller has asked `can_merge`."""
+        joined = sorted({*self.of(first), *self.of(second)}, key=lambda node: node.index)
+        for node in joined:
+            self._members[node] = joined
+
+    def _reaches(self, start: list[Node], goal: list[Node]) -> bool:
+        """Return whether a path from `start` to `goal` passes through a group that is neither."""
+        ends = {id(start), id(goal)}
+        last = goal[-1].index
+        stack = [group for node in start for group in self._following(node) if id(group) not in ends]
+        seen = {id(group) for group in stack}
+        while stack:
+            for node in stack.pop():
+                for group in self._following(node):
+                    if group is goal:
+                        return True
+                    if id(group) not in seen | ends and group[0].index <= last:
+                        seen.add(id(group))
+                        stack.append(group)
+        return False
+
+    def _following(self, node: Node) -> Iterator[list[Node]]:
+        return (self._members[consumer] for consumer in node.consumers)

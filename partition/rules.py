@@ -1,0 +1,79 @@
+"""Which neighbours may share a kernel. A rule that declines says why; the reason reaches `explain()`."""
+
+from __future__ import annotations
+
+from partition.access import Kind
+from partition.dataflow import Node
+
+MEMORY_BOUND = (Kind.ELEMENTWISE, Kind.REORDER, Kind.GATHER, Kind.ROWS, Kind.REDUCTION)
+RECOMPUTE_ELEMENTS = 4096  # a value this small may be computed once per consumer row rather than stored
+
+
+def decline(group: list[Node], node: Node) -> str:
+    """Return why `node`, which reads a member of `group`, may not join it; "" where it may."""
+    if node.access.kind in (Kind.OPAQUE, Kind.ANCHOR):
+        return f"{node.name or 'the consumer'} is {_article(node.access.kind)}"
+    anchors = [member for member in group if member.access.kind is Kind.ANCHOR]
+    if anchors:
+        return _decline_epilogue(anchors[0], group, node)
+    if any(member.access.kind is Kind.OPAQUE for member in group):
+        return "the producer is not analysed"
+    return _decline_stitch(group, node)
+
+
+def _article(kind: Kind) -> str:
+    return "a complex operator" if kind is Kind.ANCHOR else "not analysed"
+
+
+def _decline_epilogue(anchor: Node, group: list[Node], node: Node) -> str:
+    """An epilogue maps each element of the anchor's result to one of its own."""
+    if node.access.kind not in (Kind.ELEMENTWISE, Kind.REORDER):
+        return f"{node.name} is a {node.access.kind.value}, not an epilogue"
+    if node.access.elements != anchor.access.elements:
+        return f"{node.name} has another size than the anchor's result"
+    if not node.access.keeps_last:
+        return f"{node.name} moves the contiguous axis"
+    if any(member in node.inputs and member.access.elements != node.access.elements for member in group):
+        return f"{node.name} broadcasts the anchor's result"
+    return ""
+
+
+def _decline_stitch(group: list[Node], node: Node) -> str:
+    """Memory-bound neighbours share a kernel if they share their rows."""
+    kinds = {member.access.kind for member in group} | {node.access.kind}
+    if Kind.REDUCTION in kinds:
+        return _decline_reduction(group, node)
+    if Kind.ROWS in kinds:
+        return _decline_rows(group, node)
+    moved = [member for member in (*group, node) if member.access.kind is Kind.REORDER and not member.access.keeps_last]
+    if len(moved) > 1 or (moved and moved[0] is not node):
+        return "a transpose of the contiguous axis ends its kernel"
+    if node.access.elements < max(member.access.elements for member in group):
+        return f"{node.name} reads only a part of its producer"
+    grows = node.access.elements > group[-1].access.elements
+    if grows and any(member.access.elements > RECOMPUTE_ELEMENTS for member in group if member in node.inputs):
+        return f"{node.name} would compute its producer again for every row"
+    return ""
+
+
+def _decline_reduction(group: list[Node], node: Node) -> str:
+    if node.access.kind is Kind.REDUCTION:
+        return f"{node.name} reduces leading axes"
+    reduction = group[-1]
+    if reduction.access.kind is Kind.REDUCTION and node.access.kind is Kind.ELEMENTWISE:
+        return "" if node.access.elements == reduction.access.elements else f"{node.name} is larger than the reduced value"
+    return "the producer reduces leading axes"
+
+
+def _decline_rows(group: list[Node], node: Node) -> str:
+    rows = {member.access.rows for member in (*group, node) if member.access.kind is Kind.ROWS}
+    if len(rows) > 1:
+        return f"{node.name} has other rows"
+    leading = next(iter(rows))
+    for member in (*group, node):
+        if member.access.kind is Kind.REORDER and member.access.moves:
+            return "a transpose stands between rows"
+        dense = tuple(extent for extent in member.access.shape if extent != 1)
+        if dense[: len(leading)] != leading and member.access.elements > RECOMPUTE_ELEMENTS:
+            return f"{member.name} has other rows"
+    return ""
