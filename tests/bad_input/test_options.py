@@ -1,0 +1,35 @@
+"""Options of the API with values that are not allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fusion
+from fusion.errors import FusionError, OptionError, ShapeError, TargetError
+from tests.module import small_models
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "word"),
+    [
+        ({"effort": "extreme"}, OptionError, "extreme"),
+        ({"threads": 0}, OptionError, "threads=0"),
+        ({"threads": -2}, OptionError, "threads=-2"),
+        ({"target": "gpu9000"}, TargetError, "gpu9000"),
+        ({"target": "llvm -mcpu"}, TargetError, "-mcpu"),
+        ({"target": 7}, TargetError, "int"),
+        ({"shapes": {"nothing": (1,)}}, ShapeError, "'nothing'"),
+        ({"shapes": {"x": (3, 9)}}, ShapeError, "contradicts"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], error: type[FusionError], word: str) -> None:
+    with pytest.raises(error) as caught:
+        fusion.compile(small_models.mlp(), **options)
+    assert word in str(caught.value)
+
+
+def test_a_target_this_machine_cannot_run() -> None:
+    with pytest.raises(TargetError, match="compiled for aarch64"):
+        fusion.compile(small_models.mlp(), "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
