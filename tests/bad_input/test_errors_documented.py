@@ -1,4 +1,4 @@
-"""Every error a user can meet has a code of its own and a section in docs/errors.md with a wrong and a right example."""
+"""Every error a user can meet has its own code, and a section in docs/errors.md with a wrong and a right example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A saved file that is cut short, damaged, or from another version or machine is an error, never a crash or a wrong result."""
+"""A saved file that is cut short, damaged, or of another version or machine is an error, no crash, no wrong result."""
 
 from __future__ import annotations
 

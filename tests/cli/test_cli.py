@@ -1,0 +1,189 @@
+"""The `fusion` command: what each verb prints and the code it ends with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from fusion.cli import main
+from tests.module import small_models
+from tests.module.small_models import FLOAT, mlp_numpy
+
+VERBS = ("compile", "run", "bench", "compare", "explain", "doctor")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with mlp.onnx and mlp.fusion, and models with a free batch, other weights, an unknown operator."""
+    path = tmp_path_factory.mktemp("models")
+    onnx.save(small_models.mlp(), path / "mlp.onnx")
+    onnx.save(small_models.mlp("rows"), path / "free.onnx")
+    other = small_models.mlp()
+    other.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(small_models.weights(1)[0], "first"))
+    onnx.save(other, path / "other.onnx")
+    foreign = helper.make_node("Mystery", ["x"], ["y"], domain="nobody.knows")
+    unknown = small_models.model([foreign], [("x", FLOAT, [3])], [("y", FLOAT, [3])])
+    unknown.opset_import.append(helper.make_opsetid("nobody.knows", 1))
+    onnx.save(unknown, path / "unknown.onnx")
+    assert main(["compile", str(path / "mlp.onnx")]) == 0
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Return exit code, stdout and stderr."""
+    code = main([str(argument) for argument in arguments])
+    return (code, *capsys.readouterr())
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, Any]:
+    """Return exit code and what `--json` printed."""
+    code, out, _ = run(capsys, *arguments, "--json")
+    return code, json.loads(out)
+
+
+@pytest.mark.parametrize("verb", [(), *((verb,) for verb in VERBS)])
+def test_help_fits_a_screen(verb: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fusion", *verb, "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(len(line) for line in lines) <= 100
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run"], ["compile", "m.onnx", "--threads", "many"]])
+def test_wrong_usage_ends_with_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_compile_writes_a_module(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "m.fusion"
+    code, data = run_json(capsys, "compile", folder / "free.onnx", "-o", output, "--shape", "x=5,8")
+    assert code == 0
+    assert data["bytes"] == output.stat().st_size
+    assert data["inputs"] == [{"name": "x", "shape": [5, 8], "dtype": "float32"}]
+
+
+def test_run_reads_inputs_and_writes_outputs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(3).standard_normal((3, 8)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    for model in ("mlp.onnx", "mlp.fusion"):
+        output = tmp_path / "out.npz"
+        code, out, _ = run(capsys, "run", folder / model, "--input", f"x={tmp_path / 'x.npy'}", "-o", output)
+        assert code == 0
+        assert "y: float32[3, 4]" in out
+        with np.load(output) as outputs:
+            np.testing.assert_allclose(outputs["y"], mlp_numpy(x), rtol=1e-5, atol=1e-5)
+
+
+def test_run_makes_random_inputs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, first = run_json(capsys, "run", folder / "free.onnx", "--shape", "x=2,8", "--seed", 1)
+    assert code == 0
+    assert first["outputs"]["y"]["shape"] == [2, 4]
+    _, again = run_json(capsys, "run", folder / "free.onnx", "--shape", "x=2,8", "--seed", 1)
+    assert again["outputs"] == first["outputs"]
+
+
+def test_compare_with_onnx_runtime_and_a_saved_module(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    for arguments in (
+        ["mlp.onnx", "--with", "onnxruntime"],
+        ["mlp.onnx"],
+        ["mlp.fusion", "mlp.onnx"],
+        ["mlp.fusion", "mlp.onnx", "--with", "onnxruntime"],
+    ):
+        paths = [folder / argument if "." in argument else argument for argument in arguments]
+        code, data = run_json(capsys, "compare", *paths)
+        assert code == 0
+        assert data["same"]
+        assert data["outputs"]["y"]["relative"] < 1e-5
+
+
+def test_compare_ends_with_one_where_results_differ(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "compare", folder / "mlp.onnx", folder / "other.onnx")
+    assert code == 1
+    assert "DIFFER" in out
+
+
+def test_explain_lists_kernels_and_times(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "explain", folder / "mlp.fusion")
+    assert code == 0
+    assert "kernels in" in out
+    code, data = run_json(capsys, "explain", folder / "mlp.fusion", "--profile")
+    assert code == 0
+    assert {row["kernel"] for row in data["profile"]["kernels"]} == set(data["forms"][0]["calls"])
+
+
+def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = run_json(capsys, "doctor")
+    assert code == 0
+    assert data["self-test"]["good"]
+    assert {"python", "apache-tvm", "apache-tvm-ffi", "cpu", "threads", "linker", "onnxruntime"} <= set(data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected", "words"),
+    [
+        (["compile", "none.onnx"], 2, "F101"),
+        (["run", "none.fusion"], 2, "F401"),
+        (["run", "free.onnx"], 2, "--shape x="),
+        (["run", "mlp.onnx", "--shape", "x:3,8"], 2, "cannot read --shape"),
+        (["run", "mlp.onnx", "--shape", "x=3,-8"], 2, "cannot read --shape"),
+        (["run", "mlp.onnx", "--shape", "z=3,8"], 2, "F204"),
+        (["run", "mlp.fusion", "--shape", "x=3,8"], 2, "no use"),
+        (["run", "mlp.onnx", "--input", "x=none.npy"], 2, "cannot read the array"),
+        (["run", "mlp.onnx", "--input", "none.npy"], 2, "cannot read --input"),
+        (["run", "mlp.onnx", "--effort", "extreme"], 2, "F502"),
+        (["run", "mlp.onnx", "--target", "abacus"], 2, "F501"),
+        (["run", "mlp.onnx", "--threads", "0"], 2, "F502"),
+        (["compile", "mlp.fusion"], 2, "compiled module already"),
+        (["compare", "mlp.fusion"], 2, "ONNX Runtime cannot run"),
+        (["compare", "mlp.onnx", "--with", "fusion"], 2, "nothing to compare"),
+        (["compare", "mlp.onnx", "none.onnx", "--with", "onnxruntime"], 2, "F101"),
+        (["bench", "mlp.fusion"], 2, "saved module"),
+        (["bench", "mlp.onnx", "--rounds", "0"], 2, "--rounds"),
+        (["compile", "unknown.onnx"], 3, "F202"),
+        (["compile", "unknown.onnx", "--strict"], 3, "F202"),
+    ],
+)
+def test_failures_are_one_message(
+    arguments: list[str], expected: int, words: str, folder: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(folder)
+    code, _, err = run(capsys, *arguments)
+    assert code == expected
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_a_pickle_is_not_read(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "x.npy", np.array([{}], object), allow_pickle=True)
+    code, _, err = run(capsys, "run", folder / "mlp.onnx", "--input", f"x={tmp_path / 'x.npy'}")
+    assert code == 2
+    assert "cannot read the array" in err
+
+
+def test_a_defect_of_fusion_ends_with_four(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setattr("fusion.api.load", fail)
+    code, _, err = run(capsys, "run", folder / "mlp.fusion")
+    assert code == 4
+    assert "F901" in err
+    assert "on purpose" in err
