@@ -58,7 +58,7 @@ def test_a_dead_worker_tells_its_code() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent's death is signalled by Linux only")
 def test_a_worker_dies_with_its_parent() -> None:
-    start = 'from bench.remote import Worker; w = Worker("onnxruntime", 1); w.ask(60, "settle"); print(w.pid, flush=True)'
+    start = 'from bench.remote import Worker; w = Worker("onnxruntime", 1); w.ask(60, "rss"); print(w.pid, flush=True)'
     code = f"import os; {start}; os._exit(0)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
