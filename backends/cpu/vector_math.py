@@ -14,7 +14,9 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call, Op
-from tvm_ffi.structural import StructuralMutator, structural_mutate
+from tvm_ffi.structural import StructuralMutator
+
+from backends.cpu.rewriting import mutate
 
 Expr = Any
 Approximation = Callable[["_Names", Expr], Expr]
@@ -57,7 +59,7 @@ class _Rewriter:
 
     def rewrite(self, body: Any) -> Any:
         """Return a statement or expression with its math calls replaced."""
-        return structural_mutate(
+        return mutate(
             body,
             [
                 (tirx.For, self._for),
@@ -143,7 +145,7 @@ class _Names:
         """Return an expression with its math calls replaced, innermost first."""
         moved = self.moved if self.rewriter is None else self.rewriter.moved
         rules = [(Call, self._call), (tirx.Let, self._let), (tirx.Var, lambda var, mutator: moved.get(var, var))]
-        return structural_mutate(value, rules)
+        return mutate(value, rules)
 
     def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
         if isinstance(call.op, Op) and call.op.name.rpartition(".")[2] == "if_then_else":
@@ -234,11 +236,22 @@ def _exp_polynomial(names: _Names, r: Expr) -> Expr:
 
 def exp(names: _Names, x: Expr) -> Expr:
     """e^x within 2 ulp everywhere, denormal results included; range reduction by Cody and Waite."""
-    limited = names.bind(clamp(x, -105.0, 90.0))
-    rounded = names.bind(limited * f32(1.44269504088896341) + f32(_ROUND))
-    n = names.bind(rounded - f32(_ROUND))
-    r = names.bind(n * f32(2.12194440e-4) + (limited - n * f32(0.693359375)))
+    rounded, r = _reduce_by_ln2(names, names.bind(clamp(x, -105.0, 90.0)))
     return _scale_by_power_of_two(names, names.bind(_exp_polynomial(names, r)), rounded)
+
+
+def _normal_exp(names: _Names, x: Expr) -> Expr:
+    """e^x within 2 ulp for -87 < x < 88, where the result is neither denormal nor infinite."""
+    rounded, r = _reduce_by_ln2(names, x)
+    power = _float_of_bits(tirx.shift_left(_bits(rounded) - i32(_ROUND_BITS - 127), i32(23)))
+    return _exp_polynomial(names, r) * power
+
+
+def _reduce_by_ln2(names: _Names, x: Expr) -> tuple[Expr, Expr]:
+    """Return n in the low bits of a float, and r, with x = n ln 2 + r and |r| <= ln(2) / 2."""
+    rounded = names.bind(x * f32(1.44269504088896341) + f32(_ROUND))
+    n = names.bind(rounded - f32(_ROUND))
+    return rounded, names.bind(n * f32(2.12194440e-4) + (x - n * f32(0.693359375)))
 
 
 def exp2(names: _Names, x: Expr) -> Expr:
@@ -250,8 +263,8 @@ def exp2(names: _Names, x: Expr) -> Expr:
 
 
 def sigmoid(names: _Names, x: Expr) -> Expr:
-    """1 / (1 + e^-x) within 4 ulp; results under 1e-38 come out as 0."""
-    return f32(1.0) / (f32(1.0) + exp(names, names.bind(f32(0.0) - x)))
+    """1 / (1 + e^-x) within 4 ulp; results under 1e-38 come out as up to 1e-38."""
+    return f32(1.0) / (f32(1.0) + _normal_exp(names, names.bind(clamp(f32(0.0) - x, -87.0, 88.0))))
 
 
 def tanh(names: _Names, x: Expr) -> Expr:
@@ -259,7 +272,8 @@ def tanh(names: _Names, x: Expr) -> Expr:
     s = names.bind(x * x)
     near = horner(s, 1.57394409e-2, -5.23025580e-2, 1.33152470e-1, -3.33327681e-1) * s * x + x
     t = names.bind(tirx.abs(x))
-    grown = exp(names, names.bind(t + t))
+    double = t + t
+    grown = _normal_exp(names, names.bind(tirx.Select(double > f32(40.0), f32(40.0), double)))
     far = _with_sign_of(x, names.bind(f32(1.0) - f32(2.0) / (grown + f32(1.0))))
     return tirx.Select(t < f32(0.55), near, far)
 
@@ -276,9 +290,9 @@ def erf(names: _Names, x: Expr) -> Expr:
     high = horner(t, -1.72853470e-5, 3.83197126e-4) * s + horner(t, -3.88396438e-3, 2.42546219e-2)
     for coefficient in (-1.06777877e-1, -6.34846687e-1, -1.28717512e-1):
         high = high * t + f32(coefficient)
-    far = f32(1.0) - exp(names, names.bind(high * t - t))
-    # past 10 the polynomial may overflow to NaN at infinity; erf is 1 to the last bit there
-    bounded = names.bind(tirx.Select(t > f32(10.0), f32(1.0), far))
+    # erf is 1 to the last bit past 4; past 10 the polynomial leaves the range of exp
+    power = names.bind(tirx.Select(t > f32(6.0), f32(-60.0), high * t - t))
+    bounded = names.bind(f32(1.0) - _normal_exp(names, power))
     near = horner(s, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
     return tirx.Select(t > f32(0.927734375), _with_sign_of(x, bounded), near * x + x)
 

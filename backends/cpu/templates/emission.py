@@ -11,7 +11,7 @@ from tvm import sym, tirx
 from tvm.ir import Range, Var
 
 from backends.cpu.templates.accesses import Accesses
-from backends.cpu.templates.collapsing import Run, axis_values
+from backends.cpu.templates.collapsing import Run, axis_values, run_extent
 from backends.cpu.templates.inlining import Place, Resolver, guards, operation_cost, uses
 from backends.cpu.templates.nests import allocate, bound, index, load_flat, loop, sequence, store_flat, unrolled, vectorized
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, substitute
@@ -97,12 +97,24 @@ class StageWriter:
 
         def body(var: Var) -> tirx.Stmt:
             self._learn(var, first.extent)
-            return self._nest(axes[1:], at | first.at(_sum(first.begin, var)), innermost)
+            names, here = self._enter(first, _sum(first.begin, var))
+            return bound(names, self._nest(axes[1:], at | here, innermost))
 
         return loop(first.extent, body, name=first.run[-1].var.name)
 
     def _learn(self, var: Var, extent: int) -> None:
         self.analyzer.bind(var, Range.from_min_extent(index(0), index(extent)))
+
+    def _enter(self, along: LoopAxis, position: Expr) -> tuple[list[tuple[Var, Expr]], At]:
+        """Return the axes' values at a position; a run's position gets a name first.
+
+        TVM simplifies (p // 7) * 7 + p % 7 to p for a variable p, but not for p = v + 35.
+        """
+        if len(along.run) == 1:
+            return [], along.at(position)
+        name = Var("p", "int64")
+        self._learn(name, run_extent(along.run))
+        return [(name, position)], along.at(name)
 
     def _resolve(self, at: At) -> tuple[list[tuple[Var, Expr]], Expr]:
         resolver = Resolver(self.inlined, self.place, self.analyzer)
@@ -130,8 +142,8 @@ class StageWriter:
 
     def _mapped_lanes(self, along: LoopAxis, at: At) -> Callable[[Expr], tirx.Stmt]:
         def body(position: Expr) -> tirx.Stmt:
-            here = at | along.at(position)
-            return self._store(here, *self._resolve(here))
+            names, here = self._enter(along, position)
+            return bound(names, self._store(at | here, *self._resolve(at | here)))
 
         return body
 
@@ -221,7 +233,8 @@ class StageWriter:
         def each(body: Callable[[Expr, At], tirx.Stmt]) -> tirx.Stmt:
             def lane(u: Var, v: Var) -> tirx.Stmt:
                 offset = u * lanes + v
-                return body(offset, at | along.at(begin + offset) if along else at)
+                names, here = self._enter(along, begin + offset) if along else ([], {})
+                return bound(names, body(offset, at | here))
 
             return unrolled(width, lambda u: vectorized(lanes, lambda v: lane(u, v)))
 
@@ -298,10 +311,11 @@ class StageWriter:
         """Return the update of one accumulator by `lanes` elements from `position`, without the first `skip` lanes."""
 
         def body(v: Var) -> tirx.Stmt:
-            bindings, value = self._resolve(at | along.at(_sum(along.begin, position) + v))
+            names, here = self._enter(along, _sum(along.begin, position) + v)
+            bindings, value = self._resolve(at | here)
             if skip:
                 value = tirx.Select(v >= index(skip), value, self.stage.identity)
-            return bound(bindings, self._accumulate(accumulators, target + v, value))
+            return bound(names + bindings, self._accumulate(accumulators, target + v, value))
 
         return vectorized(lanes, body)
 

@@ -9,8 +9,9 @@ from typing import Any
 from tvm import sym, tirx
 from tvm.ir import Call, Op, TensorLoad, Var
 from tvm_ffi import StructuralKey
-from tvm_ffi.structural import StructuralMutator, structural_mutate, structural_walk
+from tvm_ffi.structural import StructuralMutator, structural_walk
 
+from backends.cpu.rewriting import mutate
 from backends.cpu.templates.stages import Stage, loads, substitute
 
 Expr = Any
@@ -167,7 +168,7 @@ class Resolver:
         return self._mutate(substitute(value, at))
 
     def _mutate(self, value: Expr) -> Expr:
-        return structural_mutate(value, [(TensorLoad, self._load), (Call, self._call)])
+        return mutate(value, [(TensorLoad, self._load), (Call, self._call)])
 
     def _load(self, load: TensorLoad, mutator: StructuralMutator) -> Expr:
         indices = [self.analyzer.simplify(self._mutate(index)) for index in load.indices]

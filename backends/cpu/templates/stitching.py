@@ -27,7 +27,7 @@ from backends.cpu.templates.accesses import Accesses, flat_index, stage_accesses
 from backends.cpu.templates.collapsing import Run, axis_values, collapse_runs, run_extent
 from backends.cpu.templates.emission import LoopAxis, StageWriter
 from backends.cpu.templates.inlining import inline_stages, operation_cost
-from backends.cpu.templates.nests import allocate, index, loop, sequence
+from backends.cpu.templates.nests import allocate, index, load_flat, loop, sequence
 from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of
 from backends.cpu.templates.tiling import SharedAxis, cluster_stages, shared_axes
@@ -76,6 +76,7 @@ class _Kernel:
     machine: Machine
     threads: int
     words: list[str]
+    full: dict[Var, Var]
 
     @classmethod
     def make(cls, stages: list[Stage], outputs: set[Var], machine: Machine, threads: int) -> _Kernel:
@@ -84,16 +85,18 @@ class _Kernel:
         accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in kept}
         if _work(kept, inlined) < _SERIAL_BELOW:
             threads = 1
-        return cls(cluster_stages(kept, accesses, threads), inlined, outputs, machine, threads, [])
+        return cls(cluster_stages(kept, accesses, threads), inlined, outputs, machine, threads, [], {})
 
     def body(self) -> tirx.Stmt:
         parts: list[tirx.Stmt] = []
         for number, cluster in enumerate(self.clusters):
             rest = [stage for later_cluster in self.clusters[number + 1 :] for stage in later_cluster]
             later = {buffer for stage in rest for buffer in _reads(stage, self.inlined)}
-            full = self.outputs | {stage.buffer for stage in cluster if stage.buffer in later}
-            parts += [tirx.AllocBuffer(stage.buffer) for stage in cluster if stage.buffer in full - self.outputs]
-            tile = _Cluster.make(cluster, self.inlined, full, self.machine, self.threads)
+            for stage in cluster:
+                if stage.buffer in self.outputs or stage.buffer in later:
+                    self.full[stage.buffer] = stage.buffer if stage.buffer in self.outputs else _flat_copy(stage.buffer)
+            parts += [tirx.AllocBuffer(self.full[s.buffer]) for s in cluster if s.buffer in later - self.outputs]
+            tile = _Cluster.make(cluster, self.inlined, self.full, self.machine, self.threads)
             parts.append(tile.body())
             self.words.append(tile.describe())
         return sequence(*parts)
@@ -119,12 +122,12 @@ class _Cluster:
         shared: Axes that a tile holds fixed, outermost first.
         blocked: The shared axis that is vectorised; a tile covers `block` elements of it.
         vectors: The axis of each stage whose neighbours become lanes.
-        full: Buffers that exist as a whole; the other stages of the cluster have scratch of one tile.
+        full: What holds a stage's whole buffer; the other stages of the cluster have scratch of one tile.
     """
 
     stages: list[Stage]
     inlined: dict[Var, Stage]
-    full: set[Var]
+    full: dict[Var, Var]
     machine: Machine
     threads: int
     shared: list[SharedAxis]
@@ -135,7 +138,7 @@ class _Cluster:
 
     @classmethod
     def make(
-        cls, stages: list[Stage], inlined: dict[Var, Stage], full: set[Var], machine: Machine, threads: int
+        cls, stages: list[Stage], inlined: dict[Var, Stage], full: dict[Var, Var], machine: Machine, threads: int
     ) -> _Cluster:
         accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in stages}
         vectors = [choose_vector_axis(stage, accesses[stage.buffer]) for stage in stages]
@@ -200,7 +203,7 @@ class _Cluster:
         def place(buffer: Var, indices: list[Expr]) -> Expr:
             if buffer in scratch:
                 return self._place_in_tile(buffer, indices, scratch[buffer], start, analyzer)
-            return _place_in_full(buffer, indices, analyzer)
+            return _place_in_full(self.full.get(buffer, buffer), shape_of(buffer), indices, analyzer)
 
         for stage, vector in zip(self.stages, self.vectors, strict=True):
             at = {var: value for shared in self.shared for var, value in self._fix(shared, stage, fixed[shared]).items()}
@@ -273,11 +276,13 @@ def _bind(bindings: list[tuple[Var, Expr]], name: str, value: Expr, extent: int,
     return var
 
 
-def _place_in_full(buffer: Var, indices: list[Expr], analyzer: sym.Analyzer) -> Expr:
-    shape = shape_of(buffer)
-    if not shape:
-        return tirx.BufferLoad(buffer, [])
-    return tirx.BufferLoad(buffer, [index(0)] * (len(shape) - 1) + [flat_index(shape, indices, analyzer)])
+def _place_in_full(buffer: Var, shape: tuple[int, ...], indices: list[Expr], analyzer: sym.Analyzer) -> Expr:
+    return load_flat(buffer, flat_index(shape, indices, analyzer) if shape else index(0))
+
+
+def _flat_copy(buffer: Var) -> Var:
+    """Return a one-dimensional buffer in place of an intermediate one: CompactBufferAllocation trusts its dimensions."""
+    return allocate(prod(shape_of(buffer)), dtype_of(buffer), buffer.name)
 
 
 def _blocked_axis(stages: list[Stage], vectors: list[Axis | None], shared: list[SharedAxis]) -> SharedAxis | None:
