@@ -9,6 +9,7 @@ from tvm import relax
 
 from backends.cpu.legalize import LEGALIZATIONS
 from backends.cpu.lower_anchors import LowerAnchors
+from backends.cpu.kernel_info import kernel_info
 from backends.cpu.schedule_kernels import ScheduleKernels
 from fusion.context import Context
 from fusion.frontends.imported import ImportedModel
@@ -16,6 +17,7 @@ from fusion.lowered import Lowered
 from fusion.passes.fold_scales import FoldScales
 from fusion.passes.layout import AssignLayouts
 from fusion.passes.lift_weights import lift_weights
+from fusion.passes.widen_conv1d import WidenConv1d
 from partition.form_groups import FormGroups
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
@@ -25,6 +27,7 @@ def passes(ctx: Context, groups: FormGroups, kernels: ScheduleKernels) -> list[P
     """Return the passes that turn an imported module into PrimFuncs and Relax VM code for `ctx`."""
     return [
         # Phase 1: the graph as it was imported
+        WidenConv1d(),
         FoldScales(),
         relax.transform.DecomposeOpsForInference(),
         # Phase 2: where each tensor lies
@@ -53,4 +56,6 @@ def lower(imported: ImportedModel, ctx: Context) -> Lowered:
         for apply in passes(ctx, groups, kernels):
             mod = apply(mod)
     mod, weights = lift_weights(mod)
-    return Lowered(mod, weights, kernels={})
+    infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
+    notes = tuple(f"{edge.producer} -> {edge.consumer} stays in memory: {edge.reason}" for edge in groups.kept)
+    return Lowered(mod, weights, infos, notes)

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from backends.cpu.anchors.conv2d import lower_conv2d
+from backends.cpu.anchors.conv2d_transpose import lower_conv2d_transpose
 from backends.cpu.anchors.depthwise import lower_depthwise
 from backends.cpu.anchors.matmul import lower_matmul
 
@@ -17,6 +18,7 @@ Lower = Callable[[relax.BlockBuilder, relax.Call, int], relax.Expr | None]
 
 LOWERINGS: dict[str, tuple[Lower, ...]] = {
     "relax.matmul": (lower_matmul,),
+    "relax.nn.conv2d_transpose": (lower_conv2d_transpose,),
     "relax.nn.conv2d": (lower_depthwise, lower_conv2d),
 }
 

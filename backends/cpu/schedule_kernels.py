@@ -20,12 +20,20 @@ ANCHORED = {template.name: template for template in (Matmul(), BatchMatmul(), Co
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """A PrimFunc before and after it got its loops."""
+
+    source: tirx.PrimFunc
+    made: Scheduled
+
+
+@dataclass(frozen=True)
 class ScheduleKernels:
-    """Unscheduled PrimFuncs -> vectorised, parallel ones; `scheduled` tells template and tile of each by name."""
+    """Unscheduled PrimFuncs -> vectorised, parallel ones; `scheduled` keeps both forms of each by name."""
 
     machine: Machine
     threads: int
-    scheduled: dict[str, Scheduled] = field(default_factory=dict)
+    scheduled: dict[str, Kernel] = field(default_factory=dict)
     name: str = "schedule_kernels"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
@@ -33,7 +41,7 @@ class ScheduleKernels:
         for symbol, func in mod.functions.items():
             if isinstance(func, tirx.PrimFunc):
                 made = schedule(func, self.machine, self.threads)
-                self.scheduled[symbol.name_hint] = made
+                self.scheduled[symbol.name_hint] = Kernel(func, made)
                 result[symbol] = made.func
         return result
 

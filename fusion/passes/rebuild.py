@@ -44,7 +44,7 @@ def rebuild_main(mod: tvm.IRModule, visit: Visit) -> tvm.IRModule:
         with builder.dataflow():
             for var, value in bindings(main):
                 made = visit(builder, var, substitute(value, env))
-                env[var] = made if isinstance(made, relax.Var) else builder.emit(made, var.name_hint)
+                env[var] = made if isinstance(made, relax.Var) else builder.emit(made, var.name)
             result = builder.emit_output(substitute(main.body.body, env))
         builder.emit_func_output(result)
     rebuilt = mod.clone()

@@ -55,11 +55,11 @@ class _Walk:
 
     def _visit(self, value: relax.Expr) -> Value:
         if isinstance(value, relax.Tuple):
-            return [self._tensor(item) for item in value.fields]
+            items = [self._visit(item) for item in value.fields]
+            return items if all(isinstance(item, Placed) for item in items) else self._row_major(value)
         if isinstance(value, relax.TupleGetItem):
             whole = self._value(value.tuple_value)
-            if isinstance(whole, list):
-                return whole[value.index]
+            return whole[value.index] if isinstance(whole, list) else relax.TupleGetItem(whole, value.index)
         if isinstance(value, relax.Var | GenericConst):
             return self._value(value)
         rule = RULES.get(call_name(value))
@@ -111,7 +111,8 @@ class _Walk:
         if isinstance(expr, relax.Tuple):
             return relax.Tuple([self._row_major(item) for item in expr.fields])
         if isinstance(expr, relax.TupleGetItem):
-            return self._settle(self._tensor(expr))
+            item = self._visit(expr)
+            return self._settle(item) if isinstance(item, Placed) else item
         if isinstance(expr, relax.Call):
             return relax.Call(expr.op, [self._row_major(arg) for arg in expr.args], expr.attrs, expr.ty_args)
         return expr

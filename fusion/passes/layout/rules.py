@@ -27,18 +27,26 @@ def _emit(builder: relax.BlockBuilder, call: relax.Call, order: Order) -> Placed
 
 
 def _spatial(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -> Placed | None:
-    """conv, pooling, resize on N, C, spatial: run channels-last."""
+    """Pooling and resize on N, C, spatial: run channels-last."""
     data, *others = args
     attrs = call.attrs
     layout = getattr(attrs, "data_layout", None) or attrs.layout
     rank = len(data.shape)
-    if layout != "NCDHW"[:2] + "NCDHW"[7 - rank :] or rank not in (3, 4, 5):
+    if layout != "NC" + "DHW"[5 - rank :]:
         return None
     order = orders.channels_last(rank)
     last = "N" + layout[2:] + "C"
     changes = {name: last for name in ("data_layout", "layout", "out_layout") if hasattr(attrs, name)}
     operands = [move(builder, data, order), *(other.stored for other in others), *call.args[len(args) :]]
     return _emit(builder, with_attrs(call, operands, **changes), order)
+
+
+def _convolution(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -> Placed | None:
+    """conv2d and its transpose: channels-last where there is an anchor for them; TVM has no other NHWC form with OIHW weights."""
+    is_float = str(call.ty.dtype.dtype) == "float32" and isinstance(args[1].stored, GenericConst)
+    if not is_float or (call_name(call).endswith("transpose") and int(call.attrs.groups) != 1):
+        return None
+    return _spatial(builder, call, args)
 
 
 def _elementwise(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -> Placed | None:
@@ -190,13 +198,14 @@ _ELEMENTWISE = (
     "subtract tan tanh trunc where"
 ).split()
 _SPATIAL = (
-    "nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose nn.max_pool1d nn.max_pool2d nn.max_pool3d "
+    "nn.max_pool1d nn.max_pool2d nn.max_pool3d "
     "nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d image.resize2d"
 ).split()
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_SPATIAL, _spatial),
+    **dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose"), _convolution),
     **dict.fromkeys(("nn.softmax", "nn.log_softmax", "cumsum", "cumprod"), _along_axis),
     **dict.fromkeys(("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm"), _normalize),
     **dict.fromkeys(("mean", "sum", "max", "min", "prod", "variance", "std", "argmax", "argmin"), _reduce),
