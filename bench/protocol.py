@@ -105,6 +105,7 @@ def _noting(result: EngineResult) -> Iterator[None]:
     except EngineError as error:
         result.failure = str(error)
         result.rounds_ms.clear()
+        result.others.clear()
 
 
 def _start(
@@ -168,8 +169,9 @@ def _time(
         for engine, worker in list(running.items()):
             result = results[engine]
             with _noting(result):
-                seconds, _ = worker.ask(plan.run_s, "measure", arrays, plan.round_s)
+                seconds, others = worker.ask(plan.run_s, "measure", arrays, plan.round_s)
                 result.rounds_ms.append(seconds * 1e3)
+                result.others.append(others)
                 result.idle_share = max(result.idle_share, worker.ask(plan.run_s, "settle"))
             if result.failure:
                 del running[engine]

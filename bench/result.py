@@ -12,6 +12,8 @@ from bench.gate import Verdict
 from bench.peers import OURS
 
 MEBIBYTE = 1 << 20
+# Share of the CPUs that others may use before the report speaks of it; /proc/stat counts in steps of 10 ms.
+_QUIET = 0.1
 
 
 @dataclass
@@ -20,6 +22,7 @@ class EngineResult:
 
     Attributes:
         rounds_ms: Median latency of each round, in milliseconds.
+        others: Share of the machine's CPUs that others used during each round.
         compile_s: Seconds to compile ahead of time; for engines that compile while they load, the load time.
         load_s: Seconds from the file to the first input accepted, the library's import not counted.
         peak_rss: Peak resident bytes of a process that only loads and runs the model.
@@ -30,6 +33,7 @@ class EngineResult:
     """
 
     rounds_ms: list[float] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
     compile_s: float | None = None
     load_s: float | None = None
     peak_rss: int | None = None
@@ -145,6 +149,9 @@ def notes(result: ComparisonResult) -> list[str]:
     for name, engine in result.engines.items():
         if engine.failure:
             found.append(f"- {result.model}: no numbers of {name}: {engine.failure}")
+        disturbed = statistics.median(engine.others) if engine.others else 0.0
+        if disturbed > _QUIET:
+            found.append(f"- {result.model}: others used {disturbed:.0%} of the CPUs while {name} was timed")
         if engine.verdict and engine.verdict.reference != "float64":
             found.append(f"- {result.model}: {name} was checked against {engine.verdict.reference}, not float64")
         if engine.verdict:

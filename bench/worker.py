@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bench.peers
-from bench import memory
+from bench import cpu_load, memory
 from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Runner
 
 if TYPE_CHECKING:
@@ -58,18 +58,19 @@ class Server:
         assert self._run is not None, "load comes first"
         return self._run(inputs)
 
-    def measure(self, inputs: Arrays, seconds: float) -> tuple[float, int]:
-        """Return the median seconds per call over one round of about `seconds`, and the number of calls."""
+    def measure(self, inputs: Arrays, seconds: float) -> tuple[float, float]:
+        """Return the median seconds per call over one round of about `seconds`, and the load by others meanwhile."""
         assert self._run is not None, "load comes first"
         for _ in range(_WARM_RUNS):
             self._run(inputs)
         times: list[float] = []
-        deadline = time.perf_counter() + seconds
-        while not times or time.perf_counter() < deadline:
-            started = time.perf_counter()
-            self._run(inputs)
-            times.append(time.perf_counter() - started)
-        return statistics.median(times), len(times)
+        with cpu_load.watch() as load:
+            deadline = time.perf_counter() + seconds
+            while not times or time.perf_counter() < deadline:
+                started = time.perf_counter()
+                self._run(inputs)
+                times.append(time.perf_counter() - started)
+        return statistics.median(times), load.others
 
     def settle(self) -> float:
         """Wait until this process's threads sleep; return the share of one CPU they still used at the end."""

@@ -1,0 +1,45 @@
+"""How much of the machine others used while an engine was timed: the first thing to look at when numbers jump."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_STAT = Path("/proc/stat")
+# Fields of the first line of /proc/stat (proc(5)); time stolen by the hypervisor counts as used by others.
+_BUSY = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_IDLE = ("idle", "iowait")
+
+
+@dataclass
+class Load:
+    """What others did meanwhile.
+
+    Attributes:
+        others: Share of all CPUs, 0 to 1, used by other processes or other machines on the same host; 0 where unknown.
+    """
+
+    others: float = 0.0
+
+
+@contextlib.contextmanager
+def watch() -> Iterator[Load]:
+    """Yield a load that is filled in when the block ends."""
+    load = Load()
+    busy, own, started = _busy_s(), time.process_time(), time.perf_counter()
+    yield load
+    capacity = (time.perf_counter() - started) * (os.cpu_count() or 1)
+    load.others = max(0.0, (_busy_s() - busy) - (time.process_time() - own)) / capacity
+
+
+def _busy_s() -> float:
+    """Return the CPU seconds that all processes have used since the machine started, or 0 where nobody counts them."""
+    if not _STAT.exists():
+        return 0.0
+    ticks = _STAT.read_text().split(maxsplit=len(_BUSY) + 1)[1:]
+    counted = zip(_BUSY, ticks, strict=False)
+    return sum(int(value) for field, value in counted if field not in _IDLE) / os.sysconf("SC_CLK_TCK")
