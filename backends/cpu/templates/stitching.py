@@ -31,6 +31,7 @@ from backends.cpu.templates.nests import allocate, index, load_flat, loop, seque
 from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of
 from backends.cpu.templates.tiling import SharedAxis, cluster_stages, shared_axes
+from backends.cpu.templates.transposing import TransposeWriter, Turn, find_turn
 from fusion.context import Machine
 
 Expr = Any
@@ -135,6 +136,7 @@ class _Cluster:
     block: int
     vectors: list[Axis | None]
     accesses: dict[Var, Accesses]
+    turn: Turn | None = None
 
     @classmethod
     def make(
@@ -146,10 +148,29 @@ class _Cluster:
         # a vector axis with branches is cut into segments, so it cannot be cut into blocks as well
         cut = [v.var for s, v in zip(stages, vectors, strict=True) if v is not None and v.var in accesses[s.buffer].guarded]
         shared = [axis for axis in shared if not any(axis.has(var) for var in cut)]
+        lanes = machine.vector_lanes
+        turn = find_turn(stages[0], accesses[stages[0].buffer], vectors[0], lanes) if len(stages) == 1 else None
+        if turn is not None:
+            return cls._make_turning(stages, inlined, full, machine, threads, shared, vectors, accesses, turn)
         blocked = _blocked_axis(stages, vectors, shared)
         outer = [axis for axis in shared if axis is not blocked]
         block = _block_size(blocked, prod(axis.extent for axis in outer), threads) if blocked else 1
         return cls(stages, inlined, full, machine, threads, outer, blocked, block, vectors, accesses)
+
+    @classmethod
+    def _make_turning(
+        cls, stages: list[Stage], inlined: dict[Var, Stage], full: dict[Var, Var], machine: Machine, threads: int,
+        shared: list[SharedAxis], vectors: list[Axis | None], accesses: dict[Var, Accesses], turn: Turn,
+    ) -> _Cluster:  # fmt: skip
+        """Return the cluster of a transpose: a tile is as many positions of the input's contiguous axis as lanes."""
+        (vector,) = vectors
+        across = SharedAxis(((turn.across,),))
+        along = next(run for run in collapse_runs(stages[0].spatial, accesses[stages[0].buffer]) if vector in run)
+        taken = {turn.across.var} | {axis.var for axis in along}
+        outer = [SharedAxis(((axis,),)) for run in shared for axis in run.members[0] if axis.var not in taken]
+        outer = [axis for axis in outer if axis.extent > 1]
+        lanes = machine.vector_lanes
+        return cls(stages, inlined, full, machine, threads, outer, across, lanes, vectors, accesses, turn)
 
     def describe(self) -> str:
         tiles = " x ".join(str(axis.extent) for axis in self.shared) or "1"
@@ -209,11 +230,13 @@ class _Cluster:
             at = {var: value for shared in self.shared for var, value in self._fix(shared, stage, fixed[shared]).items()}
             spatial = self._loop_axes([axis for axis in stage.spatial if axis.var not in at], stage, start)
             reduce = [_whole(run) for run in collapse_runs(stage.reduce, self.accesses[stage.buffer])]
-            writer = StageWriter(
-                stage, self.accesses[stage.buffer], at, spatial, reduce, vector if vector and vector.var not in at else None,
-                self.inlined, place, analyzer, self.machine.vector_lanes * 4,
-            )  # fmt: skip
-            parts.append(writer.write())
+            lanes = vector if vector and vector.var not in at else None
+            arguments = (stage, self.accesses[stage.buffer], at, spatial, reduce, lanes, self.inlined, place, analyzer)
+            vector_bytes = self.machine.vector_lanes * 4
+            if self.turn is None:
+                parts.append(StageWriter(*arguments, vector_bytes).write())
+            else:
+                parts.append(TransposeWriter(*arguments, vector_bytes, self.turn).write())
         return sequence(*parts)
 
     def _fix(self, shared: SharedAxis, stage: Stage, value: Expr) -> dict[Var, Expr]:

@@ -14,7 +14,7 @@ from tests.backends.cpu.kernels import run, schedule
 Arrays = Sequence[np.ndarray]
 # not multiples of 16 or 8, size 1 axes, one vector, less than a vector, big enough to be parallel
 SHAPES_2D = [(1, 1), (3, 1), (1, 17), (5, 2), (4, 16), (7, 19), (3, 64), (2, 197), (64, 197), (130, 768)]
-SHAPES_4D = [(1, 1, 1, 1), (1, 3, 5, 7), (2, 5, 1, 16), (1, 16, 7, 7), (1, 24, 9, 33), (1, 32, 28, 28)]
+SHAPES_4D = [(1, 1, 1, 1), (1, 3, 5, 7), (2, 5, 1, 16), (1, 16, 7, 7), (1, 24, 9, 33), (1, 32, 28, 28), (2, 19, 3, 37)]
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
