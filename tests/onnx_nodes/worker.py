@@ -62,7 +62,10 @@ def _run_fusion(case: Any) -> tuple[str, list[str]]:
     import fusion
 
     module = fusion.compile(case.model, threads=1)
-    return _judge(module.imported, case, lambda inputs: list(module.run(inputs).values()))
+    names = [value.name for value in case.model.graph.input]
+    problem = _problem(case, lambda arrays: list(module.run(dict(zip(names, arrays, strict=True))).values()))
+    form = module.specializations[-1] if module.specializations else None
+    return _verdict(problem, form.fallbacks if form is not None else ())
 
 
 def _run_frontend(case: Any) -> tuple[str, list[str]]:
@@ -76,19 +79,23 @@ def _run_frontend(case: Any) -> tuple[str, list[str]]:
     for key, data in imported.subgraphs.items():
         fallback.register(key, data, threads=1)
     if imported.mod is None:
-        return _judge(imported, case, lambda inputs: fallback.run(next(iter(imported.subgraphs)), list(inputs.values())))
-    machine = relax.VirtualMachine(tvm.compile(imported.mod, target="llvm"), tvm.cpu())
-    return _judge(imported, case, lambda inputs: _call(machine, inputs.values()))
+        problem = _problem(case, lambda arrays: fallback.run(next(iter(imported.subgraphs)), arrays))
+    else:
+        machine = relax.VirtualMachine(tvm.compile(imported.mod, target="llvm"), tvm.cpu())
+        problem = _problem(case, lambda arrays: _call(machine, arrays))
+    return _verdict(problem, imported.fallbacks)
 
 
-def _judge(imported: Any, case: Any, run: Callable[[dict[str, Any]], list[Any]]) -> tuple[str, list[str]]:
-    for inputs, expected in case.data_sets:
-        problem = mismatch(run(dict(zip([s.name for s in imported.inputs], inputs, strict=True))), expected, case.rtol, case.atol)
-        if problem:
-            return "unsupported", [f"wrong: {problem}"]
-    if imported.subgraphs:
-        return "fallback", [f"{node.op}: {node.reason}" for node in imported.fallbacks]
-    return "native", []
+def _problem(case: Any, run: Callable[[list[Any]], list[Any]]) -> str:
+    found = (mismatch(run(inputs), expected, case.rtol, case.atol) for inputs, expected in case.data_sets)
+    return next((problem for problem in found if problem), "")
+
+
+def _verdict(problem: str, fallbacks: Iterable[Any]) -> tuple[str, list[str]]:
+    if problem:
+        return "unsupported", [f"wrong: {problem}"]
+    reasons = [f"{node.op}: {node.reason}" for node in fallbacks]
+    return ("fallback" if reasons else "native"), reasons
 
 
 def _call(machine: Any, arrays: Iterable[Any]) -> list[np.ndarray]:
@@ -106,11 +113,7 @@ def _run_plain_tvm(case: Any) -> tuple[str, list[str]]:
 
     executable = tvm.compile(from_onnx(case.model), target="llvm")
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    for inputs, expected in case.data_sets:
-        problem = mismatch(_call(machine, inputs), expected, case.rtol, case.atol)
-        if problem:
-            return "unsupported", [f"wrong: {problem}"]
-    return "native", []
+    return _verdict(_problem(case, lambda arrays: _call(machine, arrays)), ())
 
 
 if __name__ == "__main__":

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import tvm
 from onnx import NodeProto, TypeProto
-from onnx.helper import tensor_dtype_to_np_dtype
 from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
@@ -45,11 +43,11 @@ def is_native(proto: NodeProto, scope: Scope) -> bool:
 
 
 def _empty_tensors(outputs: Sequence[TypeProto | None]) -> list[Expr]:
-    """Return constants if no output has any element: whatever the operator, there is nothing to compute."""
+    """Return zeros if no output has any element: whatever the operator, there is nothing to compute."""
     shapes = [static_shape(kind) for kind in outputs]
     if any(shape is None or 0 not in shape for shape in shapes):
         return []
-    return [relax.const(np.zeros(shape, dtype=tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)), dtype_name(kind.tensor_type.elem_type))
+    return [relax.op.zeros(shape, dtype_name(kind.tensor_type.elem_type))
             for shape, kind in zip(shapes, outputs, strict=True) if kind is not None and shape is not None]
 
 

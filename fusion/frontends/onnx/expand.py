@@ -23,8 +23,12 @@ class Expansion:
     outputs: dict[str, str]
 
 
-def expand_function(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], str]) -> Expansion | None:
-    """Return the body that ONNX defines for `node`'s operator, or None where it defines none."""
+def expand_function(node: NodeProto, opset: int, standard_opset: int, scope: Scope,
+                    fresh: Callable[[str], str]) -> Expansion | None:
+    """Return the body that ONNX defines for `node`'s operator, or None where it defines none.
+
+    `opset` is that of the node's own domain; a body that names no version uses the model's `standard_opset`.
+    """
     body = _body(node, opset, scope)
     if body is None:
         return None
@@ -35,7 +39,7 @@ def expand_function(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[
     attributes = {**{n: v for n, v in defaults.items() if v.name}, **{a.name: a for a in node.attribute}}
     nodes = [_instantiate(inner, names, attributes, fresh) for inner in body.node]
     outputs = dict(zip(node.output, (names.get(formal, "") for formal in body.output), strict=False))
-    version = next((o.version for o in body.opset_import if o.domain in ("", "ai.onnx")), opset)
+    version = next((o.version for o in body.opset_import if o.domain in ("", "ai.onnx")), standard_opset)
     return Expansion(nodes, version, {}, {actual: new for actual, new in outputs.items() if actual and new})
 
 

@@ -48,8 +48,15 @@ class Scope:
         if name not in self.exprs and name not in self.constants:
             self.materialize(name)
         if name not in self.exprs:
-            self.exprs[name] = relax.const(tvm.runtime.tensor(np.ascontiguousarray(self.array(name)).reshape(self.array(name).shape)))
+            self.exprs[name] = constant(self.array(name))
         return self.exprs[name]
+
+
+def constant(array: np.ndarray) -> Expr:
+    """Return `array` as an operand, its dtype kept (`relax.const` alone narrows int64)."""
+    if not array.size:  # TVM writes constants without elements to a file that it cannot read
+        return relax.op.zeros(array.shape, str(array.dtype))
+    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape)))
 
 
 def identifier(name: str) -> str:

@@ -114,10 +114,11 @@ class _Translator:
         try:
             convert_node(node, opset, self._scope, self._builder)
         except Decline as reason:
-            self._expand_or_defer(node, opset, str(reason))
+            self._expand_or_defer(node, opset, standard_opset, str(reason))
 
-    def _expand_or_defer(self, node: NodeProto, opset: int, reason: str) -> None:
-        body = expand_function(node, opset, self._scope, self._fresh) if is_native(node, self._scope) else None
+    def _expand_or_defer(self, node: NodeProto, opset: int, standard_opset: int, reason: str) -> None:
+        native = is_native(node, self._scope)
+        body = expand_function(node, opset, standard_opset, self._scope, self._fresh) if native else None
         if body is not None:
             self._splice(body)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
@@ -39,5 +38,5 @@ def dropout(node: Node) -> list[Expr]:
         ratio = node.const(1)
         if ratio is None or float(ratio.reshape(-1)[0]) != 0.0:
             raise Decline("training mode draws random numbers")
-    mask = [relax.const(np.ones(node.shape(0), dtype=node.out_dtype(1)))] if node.wants(1) else []
+    mask = [relax.op.ones(node.shape(0), node.out_dtype(1))] if node.wants(1) else []
     return [node.x(0), *mask]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
-import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
@@ -88,7 +87,7 @@ def is_infinite(node: Node) -> Expr:
         raise Decline(f"IsInf of {dtype}")
     wanted = [sign for sign, name in ((infinity, "detect_positive"), (-infinity, "detect_negative")) if node.attr(name, 1)]
     found = [relax.op.equal(node.x(0), relax.const(sign, dtype)) for sign in wanted]
-    return reduce(relax.op.logical_or, found) if found else relax.const(np.zeros(node.shape(0), dtype=bool))
+    return reduce(relax.op.logical_or, found) if found else relax.op.zeros(node.shape(0), "bool")
 
 
 @converts("Where")

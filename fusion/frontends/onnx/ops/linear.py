@@ -45,8 +45,8 @@ def matmul_integer(node: Node) -> Expr:
     """(A - a_zero) @ (B - b_zero) in int32; a zero point per row of A or per column of B is a vector."""
     a, b = (relax.op.astype(node.x(index), "int32") for index in (0, 1))
     if node.has(2):
-        zero = relax.op.astype(node.x(2), "int32")
-        a = relax.op.subtract(a, relax.op.expand_dims(zero, -1) if node.shape(2) not in ((), (1,)) else zero)
+        zero = relax.op.expand_dims(node.x(2), -1) if node.shape(2) not in ((), (1,)) else node.x(2)
+        a = relax.op.subtract(a, relax.op.astype(zero, "int32"))
     if node.has(3):
         b = relax.op.subtract(b, relax.op.astype(node.x(3), "int32"))
     return relax.op.matmul(a, b)

@@ -25,13 +25,10 @@ def qlinear_conv(node: Node) -> Expr:
     """x with scale and zero point, w with scale and zero point per output channel, those of the result, bias in int32."""
     if len(node.shape(0)) != 4:
         raise Decline("a quantized convolution over other than two spatial axes")
-    channels = (-1, 1, 1, 1)
-    weight = relax.op.subtract(relax.op.astype(node.x(3), "int32"), relax.op.reshape(relax.op.astype(node.x(5), "int32"), channels)
-                               if node.shape(5) else relax.op.astype(node.x(5), "int32"))
-    result = _conv(node, _centred(node, 0, 2, None), weight, node.shape(3)[2:])
+    result = _conv(node, _centred(node, 0, 2, None), _centred_weight(node, 3, 5), node.shape(3)[2:])
     if node.has(8):
-        result = relax.op.add(result, relax.op.reshape(node.x(8), (1, -1, 1, 1)))
-    weight_scale = relax.op.reshape(node.x(4), (1, -1, 1, 1)) if node.shape(4) else node.x(4)
+        result = relax.op.add(result, relax.op.reshape(node.x(8), (1, node.shape(8)[0], 1, 1)))
+    weight_scale = relax.op.reshape(node.x(4), (1, node.shape(4)[0], 1, 1)) if node.shape(4) else node.x(4)
     scale = relax.op.divide(relax.op.multiply(node.x(1), weight_scale), node.x(6))
     return _requantize(node, result, scale, 7)
 
@@ -40,12 +37,16 @@ def qlinear_conv(node: Node) -> Expr:
 def conv_integer(node: Node) -> Expr:
     if len(node.shape(0)) != 4:
         raise Decline("an integer convolution over other than two spatial axes")
-    x = _centred(node, 0, 2, None)
-    weight = relax.op.astype(node.x(1), "int32")
-    if node.has(3):
-        zero = relax.op.astype(node.x(3), "int32")
-        weight = relax.op.subtract(weight, relax.op.reshape(zero, (-1, 1, 1, 1)) if node.shape(3) else zero)
-    return _conv(node, x, weight, node.shape(1)[2:])
+    return _conv(node, _centred(node, 0, 2, None), _centred_weight(node, 1, 3), node.shape(1)[2:])
+
+
+def _centred_weight(node: Node, value: int, zero: int) -> Expr:
+    """Return the weight minus its zero point, one for all or one per output channel, in int32."""
+    weight = relax.op.astype(node.x(value), "int32")
+    if not node.has(zero):
+        return weight
+    offset = relax.op.reshape(node.x(zero), (node.shape(zero)[0], 1, 1, 1)) if node.shape(zero) else node.x(zero)
+    return relax.op.subtract(weight, relax.op.astype(offset, "int32"))
 
 
 def _conv(node: Node, x: Expr, weight: Expr, kernel: tuple[int, ...]) -> Expr:
@@ -58,11 +59,11 @@ def _centred(node: Node, value: int, zero: int, axis: int | None) -> Expr:
     x = relax.op.astype(node.x(value), "int32")
     if not node.has(zero):
         return x
-    return relax.op.subtract(x, _along(relax.op.astype(node.x(zero), "int32"), node.shape(zero), axis))
+    return relax.op.subtract(x, relax.op.astype(_along(node.x(zero), node.shape(zero), axis), "int32"))
 
 
 def _wide(node: Node, index: int, axis: int | None) -> Expr:
-    return _along(relax.op.astype(node.x(index), "float32"), node.shape(index), axis)
+    return relax.op.astype(_along(node.x(index), node.shape(index), axis), "float32")
 
 
 def _along(x: Expr, shape: tuple[int, ...], axis: int | None) -> Expr:

@@ -64,7 +64,7 @@ def _split_with_empty_parts(node: Node, sizes: list[int], axis: int) -> list[Exp
     ends = [int(at) for at in np.cumsum(sizes)]
     empty = [size if at != axis else 0 for at, size in enumerate(node.shape(0))]
     return [relax.op.strided_slice(node.x(0), [axis], [end - size], [end]) if size
-            else relax.const(np.zeros(empty, dtype=node.dtype(0))) for end, size in zip(ends, sizes, strict=True)]
+            else relax.op.zeros(empty, node.dtype(0)) for end, size in zip(ends, sizes, strict=True)]
 
 
 @converts("DepthToSpace")

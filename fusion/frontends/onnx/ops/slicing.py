@@ -23,8 +23,6 @@ def slice_(node: Node) -> Expr:
               for start, end, step, axis in zip(starts, ends, steps, axes, strict=True)]
     if node.out_shape() == shape and all(step > 0 for step in steps):
         return node.x(0)
-    if 0 in node.out_shape():
-        return relax.const(np.zeros(node.out_shape(), dtype=node.dtype(0)))
     # A backward slice that reaches the first element ends at -1, which strided_slice reads as the last one.
     begins, stops = [b for b, _, _ in bounds], [e if e >= 0 else -shape[a] - 1 for (_, e, _), a in zip(bounds, axes, strict=True)]
     return relax.op.strided_slice(node.x(0), axes, begins, stops, steps)
