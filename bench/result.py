@@ -137,7 +137,7 @@ def _engine_row(result: ComparisonResult, name: str) -> markdown.Row:
         f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio else "",
         markdown.number(engine.compile_s, ".1f"),
         markdown.number(engine.load_s, ".2f"),
-        markdown.number(engine.peak_rss and engine.peak_rss / MEBIBYTE, ".0f"),
+        markdown.number(engine.peak_rss / MEBIBYTE if engine.peak_rss else None, ".0f"),
         f"{verdict.error:.1e}" if verdict else "",
         ("yes" if verdict.passed else "NO") if verdict else "",
     )

@@ -94,7 +94,7 @@ def _row(result: ComparisonResult) -> markdown.Row:
         result.model,
         "x".join(map(str, result.shapes[_INPUT])),
         *(markdown.number(engine.latency_ms, ".2f") for engine in result.engines.values()),
-        markdown.number(result.ratio and result.ratio.median, ".2f"),
+        markdown.number(result.ratio.median if result.ratio else None, ".2f"),
         markdown.number(result.ours.compile_s, ".1f"),
         f"{verdict.error:.1e} ({verdict.baseline_error:.1e})" if verdict else "",
         ("yes" if verdict.passed else "NO") if verdict else "failed",
