@@ -27,6 +27,7 @@ class _Subgraph:
     session: ort.InferenceSession
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
+    tensors_only: bool
 
 
 _subgraphs: dict[str, _Subgraph] = {}
@@ -43,7 +44,10 @@ def register(key: str, onnx_bytes: bytes, threads: int) -> None:
         if key not in _subgraphs:
             session = open_session(onnx_bytes, threads)
             inputs = tuple((value.name, value.type) for value in session.get_inputs())
-            _subgraphs[key] = _Subgraph(session, inputs, tuple(value.name for value in session.get_outputs()))
+            outputs = tuple(value.name for value in session.get_outputs())
+            kinds = [value.type for value in (*session.get_inputs(), *session.get_outputs())]
+            plain = all(kind.startswith("tensor(") and kind != "tensor(string)" for kind in kinds)
+            _subgraphs[key] = _Subgraph(session, inputs, outputs, plain)
 
 
 def open_session(onnx_bytes: bytes, threads: int) -> ort.InferenceSession:
@@ -61,8 +65,11 @@ def open_session(onnx_bytes: bytes, threads: int) -> ort.InferenceSession:
     try:
         return ort.InferenceSession(onnx_bytes, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise UnsupportedOperatorError("ONNX Runtime cannot run a part of the model", why=_cause(error),
-                                       hint="replace the operator, or express it in a model-local function") from error
+        raise UnsupportedOperatorError(
+            "ONNX Runtime cannot run a part of the model",
+            why=_cause(error),
+            hint="replace the operator, or express it in a model-local function",
+        ) from error
 
 
 def run(key: str, values: Sequence[Any]) -> list[Any]:
@@ -72,20 +79,15 @@ def run(key: str, values: Sequence[Any]) -> list[Any]:
         ExecutionError: ONNX Runtime fails while it runs.
     """
     subgraph = _subgraphs[key]
-    feeds = {name: value if _is_plain(value) else to_value(value)
-             for (name, _), value in zip(subgraph.inputs, values, strict=True)}
+    names = [name for name, _ in subgraph.inputs]
+    if subgraph.tensors_only:
+        feeds = {name: to_value(np.asarray(value)) for name, value in zip(names, values, strict=True)}
+        return [to_array(value) for value in _run(subgraph, feeds)]
     try:
-        # `run` alone takes strings, sequences and optionals; `run_with_ort_values` alone takes bfloat16 and float8.
-        if all(_is_plain(value) for value in values):
-            return list(subgraph.session.run(subgraph.outputs, feeds))
-        feeds = {name: value if isinstance(value, ort.OrtValue) else to_value(value) for name, value in feeds.items()}
-        return [to_array(value) for value in subgraph.session.run_with_ort_values(subgraph.outputs, feeds)]
+        # Strings, sequences and optionals; what `_run` is for, bfloat16 and smaller types, this one does not take.
+        return list(subgraph.session.run(subgraph.outputs, dict(zip(names, values, strict=True))))
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ExecutionError("ONNX Runtime failed in a fallback subgraph", why=_cause(error)) from error
-
-
-def _is_plain(value: Any) -> bool:
-    return not isinstance(value, np.ndarray) or value.dtype.kind in "biufOUS" and value.dtype.isbuiltin == 1
 
 
 def _run(subgraph: _Subgraph, feeds: dict[str, ort.OrtValue]) -> list[ort.OrtValue]:
@@ -101,7 +103,6 @@ def _cause(error: Exception) -> str:
     return text[:400]
 
 
-@tvm_ffi.register_global_func(FUNCTION, override=True)
 def _call(key: str, *tensors: Tensor) -> Any:
     subgraph = _subgraphs.get(key)
     if subgraph is None:
@@ -109,3 +110,6 @@ def _call(key: str, *tensors: Tensor) -> Any:
     feeds = {name: from_tensor(tensor) for (name, _), tensor in zip(subgraph.inputs, tensors, strict=True)}
     results = [to_tensor(value) for value in _run(subgraph, feeds)]
     return results[0] if len(results) == 1 else tvm.runtime.convert(results)
+
+
+tvm_ffi.register_global_func(FUNCTION, _call, override=True)

@@ -11,6 +11,9 @@ from fusion.errors import UnsupportedOperatorError
 # What onnxruntime 1.31 announces as supported.
 MAX_OPSET = 26
 MAX_IR_VERSION = 13
+# Set 22 gave many operators bfloat16 and so a new version, for which onnxruntime 1.31 has no kernels; the older does
+# the same.
+_OLDER_OPSET = 21
 
 
 def prepare(model: onnx.ModelProto) -> bytes:
@@ -19,28 +22,44 @@ def prepare(model: onnx.ModelProto) -> bytes:
     Raises:
         UnsupportedOperatorError: ONNX Runtime lacks an operator or its type.
     """
-    adapted = _lower_opset(model)
-    adapted.ir_version = min(adapted.ir_version, MAX_IR_VERSION)
-    data: bytes = adapted.SerializeToString(deterministic=True)
+    try:
+        return _openable(_lower_opset(model, MAX_OPSET))
+    except UnsupportedOperatorError as refusal:
+        if _version(model) <= _OLDER_OPSET:
+            raise
+        try:
+            return _openable(_lower_opset(model, _OLDER_OPSET))
+        except UnsupportedOperatorError:
+            raise refusal from None
+
+
+def _openable(model: onnx.ModelProto) -> bytes:
+    model.ir_version = min(model.ir_version, MAX_IR_VERSION)
+    data: bytes = model.SerializeToString(deterministic=True)
     open_session(data, threads=1)
     return data
 
 
-def _lower_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
-    if version <= MAX_OPSET:
-        return model
-    needed = max((_since(node, version) for node in _nodes(model.graph)), default=1)
-    if needed <= MAX_OPSET:
+def _version(model: onnx.ModelProto) -> int:
+    return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+
+
+def _lower_opset(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
+    version = _version(model)
+    if version <= target:
+        return _with_opset(model, version)
+    newer = sorted({node.op_type for node in _nodes(model.graph) if _since(node, version) > target})
+    if not newer:
         # No operator of the model changed since: the same nodes mean the same under the older set.
-        return _with_opset(model, MAX_OPSET)
+        return _with_opset(model, target)
     try:
-        return version_converter.convert_version(model, MAX_OPSET)
+        return version_converter.convert_version(model, target)
     except Exception as error:  # the converter raises bare RuntimeErrors of several kinds
-        names = sorted({node.op_type for node in _nodes(model.graph) if _since(node, version) > MAX_OPSET})
         raise UnsupportedOperatorError(
-            f"ONNX Runtime does not know {', '.join(names)} of operator set {version}", why=str(error).split("\n")[0][:200],
-            hint=f"export the model with operator set {MAX_OPSET} or older") from error
+            f"ONNX Runtime does not know {', '.join(newer)} of operator set {version}",
+            why=str(error).split("\n")[0][:200],
+            hint=f"export the model with operator set {target} or older",
+        ) from error
 
 
 def _with_opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:

@@ -22,7 +22,8 @@ def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = Fal
     """Return `model` as Relax with static shapes.
 
     Args:
-        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, or a tuple of
+        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, or a
+        tuple of
             a `torch.nn.Module` and its example inputs.
         shapes: Concrete shape of each input that the model itself leaves open; inputs that are closed may be named too.
         strict: Refuse a model that needs a fallback subgraph.
@@ -71,5 +72,5 @@ def _onnx_source(model: str | Path | onnx.ModelProto) -> Path | onnx.ModelProto:
 def _not_a_model(model: Any) -> OptionError:
     return OptionError(
         f"cannot import a {type(model).__name__}",
-        hint="give an ONNX path, an onnx.ModelProto, a Relax tvm.IRModule, a torch ExportedProgram, or (module, example_inputs)",
+        hint="give an ONNX path, an onnx.ModelProto, a Relax tvm.IRModule, a torch ExportedProgram, or (module, inputs)",
     )

@@ -23,14 +23,19 @@ def import_relax(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int]]) -> Impo
     sizes: dict[tvm.tirx.Var, int] = {}
     for name, shape in shapes.items():
         if name not in parameters:
-            raise ShapeError(f"the model has no input {name!r}", where=f"shapes[{name!r}]",
-                             hint=f"its inputs are {', '.join(parameters)}")
+            raise ShapeError(
+                f"the model has no input {name!r}",
+                where=f"shapes[{name!r}]",
+                hint=f"its inputs are {', '.join(parameters)}",
+            )
         _match(name, parameters[name], tuple(int(dim) for dim in shape), sizes)
     bound = relax.transform.BindSymbolicVars({var: size for var, size in sizes.items()}, "main")(mod) if sizes else mod
     inputs, outputs = read_relax_signature(bound)
     for spec in inputs:
         if spec.shape is None or None in spec.shape:
-            raise ShapeError(f"the shape of input {spec.name!r} is not known", hint=f"give it: shapes={{{spec.name!r}: (...)}}")
+            raise ShapeError(
+                f"the shape of input {spec.name!r} is not known", hint=f"give it: shapes={{{spec.name!r}: (...)}}"
+            )
     return ImportedModel(bound, inputs, outputs)
 
 
@@ -46,7 +51,9 @@ def read_relax_signature(mod: tvm.IRModule) -> tuple[tuple[TensorSpec, ...], tup
 def _main(mod: tvm.IRModule) -> relax.Function:
     names = [variable.name_hint for variable in mod.get_global_vars()]
     if "main" not in names or not isinstance(mod["main"], relax.Function):
-        raise InvalidModelError("the module has no Relax function `main`", hint=f"it has {', '.join(names) or 'no functions'}")
+        raise InvalidModelError(
+            "the module has no Relax function `main`", hint=f"it has {', '.join(names) or 'no functions'}"
+        )
     return mod["main"]
 
 
@@ -56,14 +63,18 @@ def _spec(name: str, kind: tvm.ir.Type) -> TensorSpec:
     shape = kind.shape
     if not isinstance(shape, relax.ShapeExpr):
         return TensorSpec(name, None, str(kind.dtype))
-    return TensorSpec(name, tuple(int(d.value) if isinstance(d, tvm.tirx.IntImm) else None for d in shape), str(kind.dtype))
+    return TensorSpec(
+        name, tuple(int(d.value) if isinstance(d, tvm.tirx.IntImm) else None for d in shape), str(kind.dtype)
+    )
 
 
 def _match(name: str, parameter: relax.Var, shape: tuple[int, ...], sizes: dict[tvm.tirx.Var, int]) -> None:
     where = f"shapes[{name!r}] = {shape}"
     dims = list(parameter.ty.shape) if isinstance(parameter.ty.shape, relax.ShapeExpr) else None
     if dims is None or len(dims) != len(shape):
-        raise ShapeError(f"input {name!r} has rank {'unknown' if dims is None else len(dims)}, not {len(shape)}", where=where)
+        raise ShapeError(
+            f"input {name!r} has rank {'unknown' if dims is None else len(dims)}, not {len(shape)}", where=where
+        )
     for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         known = int(dim.value) if isinstance(dim, tvm.tirx.IntImm) else sizes.get(dim)
         if known is not None and known != size:

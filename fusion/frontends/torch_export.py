@@ -1,4 +1,4 @@
-"""Takes a PyTorch program: an ExportedProgram, or a module with example inputs. PyTorch is loaded only when one is given."""
+"""Takes a PyTorch program: an ExportedProgram, or a module with example inputs. PyTorch is optional."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def import_torch(model: Any, shapes: Mapping[str, Sequence[int]]) -> ImportedMod
     names = _output_names(program)
     if len(names) != len(imported.outputs):
         return imported
-    outputs = tuple(TensorSpec(name, spec.shape, spec.dtype) for name, spec in zip(names, imported.outputs, strict=True))
+    outputs = tuple(
+        TensorSpec(name, spec.shape, spec.dtype) for name, spec in zip(names, imported.outputs, strict=True)
+    )
     return ImportedModel(imported.mod, imported.inputs, outputs)
 
 
@@ -60,7 +62,9 @@ def _program(model: Any) -> Any:
         raise OptionError("a torch module needs example inputs", hint="give (module, (example_input, ...))")
     module, examples = model
     with torch.no_grad():
-        return torch.export.export(module.eval(), tuple(examples) if isinstance(examples, (tuple, list)) else (examples,))
+        return torch.export.export(
+            module.eval(), tuple(examples) if isinstance(examples, (tuple, list)) else (examples,)
+        )
 
 
 def _to_relax(program: Any) -> tvm.IRModule:
@@ -69,12 +73,20 @@ def _to_relax(program: Any) -> tvm.IRModule:
     try:
         mod = from_exported_program(program, keep_params_as_input=False, unwrap_unit_return_tuple=True)
     except (AssertionError, NotImplementedError, ValueError, KeyError) as error:
-        raise UnsupportedOperatorError("the torch program holds an operator without converter", why=str(error)[:300],
-                                       hint="export the model to ONNX (torch.onnx.export) and compile that") from error
-    mod["main"] = mod["main"].without_attr("params") if mod["main"].attrs and "params" in mod["main"].attrs else mod["main"]
+        raise UnsupportedOperatorError(
+            "the torch program holds an operator without converter",
+            why=str(error)[:300],
+            hint="export the model to ONNX (torch.onnx.export) and compile that",
+        ) from error
+    mod["main"] = (
+        mod["main"].without_attr("params") if mod["main"].attrs and "params" in mod["main"].attrs else mod["main"]
+    )
     return relax.transform.DeadCodeElimination()(mod)
 
 
 def _output_names(program: Any) -> list[str]:
-    return [str(spec.arg.name) for spec in program.graph_signature.output_specs
-            if spec.kind.name == "USER_OUTPUT" and hasattr(spec.arg, "name")]
+    return [
+        str(spec.arg.name)
+        for spec in program.graph_signature.output_specs
+        if spec.kind.name == "USER_OUTPUT" and hasattr(spec.arg, "name")
+    ]

@@ -9,15 +9,26 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 
-def make(nodes: Sequence[NodeProto], inputs: Mapping[str, Sequence[int | str | None]], outputs: Sequence[str],
-         weights: Mapping[str, np.ndarray] | None = None, opset: int = 20, **domains: int) -> onnx.ModelProto:
+def make(
+    nodes: Sequence[NodeProto],
+    inputs: Mapping[str, Sequence[int | str | None]],
+    outputs: Sequence[str],
+    weights: Mapping[str, np.ndarray] | None = None,
+    opset: int = 20,
+    **domains: int,
+) -> onnx.ModelProto:
     """Return a float32 model of `nodes`; a weight that is an array becomes an initializer."""
     graph = helper.make_graph(
-        list(nodes), "test",
+        list(nodes),
+        "test",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)) for name, shape in inputs.items()],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-        [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()])
-    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d.replace("_", "."), v) for d, v in domains.items())]
+        [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
+    )
+    opsets = [
+        helper.make_opsetid("", opset),
+        *(helper.make_opsetid(d.replace("_", "."), v) for d, v in domains.items()),
+    ]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 

@@ -7,8 +7,8 @@ import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
-from tvm.script import ir as I  # noqa: N812
-from tvm.script import relax as R  # noqa: N812
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 from fusion import errors
 from fusion.frontends import import_model, read_signature
@@ -37,30 +37,59 @@ def test_signature_and_names() -> None:
 
 def test_clip_is_one_plain_operator() -> None:
     low, high = np.float32(0), np.float32(6)
-    model = make([node("Clip", ["x", "low", "high"], ["y"])], {"x": [3]}, ["y"], {"low": np.asarray(low), "high": np.asarray(high)})
+    model = make(
+        [node("Clip", ["x", "low", "high"], ["y"])],
+        {"x": [3]},
+        ["y"],
+        {"low": np.asarray(low), "high": np.asarray(high)},
+    )
     assert _calls(import_model(model).mod) == ["relax.clip"]
 
 
 def test_shape_computations_are_folded() -> None:
     """Flatten as exporters write it: Shape, Gather, Concat, Reshape."""
-    model = make([
-        node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["n"]), node("Unsqueeze", ["n", "axis"], ["n1"]),
-        node("Concat", ["n1", "rest"], ["to"], axis=0), node("Reshape", ["x", "to"], ["y"])],
-        {"x": ["batch", 2, 3]}, ["y"],
-        {"zero": np.asarray(0), "axis": np.asarray([0]), "rest": np.asarray([-1])})
+    model = make(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "zero"], ["n"]),
+            node("Unsqueeze", ["n", "axis"], ["n1"]),
+            node("Concat", ["n1", "rest"], ["to"], axis=0),
+            node("Reshape", ["x", "to"], ["y"]),
+        ],
+        {"x": ["batch", 2, 3]},
+        ["y"],
+        {"zero": np.asarray(0), "axis": np.asarray([0]), "rest": np.asarray([-1])},
+    )
     imported = import_model(model, {"x": (5, 2, 3)})
-    assert imported.outputs[0].shape == (5, 6) and imported.fallbacks == ()
+    assert imported.outputs[0].shape == (5, 6)
+    assert imported.fallbacks == ()
     assert _calls(imported.mod) == ["relax.reshape"]
 
 
 def test_neighbouring_fallback_nodes_share_a_subgraph() -> None:
     """x -> Det -> Det is one subgraph; a native node between two of them parts them, and no cycle comes of it."""
     x = {"x": [3, 2, 2]}
-    model = make([node("Relu", ["x"], ["r"]), node("Det", ["r"], ["d"]), node("Det", ["x"], ["e"]),
-                  node("Add", ["d", "e"], ["y"])], x, ["y"])
+    model = make(
+        [
+            node("Relu", ["x"], ["r"]),
+            node("Det", ["r"], ["d"]),
+            node("Det", ["x"], ["e"]),
+            node("Add", ["d", "e"], ["y"]),
+        ],
+        x,
+        ["y"],
+    )
     assert len(import_model(model).subgraphs) == 2
-    chain = make([node("Det", ["x"], ["d"]), node("DynamicQuantizeLinear", ["d"], ["q", "s", "z"]), node("Det", ["x"], ["e"]),
-                  node("Neg", ["s"], ["y"])], x, ["y"])
+    chain = make(
+        [
+            node("Det", ["x"], ["d"]),
+            node("DynamicQuantizeLinear", ["d"], ["q", "s", "z"]),
+            node("Det", ["x"], ["e"]),
+            node("Neg", ["s"], ["y"]),
+        ],
+        x,
+        ["y"],
+    )
     values = np.random.default_rng(1).standard_normal((3, 2, 2), dtype=np.float32)
     imported = import_model(model)
     (found,) = run(imported, values)
@@ -71,7 +100,9 @@ def test_neighbouring_fallback_nodes_share_a_subgraph() -> None:
 
 def test_data_dependent_shapes_stay_in_the_fallback_and_run() -> None:
     """What follows NonZero has no static shape; the model still runs."""
-    model = make([node("NonZero", ["x"], ["n"]), node("Cast", ["n"], ["f"], to=1), node("Neg", ["f"], ["y"])], {"x": [4]}, ["y"])
+    model = make(
+        [node("NonZero", ["x"], ["n"]), node("Cast", ["n"], ["f"], to=1), node("Neg", ["f"], ["y"])], {"x": [4]}, ["y"]
+    )
     imported = import_model(model)
     assert imported.outputs[0].shape == (1, None)
     (found,) = run(imported, np.array([0, 2, 0, 3], dtype=np.float32))
@@ -80,28 +111,43 @@ def test_data_dependent_shapes_stay_in_the_fallback_and_run() -> None:
 
 def test_if_with_constant_condition_is_its_branch() -> None:
     def branch(op: str) -> helper.GraphProto:
-        return helper.make_graph([helper.make_node(op, ["x"], [f"{op}_out"])], op, [],
-                                 [helper.make_tensor_value_info(f"{op}_out", TensorProto.FLOAT, None)])
+        return helper.make_graph(
+            [helper.make_node(op, ["x"], [f"{op}_out"])],
+            op,
+            [],
+            [helper.make_tensor_value_info(f"{op}_out", TensorProto.FLOAT, None)],
+        )
 
-    model = make([helper.make_node("If", ["c"], ["y"], then_branch=branch("Relu"), else_branch=branch("Neg"))], {"x": [2]}, ["y"],
-                 {"c": np.asarray(False)})
+    model = make(
+        [helper.make_node("If", ["c"], ["y"], then_branch=branch("Relu"), else_branch=branch("Neg"))],
+        {"x": [2]},
+        ["y"],
+        {"c": np.asarray(False)},
+    )
     imported = import_model(model)
     assert _calls(imported.mod) == ["relax.negative"]
 
 
 def test_model_local_function_is_inlined() -> None:
     model = make([helper.make_node("Twice", ["x"], ["y"], domain="mine")], {"x": [2]}, ["y"], mine=1)
-    model.functions.append(helper.make_function("mine", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])],
-                                                [helper.make_opsetid("", 20)]))
+    model.functions.append(
+        helper.make_function(
+            "mine", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 20)]
+        )
+    )
     assert _calls(import_model(model).mod) == ["relax.add"]
 
 
 def test_strings_make_the_whole_model_one_subgraph() -> None:
-    graph = helper.make_graph([helper.make_node("StringConcat", ["a", "b"], ["y"])], "strings", [
-        helper.make_tensor_value_info(name, TensorProto.STRING, [1]) for name in "ab"],
-        [helper.make_tensor_value_info("y", TensorProto.STRING, [1])])
+    graph = helper.make_graph(
+        [helper.make_node("StringConcat", ["a", "b"], ["y"])],
+        "strings",
+        [helper.make_tensor_value_info(name, TensorProto.STRING, [1]) for name in "ab"],
+        [helper.make_tensor_value_info("y", TensorProto.STRING, [1])],
+    )
     imported = import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
-    assert imported.mod is None and len(imported.subgraphs) == 1
+    assert imported.mod is None
+    assert len(imported.subgraphs) == 1
     (found,) = run(imported, np.array(["a"], dtype=object), np.array(["b"], dtype=object))
     assert found.tolist() == ["ab"]
 
@@ -128,7 +174,7 @@ def test_sparse_weight() -> None:
 @I.ir_module
 class _Relax:
     @R.function
-    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):  # noqa: F821
+    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
         with R.dataflow():
             y = R.nn.relu(x)
             R.output(y)

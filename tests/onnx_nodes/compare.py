@@ -1,4 +1,4 @@
-"""Compares outputs the way onnx's own backend test runner does: dtype and shape exact, values to the test's tolerance."""
+"""Compares outputs as onnx's own backend test runner does: dtype and shape exact, values to the test's tolerance."""
 
 from __future__ import annotations
 

@@ -39,15 +39,17 @@ class Worker:
     def start(self) -> None:
         """Start the process and wait until it has generated the tests."""
         command = [sys.executable, "-m", "tests.onnx_nodes.worker", self._engine]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=subprocess.DEVNULL, text=True)
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         self.names = json.loads(self._read_line(SECONDS_TO_START))["ready"]
 
     def run(self, name: str) -> Outcome:
         """Return the outcome of the test `name`; a crash or a hang of the process is one."""
         if self._process is None:
             self.start()
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         self._process.stdin.write(name + "\n")
         self._process.stdin.flush()
         line = self._read_line(SECONDS_PER_TEST)
@@ -69,9 +71,12 @@ class Worker:
         self._process = None
 
     def _read_line(self, seconds: float) -> str:
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process is not None
+        assert self._process.stdout is not None
         lines: queue.Queue[str] = queue.Queue()
-        reader = threading.Thread(target=lambda out: lines.put(out.readline()), args=(self._process.stdout,), daemon=True)
+        reader = threading.Thread(
+            target=lambda out: lines.put(out.readline()), args=(self._process.stdout,), daemon=True
+        )
         reader.start()
         try:
             return lines.get(timeout=seconds)

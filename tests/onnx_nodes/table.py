@@ -20,7 +20,9 @@ def read_outcomes() -> dict[str, Outcome]:
 
 def write_outcomes(outcomes: dict[str, Outcome]) -> None:
     """Replace the expectations, one line per test."""
-    rows = [f"{json.dumps(name)}: {json.dumps([found.outcome, found.reason])}" for name, found in sorted(outcomes.items())]
+    rows = [
+        f"{json.dumps(name)}: {json.dumps([found.outcome, found.reason])}" for name, found in sorted(outcomes.items())
+    ]
     OUTCOMES.write_text("{\n" + ",\n".join(rows) + "\n}\n")
 
 

@@ -21,15 +21,20 @@ def test_every_test_is_in_the_table() -> None:
 
 
 def test_nothing_got_worse(outcomes: dict[str, Outcome]) -> None:
-    worse = [f"{name}: {expected.outcome} -> {outcomes[name].outcome} ({outcomes[name].reason})"
-             for name, expected in table.read_outcomes().items()
-             if table.RANK[outcomes[name].outcome] < table.RANK[expected.outcome]]
+    worse = [
+        f"{name}: {expected.outcome} -> {outcomes[name].outcome} ({outcomes[name].reason})"
+        for name, expected in table.read_outcomes().items()
+        if table.RANK[outcomes[name].outcome] < table.RANK[expected.outcome]
+    ]
     assert not worse, "\n".join(worse)
 
 
 def test_what_got_better_is_recorded(outcomes: dict[str, Outcome]) -> None:
-    better = [name for name, expected in table.read_outcomes().items()
-              if table.RANK[outcomes[name].outcome] > table.RANK[expected.outcome]]
+    better = [
+        name
+        for name, expected in table.read_outcomes().items()
+        if table.RANK[outcomes[name].outcome] > table.RANK[expected.outcome]
+    ]
     assert not better, f"{better} got better: {_REWRITE}"
 
 
@@ -52,4 +57,7 @@ def _on_plain_tensors(graph: object) -> bool:
     from onnx import TensorProto
 
     values = [*graph.input, *graph.output]  # type: ignore[attr-defined]
-    return all(value.type.HasField("tensor_type") and value.type.tensor_type.elem_type != TensorProto.STRING for value in values)
+    return all(
+        value.type.HasField("tensor_type") and value.type.tensor_type.elem_type != TensorProto.STRING
+        for value in values
+    )

@@ -20,7 +20,8 @@ Runner = Callable[[Any], tuple[str, list[str]]]
 
 
 def main(engine: str) -> None:
-    """Serve names from stdin until it closes; `engine` is "fusion", "frontend" (ours over TVM's own pipeline) or "plain_tvm"."""
+    """Serve names from stdin until it closes; `engine` is "fusion", "frontend" (ours over TVM's own pipeline) or
+    "plain_tvm"."""
     warnings.simplefilter("ignore")
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # libraries that print must not corrupt the replies
@@ -38,7 +39,9 @@ def load_cases() -> dict[str, Any]:
 
     cases = {case.name: case for case in load_model_tests(kind="node")}
     for case in cases.values():
-        case.data_sets = [tuple([_array(value) for value in values] for values in data_set) for data_set in case.data_sets]
+        case.data_sets = [
+            tuple([_array(value) for value in values] for values in data_set) for data_set in case.data_sets
+        ]
     return cases
 
 

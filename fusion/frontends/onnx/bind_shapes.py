@@ -24,8 +24,11 @@ def bind_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> 
     sizes: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in inputs:
-            raise ShapeError(f"the model has no input {name!r}", where=f"shapes[{name!r}]",
-                             hint=f"its inputs are {', '.join(sorted(inputs))}")
+            raise ShapeError(
+                f"the model has no input {name!r}",
+                where=f"shapes[{name!r}]",
+                hint=f"its inputs are {', '.join(sorted(inputs))}",
+            )
         _agree(inputs[name], tuple(int(dim) for dim in shape), sizes)
     return {name: _bound_type(value, shapes, sizes) for name, value in inputs.items()}
 
@@ -42,8 +45,10 @@ def _agree(value: onnx.ValueInfoProto, shape: tuple[int, ...], sizes: dict[str, 
         raise ShapeError(f"input {value.name!r} has rank {len(declared)}, not {len(shape)}", where=where)
     for axis, (have, want) in enumerate(zip(declared, shape, strict=True)):
         if want < 0 or (have is not None and have != want):
-            raise ShapeError(f"dimension {axis} of input {value.name!r} is {'a size' if have is None else have}, not {want}",
-                             where=where)
+            raise ShapeError(
+                f"dimension {axis} of input {value.name!r} is {'a size' if have is None else have}, not {want}",
+                where=where,
+            )
         parameter = value.type.tensor_type.shape.dim[axis].dim_param
         if parameter and sizes.setdefault(parameter, want) != want:
             raise ShapeError(f"dimension {parameter!r} is given as {sizes[parameter]} and as {want}", where=where)
@@ -57,8 +62,14 @@ def _bound_type(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]],
     given = shapes.get(value.name)
     if given is None and dims_of(value.type) is None:
         raise _still_open(value, "its rank is unknown")
-    dims = list(given) if given is not None else [_size(value, axis, sizes) for axis in range(len(dims_of(value.type) or ()))]
-    bound.tensor_type.shape.CopyFrom(TensorShapeProto(dim=[TensorShapeProto.Dimension(dim_value=int(dim)) for dim in dims]))
+    dims = (
+        list(given)
+        if given is not None
+        else [_size(value, axis, sizes) for axis in range(len(dims_of(value.type) or ()))]
+    )
+    bound.tensor_type.shape.CopyFrom(
+        TensorShapeProto(dim=[TensorShapeProto.Dimension(dim_value=int(dim)) for dim in dims])
+    )
     return bound
 
 
@@ -72,5 +83,6 @@ def _size(value: onnx.ValueInfoProto, axis: int, sizes: Mapping[str, int]) -> in
 
 
 def _still_open(value: onnx.ValueInfoProto, why: str) -> ShapeError:
-    return ShapeError(f"the shape of input {value.name!r} is not known", why=why,
-                      hint=f"give it: shapes={{{value.name!r}: (...)}}")
+    return ShapeError(
+        f"the shape of input {value.name!r} is not known", why=why, hint=f"give it: shapes={{{value.name!r}: (...)}}"
+    )

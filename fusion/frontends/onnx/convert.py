@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tvm
-from onnx import NodeProto, TypeProto
+from onnx import NodeProto, TensorProto, TypeProto
 from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
+from fusion.errors import FusionError
 from fusion.frontends.onnx.node import Decline, Node, last_line
 from fusion.frontends.onnx.registry import converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
@@ -38,8 +39,10 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
 def is_native(proto: NodeProto, scope: Scope) -> bool:
     """Return whether all that `proto` reads are tensors of native dtypes and static shapes."""
     kinds = [scope.types.get(name) for name in proto.input if name]
-    return all(kind is not None and static_shape(kind) is not None and kind.tensor_type.elem_type in NATIVE_DTYPES
-               for kind in kinds)
+    native = NATIVE_DTYPES | ({TensorProto.FLOAT8E8M0} if proto.op_type == "Cast" else frozenset())
+    return all(
+        kind is not None and static_shape(kind) is not None and kind.tensor_type.elem_type in native for kind in kinds
+    )
 
 
 def _empty_tensors(outputs: Sequence[TypeProto | None]) -> list[Expr]:
@@ -47,8 +50,11 @@ def _empty_tensors(outputs: Sequence[TypeProto | None]) -> list[Expr]:
     shapes = [static_shape(kind) for kind in outputs]
     if any(shape is None or 0 not in shape for shape in shapes):
         return []
-    return [relax.op.zeros(shape, dtype_name(kind.tensor_type.elem_type))
-            for shape, kind in zip(shapes, outputs, strict=True) if kind is not None and shape is not None]
+    return [
+        relax.op.zeros(shape, dtype_name(kind.tensor_type.elem_type))
+        for shape, kind in zip(shapes, outputs, strict=True)
+        if kind is not None and shape is not None
+    ]
 
 
 def _first_that_takes(node: Node) -> Sequence[Expr]:
@@ -61,6 +67,8 @@ def _first_that_takes(node: Node) -> Sequence[Expr]:
             return [_conform(expr, kind, node) for expr, kind in zip(results, _asked(node, results), strict=True)]
         except Decline as decline:
             reason = reason or str(decline)
+        except FusionError:
+            raise
         except Exception as error:  # TVM raises whatever its checks raise; none of them may end the import
             reason = reason or f"{node.op} failed to convert: {last_line(error)}"
     raise Decline(reason)
@@ -104,13 +112,11 @@ def _static_relax_shape(expr: Expr) -> tuple[int, ...] | None:
     dims = expr.ty.shape
     if not isinstance(dims, relax.ShapeExpr):
         return None
-    values = [getattr(dim, "value", None) for dim in dims]
-    return None if None in values else tuple(int(value) for value in values)
+    values = [int(dim.value) for dim in dims if isinstance(dim, tvm.tirx.IntImm)]
+    return tuple(values) if len(values) == len(dims) else None
 
 
 def _bind(name: str, kind: TypeProto, expr: Expr, builder: BlockBuilder) -> Expr:
     if isinstance(expr, relax.Var | tvm.ir.GenericConst):
         return expr
     return builder.emit(expr, name_hint=identifier(name))
-
-

@@ -23,8 +23,9 @@ class Expansion:
     outputs: dict[str, str]
 
 
-def expand_function(node: NodeProto, opset: int, standard_opset: int, scope: Scope,
-                    fresh: Callable[[str], str]) -> Expansion | None:
+def expand_function(
+    node: NodeProto, opset: int, standard_opset: int, scope: Scope, fresh: Callable[[str], str]
+) -> Expansion | None:
     """Return the body that ONNX defines for `node`'s operator, or None where it defines none.
 
     `opset` is that of the node's own domain; a body that names no version uses the model's `standard_opset`.
@@ -52,15 +53,31 @@ def expand_if(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], 
     constants = {tensor.name: fresh(tensor.name) for tensor in graph.initializer}
     names = dict(constants)
     nodes = [_instantiate(inner, names, {}, fresh) for inner in graph.node]
-    outputs = {actual: names.get(value.name, value.name) for actual, value in zip(node.output, graph.output, strict=True)}
+    outputs = {
+        actual: names.get(value.name, value.name) for actual, value in zip(node.output, graph.output, strict=True)
+    }
     return Expansion(nodes, opset, {constants[t.name]: t for t in graph.initializer}, outputs)
+
+
+def cast_of_cast_like(node: NodeProto, types: Mapping[str, TypeProto]) -> NodeProto:
+    """Return a CastLike as the Cast it is once the type it looks at is known: it then folds, and reads one value
+    less."""
+    kind = types.get(node.input[1]) if node.op_type == "CastLike" and not node.domain else None
+    if kind is None or not kind.tensor_type.elem_type:
+        return node
+    kept = [attribute for attribute in node.attribute if attribute.name in ("saturate", "round_mode")]
+    cast = onnx.helper.make_node("Cast", [node.input[0]], list(node.output), node.name, to=kind.tensor_type.elem_type)
+    cast.attribute.extend(kept)
+    return cast
 
 
 # Both branches of an If run when its condition is known only at run time; this many nodes may run in vain.
 _MAX_SELECT_NODES = 8
 
 
-def expand_select(node: NodeProto, opset: int, types: Mapping[str, TypeProto], fresh: Callable[[str], str]) -> Expansion | None:
+def expand_select(
+    node: NodeProto, opset: int, types: Mapping[str, TypeProto], fresh: Callable[[str], str]
+) -> Expansion | None:
     """Return both branches of a small If and a Where that selects between them, or None where that is not the same.
 
     It is the same if both branches give tensors of the same static shape: operators have no side effects.
@@ -78,8 +95,10 @@ def expand_select(node: NodeProto, opset: int, types: Mapping[str, TypeProto], f
         nodes += [_instantiate(inner, names, {}, fresh) for inner in graph.node]
         results[branch] = [names.get(value.name, value.name) for value in graph.output]
     outputs = {name: fresh(name) for name in node.output}
-    nodes += [onnx.helper.make_node("Where", [node.input[0], then, other], [outputs[name]])
-              for name, then, other in zip(node.output, results["then_branch"], results["else_branch"], strict=True)]
+    nodes += [
+        onnx.helper.make_node("Where", [node.input[0], then, other], [outputs[name]])
+        for name, then, other in zip(node.output, results["then_branch"], results["else_branch"], strict=True)
+    ]
     return Expansion(nodes, opset, constants, outputs)
 
 
@@ -125,16 +144,21 @@ def _body(node: NodeProto, opset: int, scope: Scope) -> onnx.FunctionProto | Non
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
         kinds = [scope.types.get(name, TypeProto()).SerializeToString() for name in node.input]
         if versions and all(kinds[index] or not name for index, name in enumerate(node.input)):
-            found = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), kinds)
+            found = schema.get_context_dependent_function_with_opset_version(
+                max(versions), node.SerializeToString(), kinds
+            )
             return onnx.FunctionProto.FromString(found) if found else None
     if schema.has_function:
         versions = [v for v in schema.function_opset_versions if v <= opset]
-        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(versions))) if versions else None
+        return (
+            onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(versions))) if versions else None
+        )
     return None
 
 
-def _instantiate(inner: NodeProto, names: dict[str, str], attributes: Mapping[str, onnx.AttributeProto],
-                 fresh: Callable[[str], str]) -> NodeProto:
+def _instantiate(
+    inner: NodeProto, names: dict[str, str], attributes: Mapping[str, onnx.AttributeProto], fresh: Callable[[str], str]
+) -> NodeProto:
     """Return a copy of a body's node with actual values and attributes; `names` learns the outputs' new names."""
     copy = NodeProto()
     copy.CopyFrom(rename(inner, names))

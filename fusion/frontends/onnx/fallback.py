@@ -1,6 +1,7 @@
 """Collects the nodes that ONNX Runtime must run, and merges neighbours into one subgraph each.
 
-Nodes come in topological order. A node waits until a native node or the model's output reads it; then it is emitted with all
+Nodes come in topological order. A node waits until a native node or the model's output reads it; then it is emitted
+with all
 waiting nodes that it is connected to. Everything such a group reads was computed before, so the merge makes no cycle.
 """
 
@@ -29,8 +30,13 @@ from fusion.frontends.onnx.types import NATIVE_DTYPES, dims_of, dtype_name, stat
 
 # Beyond the native dtypes, TVM's runtime tensors hold these, whole bytes each.
 _CROSSING_DTYPES = NATIVE_DTYPES | {
-    TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2,
-    TensorProto.FLOAT8E5M2FNUZ, TensorProto.FLOAT8E8M0}
+    TensorProto.BFLOAT16,
+    TensorProto.FLOAT8E4M3FN,
+    TensorProto.FLOAT8E4M3FNUZ,
+    TensorProto.FLOAT8E5M2,
+    TensorProto.FLOAT8E5M2FNUZ,
+    TensorProto.FLOAT8E8M0,
+}
 
 
 class NotATensor(Exception):
@@ -47,8 +53,9 @@ class _Waiting:
 class FallbackPlan:
     """The waiting nodes and the subgraphs made so far."""
 
-    def __init__(self, scope: Scope, builder: BlockBuilder, still_read: Callable[[], set[str]],
-                 domains: dict[str, int]) -> None:
+    def __init__(
+        self, scope: Scope, builder: BlockBuilder, still_read: Callable[[], set[str]], domains: dict[str, int]
+    ) -> None:
         self.subgraphs: dict[str, bytes] = {}
         self.nodes: list[FallbackNode] = []
         self._scope, self._builder, self._still_read, self._domains = scope, builder, still_read, domains
@@ -68,7 +75,9 @@ class FallbackPlan:
         outputs = [n for item in group for n in item.node.output if n and n in read_later]
         inputs = self._inputs_of(group)
         model = self._model_of(group, inputs, outputs)
-        self.nodes += [FallbackNode(item.node.op_type, item.node.name or item.node.output[0], item.reason) for item in group]
+        self.nodes += [
+            FallbackNode(item.node.op_type, item.node.name or item.node.output[0], item.reason) for item in group
+        ]
         data = _prepare(model, group)
         key = hashlib.sha256(data).hexdigest()
         self.subgraphs[key] = data
@@ -101,9 +110,16 @@ class FallbackPlan:
             kind = self._scope.types.get(name)
             if kind is None or not can_cross(kind):
                 raise NotATensor(f"{name!r} is no tensor that TVM holds")
-        constants = {n: self._scope.constants[n] for item in group for n in reads(item.node) if n in self._scope.constants}
-        graph = make_graph([item.node for item in group], "fallback", [self._info(n) for n in inputs],
-                           [self._info(n) for n in outputs], [_named(tensor, n) for n, tensor in constants.items()])
+        constants = {
+            n: self._scope.constants[n] for item in group for n in reads(item.node) if n in self._scope.constants
+        }
+        graph = make_graph(
+            [item.node for item in group],
+            "fallback",
+            [self._info(n) for n in inputs],
+            [self._info(n) for n in outputs],
+            [_named(tensor, n) for n, tensor in constants.items()],
+        )
         versions = {**self._domains, "": _common_opset(group)}
         return make_model(graph, opset_imports=[make_opsetid(domain, version) for domain, version in versions.items()])
 
@@ -113,8 +129,9 @@ class FallbackPlan:
     def _emit_call(self, key: str, inputs: list[str], outputs: list[str]) -> None:
         types = [_relax_type(self._scope.types[name]) for name in outputs]
         arguments = [tvm.ir.StringImm(key), *(self._scope.expr(name) for name in inputs)]
-        call = relax.op.call_pure_packed(FUNCTION, *arguments,
-                                         ty_args=types[0] if len(types) == 1 else relax.TupleType(types))
+        call = relax.op.call_pure_packed(
+            FUNCTION, *arguments, ty_args=types[0] if len(types) == 1 else relax.TupleType(types)
+        )
         result = self._builder.emit(call, name_hint=identifier(outputs[0]))
         for index, name in enumerate(outputs):
             item: Expr = relax.TupleGetItem(result, index)
@@ -134,10 +151,13 @@ def whole_model(model: onnx.ModelProto, reason: str) -> ImportedModel:
     """
     data = prepare(model)
     inputs, outputs = read_specs(model.graph)
-    nodes = tuple(FallbackNode(node.op_type, node.name or (node.output[0] if node.output else ""), reason)
-                  for node in model.graph.node)
+    nodes = tuple(
+        FallbackNode(node.op_type, node.name or (node.output[0] if node.output else ""), reason)
+        for node in model.graph.node
+    )
     return ImportedModel(
-        mod=None, inputs=inputs, outputs=outputs, subgraphs={hashlib.sha256(data).hexdigest(): data}, fallbacks=nodes)
+        mod=None, inputs=inputs, outputs=outputs, subgraphs={hashlib.sha256(data).hexdigest(): data}, fallbacks=nodes
+    )
 
 
 def _prepare(model: onnx.ModelProto, group: Iterable[_Waiting]) -> bytes:
@@ -147,8 +167,11 @@ def _prepare(model: onnx.ModelProto, group: Iterable[_Waiting]) -> bytes:
         first = next(iter(group))
         names = ", ".join(dict.fromkeys(item.node.op_type for item in group))
         raise UnsupportedOperatorError(
-            f"no backend runs {names} as the model uses it", hint=error.hint, why=f"{first.reason}; {error.why or error.what}",
-            where=f"{first.node.op_type} {first.node.name or first.node.output[0]!r} (opset {first.opset})") from error
+            f"no backend runs {names} as the model uses it",
+            hint=error.hint,
+            why=f"{first.reason}; {error.why or error.what}",
+            where=f"{first.node.op_type} {first.node.name or first.node.output[0]!r} (opset {first.opset})",
+        ) from error
 
 
 def _common_opset(group: list[_Waiting]) -> int:

@@ -13,14 +13,16 @@ from fusion.frontends.onnx.scope import Scope
 from fusion.frontends.onnx.types import is_tensor, static_shape
 
 # Operators whose result differs from call to call.
-_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli",
-                     "Dropout"})
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
+)
 # A folded value may outgrow its operands by this much: beyond it, a weight would be larger than the code that makes it.
 _MAX_GROWTH_BYTES = 16 << 20
 
 
 def fold(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
-    """Record the outputs of `node` as constants of `scope` if they are known before the run; return whether they are."""
+    """Record the outputs of `node` as constants of `scope` if they are known before the run; return whether they
+    are."""
     if node.op_type in ("Shape", "Size") and not node.domain and _fold_shape(node, scope):
         return True
     if not _foldable(node, scope, outputs):
@@ -33,7 +35,9 @@ def fold(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, Type
     if not all(isinstance(array, np.ndarray | np.generic) for _, array in tensors):
         return False
     protos = {name: numpy_helper.from_array(np.asarray(array)) for name, array in tensors}
-    if any(name in outputs and proto.data_type != outputs[name].tensor_type.elem_type for name, proto in protos.items()):
+    if any(
+        name in outputs and proto.data_type != outputs[name].tensor_type.elem_type for name, proto in protos.items()
+    ):
         return False
     for name, proto in protos.items():
         scope.add_constant(name, proto)
@@ -67,7 +71,7 @@ def _bytes(kind: TypeProto) -> int:
     return 8 * math.prod(static_shape(kind) or (0,))
 
 
-def _evaluate(node: onnx.NodeProto, opset: int, scope: Scope) -> list[np.ndarray]:
+def _evaluate(node: onnx.NodeProto, opset: int, scope: Scope) -> list[np.ndarray | None]:
     names = list(dict.fromkeys(name for name in node.input if name))
     inputs = [onnx.helper.make_tensor_value_info(name, scope.constants[name].data_type, None) for name in names]
     wanted = [name for name in node.output if name]

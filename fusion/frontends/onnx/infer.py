@@ -27,7 +27,9 @@ def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[s
     inferred = _infer(node, opset, scope)
     found: dict[str, TypeProto] = {}
     for name in node.output:
-        kinds = [kind for kind in (inferred.get(name), declared.get(name)) if kind is not None and kind.WhichOneof("value")]
+        kinds = [
+            kind for kind in (inferred.get(name), declared.get(name)) if kind is not None and kind.WhichOneof("value")
+        ]
         if kinds:
             found[name] = next((kind for kind in kinds if static_shape(kind) is not None), kinds[0])
     return found
@@ -40,7 +42,9 @@ def _infer(node: onnx.NodeProto, opset: int, scope: Scope) -> dict[str, TypeProt
     if schema is None or any(name not in scope.types for name in names):
         return {}
     types = scope.types if has_graph else {name: scope.types[name] for name in names}
-    data = {name: scope.constants[name] for name in names if name in scope.constants and _is_small(scope.constants[name])}
+    data = {
+        name: scope.constants[name] for name in names if name in scope.constants and _is_small(scope.constants[name])
+    }
     opsets = [onnx.helper.make_opsetid(node.domain, opset)]
     try:
         return dict(shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets))
@@ -49,4 +53,4 @@ def _infer(node: onnx.NodeProto, opset: int, scope: Scope) -> dict[str, TypeProt
 
 
 def _is_small(tensor: TensorProto) -> bool:
-    return math.prod(tensor.dims) <= _MAX_DATA_ELEMENTS
+    return bool(math.prod(tensor.dims) <= _MAX_DATA_ELEMENTS)

@@ -27,8 +27,9 @@ class Taps:
     outside: np.ndarray | None
 
 
-def taps_of(axis: Axis, mode: str, transform: str, rounding: str, antialias: bool, exclude_outside: bool,
-            cubic_a: float) -> Taps:
+def taps_of(
+    axis: Axis, mode: str, transform: str, rounding: str, antialias: bool, exclude_outside: bool, cubic_a: float
+) -> Taps:
     """Return the taps of `axis`; the argument names are those of ONNX's Resize."""
     position = source_positions(axis, transform)
     outside = (position < 0) | (position > axis.source - 1) if transform == "tf_crop_and_resize" else None
@@ -73,10 +74,12 @@ def source_positions(axis: Axis, transform: str) -> np.ndarray:
 
 def _round(position: np.ndarray, rounding: str) -> np.ndarray:
     if rounding == "floor":
-        return np.floor(position)
-    if rounding == "ceil":
-        return np.ceil(position)
-    return np.ceil(position - 0.5) if rounding == "round_prefer_floor" else np.floor(position + 0.5)
+        rounded = np.floor(position)
+    elif rounding == "ceil":
+        rounded = np.ceil(position)
+    else:
+        rounded = np.ceil(position - 0.5) if rounding == "round_prefer_floor" else np.floor(position + 0.5)
+    return np.asarray(rounded)
 
 
 def _cubic(distance: np.ndarray, a: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Reads an ONNX model and refuses what is not one: garbage, missing or escaping external data, cycles, unknown operators."""
+"""Reads an ONNX model and refuses what is not one: garbage, escaping external data, cycles, unknown operators."""
 
 from __future__ import annotations
 
@@ -31,11 +31,16 @@ def _load_file(path: Path, weights: bool) -> onnx.ModelProto:
     try:
         model = onnx.load(path, load_external_data=False)
     except (DecodeError, OSError, ValueError) as error:
-        raise ModelFileError(f"{path.name} is not an ONNX model, or is cut short", where=str(path),
-                             why=_last_line(error), hint=_HINT) from error
+        raise ModelFileError(
+            f"{path.name} is not an ONNX model, or is cut short", where=str(path), why=_last_line(error), hint=_HINT
+        ) from error
     if not model.ByteSize() or not model.HasField("graph") or not model.ir_version:
-        raise ModelFileError(f"{path.name} is not an ONNX model", where=str(path),
-                             why="it holds no graph or no format version", hint=_HINT)
+        raise ModelFileError(
+            f"{path.name} is not an ONNX model",
+            where=str(path),
+            why="it holds no graph or no format version",
+            hint=_HINT,
+        )
     if weights:
         _load_external_data(model, path)
     return model
@@ -46,8 +51,12 @@ def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
     try:
         onnx.load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, RuntimeError, checker.ValidationError) as error:
-        raise ModelFileError(f"external data of {path.name} cannot be read", where=str(path), why=_last_line(error),
-                             hint="keep the data files next to the model, without links") from error
+        raise ModelFileError(
+            f"external data of {path.name} cannot be read",
+            where=str(path),
+            why=_last_line(error),
+            hint="keep the data files next to the model, without links",
+        ) from error
 
 
 def check_model(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -66,7 +75,8 @@ def check_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return `model` with weights of no elements, which the check neither copies nor needs, and with some shape everywhere.
+    """Return `model` with weights of no elements, which the check neither copies nor needs, and with some shape
+    everywhere.
 
     The checker refuses values whose rank is not declared, which exporters leave out where they do not know it.
     """
@@ -90,8 +100,12 @@ def _explain(error: checker.ValidationError) -> FusionError:
     cause = lines[0] if lines else ""
     where = " ".join(line.removeprefix("==> Context: ") for line in lines[1:])
     if "No Op registered for" in cause:
-        return UnsupportedOperatorError("the model uses an operator that ONNX does not define", where=where, why=cause,
-                                        hint="import the operator as a model-local function, or rename its domain")
+        return UnsupportedOperatorError(
+            "the model uses an operator that ONNX does not define",
+            where=where,
+            why=cause,
+            hint="import the operator as a model-local function, or rename its domain",
+        )
     return InvalidModelError("the model breaks ONNX's rules", where=where, why=cause, hint=_HINT)
 
 

@@ -1,4 +1,4 @@
-"""One ONNX node as its converter sees it: Relax operands, constants, attributes, static shapes and dtypes by position."""
+"""One ONNX node as its converter sees it: operands, constants, attributes, static shapes and dtypes by position."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Node:
 
     @property
     def op(self) -> str:
-        return self.proto.op_type
+        return str(self.proto.op_type)
 
     def has(self, index: int) -> bool:
         """Return whether input `index` is given."""
@@ -68,12 +68,20 @@ class Node:
             raise Decline(f"input {index} is not constant")
         return self.scope.array(self.proto.input[index])
 
+    def needed_const(self, index: int) -> np.ndarray:
+        """Return the value of input `index`; declines where it is not given or not constant."""
+        value = self.const(index)
+        if value is None:
+            raise Decline(f"input {index} is missing")
+        return value
+
     def is_const(self, index: int) -> bool:
         """Return whether input `index` is given and constant."""
         return self.has(index) and self.proto.input[index] in self.scope.constants
 
     def ints(self, index: int, attribute: str) -> list[int] | None:
-        """Return integers that old operator sets keep in `attribute` and newer ones in input `index`; None if in neither."""
+        """Return integers that old operator sets keep in `attribute` and newer ones in input `index`; None if in
+        neither."""
         value = self.const(index)
         if value is not None:
             return [int(item) for item in value.reshape(-1)]

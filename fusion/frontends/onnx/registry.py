@@ -9,12 +9,27 @@ from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Node
 
-Result = Expr | Sequence[Expr]
-Converter = Callable[[Node], Result]
+Converter = Callable[[Node], Expr | Sequence[Expr]]
 
 _CONVERTERS: dict[tuple[str, str], Converter] = {}
-_FAMILIES = ("activation", "cast", "convolution", "elementwise", "gather", "linear", "logic", "normalization", "pooling",
-             "quantization", "recurrent", "reduction", "reshape", "resize", "scan", "slicing")
+_FAMILIES = (
+    "activation",
+    "cast",
+    "convolution",
+    "elementwise",
+    "gather",
+    "linear",
+    "logic",
+    "normalization",
+    "pooling",
+    "quantization",
+    "recurrent",
+    "reduction",
+    "reshape",
+    "resize",
+    "scan",
+    "slicing",
+)
 
 
 def converts(*operators: str, domain: str = "") -> Callable[[Converter], Converter]:

@@ -10,7 +10,9 @@ from fusion.frontends.onnx.types import dims_of, type_name
 
 def true_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """Return the inputs a caller must give: before IR version 4, weights are listed as inputs too."""
-    weights = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
+    weights = {tensor.name for tensor in graph.initializer} | {
+        tensor.values.name for tensor in graph.sparse_initializer
+    }
     return [value for value in graph.input if value.name not in weights]
 
 

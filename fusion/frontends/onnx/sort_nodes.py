@@ -39,8 +39,11 @@ def _sorted_indices(nodes: list[onnx.NodeProto]) -> list[int]:
     if len(order) < len(nodes):
         raise _cycle(nodes, set(order))
     # Files already in order keep it: names in reports then follow the file.
-    in_order = all(source < index for index, node in enumerate(nodes) for source in
-                   (producer[name] for name in reads(node) if name in producer))
+    in_order = all(
+        source < index
+        for index, node in enumerate(nodes)
+        for source in (producer[name] for name in reads(node) if name in producer)
+    )
     return list(range(len(nodes))) if in_order else order
 
 
@@ -53,5 +56,8 @@ def _cycle(nodes: list[onnx.NodeProto], placed: set[int]) -> InvalidModelError:
     stuck = [node for index, node in enumerate(nodes) if index not in placed]
     first = stuck[0]
     return InvalidModelError(
-        "the graph has a cycle", where=f"{first.op_type} {first.name or first.output[0]!r}",
-        why=f"{len(stuck)} nodes wait for each other's outputs", hint="ONNX graphs are acyclic; export the model again")
+        "the graph has a cycle",
+        where=f"{first.op_type} {first.name or first.output[0]!r}",
+        why=f"{len(stuck)} nodes wait for each other's outputs",
+        hint="ONNX graphs are acyclic; export the model again",
+    )

@@ -1,4 +1,4 @@
-"""One forward pass over an ONNX graph: fold what is constant, infer types, convert each node, collect the rest as fallback."""
+"""One forward pass over an ONNX graph: fold constants, infer types, convert nodes, leave the rest to the fallback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from tvm import relax
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec
 from fusion.frontends.onnx.convert import convert_node, is_native
-from fusion.frontends.onnx.expand import Expansion, expand_function, expand_if, expand_select, reads, rename
+from fusion.frontends.onnx.expand import (
+    Expansion,
+    cast_of_cast_like,
+    expand_function,
+    expand_if,
+    expand_select,
+    reads,
+    rename,
+)
 from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, whole_model
 from fusion.frontends.onnx.fold import fold
 from fusion.frontends.onnx.infer import infer_types
@@ -46,8 +54,10 @@ def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> UnsupportedOperator
     first = nodes[0]
     return UnsupportedOperatorError(
         f"{len(nodes)} node(s) need the fallback: {', '.join(sorted({node.op for node in nodes}))}",
-        where=f"{first.op} {first.node!r} (opset {opset})", why=first.reason,
-        hint="compile with strict=False to run them on ONNX Runtime")
+        where=f"{first.op} {first.node!r} (opset {opset})",
+        why=first.reason,
+        hint="compile with strict=False to run them on ONNX Runtime",
+    )
 
 
 class _Translator:
@@ -81,8 +91,9 @@ class _Translator:
             self._builder.emit_func_output(result)
         mod = relax.transform.DeadCodeElimination()(self._builder.get())
         specs = tuple(spec_of(name, kind) for name, kind in self._inputs.items())
-        return ImportedModel(mod, specs, tuple(map(self._output_spec, self._outputs)), self._plan.subgraphs,
-                             tuple(self._plan.nodes))
+        return ImportedModel(
+            mod, specs, tuple(map(self._output_spec, self._outputs)), self._plan.subgraphs, tuple(self._plan.nodes)
+        )
 
     def _parameter(self, name: str, kind: TypeProto) -> relax.Var:
         shape = static_shape(kind)
@@ -97,6 +108,7 @@ class _Translator:
 
     def _translate(self, proto: NodeProto, standard_opset: int) -> None:
         node = rename(proto, {name: self._actual(name) for name in reads(proto) if name in self._names})
+        node = cast_of_cast_like(node, self._scope.types)
         opset = standard_opset if node.domain in ("", "ai.onnx") else self._domains.get(node.domain, 1)
         branch = expand_if(node, opset, self._scope, self._fresh)
         if branch is not None:

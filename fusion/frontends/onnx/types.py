@@ -10,17 +10,32 @@ from onnx.helper import tensor_dtype_to_np_dtype
 Shape = tuple[int, ...]
 
 # What TVM's own lowering handles (bfloat16 through float32); everything else runs on the fallback.
-NATIVE_DTYPES = frozenset({
-    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.BOOL,
-    TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
-    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
-})
+NATIVE_DTYPES = frozenset(
+    {
+        TensorProto.FLOAT,
+        TensorProto.FLOAT16,
+        TensorProto.BFLOAT16,
+        TensorProto.DOUBLE,
+        TensorProto.BOOL,
+        TensorProto.INT8,
+        TensorProto.INT16,
+        TensorProto.INT32,
+        TensorProto.INT64,
+        TensorProto.UINT8,
+        TensorProto.UINT16,
+        TensorProto.UINT32,
+        TensorProto.UINT64,
+    }
+)
 
 
 def is_tensor(kind: TypeProto | None) -> bool:
     """Return whether `kind` is a dense tensor type with an element type other than string."""
-    return (kind is not None and kind.WhichOneof("value") == "tensor_type"
-            and kind.tensor_type.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING))
+    return (
+        kind is not None
+        and kind.WhichOneof("value") == "tensor_type"
+        and kind.tensor_type.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
+    )
 
 
 def dims_of(kind: TypeProto) -> tuple[int | None, ...] | None:
@@ -51,7 +66,9 @@ def type_name(kind: TypeProto) -> str:
     which = kind.WhichOneof("value")
     if which == "tensor_type":
         return dtype_name(kind.tensor_type.elem_type)
-    inner = {"sequence_type": kind.sequence_type.elem_type, "optional_type": kind.optional_type.elem_type}.get(which or "")
+    inner = {"sequence_type": kind.sequence_type.elem_type, "optional_type": kind.optional_type.elem_type}.get(
+        which or ""
+    )
     short = {"sequence_type": "seq", "optional_type": "optional"}.get(which or "", which or "unknown")
     if inner is None:
         return short

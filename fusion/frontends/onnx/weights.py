@@ -31,22 +31,29 @@ def read_weights(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 
 def _check(tensor: TensorProto) -> None:
     if tensor.data_location == TensorProto.EXTERNAL:
-        raise ModelFileError(f"the data of weight {tensor.name!r} lies in another file", where=tensor.name,
-                             hint="give the path of the model, or call onnx.load_external_data_for_model first")
+        raise ModelFileError(
+            f"the data of weight {tensor.name!r} lies in another file",
+            where=tensor.name,
+            hint="give the path of the model, or call onnx.load_external_data_for_model first",
+        )
     try:
         array = numpy_helper.to_array(tensor)
     except ValueError as error:
-        raise InvalidModelError(f"the data of weight {tensor.name!r} does not fill its shape", where=tensor.name,
-                                why=str(error)) from error
+        raise InvalidModelError(
+            f"the data of weight {tensor.name!r} does not fill its shape", where=tensor.name, why=str(error)
+        ) from error
     if tensor.data_type not in _FLOATS:
         return
     # The sum is NaN or infinite if any element is, at a tenth of the cost of testing each.
     with np.errstate(all="ignore"):
         suspicious = array.size and not np.isfinite(array.sum(dtype=np.float32))
     if suspicious and np.isnan(array).any():
-        raise InvalidWeightsError(f"weight {tensor.name!r} holds NaN", where=tensor.name,
-                                  why=f"{int(np.isnan(array).sum())} of {array.size} elements",
-                                  hint="train or export the model again; a NaN weight makes every output NaN")
+        raise InvalidWeightsError(
+            f"weight {tensor.name!r} holds NaN",
+            where=tensor.name,
+            why=f"{int(np.isnan(array).sum())} of {array.size} elements",
+            hint="train or export the model again; a NaN weight makes every output NaN",
+        )
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> TensorProto:

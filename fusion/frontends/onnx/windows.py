@@ -41,8 +41,10 @@ def window_of(node: Node, kernel: Shape) -> Window:
         return Window(kernel, strides, dilations, pads[:rank], pads[rank:])
     if mode == "VALID":
         return plain
-    totals = [max((-(-size // stride) - 1) * stride + extent - size, 0)
-              for size, stride, extent in zip(node.shape(0)[2:], strides, plain.extents, strict=True)]
+    totals = [
+        max((-(-size // stride) - 1) * stride + extent - size, 0)
+        for size, stride, extent in zip(node.shape(0)[2:], strides, plain.extents, strict=True)
+    ]
     return Window(kernel, strides, dilations, *_halves(totals, mode))
 
 
@@ -61,9 +63,15 @@ def transposed_window(node: Node, kernel: Shape) -> tuple[Window, Shape]:
         pads = tuple(node.attr("pads") or [0] * (2 * rank)) if mode == "NOTSET" else (0,) * (2 * rank)
         return Window(kernel, strides, dilations, pads[:rank], pads[rank:]), extra
     sizes = node.shape(0)[2:]
-    target = list(wanted)[-rank:] if wanted is not None else [size * stride for size, stride in zip(sizes, strides, strict=True)]
-    totals = [stride * (size - 1) + more + extent - want for size, stride, more, extent, want
-              in zip(sizes, strides, extra, plain.extents, target, strict=True)]
+    target = (
+        list(wanted)[-rank:]
+        if wanted is not None
+        else [size * stride for size, stride in zip(sizes, strides, strict=True)]
+    )
+    totals = [
+        stride * (size - 1) + more + extent - want
+        for size, stride, more, extent, want in zip(sizes, strides, extra, plain.extents, target, strict=True)
+    ]
     # A window too small for the wanted size is filled up behind the end.
     extra = tuple(more + max(-total, 0) for more, total in zip(extra, totals, strict=True))
     if any(more >= stride for more, stride in zip(extra, strides, strict=True)) and any(extra):

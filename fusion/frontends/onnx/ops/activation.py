@@ -14,7 +14,9 @@ _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 @converts("Relu")
 def relu(node: Node) -> Expr:
-    return relax.op.nn.relu(node.x(0)) if node.dtype(0).startswith("float") else relax.op.maximum(node.x(0), node.like(0))
+    return (
+        relax.op.nn.relu(node.x(0)) if node.dtype(0).startswith("float") else relax.op.maximum(node.x(0), node.like(0))
+    )
 
 
 @converts("LeakyRelu")
@@ -78,7 +80,9 @@ def elu(node: Node) -> Expr:
 def selu(node: Node) -> Expr:
     alpha, gamma = node.attr("alpha", _SELU_ALPHA), node.attr("gamma", _SELU_GAMMA)
     below = relax.op.multiply(node.like(alpha), relax.op.subtract(relax.op.exp(node.x(0)), node.like(1.0)))
-    return relax.op.multiply(node.like(gamma), relax.op.where(relax.op.less(node.x(0), node.like(0.0)), below, node.x(0)))
+    return relax.op.multiply(
+        node.like(gamma), relax.op.where(relax.op.less(node.x(0), node.like(0.0)), below, node.x(0))
+    )
 
 
 @converts("Softplus")
@@ -92,7 +96,8 @@ def mish(node: Node) -> Expr:
 
 
 def _softplus(node: Node) -> Expr:
-    """max(x, 0) + log(1 + z) with z = exp(-|x|), which does not overflow; a small z takes the logarithm's series, because
+    """max(x, 0) + log(1 + z) with z = exp(-|x|), which does not overflow; a small z takes the logarithm's series,
+    because
     1 + z would round it away."""
     z = node.emit(relax.op.exp(relax.op.negative(relax.op.abs(node.x(0)))))
     slope = relax.op.subtract(node.like(0.5), relax.op.multiply(z, node.like(1.0 / 3.0)))
@@ -115,7 +120,9 @@ def gelu(node: Node) -> Expr:
 @converts("Shrink")
 def shrink(node: Node) -> Expr:
     bias, limit = node.like(node.attr("bias", 0.0)), node.attr("lambd", 0.5)
-    inner = relax.op.where(relax.op.greater(node.x(0), node.like(limit)), relax.op.subtract(node.x(0), bias), node.like(0))
+    inner = relax.op.where(
+        relax.op.greater(node.x(0), node.like(limit)), relax.op.subtract(node.x(0), bias), node.like(0)
+    )
     return relax.op.where(relax.op.less(node.x(0), node.like(-limit)), relax.op.add(node.x(0), bias), inner)
 
 

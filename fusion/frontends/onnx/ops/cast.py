@@ -20,7 +20,7 @@ def cast_to(node: Node, x: Expr, source: str, target: str) -> Expr:
         return x
     if target == "bool":
         return relax.op.not_equal(x, relax.const(0, source))
-    if source.startswith("float") and target == "bfloat16" or source == "bfloat16" and target != "float32":
+    if (source.startswith("float") and target == "bfloat16") or (source == "bfloat16" and target != "float32"):
         return relax.op.astype(relax.op.astype(x, "float32"), target)
     return relax.op.astype(x, target)
 

@@ -1,4 +1,4 @@
-"""Convolutions as high-level Relax operators in the layout of the model (channels first); passes change the layout later."""
+"""Convolutions as high-level Relax operators, channels first as in the model; passes change the layout later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from fusion.frontends.onnx.windows import transposed_window, window_of
 
 _CONV: dict[int, Callable[..., Expr]] = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 _DECONV: dict[int, Callable[..., Expr]] = {
-    1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose, 3: relax.op.nn.conv3d_transpose}
+    1: relax.op.nn.conv1d_transpose,
+    2: relax.op.nn.conv2d_transpose,
+    3: relax.op.nn.conv3d_transpose,
+}
 _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -23,9 +26,16 @@ def conv(node: Node) -> Expr:
     rank = _rank(node)
     window = window_of(node, node.shape(1)[2:])
     result = _CONV[rank](
-        node.x(0), node.x(1), strides=window.strides, padding=window.padding, dilation=window.dilations,
-        groups=int(node.attr("group", 1)), data_layout="NC" + _SPATIAL[rank], kernel_layout="OI" + _SPATIAL[rank],
-        out_dtype=_accumulator(node))
+        node.x(0),
+        node.x(1),
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilations,
+        groups=int(node.attr("group", 1)),
+        data_layout="NC" + _SPATIAL[rank],
+        kernel_layout="OI" + _SPATIAL[rank],
+        out_dtype=_accumulator(node),
+    )
     return _add_bias(node, _narrow(node, result), rank)
 
 
@@ -37,9 +47,16 @@ def conv_transpose(node: Node) -> Expr:
     if any(pad < 0 for pad in window.padding):
         raise Decline("negative pads")
     result = _DECONV[rank](
-        node.x(0), node.x(1), strides=window.strides, padding=window.padding, output_padding=output_padding,
-        dilation=window.dilations, groups=int(node.attr("group", 1)), data_layout="NC" + _SPATIAL[rank],
-        kernel_layout="IO" + _SPATIAL[rank])
+        node.x(0),
+        node.x(1),
+        strides=window.strides,
+        padding=window.padding,
+        output_padding=output_padding,
+        dilation=window.dilations,
+        groups=int(node.attr("group", 1)),
+        data_layout="NC" + _SPATIAL[rank],
+        kernel_layout="IO" + _SPATIAL[rank],
+    )
     return _add_bias(node, result, rank)
 
 
@@ -63,5 +80,3 @@ def _add_bias(node: Node, result: Expr, rank: int) -> Expr:
     if not node.has(2):
         return result
     return relax.op.add(result, relax.op.reshape(node.x(2), (1, node.shape(2)[0], *[1] * rank)))
-
-

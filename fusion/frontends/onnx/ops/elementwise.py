@@ -12,15 +12,35 @@ from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
 
 _UNARY: dict[str, Callable[[Expr], Expr]] = {
-    "Abs": relax.op.abs, "Acos": relax.op.acos, "Acosh": relax.op.acosh, "Asin": relax.op.asin, "Asinh": relax.op.asinh,
-    "Atan": relax.op.atan, "Atanh": relax.op.atanh, "Ceil": relax.op.ceil, "Cos": relax.op.cos, "Cosh": relax.op.cosh,
-    "Exp": relax.op.exp, "Floor": relax.op.floor, "Log": relax.op.log, "Neg": relax.op.negative, "Round": relax.op.round,
-    "Sign": relax.op.sign, "Sin": relax.op.sin, "Sinh": relax.op.sinh, "Sqrt": relax.op.sqrt, "Tan": relax.op.tan,
-    "Erf": relax.op.erf, "IsNaN": relax.op.isnan,
+    "Abs": relax.op.abs,
+    "Acos": relax.op.acos,
+    "Acosh": relax.op.acosh,
+    "Asin": relax.op.asin,
+    "Asinh": relax.op.asinh,
+    "Atan": relax.op.atan,
+    "Atanh": relax.op.atanh,
+    "Ceil": relax.op.ceil,
+    "Cos": relax.op.cos,
+    "Exp": relax.op.exp,
+    "Floor": relax.op.floor,
+    "Log": relax.op.log,
+    "Neg": relax.op.negative,
+    "Round": relax.op.round,
+    "Sign": relax.op.sign,
+    "Sin": relax.op.sin,
+    "Sqrt": relax.op.sqrt,
+    "Tan": relax.op.tan,
+    "Erf": relax.op.erf,
+    "IsNaN": relax.op.isnan,
 }
 _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "Add": relax.op.add, "Sub": relax.op.subtract, "Mul": relax.op.multiply, "Div": relax.op.divide,
-    "Sum": relax.op.add, "Min": relax.op.minimum, "Max": relax.op.maximum,
+    "Add": relax.op.add,
+    "Sub": relax.op.subtract,
+    "Mul": relax.op.multiply,
+    "Div": relax.op.divide,
+    "Sum": relax.op.add,
+    "Min": relax.op.minimum,
+    "Max": relax.op.maximum,
 }
 
 
@@ -40,6 +60,28 @@ def binary(node: Node) -> Expr:
 @converts("Mean")
 def mean(node: Node) -> Expr:
     return relax.op.divide(reduce(relax.op.add, node.xs()), node.like(len(node.proto.input)))
+
+
+@converts("Cosh")
+def cosh(node: Node) -> Expr:
+    """(e^x + e^-x) / 2; not every backend lowers TVM's own."""
+    both = relax.op.add(relax.op.exp(node.x(0)), relax.op.exp(relax.op.negative(node.x(0))))
+    return relax.op.multiply(both, node.like(0.5))
+
+
+@converts("Sinh")
+def sinh(node: Node) -> Expr:
+    """(e^x - e^-x) / 2, and near zero, where that cancels, the series to x^7: 2e-8 off at |x| = 0.5."""
+    x = node.x(0)
+    square = node.emit(relax.op.multiply(x, x))
+    series = node.like(1.0)
+    for divisor in (42.0, 20.0, 6.0):
+        series = relax.op.add(
+            node.like(1.0), relax.op.multiply(relax.op.multiply(square, node.like(1 / divisor)), series)
+        )
+    far = relax.op.subtract(relax.op.exp(x), relax.op.exp(relax.op.negative(x)))
+    near = relax.op.less(square, node.like(0.25))
+    return relax.op.where(near, relax.op.multiply(x, series), relax.op.multiply(far, node.like(0.5)))
 
 
 @converts("Reciprocal")
@@ -85,7 +127,9 @@ def is_infinite(node: Node) -> Expr:
     dtype, infinity = node.dtype(0), float("inf")
     if not dtype.startswith("float"):
         raise Decline(f"IsInf of {dtype}")
-    wanted = [sign for sign, name in ((infinity, "detect_positive"), (-infinity, "detect_negative")) if node.attr(name, 1)]
+    wanted = [
+        sign for sign, name in ((infinity, "detect_positive"), (-infinity, "detect_negative")) if node.attr(name, 1)
+    ]
     found = [relax.op.equal(node.x(0), relax.const(sign, dtype)) for sign in wanted]
     return reduce(relax.op.logical_or, found) if found else relax.op.zeros(node.shape(0), "bool")
 

@@ -16,11 +16,11 @@ def gather(node: Node) -> Expr:
     axis = node.axis()
     size = node.shape(0)[axis]
     if node.is_const(1):
-        indices = relax.const(np.where(node.const(1) < 0, node.const(1) + size, node.const(1)), node.dtype(1))
+        given = node.needed_const(1)
+        indices = relax.const(np.where(given < 0, given + size, given), node.dtype(1))
     else:
-        given = node.x(1)
-        wrapped = relax.op.add(given, node.like(size, 1))
-        indices = relax.op.where(relax.op.less(given, node.like(0, 1)), wrapped, given)
+        wrapped = relax.op.add(node.x(1), node.like(size, 1))
+        indices = relax.op.where(relax.op.less(node.x(1), node.like(0, 1)), wrapped, node.x(1))
     return relax.op.take(node.x(0), indices, axis)
 
 
@@ -31,8 +31,9 @@ def one_hot(node: Node) -> Expr:
     axis = node.axis(default=-1, rank=rank)
     depth = node.out_shape()[axis]
     indices = relax.op.expand_dims(relax.op.astype(node.x(0), "int64"), axis)
-    wrapped = relax.op.where(relax.op.less(indices, relax.const(0, "int64")),
-                             relax.op.add(indices, relax.const(depth, "int64")), indices)
+    wrapped = relax.op.where(
+        relax.op.less(indices, relax.const(0, "int64")), relax.op.add(indices, relax.const(depth, "int64")), indices
+    )
     positions = np.arange(depth, dtype="int64").reshape([depth if at == axis else 1 for at in range(rank)])
     off, on = (relax.op.strided_slice(node.x(2), [0], [at], [at + 1]) for at in (0, 1))
     return relax.op.where(relax.op.equal(wrapped, relax.const(positions, "int64")), on, off)
@@ -75,7 +76,9 @@ def trilu(node: Node) -> Expr:
 
 @converts("ReverseSequence")
 def reverse_sequence(node: Node) -> Expr:
-    return relax.op.reverse_sequence(node.x(0), node.x(1), int(node.attr("time_axis", 0)), int(node.attr("batch_axis", 1)))
+    return relax.op.reverse_sequence(
+        node.x(0), node.x(1), int(node.attr("time_axis", 0)), int(node.attr("batch_axis", 1))
+    )
 
 
 @converts("TopK")

@@ -25,7 +25,8 @@ def product(a: Expr, b: Expr, dtype: str) -> Expr:
 
 @converts("Gemm")
 def gemm(node: Node) -> Expr:
-    """alpha * A' @ B' + beta * C. Constant factors go to the operand they are cheapest on, transposes before the product."""
+    """alpha * A' @ B' + beta * C. Constant factors go to the operand they are cheapest on, transposes before the
+    product."""
     a, b = node.x(0), node.x(1)
     dtype, alpha, beta = node.dtype(0), node.attr("alpha", 1.0), node.attr("beta", 1.0)
     if not dtype.startswith("float"):

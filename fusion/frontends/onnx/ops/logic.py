@@ -12,9 +12,16 @@ from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 
 _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "Equal": relax.op.equal, "Less": relax.op.less, "LessOrEqual": relax.op.less_equal, "Greater": relax.op.greater,
-    "GreaterOrEqual": relax.op.greater_equal, "And": relax.op.logical_and, "Or": relax.op.logical_or,
-    "Xor": relax.op.logical_xor, "BitwiseAnd": relax.op.bitwise_and, "BitwiseOr": relax.op.bitwise_or,
+    "Equal": relax.op.equal,
+    "Less": relax.op.less,
+    "LessOrEqual": relax.op.less_equal,
+    "Greater": relax.op.greater,
+    "GreaterOrEqual": relax.op.greater_equal,
+    "And": relax.op.logical_and,
+    "Or": relax.op.logical_or,
+    "Xor": relax.op.logical_xor,
+    "BitwiseAnd": relax.op.bitwise_and,
+    "BitwiseOr": relax.op.bitwise_or,
     "BitwiseXor": relax.op.bitwise_xor,
 }
 
@@ -44,13 +51,15 @@ def bit_shift(node: Node) -> Expr:
     x, count = node.x(0), node.x(1)
     right = node.attr("direction") == "RIGHT"
     shift = relax.op.right_shift if right else relax.op.left_shift
-    if not node.is_const(1) or bool(np.any(node.const(1) >= 8 * dtype.itemsize)):
+    if not node.is_const(1) or bool(np.any(node.needed_const(1) >= 8 * dtype.itemsize)):
         width = relax.const(8 * dtype.itemsize, node.dtype(0))
         # As unsigned numbers, negative counts are large ones.
         small = relax.op.less(count, width)
         if dtype.kind == "i":
             small = relax.op.logical_and(small, relax.op.greater_equal(count, node.like(0)))
         safe = relax.op.where(small, count, node.like(0))
-        beyond = relax.op.right_shift(x, node.like(8 * dtype.itemsize - 1)) if right and dtype.kind == "i" else node.like(0)
+        beyond = (
+            relax.op.right_shift(x, node.like(8 * dtype.itemsize - 1)) if right and dtype.kind == "i" else node.like(0)
+        )
         return relax.op.where(small, shift(x, safe), beyond)
     return shift(x, count)

@@ -21,7 +21,9 @@ def batch_norm(node: Node) -> Expr | list[Expr]:
         return _batch_norm_in_training(node, epsilon)
     if any(node.wants(index) for index in range(1, len(node.proto.output))):
         raise Decline("statistics of training are asked for")
-    result = relax.op.nn.batch_norm(node.x(0), *(node.x(index) for index in range(1, 5)), axis=1, epsilon=epsilon, training=False)
+    result = relax.op.nn.batch_norm(
+        node.x(0), *(node.x(index) for index in range(1, 5)), axis=1, epsilon=epsilon, training=False
+    )
     return [relax.TupleGetItem(node.emit(result), 0)]
 
 
@@ -35,8 +37,13 @@ def _batch_norm_in_training(node: Node, epsilon: float) -> list[Expr]:
     centred = relax.op.subtract(node.x(0), relax.op.reshape(mean, column))
     y = relax.op.add(relax.op.multiply(centred, relax.op.reshape(factor, column)), relax.op.reshape(bias, column))
     momentum = node.attr("momentum", 0.9)
-    return [y, *(relax.op.add(relax.op.multiply(old, node.like(momentum)), relax.op.multiply(new, node.like(1 - momentum)))
-                 for old, new in ((old_mean, mean), (old_variance, variance)))]
+    return [
+        y,
+        *(
+            relax.op.add(relax.op.multiply(old, node.like(momentum)), relax.op.multiply(new, node.like(1 - momentum)))
+            for old, new in ((old_mean, mean), (old_variance, variance))
+        ),
+    ]
 
 
 @converts("LayerNormalization")
@@ -48,7 +55,9 @@ def layer_norm(node: Node) -> list[Expr]:
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
     x = _cast(node.x(0), dtype, wide)
     scale = _cast(_of_shape(node, 1, inner), dtype, wide)
-    bias = _cast(_of_shape(node, 2, inner), dtype, wide) if node.has(2) else relax.const(np.zeros(inner, dtype=wide), wide)
+    bias = (
+        _cast(_of_shape(node, 2, inner), dtype, wide) if node.has(2) else relax.const(np.zeros(inner, dtype=wide), wide)
+    )
     y = _cast(relax.op.nn.layer_norm(x, scale, bias, axes, node.attr("epsilon", 1e-5)), wide, dtype)
     return [y, *_statistics(node, x, axes, wide)]
 
@@ -74,7 +83,9 @@ def rms_norm(node: Node) -> Expr:
         scale = _cast(_of_shape(node, 1, node.shape(0)[axis:]), node.dtype(1), wide)
         return _cast(relax.op.nn.rms_norm(x, scale, axes, node.attr("epsilon", 1e-5)), wide, dtype)
     # TVM's lowering of rms_norm takes one axis only.
-    square = relax.op.add(relax.op.mean(relax.op.multiply(x, x), axes, True), relax.const(node.attr("epsilon", 1e-5), wide))
+    square = relax.op.add(
+        relax.op.mean(relax.op.multiply(x, x), axes, True), relax.const(node.attr("epsilon", 1e-5), wide)
+    )
     normal = relax.op.divide(x, relax.op.sqrt(square))
     return relax.op.multiply(_cast(normal, wide, dtype), node.x(1))
 

@@ -12,7 +12,11 @@ from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.windows import Window, window_of
 
 _MAX: dict[int, Callable[..., Expr]] = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
-_AVERAGE: dict[int, Callable[..., Expr]] = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
+_AVERAGE: dict[int, Callable[..., Expr]] = {
+    1: relax.op.nn.avg_pool1d,
+    2: relax.op.nn.avg_pool2d,
+    3: relax.op.nn.avg_pool3d,
+}
 _LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
@@ -21,8 +25,15 @@ def max_pool(node: Node) -> Expr:
     if node.wants(1):
         raise Decline("the positions of the maxima are asked for")
     window = _window(node)
-    return _MAX[len(window.kernel)](node.x(0), window.kernel, window.strides, window.padding, window.dilations,
-                                    bool(node.attr("ceil_mode", 0)), layout=_LAYOUT[len(window.kernel)])
+    return _MAX[len(window.kernel)](
+        node.x(0),
+        window.kernel,
+        window.strides,
+        window.padding,
+        window.dilations,
+        bool(node.attr("ceil_mode", 0)),
+        layout=_LAYOUT[len(window.kernel)],
+    )
 
 
 @converts("AveragePool")
@@ -32,8 +43,16 @@ def average_pool(node: Node) -> Expr:
     # With ceil_mode, ONNX never counts what lies beyond the pads, TVM does.
     if include and node.attr("ceil_mode", 0):
         raise Decline("left to TVM's converter")
-    return _AVERAGE[len(window.kernel)](node.x(0), window.kernel, window.strides, window.padding, window.dilations,
-                                        bool(node.attr("ceil_mode", 0)), include, layout=_LAYOUT[len(window.kernel)])
+    return _AVERAGE[len(window.kernel)](
+        node.x(0),
+        window.kernel,
+        window.strides,
+        window.padding,
+        window.dilations,
+        bool(node.attr("ceil_mode", 0)),
+        include,
+        layout=_LAYOUT[len(window.kernel)],
+    )
 
 
 def _window(node: Node) -> Window:

@@ -22,7 +22,8 @@ def qlinear_matmul(node: Node) -> Expr:
 
 @converts("QLinearConv")
 def qlinear_conv(node: Node) -> Expr:
-    """x with scale and zero point, w with scale and zero point per output channel, those of the result, bias in int32."""
+    """x with scale and zero point, w with scale and zero point per output channel, those of the result, bias in
+    int32."""
     if len(node.shape(0)) != 4:
         raise Decline("a quantized convolution over other than two spatial axes")
     result = _conv(node, _centred(node, 0, 2, None), _centred_weight(node, 3, 5), node.shape(3)[2:])

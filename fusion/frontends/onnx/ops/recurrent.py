@@ -14,14 +14,19 @@ from fusion.frontends.onnx.registry import converts
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
-_FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {"Sigmoid": relax.op.sigmoid, "Tanh": relax.op.tanh, "Relu": relax.op.nn.relu}
+_FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {
+    "Sigmoid": relax.op.sigmoid,
+    "Tanh": relax.op.tanh,
+    "Relu": relax.op.nn.relu,
+}
 # Beyond this, the unrolled program would be larger than the loop is worth.
 _MAX_STEPS = 256
 
 
 @dataclass(frozen=True)
 class _Direction:
-    """Weights of one direction, ready to multiply from the right: [input, gates * hidden] and [hidden, gates * hidden]."""
+    """Weights of one direction, ready to multiply from the right: [input, gates * hidden] and [hidden, gates *
+    hidden]."""
 
     input_weights: Expr
     hidden_weights: Expr
@@ -33,7 +38,8 @@ class _Direction:
 
 @converts("RNN", "GRU", "LSTM")
 def recurrent(node: Node) -> list[Expr]:
-    """X [steps, batch, input] -> Y [steps, directions, batch, hidden], Y_h and, of an LSTM, Y_c [directions, batch, hidden]."""
+    """X [steps, batch, input] -> Y [steps, directions, batch, hidden], Y_h and, of an LSTM, Y_c [directions, batch,
+    hidden]."""
     _refuse(node)
     batch_first = bool(node.attr("layout", 0))
     x = relax.op.permute_dims(node.x(0), [1, 0, 2]) if batch_first else node.x(0)
@@ -60,7 +66,10 @@ def _refuse(node: Node) -> None:
 def _direction(node: Node, index: int) -> _Direction:
     hidden = int(node.shape(2)[2])
     width = _GATES[node.op] * hidden
-    pick = lambda at: relax.op.take(node.x(at), relax.const(index, "int64"), 0)  # noqa: E731
+
+    def pick(at: int) -> Expr:
+        return relax.op.take(node.x(at), relax.const(index, "int64"), 0)
+
     if node.has(3):
         bias = node.emit(pick(3))
         halves = [relax.op.strided_slice(bias, [0], [start], [start + width]) for start in (0, width)]
@@ -68,13 +77,17 @@ def _direction(node: Node, index: int) -> _Direction:
         halves = [relax.const(np.zeros(width, dtype=node.dtype(0)), node.dtype(0))] * 2
     names = node.attr("activations") or _DEFAULTS[node.op] * node.shape(1)[0]
     count = len(_DEFAULTS[node.op])
-    chosen = names[index * count:(index + 1) * count]
+    chosen = names[index * count : (index + 1) * count]
     if any(name not in _FUNCTIONS for name in chosen):
         raise Decline(f"activations {', '.join(chosen)}")
     return _Direction(
-        node.emit(relax.op.permute_dims(pick(1), [1, 0])), node.emit(relax.op.permute_dims(pick(2), [1, 0])),
-        node.emit(halves[0]) if node.has(3) else halves[0], node.emit(halves[1]) if node.has(3) else halves[1],
-        node.emit(pick(7)) if node.op == "LSTM" and node.has(7) else None, [_FUNCTIONS[name] for name in chosen])
+        node.emit(relax.op.permute_dims(pick(1), [1, 0])),
+        node.emit(relax.op.permute_dims(pick(2), [1, 0])),
+        node.emit(halves[0]) if node.has(3) else halves[0],
+        node.emit(halves[1]) if node.has(3) else halves[1],
+        node.emit(pick(7)) if node.op == "LSTM" and node.has(7) else None,
+        [_FUNCTIONS[name] for name in chosen],
+    )
 
 
 def _run(node: Node, x: Expr, index: int, steps: int, batch: int) -> tuple[list[Expr], Expr, Expr | None]:
@@ -108,7 +121,10 @@ def _rnn_step(node: Node, gates: Expr, hidden: Expr, cell: Expr | None, w: _Dire
 def _gru_step(node: Node, gates: Expr, hidden: Expr, cell: Expr | None, w: _Direction) -> tuple[Expr, Expr | None]:
     """z, r and h are the gates, in this order."""
     size = int(node.shape(2)[2])
-    part = lambda tensor, gate: relax.op.strided_slice(tensor, [-1], [gate * size], [(gate + 1) * size])  # noqa: E731
+
+    def part(tensor: Expr, gate: int) -> Expr:
+        return relax.op.strided_slice(tensor, [-1], [gate * size], [(gate + 1) * size])
+
     if node.attr("linear_before_reset", 0):
         recurrent_part = node.emit(relax.op.add(relax.op.matmul(hidden, w.hidden_weights), w.hidden_bias))
         reset = w.functions[0](relax.op.add(part(gates, 1), part(recurrent_part, 1)))
@@ -122,7 +138,9 @@ def _gru_step(node: Node, gates: Expr, hidden: Expr, cell: Expr | None, w: _Dire
         late = relax.op.matmul(relax.op.multiply(reset, hidden), part(w.hidden_weights, 2))
         candidate = relax.op.add(part(gates, 2), late)
     fresh = node.emit(w.functions[1](candidate))
-    mixed = relax.op.add(relax.op.multiply(relax.op.subtract(node.like(1.0), update), fresh), relax.op.multiply(update, hidden))
+    mixed = relax.op.add(
+        relax.op.multiply(relax.op.subtract(node.like(1.0), update), fresh), relax.op.multiply(update, hidden)
+    )
     return node.emit(mixed), cell
 
 
@@ -131,7 +149,9 @@ def _lstm_step(node: Node, gates: Expr, hidden: Expr, cell: Expr | None, w: _Dir
     assert cell is not None
     size = int(node.shape(2)[2])
     total = node.emit(relax.op.add(relax.op.add(gates, relax.op.matmul(hidden, w.hidden_weights)), w.hidden_bias))
-    part = lambda gate: relax.op.strided_slice(total, [-1], [gate * size], [(gate + 1) * size])  # noqa: E731
+
+    def part(gate: int) -> Expr:
+        return relax.op.strided_slice(total, [-1], [gate * size], [(gate + 1) * size])
 
     def peep(gate: int, state: Expr) -> Expr:
         if w.peepholes is None:
@@ -154,4 +174,7 @@ def _outputs(node: Node, runs: list[tuple[list[Expr], Expr, Expr | None]], batch
     cells = [relax.op.stack([cell for _, _, cell in runs], 0)] if node.op == "LSTM" else []
     if not batch_first:
         return [y, last, *cells]
-    return [relax.op.permute_dims(y, [2, 0, 1, 3]), *(relax.op.permute_dims(state, [1, 0, 2]) for state in (last, *cells))]
+    return [
+        relax.op.permute_dims(y, [2, 0, 1, 3]),
+        *(relax.op.permute_dims(state, [1, 0, 2]) for state in (last, *cells)),
+    ]

@@ -34,7 +34,8 @@ def _log_sum_exp(x: Expr, axes: list[int], keepdims: bool) -> Expr:
 
 
 def _extremum(reduce: Reduce) -> Reduce:
-    """TVM starts a maximum at the lowest finite number, so that of infinities alone comes out finite. Halved, all finite
+    """TVM starts a maximum at the lowest finite number, so that of infinities alone comes out finite. Halved, all
+    finite
     numbers lie above that start; doubled, the start itself overflows to the infinity that is right."""
 
     def apply(x: Expr, axes: list[int], keepdims: bool) -> Expr:
@@ -48,9 +49,15 @@ def _extremum(reduce: Reduce) -> Reduce:
 
 
 _REDUCTIONS: dict[str, Reduce] = {
-    "ReduceSum": relax.op.sum, "ReduceMean": relax.op.mean, "ReduceMax": _extremum(relax.op.max), "ReduceMin": _extremum(relax.op.min),
-    "ReduceProd": relax.op.prod, "ReduceL1": lambda x, axes, keep: relax.op.sum(relax.op.abs(x), axes, keep), "ReduceL2": _l2,
-    "ReduceSumSquare": _sum_square, "ReduceLogSum": lambda x, axes, keep: relax.op.log(relax.op.sum(x, axes, keep)),
+    "ReduceSum": relax.op.sum,
+    "ReduceMean": relax.op.mean,
+    "ReduceMax": _extremum(relax.op.max),
+    "ReduceMin": _extremum(relax.op.min),
+    "ReduceProd": relax.op.prod,
+    "ReduceL1": lambda x, axes, keep: relax.op.sum(relax.op.abs(x), axes, keep),
+    "ReduceL2": _l2,
+    "ReduceSumSquare": _sum_square,
+    "ReduceLogSum": lambda x, axes, keep: relax.op.log(relax.op.sum(x, axes, keep)),
     "ReduceLogSumExp": _log_sum_exp,
 }
 # Computed in a wider dtype: sums in half precision lose what the reference keeps; TVM has no minimum of bools.
@@ -100,8 +107,11 @@ def _axes_from_shapes(source: Shape, target: Shape, keepdims: bool) -> list[int]
         changed = [axis for axis, (have, want) in enumerate(zip(source, target, strict=True)) if have != want]
         return changed
     count = len(source) - len(target)
-    fits = [axes for axes in combinations(range(len(source)), count)
-            if tuple(size for axis, size in enumerate(source) if axis not in axes) == target]
+    fits = [
+        axes
+        for axes in combinations(range(len(source)), count)
+        if tuple(size for axis, size in enumerate(source) if axis not in axes) == target
+    ]
     distinct = {tuple(axis for axis in axes if source[axis] != 1) for axes in fits}
     if len(distinct) != 1:
         raise Decline("the axes are a run-time input")
@@ -118,6 +128,6 @@ def global_pool(node: Node) -> Expr:
 def lp_normalization(node: Node) -> Expr:
     """x / norm along an axis; a norm of zero gives zero."""
     axis, order = node.axis(default=-1), node.attr("p", 2)
-    norm = (_l2(node.x(0), [axis], True) if order == 2 else relax.op.sum(relax.op.abs(node.x(0)), [axis], True))
+    norm = _l2(node.x(0), [axis], True) if order == 2 else relax.op.sum(relax.op.abs(node.x(0)), [axis], True)
     norm = node.emit(norm)
     return relax.op.divide(node.x(0), relax.op.where(relax.op.equal(norm, node.like(0)), node.like(1), norm))

@@ -31,7 +31,7 @@ def expand(node: Node) -> Expr:
 @converts("Tile")
 def tile(node: Node) -> Expr:
     if node.is_const(1):
-        repeats = [int(count) for count in node.const(1)]
+        repeats = [int(count) for count in node.needed_const(1)]
     elif 0 in node.shape(0):
         raise Decline("the repeats are a run-time input")
     else:
@@ -63,8 +63,10 @@ def split(node: Node) -> list[Expr]:
 def _split_with_empty_parts(node: Node, sizes: list[int], axis: int) -> list[Expr]:
     ends = [int(at) for at in np.cumsum(sizes)]
     empty = [size if at != axis else 0 for at, size in enumerate(node.shape(0))]
-    return [relax.op.strided_slice(node.x(0), [axis], [end - size], [end]) if size
-            else relax.op.zeros(empty, node.dtype(0)) for end, size in zip(ends, sizes, strict=True)]
+    return [
+        relax.op.strided_slice(node.x(0), [axis], [end - size], [end]) if size else relax.op.zeros(empty, node.dtype(0))
+        for end, size in zip(ends, sizes, strict=True)
+    ]
 
 
 @converts("DepthToSpace")

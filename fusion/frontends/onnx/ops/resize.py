@@ -12,7 +12,9 @@ from fusion.frontends.onnx.registry import converts
 
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
 # Relax's rounding of nearest neighbours is checked against ONNX for these pairs only.
-_NEAREST = frozenset({("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")})
+_NEAREST = frozenset(
+    {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")}
+)
 _SMOOTH = frozenset({"half_pixel", "align_corners", "asymmetric"})
 
 
@@ -29,7 +31,9 @@ def _resized_axes(node: Node) -> dict[int, Axis]:
     source, target = node.shape(0), node.out_shape()
     roi, scales = _roi_and_scales(node)
     changed = [axis for axis in range(len(source)) if source[axis] != target[axis] or scales[axis] != 1.0 or roi]
-    return {axis: Axis(source[axis], target[axis], scales[axis], *(roi[axis] if roi else (0.0, 1.0))) for axis in changed}
+    return {
+        axis: Axis(source[axis], target[axis], scales[axis], *(roi[axis] if roi else (0.0, 1.0))) for axis in changed
+    }
 
 
 def _roi_and_scales(node: Node) -> tuple[list[tuple[float, float]], list[float]]:
@@ -70,16 +74,26 @@ def _fits_resize2d(node: Node, axes: dict[int, Axis]) -> bool:
     exact = all(axis.scale * axis.source == axis.target for axis in axes.values())
     smooth = mode in ("linear", "bilinear") and transform in _SMOOTH
     nearest = mode == "nearest" and (transform, _nearest_mode(node)) in _NEAREST
-    return (len(node.shape(0)) == 4 and set(axes) <= {2, 3} and exact and not node.attr("antialias", 0)
-            and node.dtype(0) == "float32" and (smooth or nearest))
+    return (
+        len(node.shape(0)) == 4
+        and set(axes) <= {2, 3}
+        and exact
+        and not node.attr("antialias", 0)
+        and node.dtype(0) == "float32"
+        and (smooth or nearest)
+    )
 
 
 def _resize2d(node: Node) -> Expr:
     mode = node.attr("mode", "nearest")
     return relax.op.image.resize2d(
-        node.x(0), node.out_shape()[2:], layout="NCHW", method=_METHODS["linear" if mode == "bilinear" else mode],
+        node.x(0),
+        node.out_shape()[2:],
+        layout="NCHW",
+        method=_METHODS["linear" if mode == "bilinear" else mode],
         coordinate_transformation_mode=_transform(node),
-        rounding_method=_nearest_mode(node) if mode == "nearest" else "round")
+        rounding_method=_nearest_mode(node) if mode == "nearest" else "round",
+    )
 
 
 def _resize_by_axis(node: Node, axes: dict[int, Axis]) -> Expr:
@@ -90,8 +104,15 @@ def _resize_by_axis(node: Node, axes: dict[int, Axis]) -> Expr:
     if not floating and mode != "nearest":
         raise Decline(f"interpolation of {dtype}")
     for position, axis in axes.items():
-        taps = taps_of(axis, mode, _transform(node), _nearest_mode(node), bool(node.attr("antialias", 0)),
-                       bool(node.attr("exclude_outside", 0)), float(node.attr("cubic_coeff_a", -0.75)))
+        taps = taps_of(
+            axis,
+            mode,
+            _transform(node),
+            _nearest_mode(node),
+            bool(node.attr("antialias", 0)),
+            bool(node.attr("exclude_outside", 0)),
+            float(node.attr("cubic_coeff_a", -0.75)),
+        )
         x = node.emit(_apply(x, position, taps.indices, taps.weights, len(node.shape(0)), dtype))
         if taps.outside is not None and taps.outside.any():
             column = taps.outside.reshape([-1 if at == position else 1 for at in range(len(node.shape(0)))])

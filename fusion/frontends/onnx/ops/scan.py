@@ -13,12 +13,7 @@ from fusion.frontends.onnx.registry import converts
 @converts("CumSum", "CumProd")
 def cumulate(node: Node) -> Expr:
     rank = len(node.shape(0))
-    if rank == 1:
-        axis = 0
-    else:
-        given = node.const(1)
-        assert given is not None
-        axis = int(given.reshape(-1)[0]) % rank
+    axis = 0 if rank == 1 else int(node.needed_const(1).reshape(-1)[0]) % rank
     function = relax.op.cumsum if node.op == "CumSum" else relax.op.cumprod
     backward = bool(node.attr("reverse", 0))
     x = node.emit(relax.op.flip(node.x(0), axis)) if backward else node.x(0)

@@ -19,12 +19,17 @@ def slice_(node: Node) -> Expr:
         raise Decline("starts or ends are missing")
     axes = [axis % len(shape) for axis in node.ints(3, "axes") or range(len(starts))]
     steps = node.ints(4, "steps") or [1] * len(starts)
-    bounds = [slice(start, end, step).indices(shape[axis])
-              for start, end, step, axis in zip(starts, ends, steps, axes, strict=True)]
+    bounds = [
+        slice(start, end, step).indices(shape[axis])
+        for start, end, step, axis in zip(starts, ends, steps, axes, strict=True)
+    ]
     if node.out_shape() == shape and all(step > 0 for step in steps):
         return node.x(0)
     # A backward slice that reaches the first element ends at -1, which strided_slice reads as the last one.
-    begins, stops = [b for b, _, _ in bounds], [e if e >= 0 else -shape[a] - 1 for (_, e, _), a in zip(bounds, axes, strict=True)]
+    begins, stops = (
+        [b for b, _, _ in bounds],
+        [e if e >= 0 else -shape[a] - 1 for (_, e, _), a in zip(bounds, axes, strict=True)],
+    )
     return relax.op.strided_slice(node.x(0), axes, begins, stops, steps)
 
 
@@ -45,8 +50,9 @@ def pad(node: Node) -> Expr:
         return relax.op.astype(wide, "bfloat16")
     if mode == "constant":
         return relax.op.nn.pad(node.x(0), widths, "constant", _pad_value(node))
-    if mode == "reflect" and any(width >= size for size, pair in zip(shape, zip(before, after, strict=True), strict=True)
-                                 for width in pair):
+    if mode == "reflect" and any(
+        width >= size for size, pair in zip(shape, zip(before, after, strict=True), strict=True) for width in pair
+    ):
         raise Decline("reflection beyond the tensor")
     if mode not in ("reflect", "edge", "wrap"):
         raise Decline(f"pad mode {mode}")
@@ -75,6 +81,6 @@ def _pad_by_gather(node: Node, before: list[int], after: list[int], mode: str) -
     x = node.x(0)
     for axis, size in enumerate(node.shape(0)):
         if before[axis] or after[axis]:
-            indices = np.pad(np.arange(size), (before[axis], after[axis]), mode=mode)
+            indices: np.ndarray = np.pad(np.arange(size), (before[axis], after[axis]), mode=mode)  # type: ignore[call-overload]
             x = node.emit(relax.op.take(x, relax.const(indices.astype("int64"), "int64"), axis))
     return x
