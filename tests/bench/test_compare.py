@@ -1,0 +1,51 @@
+"""One whole comparison on a small model: compiled, saved, loaded elsewhere, checked and timed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import bench
+from fusion.errors import OptionError, ShapeError
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return relu(x @ w) with an open batch dimension."""
+    weight = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Relu", ["z"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    path = tmp_path / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_a_small_model_is_compared(model: Path) -> None:
+    result = bench.compare_model(model, {"x": (4, 16)}, threads=1, rounds=2, peers=["onnxruntime"])
+    assert result.ours.failure == ""
+    assert result.passed
+    assert result.ours.verdict is not None
+    assert result.ours.verdict.reference == "float64"
+    assert list(result.ratios) == ["onnxruntime"]
+    assert json.loads(json.dumps(result.as_dict()))["model"] == "small"
+    assert "| onnxruntime |" in result.table()
+
+
+def test_an_open_dimension_must_be_given(model: Path) -> None:
+    with pytest.raises(ShapeError, match="'x'"):
+        bench.compare_model(model)
+
+
+def test_an_unknown_peer_is_refused(model: Path) -> None:
+    with pytest.raises(OptionError, match="no peer"):
+        bench.compare_model(model, {"x": (4, 16)}, peers=["tensorrt"])
