@@ -9,17 +9,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fusion.api import compile, load
+    from fusion.api import compile
     from fusion.errors import FusionError
     from fusion.module import CompiledModule
+    from fusion.module.load import load
 
 __version__ = "0.1.0"
 __all__ = ["CompiledModule", "FusionError", "__version__", "compile", "load"]
 
-_HOME = {"compile": "fusion.api", "load": "fusion.api", "FusionError": "fusion.errors", "CompiledModule": "fusion.module"}
+_HOME = {
+    "compile": "fusion.api",
+    "load": "fusion.module.load",
+    "FusionError": "fusion.errors",
+    "CompiledModule": "fusion.module",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'fusion' has no attribute {name!r}")
+    if _HOME[name] == "fusion.api":
+        # Before the first import of tvm, which would bring PyTorch with it.
+        import_module("fusion.runtime").import_compiler()
     return getattr(import_module(_HOME[name]), name)

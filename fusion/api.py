@@ -1,4 +1,4 @@
-"""The public functions: `compile` and `load`."""
+"""The public function `compile`; `load` is in `fusion.module.load`, which needs none of the compiler."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from fusion.context import Context
 from fusion.errors import ShapeError
 from fusion.frontends import TensorSpec, import_model, read_signature
 from fusion.module.compiled import CompiledModule, lazy_module
-from fusion.module.load import load
 from fusion.module.settings import check_runnable, settings_of
-from fusion.module.specialization import Specialization, specialize
+from fusion.module.specialization import Specialization
+from fusion.module.specialize import specialize
 from fusion.module.threads import use_threads
-
-__all__ = ["compile", "load"]
 
 Shapes = Mapping[str, Sequence[int]]
 

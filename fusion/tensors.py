@@ -6,8 +6,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import tvm
-import tvm_ffi
+
+from fusion.runtime import Tensor, tvm_ffi
 
 ALIGNMENT = 64
 """Bytes: generated code loads vectors from addresses that are multiples of this (TVM's kAllocAlignment)."""
@@ -33,24 +33,32 @@ def needs_carrier(dtype: str) -> bool:
     return dtype in _CARRIERS
 
 
-def as_numpy(tensor: tvm.runtime.Tensor) -> np.ndarray:
+def as_numpy(tensor: Tensor) -> np.ndarray:
     """Return a view of `tensor`; it keeps the memory alive."""
     dtype = str(tensor.dtype)
     if dtype not in _CARRIERS:
         return np.from_dlpack(tensor)
-    carrier = tensor._create_view(tensor.shape, _CARRIERS[dtype])
-    return np.from_dlpack(carrier).view(numpy_dtype(dtype))
+    return np.from_dlpack(view(tensor, _CARRIERS[dtype])).view(numpy_dtype(dtype))
 
 
-def as_tensor(array: np.ndarray) -> tvm.runtime.Tensor:
+def as_tensor(array: np.ndarray) -> Tensor:
     """Return a view of the contiguous, writable `array`; it keeps the memory alive."""
     dtype = array.dtype.name
     if dtype not in _CARRIERS:
         return tvm_ffi.from_dlpack(array)
-    return tvm_ffi.from_dlpack(array.view(_CARRIERS[dtype]))._create_view(array.shape, dtype)
+    return view(tvm_ffi.from_dlpack(array.view(_CARRIERS[dtype])), dtype)
 
 
-def byte_view(tensor: tvm.runtime.Tensor) -> np.ndarray:
+def view(tensor: Tensor, dtype: str, shape: tuple[int, ...] | None = None) -> Tensor:
+    """Return the memory of `tensor` under another dtype of the same width, or another shape of as many elements."""
+    extents = tvm_ffi.Shape(tensor.shape if shape is None else shape)
+    return _create_view(tensor, extents, tvm_ffi.dtype(dtype), 0)
+
+
+_create_view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
+
+
+def byte_view(tensor: Tensor) -> np.ndarray:
     """Return the memory of `tensor` as a one-dimensional uint8 array."""
     array = as_numpy(tensor)
     return array.reshape(-1).view(np.uint8)

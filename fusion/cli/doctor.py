@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import fusion
 from fusion.cli.exit_codes import INTERNAL, OK
 from fusion.cli.options import add_json, add_verb
 from fusion.cli.output import show
@@ -124,8 +125,6 @@ def _compile_and_run() -> bool:
     import numpy as np
     from tvm import relax
 
-    from fusion.api import compile
-
     builder, weight = relax.BlockBuilder(), np.eye(64, dtype=np.float32) * 2
     x = relax.Var("x", relax.TensorType((8, 64), "float32"))
     with builder.function("main", [x]):
@@ -134,5 +133,5 @@ def _compile_and_run() -> bool:
             result = builder.emit_output(relax.op.nn.relu(product))
         builder.emit_func_output(result)
     array = np.arange(-256, 256, dtype=np.float32).reshape(8, 64)
-    (output,) = compile(builder.get())(array)
+    (output,) = fusion.compile(builder.get())(array)
     return bool(np.array_equal(output, np.maximum(array * 2, 0)))

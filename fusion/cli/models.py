@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fusion
 from fusion.cli.options import SAVED_SUFFIX, parse_shapes
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
@@ -35,19 +36,16 @@ def open_module(path: str, options: argparse.Namespace) -> Opened:
     Raises:
         FusionError: It cannot be read or compiled.
     """
-    # Importing TVM takes most of a second, which `--help` should not.
-    from fusion.api import compile, load
-
     shapes = parse_shapes(options.shape)
     started = time.perf_counter()
     if is_saved(path):
         if shapes:
             raise OptionError(f"--shape has no use with the saved module {path}", hint="leave it out")
         with progress(f"loading {path}"):
-            module = load(path)
+            module = fusion.load(path)
     else:
         with progress(f"compiling {path}"):
-            module = compile(
+            module = fusion.compile(
                 path,
                 options.target,
                 shapes=shapes or None,

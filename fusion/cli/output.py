@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fusion.frontends.imported import TensorSpec
+    from fusion.signature import TensorSpec
 
 
 def show(text: str, data: dict[str, Any], as_json: bool) -> None:

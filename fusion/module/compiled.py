@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusion.errors import InputError
-from fusion.frontends.imported import TensorSpec
 from fusion.module.input_slot import to_array
 from fusion.module.random_inputs import random_inputs
 from fusion.module.settings import Settings
 from fusion.module.specialization import Specialization
 from fusion.module.specializations import Make, Specializations
+from fusion.signature import TensorSpec
 
 if TYPE_CHECKING:
     from fusion.report.profile import Profile

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fusion.frontends.imported import TensorSpec
 from fusion.module.input_slot import check_array, to_array
+from fusion.signature import TensorSpec
 
 
 class FallbackProgram:
@@ -34,3 +34,14 @@ def _checked(value: Any, spec: TensorSpec) -> Any:
     array = to_array(value, spec)
     check_array(array, spec)
     return array
+
+
+def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> None:
+    """Make the fallback subgraphs callable from compiled code."""
+    if not subgraphs:
+        return
+    # ONNX Runtime is imported only where a model needs it.
+    from backends.onnxruntime import fallback
+
+    for key, model in subgraphs.items():
+        fallback.register(key, model, threads)

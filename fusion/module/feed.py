@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fusion.frontends.imported import TensorSpec
 from fusion.module.compiled import CompiledModule
 from fusion.module.random_inputs import random_inputs
+from fusion.signature import TensorSpec
 
 
 def complete_inputs(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
-import tvm_ffi
 
 from fusion.errors import InputError
-from fusion.frontends.imported import TensorSpec
 from fusion.module.plan import allocate_tensor
+from fusion.runtime import Tensor, tvm_ffi
+from fusion.signature import TensorSpec
 from fusion.tensors import ALIGNMENT, as_numpy, needs_carrier, numpy_dtype
 
 _ZERO_COPY_BYTES = 16 << 10
@@ -28,7 +27,7 @@ class InputSlot:
         self._array = as_numpy(self._tensor)
         self._may_view = self._array.nbytes >= _ZERO_COPY_BYTES and not needs_carrier(spec.dtype)
 
-    def bind(self, value: Any) -> tvm.runtime.Tensor:
+    def bind(self, value: Any) -> Tensor:
         """Return `value` as a tensor that generated code can read.
 
         That is a view where `value` is contiguous and its address a multiple of `ALIGNMENT`, otherwise a copy in this
@@ -56,7 +55,7 @@ def to_array(value: Any, spec: TensorSpec) -> np.ndarray:
     """
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
-    if isinstance(value, tvm_ffi.core.Tensor) and value.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU:
+    if isinstance(value, Tensor) and value.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU:
         return as_numpy(value)
     if not hasattr(value, "__dlpack__"):
         raise InputError(

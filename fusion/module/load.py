@@ -6,19 +6,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import tvm
-
 import fusion
 from fusion.errors import SavedFileError
 from fusion.module.archive import Archive
 from fusion.module.compiled import CompiledModule
-from fusion.module.fallback_program import FallbackProgram
+from fusion.module.fallback_program import FallbackProgram, register_fallbacks
 from fusion.module.manifest import FORMAT, Form, Manifest, from_fields, read_header
 from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import check_runnable
-from fusion.module.specialization import Specialization, register_fallbacks
+from fusion.module.specialization import Specialization
 from fusion.module.specializations import Specializations
 from fusion.module.weights_file import map_weights
+from fusion.runtime import TVM_VERSION, Module, tvm_ffi
 
 
 def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
@@ -69,9 +68,9 @@ def _check_versions(fields: dict[str, Any], archive: Archive) -> None:
             why=f"fusion {fields.get('fusion')} wrote it; this is fusion {fusion.__version__}",
             hint="compile the model again with this version, or load the file with the version that wrote it",
         )
-    if fields.get("tvm") != tvm.__version__:
+    if fields.get("tvm") != TVM_VERSION:
         raise SavedFileError(
-            f"{archive.path} was compiled with TVM {fields.get('tvm')} and this is TVM {tvm.__version__}",
+            f"{archive.path} was compiled with TVM {fields.get('tvm')} and this is TVM {TVM_VERSION}",
             why="machine code depends on TVM's runtime of the same version",
             hint=f"install apache-tvm=={fields.get('tvm')}, or compile the model again",
         )
@@ -105,13 +104,13 @@ def _load_program(form: Form, subgraphs: dict[str, bytes], threads: int, archive
         raise archive.damaged(str(error)) from error
 
 
-def _load_library(archive: Archive, member: str) -> tvm.runtime.Module:
+def _load_library(archive: Archive, member: str) -> Module:
     # The loader wants a path; the mapping it makes outlives the file.
     with tempfile.TemporaryDirectory(prefix="fusion-") as folder:
         library = Path(folder) / "module.so"
         library.write_bytes(archive.read(member))
         try:
-            return tvm.runtime.load_module(str(library))
+            return tvm_ffi.load_module(str(library))
         except Exception as error:  # TVM passes on the text of dlerror in several classes
             raise SavedFileError(
                 f"the system refuses to load the code of {archive.path}",

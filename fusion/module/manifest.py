@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.kernel import KernelInfo
-from fusion.frontends.imported import FallbackNode, TensorSpec
 from fusion.module.plan import Plan
 from fusion.module.settings import Settings
+from fusion.signature import FallbackNode, TensorSpec
 
 FORMAT = 1
 """Raised when a file of the old form cannot be read any more."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import tvm
 
+from fusion.runtime import Tensor
 from fusion.tensors import ALIGNMENT, as_tensor, numpy_dtype, tensor_bytes
 
 
@@ -85,12 +85,12 @@ def allocate(size: int) -> np.ndarray:
     return raw[start : start + size]
 
 
-def allocate_tensor(shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
+def allocate_tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
     """Return an aligned tensor of zeros."""
     return as_tensor(allocate(tensor_bytes(shape, dtype)).view(numpy_dtype(dtype)).reshape(shape))
 
 
-def allocate_buffers(plan: Plan) -> tuple[tvm.runtime.Tensor, ...]:
+def allocate_buffers(plan: Plan) -> tuple[Tensor, ...]:
     """Return the activations of `plan`, in memory that is allocated now and reused by every call."""
     storages = [allocate(size) for size in plan.storages]
     return tuple(

@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import tvm
 
 from fusion.errors import ExecutionError
-from fusion.frontends.imported import TensorSpec
 from fusion.module.input_slot import InputSlot
 from fusion.module.plan import OutputPlan, Plan, allocate_buffers
 from fusion.module.threads import use_threads
+from fusion.runtime import Module, Tensor
+from fusion.signature import TensorSpec
 from fusion.tensors import as_numpy, needs_carrier
+
+_CPU = 1
+"""DLPack's number of the CPU."""
+_POOLED_ALLOCATOR = 2
 
 
 class Program(Protocol):
@@ -34,9 +38,9 @@ class KernelProgram:
 
     def __init__(
         self,
-        library: tvm.runtime.Module,
+        library: Module,
         plan: Plan,
-        weights: tuple[tvm.runtime.Tensor, ...],
+        weights: tuple[Tensor, ...],
         inputs: tuple[TensorSpec, ...],
         threads: int,
     ) -> None:
@@ -46,7 +50,9 @@ class KernelProgram:
         self.buffers = allocate_buffers(plan)
         self.slots = tuple(InputSlot(spec, static_shape(spec)) for spec in inputs)
         self.threads = threads
-        self._machine = tvm.relax.VirtualMachine(library, tvm.cpu())
+        # What tvm.runtime.vm.VirtualMachine does, without the rest of tvm.
+        self._machine = library["vm_load_executable"]()
+        self._machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
         self._main: Callable[..., Any] = self._machine["main"]
         self._constants = (*weights, *self.buffers)
         self._readers = tuple(_reader(output) for output in plan.outputs)
@@ -59,11 +65,11 @@ class KernelProgram:
             result = self._main(*tensors, *self._constants)
         except Exception as error:  # TVM raises RuntimeError, ValueError, its own classes and what fallbacks raise
             raise ExecutionError("the compiled model failed while it ran", why=str(error).strip()) from error
-        fields = [result] if isinstance(result, tvm.runtime.Tensor) else result
+        fields = [result] if isinstance(result, Tensor) else result
         return tuple([read(field) for read, field in zip(self._readers, fields, strict=True)])
 
 
-def _reader(output: OutputPlan) -> Callable[[tvm.runtime.Tensor], np.ndarray]:
+def _reader(output: OutputPlan) -> Callable[[Tensor], np.ndarray]:
     """Return what turns an output tensor into an array the caller may keep."""
     if not output.owned:
         # It may share memory with an input, a weight or another output, and would change under the caller's hands.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fusion.errors import ShapeError
-from fusion.frontends.imported import TensorSpec
+from fusion.signature import TensorSpec
 from fusion.tensors import numpy_dtype
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tvm
-import tvm_ffi
-
 import fusion
 from fusion.errors import SavedFileError
 from fusion.module.archive import MANIFEST, Data, sha256, write_archive
@@ -15,6 +12,7 @@ from fusion.module.manifest import FORMAT, Form, Manifest, Weight, to_json
 from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
+from fusion.runtime import FFI_VERSION, TVM_VERSION
 
 if TYPE_CHECKING:
     from fusion.module.compiled import CompiledModule
@@ -37,7 +35,7 @@ def save(module: CompiledModule, path: str | Path) -> None:
     members = _Members()
     described = tuple(_describe(form, index, members) for index, form in enumerate(forms))
     manifest = Manifest(
-        FORMAT, fusion.__version__, tvm.__version__, tvm_ffi.__version__, module.settings,
+        FORMAT, fusion.__version__, TVM_VERSION, FFI_VERSION, module.settings,
         module.inputs, module.outputs, module.dynamic, described, members.digests,
     )  # fmt: skip
     write_archive(Path(path), {MANIFEST: to_json(manifest), **members.data})

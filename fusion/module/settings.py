@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import tvm_ffi
-
-from fusion.context import Context
 from fusion.errors import TargetError
+from fusion.module.cpu_features import host_architecture, missing_features, needed_features
+
+if TYPE_CHECKING:
+    from fusion.context import Context
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class Settings:
     Attributes:
         target: The target as JSON text of TVM.
         architecture: First part of its triple, such as "x86_64".
-        features: LLVM's names of the CPU features the code may use, tuning hints included.
+        features: LLVM's names of the CPU features the code may use.
         threads: Worker threads at run time.
     """
 
@@ -29,8 +31,9 @@ class Settings:
 
 def settings_of(ctx: Context) -> Settings:
     """Return what a module compiled with `ctx` must remember."""
-    triple = str(ctx.target.attrs.get("mtriple", "")) or _host_triple()
-    return Settings(str(ctx.target), triple.partition("-")[0], tuple(sorted(ctx.features)), ctx.threads)
+    triple = str(ctx.target.attrs.get("mtriple", ""))
+    architecture = triple.partition("-")[0] or host_architecture()
+    return Settings(str(ctx.target), architecture, needed_features(architecture, ctx.features), ctx.threads)
 
 
 def check_runnable(settings: Settings) -> None:
@@ -39,7 +42,7 @@ def check_runnable(settings: Settings) -> None:
     Raises:
         TargetError: The architecture is another one, or features are missing; the error names them.
     """
-    architecture = _host_triple().partition("-")[0]
+    architecture = host_architecture()
     if settings.architecture != architecture:
         raise TargetError(
             f"the module was compiled for {settings.architecture} and this machine is {architecture}",
@@ -52,17 +55,3 @@ def check_runnable(settings: Settings) -> None:
             why=f"the module's target is {settings.target}",
             hint='compile the model again on this machine, or for an older CPU: target="llvm -mcpu=x86-64-v3"',
         )
-
-
-def missing_features(features: tuple[str, ...]) -> list[str]:
-    """Return those of `features` that LLVM can detect on this architecture and does not find on this CPU.
-
-    A target's feature list also holds tuning hints ("prefer-256-bit"), which no CPU reports.
-    """
-    found = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
-    present = {str(name): bool(int(on)) for name, on in found.items()}
-    return sorted(name for name in features if not present.get(name, True))
-
-
-def _host_triple() -> str:
-    return str(tvm_ffi.get_global_func("tvm.codegen.llvm.GetProcessTriple")())

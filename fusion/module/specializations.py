@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fusion.errors import InputError
-from fusion.frontends.imported import TensorSpec
 from fusion.module.input_slot import check_array, to_array
 from fusion.module.specialization import Shapes, Specialization
+from fusion.signature import TensorSpec
 
 MAX_SPECIALIZATIONS = 16
 """Forms kept; the one unused for longest goes first. Each holds its own packed weights and activations."""

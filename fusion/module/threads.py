@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-import tvm_ffi
+from fusion.runtime import tvm_ffi
 
 _SHARE_ALL_CORES = -3
 """threading::ThreadGroup::AffinityMode of TVM: every worker may run on each CPU of the list."""

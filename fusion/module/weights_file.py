@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import tvm
 
+from fusion.module.plan import allocate_tensor
+from fusion.runtime import Tensor
 from fusion.tensors import ALIGNMENT, as_numpy, as_tensor, byte_view, numpy_dtype, tensor_bytes
 
 _DTYPES = {
@@ -23,7 +24,7 @@ _DTYPES = {
 Signature = Sequence[tuple[tuple[int, ...], str]]
 
 
-def write_weights(weights: Sequence[tvm.runtime.Tensor]) -> bytearray:
+def write_weights(weights: Sequence[Tensor]) -> bytearray:
     """Return `weights` as a safetensors file, named "w0", "w1", ...; dtypes it has no name for become U8."""
     header: dict[str, object] = {"__metadata__": {"format": "fusion"}}
     entries, end = list(_entries(weights)), 0
@@ -38,7 +39,7 @@ def write_weights(weights: Sequence[tvm.runtime.Tensor]) -> bytearray:
     return result
 
 
-def _entries(weights: Sequence[tvm.runtime.Tensor]) -> Iterator[tuple[str, str, list[int], memoryview]]:
+def _entries(weights: Sequence[Tensor]) -> Iterator[tuple[str, str, list[int], memoryview]]:
     for index, weight in enumerate(weights):
         data = byte_view(weight)
         known = _DTYPES.get(str(weight.dtype))
@@ -48,7 +49,7 @@ def _entries(weights: Sequence[tvm.runtime.Tensor]) -> Iterator[tuple[str, str, 
             yield f"pad{index}", "U8", [padding], memoryview(bytes(padding))
 
 
-def map_weights(data: memoryview, signature: Signature) -> tuple[tvm.runtime.Tensor, ...]:
+def map_weights(data: memoryview, signature: Signature) -> tuple[Tensor, ...]:
     """Return the tensors of shapes and dtypes `signature` in the safetensors file `data`, as views of it.
 
     Raises:
@@ -62,7 +63,7 @@ def map_weights(data: memoryview, signature: Signature) -> tuple[tvm.runtime.Ten
     return tuple(_view(body, header, f"w{index}", *entry) for index, entry in enumerate(signature))
 
 
-def _view(body: np.ndarray, header: object, name: str, shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
+def _view(body: np.ndarray, header: object, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
     entry = header.get(name) if isinstance(header, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("data_offsets"), list):
         raise ValueError(f"the weights have no tensor {name!r}")
@@ -72,11 +73,7 @@ def _view(body: np.ndarray, header: object, name: str, shape: tuple[int, ...], d
     array = body[start:end].view(numpy_dtype(dtype)).reshape(shape)
     if array.ctypes.data % ALIGNMENT:
         # A file that another program has packed again: still right, but no longer mapped.
-        return _aligned_copy(array)
+        aligned = allocate_tensor(shape, dtype)
+        np.copyto(as_numpy(aligned), array)
+        return aligned
     return as_tensor(array)
-
-
-def _aligned_copy(array: np.ndarray) -> tvm.runtime.Tensor:
-    copy = tvm.runtime.empty(array.shape, str(array.dtype))
-    np.copyto(as_numpy(copy), array)
-    return copy

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import tvm
-
 from backends.kernel import KernelInfo
-from fusion.frontends.imported import TensorSpec
 from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
 from fusion.report.table import format_table, shorten
+from fusion.signature import TensorSpec
 from fusion.tensors import tensor_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 def explain(module: CompiledModule) -> str:
     """Return the report of `module`, with a part for each input shape it has been compiled for."""
     settings = module.settings
-    cpu = tvm.target.Target(settings.target).attrs.get("mcpu", settings.architecture)
+    cpu = json.loads(settings.target).get("mcpu", settings.architecture)
     lines = [
         f"compiled for {cpu} ({settings.architecture}), {settings.threads} threads",
         f"inputs:  {_signature(module.inputs)}",

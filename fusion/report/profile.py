@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 
 from backends.kernel import KernelInfo
 from fusion.module.plan import Argument, KernelCall, allocate_tensor
@@ -20,7 +19,8 @@ from fusion.module.specialization import Specialization
 from fusion.module.threads import use_threads
 from fusion.report.machine_limits import MachineLimits, measure_limits
 from fusion.report.table import format_table, number, shorten
-from fusion.tensors import tensor_bytes
+from fusion.runtime import Tensor
+from fusion.tensors import tensor_bytes, view
 
 _BUDGET_S = 2.0
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 200
@@ -155,9 +155,9 @@ def _rounds(measure: Callable[[], list[float]]) -> list[list[float]]:
 def _bind_calls(program: KernelProgram, arrays: Sequence[np.ndarray]) -> list[Callable[[], object]]:
     """Return each kernel call with its tensors; the caller has run the model, so its buffers hold a run's values."""
     inputs = [slot.bind(array) for slot, array in zip(program.slots, arrays, strict=True)]
-    tensors: dict[Argument, tvm.runtime.Tensor] = {}
+    tensors: dict[Argument, Tensor] = {}
 
-    def find(argument: Argument) -> tvm.runtime.Tensor:
+    def find(argument: Argument) -> Tensor:
         if argument not in tensors:
             tensors[argument] = _find_tensor(argument, program, inputs)
         return tensors[argument]
@@ -172,19 +172,17 @@ def _bind_calls(program: KernelProgram, arrays: Sequence[np.ndarray]) -> list[Ca
 @dataclass(frozen=True)
 class _Call:
     function: Callable[..., object]
-    tensors: tuple[tvm.runtime.Tensor, ...]
+    tensors: tuple[Tensor, ...]
 
     def __call__(self) -> object:
         return self.function(*self.tensors)
 
 
-def _find_tensor(
-    argument: Argument, program: KernelProgram, inputs: Sequence[tvm.runtime.Tensor]
-) -> tvm.runtime.Tensor:
+def _find_tensor(argument: Argument, program: KernelProgram, inputs: Sequence[Tensor]) -> Tensor:
     if argument.kind == "fresh":
         return allocate_tensor(argument.shape, argument.dtype)
     tensor = {"input": inputs, "weight": program.weights, "buffer": program.buffers}[argument.kind][argument.index]
-    return tensor if tuple(tensor.shape) == argument.shape else tensor._create_view(argument.shape)
+    return tensor if tuple(tensor.shape) == argument.shape else view(tensor, argument.dtype, argument.shape)
 
 
 def _sum_by_kernel(
