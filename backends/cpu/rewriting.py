@@ -24,5 +24,5 @@ class _Callback:
 
 
 def mutate(root: Any, rules: Sequence[tuple[type, Rule]]) -> Any:
-    """Return `root` with the first rule that matches applied to each node; the rule decides about the node's children."""
+    """Return `root` with the first matching rule applied to each node; the rule decides about the node's children."""
     return structural_mutate(root, [(kind, _Callback(rule)) for kind, rule in rules])

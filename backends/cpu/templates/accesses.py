@@ -47,7 +47,7 @@ class Accesses:
     @property
     def element_bytes(self) -> int:
         """Size of the widest element that the stage touches, in bytes."""
-        return max(tvm_ffi.dtype(dtype_of(access.buffer)).itemsize for access in self.all)
+        return max(int(tvm_ffi.dtype(dtype_of(access.buffer)).itemsize) for access in self.all)
 
 
 def flat_index(shape: Sequence[int], indices: Sequence[Expr], analyzer: sym.Analyzer) -> Expr:

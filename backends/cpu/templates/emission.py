@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import sym, tirx
-from tvm.ir import Range, Var
+from tvm.ir import Call, Range, Var
+from tvm_ffi import StructuralKey
 
 from backends.cpu.templates.accesses import Accesses
 from backends.cpu.templates.collapsing import Run, axis_values, run_extent
-from backends.cpu.templates.inlining import Place, Resolver, guards, operation_cost, uses
-from backends.cpu.templates.nests import allocate, bound, index, load_flat, loop, sequence, store_flat, unrolled, vectorized
+from backends.cpu.templates.inlining import Place, Resolver, guards, is_branch, operation_cost, uses
+from backends.cpu.templates.nests import (
+    allocate,
+    bound,
+    index,
+    load_flat,
+    loop,
+    sequence,
+    store_flat,
+    unrolled,
+    vectorized,
+)
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, substitute
 from backends.cpu.templates.vectors import fitting_lanes, fold_lanes, map_vectors
 
@@ -160,7 +172,7 @@ class StageWriter:
             return [(0, along.extent)]
         cuts = {0, along.extent} | {cut for cut in self._cuts(along, at) if 0 < cut < along.extent}
         ordered = sorted(cuts) if len(cuts) <= _MAX_SEGMENTS else [0, along.extent]
-        return [(a, b - a) for a, b in zip(ordered, ordered[1:], strict=False)]
+        return [(a, b - a) for a, b in itertools.pairwise(ordered)]
 
     @property
     def _guarded(self) -> bool:
@@ -239,17 +251,35 @@ class StageWriter:
             return unrolled(width, lambda u: vectorized(lanes, lambda v: lane(u, v)))
 
         def update(reduced: At) -> tirx.Stmt:
+            conditions: list[Expr] = []
+
             def one(offset: Expr, here: At) -> tirx.Stmt:
                 bindings, value = self._resolve(here | reduced)
+                condition, bindings, value = self._without_padding(bindings, value)
+                conditions.append(condition)
                 return bound(bindings, self._accumulate(accumulators, offset, value))
 
-            return each(one)
+            updates = each(one)
+            return updates if conditions[0] is None else tirx.IfThenElse(conditions[0], updates, None)
 
         return sequence(
             each(lambda offset, here: store_flat(accumulators, offset, self.stage.identity)),
             self._nest(self.reduce, {}, update),
             each(lambda offset, here: self._store(here, [], load_flat(accumulators, offset))),
         )
+
+    def _without_padding(
+        self, bindings: list[tuple[Var, Expr]], value: Expr
+    ) -> tuple[Expr, list[tuple[Var, Expr]], Expr]:
+        """Return `if_then_else(c, x, identity)` as c and x: padding adds nothing, so one test skips all vectors."""
+        named = bool(bindings) and isinstance(value, Var) and value.same_as(bindings[-1][0])
+        whole, rest = (bindings[-1][1], bindings[:-1]) if named else (value, bindings)
+        if rest or not isinstance(whole, Call) or not is_branch(whole):
+            return None, bindings, value
+        condition, inside, outside = whole.args
+        if StructuralKey(outside) != StructuralKey(self.stage.identity):
+            return None, bindings, value
+        return condition, [], inside
 
     def _accumulate(self, accumulators: Var, offset: Expr, value: Expr) -> tirx.Stmt:
         return store_flat(accumulators, offset, self.stage.combine(load_flat(accumulators, offset), value))
@@ -262,7 +292,8 @@ class StageWriter:
         ```
         acc[0:4*lanes] = identity
         for outer reduced axes:
-            for k in range(K // (4 * lanes)): for u in T.unroll(4): for v in T.vectorized(lanes): acc[...] combine= value
+            for k in range(K // (4 * lanes)):
+                for u in T.unroll(4): for v in T.vectorized(lanes): acc[...] = combine(acc[...], value)
             the last K % lanes elements: one vector that ends at K, lanes already counted masked by the identity
         store fold(acc)
         ```
@@ -288,14 +319,14 @@ class StageWriter:
     def _row_vectors(self, at: At, along: LoopAxis, lanes: int, width: int, accumulators: Var) -> tirx.Stmt:
         step = lanes * width
         main, rest, tail = along.extent // step, along.extent % step // lanes, along.extent % lanes
-        parts = [
-            loop(
-                main,
-                lambda k: unrolled(
-                    width, lambda u: self._row_vector(at, along, k * step + u * lanes, u * lanes, lanes, 0, accumulators)
-                ),
-            )
-        ]
+
+        def block(k: Var) -> tirx.Stmt:
+            def vector(u: Var) -> tirx.Stmt:
+                return self._row_vector(at, along, k * step + u * lanes, u * lanes, lanes, 0, accumulators)
+
+            return unrolled(width, vector)
+
+        parts = [loop(main, block)]
         for u in range(rest):
             position = index(main * step + u * lanes)
             parts.append(self._row_vector(at, along, position, index(u * lanes), lanes, 0, accumulators))

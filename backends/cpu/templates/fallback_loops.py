@@ -22,7 +22,7 @@ class FallbackLoops:
             schedule = s_tir.Schedule(func)
             root = schedule.get_sblock("root")
             blocks = schedule.get_child_blocks(root)
-        except Exception as reason:  # noqa: BLE001  Schedule raises bare RuntimeError, ValueError and ScheduleError
+        except Exception as reason:
             return Scheduled(func, self.name, f"unscheduled: {_first_line(reason)}")
         for block in blocks:
             _inline(schedule, block)

@@ -17,7 +17,7 @@ from backends.cpu.templates.stages import Stage, loads, substitute
 Expr = Any
 Place = Callable[[Var, Sequence[Expr]], Expr]
 
-# Costs in simple vector operations; a transcendental polynomial has 15 to 30 (vector_math.py), a division or root 16 cycles.
+# Costs in simple vector operations: a transcendental has 15 to 30 (vector_math.py), a division takes 16 cycles.
 _CALL_COST = 20
 _DIVISION_COST = 8
 _CHEAP_CALLS = frozenset({"if_then_else", "likely", "fabs", "abs", "shift_left", "shift_right", "reinterpret",

@@ -35,7 +35,10 @@ class Declined:
 class Template(Protocol):
     """Makes fast loops of the PrimFuncs it recognises and declines all others."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Name for reports."""
+        ...
 
     def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled | Declined:
         """Return the scheduled function, or why not. Never raises for a valid PrimFunc."""

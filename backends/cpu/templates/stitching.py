@@ -1,6 +1,6 @@
 """Stitch memory-bound stages into tiles: the template of everything without a matmul or convolution in it.
 
-What it makes of softmax over [128, 197] (research/fusion.md 2.3, BladeDISC's CPU stitch):
+What it makes of softmax over [128, 197] (after BladeDISC's CPU stitch):
 ```
 for t in T.parallel(threads):
     exp = alloc(197)                                # scratch of one tile; max and sum are scalars of the tile
@@ -16,6 +16,7 @@ An elementwise chain is the same with one stage; its axes are merged first and i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -36,7 +37,7 @@ from fusion.context import Machine
 
 Expr = Any
 
-# A parallel region costs 1 us (shared/design.md 6): 4,096 simple operations on 16 KB, one of which is a vector's.
+# A parallel region costs about 1 us, in which one core does about this many simple operations on vectors.
 _SERIAL_BELOW = 3 << 14
 # A vector axis shorter than this is not worth its overlapping rest.
 _SHORT_AXIS = 4
@@ -146,7 +147,8 @@ class _Cluster:
         vectors = [choose_vector_axis(stage, accesses[stage.buffer]) for stage in stages]
         shared = [axis for axis in shared_axes(stages, accesses) if axis.extent > 1]
         # a vector axis with branches is cut into segments, so it cannot be cut into blocks as well
-        cut = [v.var for s, v in zip(stages, vectors, strict=True) if v is not None and v.var in accesses[s.buffer].guarded]
+        pairs = [(accesses[stage.buffer], axis.var) for stage, axis in zip(stages, vectors, strict=True) if axis]
+        cut = [var for access, var in pairs if var in access.guarded]
         shared = [axis for axis in shared if not any(axis.has(var) for var in cut)]
         lanes = machine.vector_lanes
         turn = find_turn(stages[0], accesses[stages[0].buffer], vectors[0], lanes) if len(stages) == 1 else None
@@ -221,13 +223,15 @@ class _Cluster:
         bindings, fixed, start = self._position(unit, analyzer)
         parts: list[tirx.Stmt] = [tirx.Bind(var, value) for var, value in bindings]
 
-        def place(buffer: Var, indices: list[Expr]) -> Expr:
+        def place(buffer: Var, indices: Sequence[Expr]) -> Expr:
             if buffer in scratch:
                 return self._place_in_tile(buffer, indices, scratch[buffer], start, analyzer)
             return _place_in_full(self.full.get(buffer, buffer), shape_of(buffer), indices, analyzer)
 
         for stage, vector in zip(self.stages, self.vectors, strict=True):
-            at = {var: value for shared in self.shared for var, value in self._fix(shared, stage, fixed[shared]).items()}
+            at: dict[Var, Expr] = {}
+            for shared in self.shared:
+                at |= self._fix(shared, stage, fixed[shared])
             spatial = self._loop_axes([axis for axis in stage.spatial if axis.var not in at], stage, start)
             reduce = [_whole(run) for run in collapse_runs(stage.reduce, self.accesses[stage.buffer])]
             lanes = vector if vector and vector.var not in at else None
@@ -265,7 +269,8 @@ class _Cluster:
         rest: Expr = unit
         start: Expr = index(0)
         if self.blocked is not None and self._blocks > 1:
-            begin = tirx.min(tirx.floormod(rest, index(self._blocks)) * self.block, index(self.blocked.extent - self.block))
+            last = index(self.blocked.extent - self.block)
+            begin = tirx.min(tirx.floormod(rest, index(self._blocks)) * self.block, last)
             start = _bind(bindings, "start", begin, self.blocked.extent - self.block + 1, analyzer)
             rest = tirx.floordiv(rest, index(self._blocks))
         for number, axis in enumerate(reversed(self.shared)):
@@ -275,7 +280,7 @@ class _Cluster:
         return bindings, fixed, start
 
     def _place_in_tile(
-        self, buffer: Var, indices: list[Expr], scratch: tuple[Var, list[int]], start: Expr, analyzer: sym.Analyzer
+        self, buffer: Var, indices: Sequence[Expr], scratch: tuple[Var, list[int]], start: Expr, analyzer: sym.Analyzer
     ) -> Expr:
         tile, extents = scratch
         stage = next(stage for stage in self.stages if stage.buffer.same_as(buffer))
@@ -299,12 +304,12 @@ def _bind(bindings: list[tuple[Var, Expr]], name: str, value: Expr, extent: int,
     return var
 
 
-def _place_in_full(buffer: Var, shape: tuple[int, ...], indices: list[Expr], analyzer: sym.Analyzer) -> Expr:
+def _place_in_full(buffer: Var, shape: tuple[int, ...], indices: Sequence[Expr], analyzer: sym.Analyzer) -> Expr:
     return load_flat(buffer, flat_index(shape, indices, analyzer) if shape else index(0))
 
 
 def _flat_copy(buffer: Var) -> Var:
-    """Return a one-dimensional buffer in place of an intermediate one: CompactBufferAllocation trusts its dimensions."""
+    """Return a one-dimensional buffer for an intermediate one, as CompactBufferAllocation trusts the dimensions."""
     return allocate(prod(shape_of(buffer)), dtype_of(buffer), buffer.name)
 
 

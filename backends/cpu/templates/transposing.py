@@ -11,6 +11,7 @@ for other axes, for block of `lanes` positions of t:                # t: the inp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +96,8 @@ class TransposeWriter(StageWriter):
         names, rows = self._rows(at, across, along, corner)
         statements += [tirx.Bind(var, value) for var, value in names]
         for i, column in enumerate(_turned(rows, self._side)):
-            statements.append(tirx.BufferStore(square, column, [tirx.Ramp(index(i * self._side), index(1), self._side)]))
+            line_of = tirx.Ramp(index(i * self._side), index(1), self._side)
+            statements.append(tirx.BufferStore(square, column, [line_of]))
 
         def line(i: Var) -> tirx.Stmt:
             self._learn(i, self._side)
@@ -133,7 +135,7 @@ class TransposeWriter(StageWriter):
         here = at | here_t | here_s
         turned = self._flat_load(here)
 
-        def place(buffer: Var, indices: list[Expr]) -> Expr:
+        def place(buffer: Var, indices: Sequence[Expr]) -> Expr:
             load = self.place(buffer, indices)
             same = load.source.same_as(turned.source) and StructuralKey(load) == StructuralKey(turned)
             return tirx.BufferLoad(square, [i * self._side + v]) if same else load
@@ -144,7 +146,7 @@ class TransposeWriter(StageWriter):
 
 
 def _turned(rows: list[Expr], side: int) -> list[Expr]:
-    """Return the columns of a square by log2(side) rounds: row i and row i + side / 2 become their interleaved halves."""
+    """Return the columns of a square by log2(side) rounds, which interleave row i with row i + side / 2."""
     low = [tirx.const(i // 2 + (i % 2) * side, "int32") for i in range(side)]
     high = [tirx.const(side // 2 + i // 2 + (i % 2) * side, "int32") for i in range(side)]
     for _ in range(side.bit_length() - 1):

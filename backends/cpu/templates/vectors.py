@@ -14,8 +14,6 @@ from tvm import tirx
 from backends.cpu.templates.nests import index, loop, sequence, unrolled, vectorized
 
 Expr = Any
-Body = Callable[[Expr, "Lane"], tirx.Stmt]
-Lane = Any
 
 
 def fitting_lanes(extent: int, lanes: int) -> int:
@@ -42,7 +40,11 @@ def map_vectors(begin: Expr, extent: int, lanes: int, unroll: int, body: Callabl
     main, rest = extent // step, extent % step // lanes
     parts = []
     if main:
-        parts.append(loop(main, lambda i: unrolled(unroll, lambda u: _lanes(begin + i * step + u * lanes, lanes, body))))
+
+        def several(i: Expr) -> tirx.Stmt:
+            return unrolled(unroll, lambda u: _lanes(begin + i * step + u * lanes, lanes, body))
+
+        parts.append(loop(main, several))
     if rest:
         parts.append(loop(rest, lambda i: _lanes(begin + index(main * step) + i * lanes, lanes, body)))
     if extent % lanes:
