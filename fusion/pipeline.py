@@ -14,6 +14,8 @@ from backends.cpu.schedule_kernels import ScheduleKernels
 from fusion.context import Context
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
+from fusion.passes.fold_constants import FoldConstants
+from fusion.passes.fold_pads import FoldPads
 from fusion.passes.fold_scales import FoldScales
 from fusion.passes.layout import AssignLayouts
 from fusion.passes.lift_weights import lift_weights
@@ -27,7 +29,9 @@ def passes(ctx: Context, groups: FormGroups, kernels: ScheduleKernels) -> list[P
     """Return the passes that turn an imported module into PrimFuncs and Relax VM code for `ctx`."""
     return [
         # Phase 1: the graph as it was imported
+        FoldConstants(),
         WidenConv1d(),
+        FoldPads(),
         FoldScales(),
         relax.transform.DecomposeOpsForInference(),
         # Phase 2: where each tensor lies

@@ -1,0 +1,89 @@
+"""Compute operators whose operands are all known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+
+from fusion.passes.rebuild import call_name, rebuild_main
+
+Array = npt.NDArray[Any]
+Evaluate = Callable[[relax.Call, Sequence[Array]], Array]
+
+
+@dataclass(frozen=True)
+class FoldConstants:
+    """`y = R.reshape(R.const(w), s)`  ->  `R.const(w.reshape(s))`, for the operators that rearrange or combine weights.
+
+    Frontends fold what their formats can express; these are left by the rewriting of single operators.
+    """
+
+    name: str = "fold_constants"
+
+    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+        known: dict[relax.Var, GenericConst] = {}
+
+        def visit(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
+            folded = _fold(builder, value, known)
+            if folded is None:
+                return value
+            made = builder.emit(folded, var.name)
+            known[made] = folded
+            return made
+
+        return relax.transform.CanonicalizeBindings()(rebuild_main(mod, visit))
+
+
+def _fold(builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var, GenericConst]) -> GenericConst | None:
+    if isinstance(value, GenericConst):
+        return value
+    evaluate = _EVALUATE.get(call_name(value))
+    if evaluate is None:
+        return None
+    tensors = [known.get(arg, arg) if isinstance(arg, relax.Var) else arg for arg in value.args]
+    operands = [tensor for tensor in tensors if not isinstance(tensor, relax.ShapeExpr)]
+    if not all(isinstance(operand, GenericConst) and _is_plain(operand) for operand in operands):
+        return None
+    result = builder.normalize(value).ty
+    made = evaluate(value, [operand.value.numpy() for operand in operands]).astype(str(result.dtype.dtype), copy=False)
+    return relax.const(np.ascontiguousarray(made.reshape([int(extent) for extent in result.shape])))
+
+
+def _is_plain(constant: GenericConst) -> bool:
+    """Return whether numpy has the constant's type; bfloat16, float8 and int4 are left alone."""
+    return isinstance(constant.value, tvm.runtime.Tensor) and str(constant.ty.dtype.dtype) in _NUMPY_TYPES
+
+
+_NUMPY_TYPES = {"bool", "float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+
+
+def _reshaped(call: relax.Call, operands: Sequence[Array]) -> Array:
+    return operands[0]  # the caller gives every result its shape
+
+
+def _permuted(call: relax.Call, operands: Sequence[Array]) -> Array:
+    return operands[0].transpose(None if call.attrs.axes is None else [int(axis) for axis in call.attrs.axes])
+
+
+def _combine(function: Callable[..., Array]) -> Evaluate:
+    return lambda call, operands: function(*operands)
+
+
+_EVALUATE: dict[str, Evaluate] = {
+    **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _reshaped),
+    "permute_dims": _permuted,
+    "astype": _reshaped,
+    "add": _combine(np.add),
+    "subtract": _combine(np.subtract),
+    "multiply": _combine(np.multiply),
+    "divide": lambda call, operands: operands[0] / operands[1] if operands[0].dtype.kind == "f" else operands[0] // operands[1],
+    "sqrt": _combine(np.sqrt),
+    "negative": _combine(np.negative),
+}
