@@ -72,5 +72,5 @@ def _onnx_source(model: str | Path | onnx.ModelProto) -> Path | onnx.ModelProto:
 def _not_a_model(model: Any) -> OptionError:
     return OptionError(
         f"cannot import a {type(model).__name__}",
-        hint="give an ONNX path, an onnx.ModelProto, a Relax tvm.IRModule, a torch ExportedProgram, or (module, inputs)",
+        hint="give an ONNX path, an onnx.ModelProto, a Relax tvm.IRModule, a torch ExportedProgram or (module, inputs)",
     )

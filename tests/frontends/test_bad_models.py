@@ -175,6 +175,12 @@ class TestShapes:
         with pytest.raises(errors.ShapeError):
             import_model(self.model, shapes)
 
+    def test_minus_one_is_open(self) -> None:
+        """Paddle's exporter writes -1 for a dimension that it leaves open."""
+        model = make([node("Relu", ["x"], ["y"])], {"x": [-1, 3]}, ["y"])
+        assert read_signature(model)[0][0].shape == (None, 3)
+        assert import_model(model, {"x": (2, 3)}).outputs[0].shape == (2, 3)
+
     def test_signature_tells_what_is_open(self) -> None:
         inputs, outputs = read_signature(self.model)
         assert [spec.shape for spec in inputs] == [(None, 3), (None, 3)]

@@ -12,6 +12,16 @@ OUTCOMES = _HERE / "outcomes.json"
 PLAIN_TVM = _HERE / "plain_tvm.json"
 RANK = {"unsupported": 0, "fallback": 1, "native": 2}
 
+# Plain TVM takes an optional input for a tensor that is always there, and so passes these; the tests of the same models
+# with an empty optional fail on it. Here the whole model runs on ONNX Runtime, and both kinds pass.
+PASSED_BY_MISREADING = frozenset(
+    {
+        "test_optional_get_element_optional_tensor",
+        "test_optional_has_element_optional_input",
+        "test_optional_has_element_tensor_input",
+    }
+)
+
 
 def read_outcomes() -> dict[str, Outcome]:
     """Return the expected outcomes by test name."""
@@ -27,8 +37,8 @@ def write_outcomes(outcomes: dict[str, Outcome]) -> None:
 
 
 def read_plain_tvm() -> set[str]:
-    """Return the names of the tests that `tvm.relax.frontend.onnx.from_onnx` and TVM's default pipeline pass."""
-    return set(json.loads(PLAIN_TVM.read_text()))
+    """Return the names of the tests that TVM's own ONNX importer and default pipeline rightly pass."""
+    return set(json.loads(PLAIN_TVM.read_text())) - PASSED_BY_MISREADING
 
 
 def write_plain_tvm(outcomes: dict[str, Outcome]) -> None:

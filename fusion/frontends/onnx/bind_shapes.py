@@ -9,7 +9,10 @@ from onnx import TensorShapeProto, TypeProto
 
 from fusion.errors import ShapeError
 from fusion.frontends.onnx.signature import true_inputs
-from fusion.frontends.onnx.types import dims_of
+from fusion.frontends.onnx.types import dim_of, dims_of
+
+# What exporters write into a dimension that has no name; two of these need not be equal.
+_NAMELESS = frozenset({"", "?", "unk", "None"})
 
 
 def bind_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, TypeProto]:
@@ -50,7 +53,7 @@ def _agree(value: onnx.ValueInfoProto, shape: tuple[int, ...], sizes: dict[str, 
                 where=where,
             )
         parameter = value.type.tensor_type.shape.dim[axis].dim_param
-        if parameter and sizes.setdefault(parameter, want) != want:
+        if parameter not in _NAMELESS and sizes.setdefault(parameter, want) != want:
             raise ShapeError(f"dimension {parameter!r} is given as {sizes[parameter]} and as {want}", where=where)
 
 
@@ -75,9 +78,10 @@ def _bound_type(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]],
 
 def _size(value: onnx.ValueInfoProto, axis: int, sizes: Mapping[str, int]) -> int:
     dim = value.type.tensor_type.shape.dim[axis]
-    if dim.HasField("dim_value"):
-        return int(dim.dim_value)
-    if dim.dim_param not in sizes:
+    known = dim_of(dim)
+    if known is not None:
+        return known
+    if dim.dim_param not in sizes or dim.dim_param in _NAMELESS:
         raise _still_open(value, f"dimension {axis} ({dim.dim_param or 'unnamed'}) is unknown")
     return sizes[dim.dim_param]
 

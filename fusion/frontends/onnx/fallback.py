@@ -162,7 +162,7 @@ def whole_model(model: onnx.ModelProto, reason: str) -> ImportedModel:
 
 def _prepare(model: onnx.ModelProto, group: Iterable[_Waiting]) -> bytes:
     try:
-        return prepare(model)
+        return _prepare_in_any_form(model)
     except UnsupportedOperatorError as error:
         first = next(iter(group))
         names = ", ".join(dict.fromkeys(item.node.op_type for item in group))
@@ -172,6 +172,26 @@ def _prepare(model: onnx.ModelProto, group: Iterable[_Waiting]) -> bytes:
             why=f"{first.reason}; {error.why or error.what}",
             where=f"{first.node.op_type} {first.node.name or first.node.output[0]!r} (opset {first.opset})",
         ) from error
+
+
+def _prepare_in_any_form(model: onnx.ModelProto) -> bytes:
+    """Return the bytes of `model`, its sizes left open if ONNX Runtime refuses it with them.
+
+    It infers shapes in every branch of an If, also in those that only run for inputs of another size, and refuses the
+    model where that fails.
+    """
+    try:
+        return prepare(model)
+    except UnsupportedOperatorError as refusal:
+        open_model = onnx.ModelProto()
+        open_model.CopyFrom(model)
+        for value in (*open_model.graph.input, *open_model.graph.output):
+            for dim in value.type.tensor_type.shape.dim:
+                dim.Clear()
+        try:
+            return prepare(open_model)
+        except UnsupportedOperatorError:
+            raise refusal from None
 
 
 def _common_opset(group: list[_Waiting]) -> int:

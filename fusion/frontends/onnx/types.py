@@ -43,7 +43,12 @@ def dims_of(kind: TypeProto) -> tuple[int | None, ...] | None:
     tensor = kind.tensor_type
     if not tensor.HasField("shape"):
         return None
-    return tuple(int(dim.dim_value) if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+    return tuple(dim_of(dim) for dim in tensor.shape.dim)
+
+
+def dim_of(dim: onnx.TensorShapeProto.Dimension) -> int | None:
+    """Return the size, or None where it is unknown; some exporters write -1 for that."""
+    return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 def static_shape(kind: TypeProto | None) -> Shape | None:

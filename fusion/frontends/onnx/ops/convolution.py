@@ -9,6 +9,7 @@ from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
+from fusion.frontends.onnx.scope import constant
 from fusion.frontends.onnx.windows import transposed_window, window_of
 
 _CONV: dict[int, Callable[..., Expr]] = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
@@ -79,4 +80,6 @@ def _narrow(node: Node, result: Expr) -> Expr:
 def _add_bias(node: Node, result: Expr, rank: int) -> Expr:
     if not node.has(2):
         return result
-    return relax.op.add(result, relax.op.reshape(node.x(2), (1, node.shape(2)[0], *[1] * rank)))
+    column = (1, node.shape(2)[0], *[1] * rank)
+    bias = constant(node.needed_const(2).reshape(column)) if node.is_const(2) else relax.op.reshape(node.x(2), column)
+    return relax.op.add(result, bias)
