@@ -149,8 +149,15 @@ def _outputs(main: relax.Function, scan: _Scan) -> tuple[OutputPlan, ...]:
 
 
 def _resolve(expr: relax.Expr, scan: _Scan) -> relax.Expr:
-    while isinstance(expr, relax.Var) and isinstance(scan.values.get(expr), relax.Var | relax.Tuple):
-        expr = scan.values[expr]
+    """Follow aliases, and fields of tuples that are spelled out (kernels with several outputs make those)."""
+    while isinstance(expr, relax.Var):
+        value = scan.values.get(expr)
+        if isinstance(value, relax.TupleGetItem):
+            whole = _resolve(value.tuple_value, scan)
+            value = whole.fields[value.index] if isinstance(whole, relax.Tuple) else None
+        if not isinstance(value, relax.Var | relax.Tuple):
+            break
+        expr = value
     return expr
 
 

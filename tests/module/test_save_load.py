@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from fusion.module.weights_file import map_weights, write_weights
 from fusion.tensors import ALIGNMENT, as_numpy, as_tensor
 from tests.module import small_models
 
+ROOT = Path(__file__).parents[2]
 X = np.random.default_rng(7).standard_normal((3, 8)).astype(np.float32)
 
 
@@ -52,6 +55,19 @@ def test_a_module_can_replace_the_file_it_was_loaded_from(saved: Path, mlp: fusi
     loaded.save(saved)
     np.testing.assert_array_equal(loaded(X)[0], mlp(X)[0])
     np.testing.assert_array_equal(fusion.load(saved)(X)[0], mlp(X)[0])
+
+
+def test_running_a_saved_module_needs_neither_the_compiler_nor_other_frameworks(saved: Path) -> None:
+    code = (
+        "import sys, fusion, numpy as np; m = fusion.load(sys.argv[1]); m(np.ones((3, 8), np.float32));"
+        "m.run({'x': np.ones((3, 8), np.float32)}); m.explain();"
+        "print(*sorted({'tvm', 'torch', 'onnx', 'onnxruntime'} & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(saved)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.split() == []
+    assert done.stderr == ""
 
 
 def test_members_are_stored_and_described(saved: Path) -> None:
