@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Range, Var
-from tvm.sym import Analyzer
+from tvm.ir import Var
 from tvm.tirx import ForKind
 
+from backends.cpu.anchors.epilogue import store_tile
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.split import Split
@@ -179,9 +179,10 @@ class _Kernel:
             for at, count in vectors:
                 nest.store(accumulators, [ramp(row * stride + at, count)], splat(zero, count))
         self._accumulate(accumulators, stride, group, channel, vectors, pixels)
-        for row, (py, px) in enumerate(pixels):
-            for at, count in pieces(channels, lanes):
-                self._store(accumulators, row * stride + at, group, py, px, channel, at, count)
+        store_tile(
+            nest, work.outputs, accumulators, (height, width), stride, pieces(channels, lanes),
+            lambda i, j, c: work.coordinates(self.outer, group, y + i, x + j, channel + c),
+        )  # fmt: skip
 
     def _accumulate(
         self, acc: Var, stride: int, group: Expr, channel: Expr, vectors: list[tuple[int, int]], pixels: list[tuple[Expr, Expr]]
@@ -198,17 +199,6 @@ class _Kernel:
                 for weight, (at, count) in zip(weights, vectors, strict=True):
                     where = [ramp(row * stride + at, count)]
                     nest.store(acc, where, tirx.BufferLoad(acc, where) + splat(value, count) * weight)
-
-    def _store(self, acc: Var, at: int, group: Expr, y: Expr, x: Expr, channel: Expr, offset: int, lanes: int) -> None:
-        """Apply the epilogue to one vector of one row."""
-        lane = Var("lane", "int64")
-        where = self.work.coordinates(self.outer, group, y, x, channel + (offset + lane))
-        analyzer = Analyzer()
-        analyzer.bind(lane, Range(0, lanes))
-        for output in self.work.outputs:
-            indices, value = output.at(where, tirx.BufferLoad(acc, [at + lane]))
-            store = tirx.BufferStore(output.buffer, value, [analyzer.simplify(index) for index in indices])
-            self.nest.add_loop(lane, lanes, ForKind.VECTORIZED if lanes > 1 else ForKind.SERIAL, [store])
 
 
 def _kinds(split: Split, index: Expr) -> list[tuple[int, Expr | None]]:

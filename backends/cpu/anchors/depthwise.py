@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 from tvm import relax, te, tirx
-from tvm.ir import GenericConst, Range, Var
-from tvm.sym import Analyzer
+from tvm.ir import GenericConst, Var
 from tvm.tirx import ForKind
 
 from backends.cpu.anchors.conv2d import Window, window_access
+from backends.cpu.anchors.epilogue import store_tile
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split
 from backends.cpu.emit import Expr, Nest, pieces, ramp, splat
@@ -152,9 +152,9 @@ class _Work:
             for rx in range(self.window.kernel[1]):
                 pixels = [i for i in range(width) if fixed is None or self._inside(fixed + i, rx)]
                 self._tap(acc, n, row, ry, rx, channel, channels, x, pixels, parts)
-        for i in range(width):
-            for at, lanes in parts:
-                self._store(acc, i * channels + at, [n, y, x + i], channel, at, lanes)
+        store_tile(
+            nest, self.roles.outputs, acc, (1, width), channels, parts, lambda _, i, c: [n, y, x + i, channel + c]
+        )
 
     def _valid_rows(self, y: Expr) -> tuple[Expr, Expr]:
         """Return the first row of the window inside the image and how many there are."""
@@ -180,12 +180,3 @@ class _Work:
                 value = tirx.BufferLoad(self.data, [n, row, column, ramp(channel + at, lanes)])
                 where = [ramp(i * channels + at, lanes)]
                 nest.store(acc, where, tirx.BufferLoad(acc, where) + value * tap)
-
-    def _store(self, acc: Var, at: int, pixel: list[Expr], channel: Expr, offset: int, lanes: int) -> None:
-        lane = Var("lane", "int64")
-        analyzer = Analyzer()
-        analyzer.bind(lane, Range(0, lanes))
-        for output in self.roles.outputs:
-            indices, value = output.at([*pixel, channel + (offset + lane)], tirx.BufferLoad(acc, [at + lane]))
-            store = tirx.BufferStore(output.buffer, value, [analyzer.simplify(index) for index in indices])
-            self.nest.add_loop(lane, lanes, ForKind.VECTORIZED if lanes > 1 else ForKind.SERIAL, [store])
