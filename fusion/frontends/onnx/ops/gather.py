@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from onnx import numpy_helper
 from tvm import relax
@@ -72,6 +74,30 @@ def trilu(node: Node) -> Expr:
     k = node.x(1) if node.has(1) else relax.const(0, "int64")
     keep = relax.op.greater_equal(distance, k) if node.attr("upper", 1) else relax.op.less_equal(distance, k)
     return relax.op.where(relax.op.reshape(keep, (rows, columns)), node.x(0), node.like(0))
+
+
+# Positions times results that Compress may compare.
+_MAX_COMPRESS_PAIRS = 1 << 20
+
+
+@converts("Compress")
+def compress(node: Node) -> Expr:
+    """The elements where the condition holds, their number known from the output's declared shape.
+
+    The k-th of them lies behind as many positions as have seen at most k true values.
+    """
+    flat = node.attr("axis") is None
+    x = relax.op.reshape(node.x(0), (math.prod(node.shape(0)),)) if flat else node.x(0)
+    axis = 0 if flat else node.axis()
+    count = node.out_shape()[axis]
+    if count * node.shape(1)[0] > _MAX_COMPRESS_PAIRS:
+        raise Decline("too many elements to choose from")
+    seen = relax.op.cumsum(relax.op.astype(node.x(1), "int64"), 0, "int64")
+    before = relax.op.less_equal(
+        node.emit(relax.op.expand_dims(node.emit(seen), 0)), relax.const(np.arange(count)[:, None], "int64")
+    )
+    positions = relax.op.sum(node.emit(relax.op.astype(before, "int64")), [1])
+    return relax.op.take(x, node.emit(positions), axis)
 
 
 @converts("ReverseSequence")

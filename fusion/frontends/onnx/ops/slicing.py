@@ -13,6 +13,8 @@ from fusion.frontends.onnx.registry import converts
 @converts("Slice")
 def slice_(node: Node) -> Expr:
     """Bounds are clamped here, as numpy does, so that a later pass sees plain numbers."""
+    if any(node.has(index) and not node.is_const(index) for index in range(1, 5)):
+        return _slice_at_run_time(node)
     shape = node.shape(0)
     starts, ends = node.ints(1, "starts"), node.ints(2, "ends")
     if starts is None or ends is None:
@@ -31,6 +33,33 @@ def slice_(node: Node) -> Expr:
         [e if e >= 0 else -shape[a] - 1 for (_, e, _), a in zip(bounds, axes, strict=True)],
     )
     return relax.op.strided_slice(node.x(0), axes, begins, stops, steps)
+
+
+def _slice_at_run_time(node: Node) -> Expr:
+    """Take `start + step * (0, 1, ...)` along every axis, as many as the output's static shape says."""
+    x, shape, target = node.x(0), node.shape(0), node.out_shape()
+    count = node.shape(1)[0]
+    starts = _int64(node, 1, np.zeros(count))
+    steps, axes = _int64(node, 4, np.ones(count)), _int64(node, 3, np.arange(count))
+    zero, rank = relax.const(0, "int64"), relax.const(len(shape), "int64")
+    axes = node.emit(relax.op.where(relax.op.less(axes, zero), relax.op.add(axes, rank), axes))
+    for axis, size in enumerate(shape):
+        here = node.emit(relax.op.astype(relax.op.equal(axes, relax.const(axis, "int64")), "int64"))
+        # Axes that are not named start at 0 with step 1; at most one entry names an axis.
+        start = node.emit(relax.op.sum(relax.op.multiply(here, starts)))
+        more = relax.op.multiply(here, relax.op.subtract(steps, relax.const(1, "int64")))
+        step = relax.op.add(relax.op.sum(more), relax.const(1, "int64"))
+        wrapped = relax.op.where(relax.op.less(start, zero), relax.op.add(start, relax.const(size, "int64")), start)
+        first = relax.op.minimum(relax.op.maximum(wrapped, zero), relax.const(size - 1, "int64"))
+        counted = relax.const(np.arange(target[axis]), "int64")
+        x = node.emit(relax.op.take(x, relax.op.add(first, relax.op.multiply(counted, step)), axis))
+    return x
+
+
+def _int64(node: Node, index: int, default: np.ndarray) -> Expr:
+    if not node.has(index):
+        return relax.const(default.astype("int64"), "int64")
+    return node.x(index) if node.dtype(index) == "int64" else relax.op.astype(node.x(index), "int64")
 
 
 @converts("Pad")
