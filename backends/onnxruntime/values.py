@@ -30,6 +30,10 @@ _DLPACK_DTYPES = frozenset(
         "uint64",
     }
 )
+# Those that numpy itself has.
+_PLAIN_DTYPES = (_DLPACK_DTYPES - {"bfloat16"}) | {"bool"}
+# Elements that ONNX Runtime packs into a byte, the first into the lowest bits; numpy gives each a byte of its own.
+_PER_BYTE = {TensorProto.INT4: 2, TensorProto.UINT4: 2, TensorProto.INT2: 4, TensorProto.UINT2: 4}
 # Kernels made by TVM assume this alignment of their arguments.
 _ALIGNMENT_BYTES = 64
 
@@ -60,10 +64,6 @@ def to_value(array: np.ndarray) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(raw), element)
 
 
-# Elements that ONNX Runtime packs into a byte, the first into the lowest bits; numpy gives each a byte of its own.
-_PER_BYTE = {TensorProto.INT4: 2, TensorProto.UINT4: 2, TensorProto.INT2: 4, TensorProto.UINT2: 4}
-
-
 def _pack(array: np.ndarray, count: int) -> np.ndarray:
     """Return bytes of the shape of `array`, the first of them holding its elements, `count` a byte, the rest unused."""
     bits = 8 // count
@@ -86,9 +86,6 @@ def _unpack(data: np.ndarray, count: int, size: int, dtype: np.dtype[Any]) -> np
         sign = 1 << (bits - 1)
         fields = (fields.astype(np.int8) ^ sign) - sign
     return fields.astype(dtype)
-
-
-_PLAIN_DTYPES = (_DLPACK_DTYPES - {"bfloat16"}) | {"bool"}
 
 
 def to_array(value: ort.OrtValue) -> np.ndarray:
