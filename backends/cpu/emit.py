@@ -94,6 +94,16 @@ def _int64(value: Expr) -> Expr:
     return tirx.const(value, "int64") if isinstance(value, int) else value
 
 
+def vector_runs(nest: Nest, size: int, lanes: int) -> Iterator[tuple[Expr, int]]:
+    """Yield (offset, lanes) inside a loop over whole vectors, then for each piece of the rest."""
+    whole = size // lanes
+    if whole:
+        with nest.loop("v", whole) as v:
+            yield v * lanes, lanes
+    for at, count in pieces(size - whole * lanes, lanes):
+        yield whole * lanes + at, count
+
+
 def _allocates(statements: list[tirx.Stmt]) -> bool:
     return any(isinstance(statement, tirx.AllocBuffer | tirx.Bind) for statement in statements)
 

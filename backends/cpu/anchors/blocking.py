@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import gcd
 
 from backends.cpu.anchors.contraction import Blocking
 from backends.cpu.anchors.register_tile import FMA_PER_CYCLE, choose
@@ -37,9 +38,22 @@ def choose_blocking(
         return compute * share * -(-tasks // threads) + (traffic / BYTES_PER_CYCLE + tasks * TASK_CYCLES) / threads
 
     grids = product(_chunk_counts(rows, threads), _chunk_counts(panels, threads))
-    return Blocking(tile, *min(grids, key=cycles))
+    row_chunks, panel_chunks = min(grids, key=cycles)
+    panel_bytes = tile.vectors * machine.vector_lanes * depth * 4
+    block = min(max(1, machine.l2_bytes // 2 // panel_bytes), Split(panels, panel_chunks).longest)
+    return Blocking(tile, row_chunks, panel_chunks, block)
 
 
 def _chunk_counts(extent: int, threads: int) -> list[int]:
     """Return the numbers of chunks worth looking at: one, and multiples of the threads."""
     return sorted({min(extent, count) for count in (1, *(threads * 2**power for power in range(6)))})
+
+
+def rows_collide(machine: Machine, depth: int, rows: int) -> bool:
+    """Return whether the rows of a tile, `depth` floats apart, fall into so few L1 sets that they evict one another."""
+    way_bytes = machine.l1_bytes // _L1_WAYS
+    sets = way_bytes // gcd(way_bytes, depth * 4)
+    return rows > 4 and rows / max(1, sets) > _L1_WAYS / 2
+
+
+_L1_WAYS = 12  # of 48 KiB: Intel since Ice Lake; older and AMD's 32 KiB in 8 ways have the same 4 KiB a way

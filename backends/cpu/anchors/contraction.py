@@ -5,20 +5,23 @@ window of a convolution) and `depth` contiguous steps of k. The loops it becomes
 
     parallel task: (outer, row chunk, panel chunk)
       [prologue: the chunk's input, padded, into scratch]
-      for panel of `vectors` weight vectors            weights of one panel stay in L1 for all rows of the chunk
+      for block of panels                              weights of one block stay in L2 for all rows of the chunk
         for y tile, x tile
-          acc[rows, vectors] = 0                       registers
-          for tap, for k
-            w = weights[panel, tap, k]                 `vectors` loads
-            acc[i] += splat(a[row i, tap, k]) * w      rows x vectors FMAs
-          outputs = epilogue(acc)
+          [the tile's rows into scratch]               where their stride would make them evict one another
+          for panel of `vectors` weight vectors        the tile's rows stay in L1
+            acc[rows, vectors] = 0                     registers
+            for tap, for k
+              w = weights[panel, tap, k]               `vectors` loads
+              acc[i] += splat(a[row i, tap, k]) * w    rows x vectors FMAs
+            outputs = epilogue(acc)                    neighbouring panels write neighbouring channels
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tvm import tirx
@@ -29,19 +32,33 @@ from backends.cpu.anchors.epilogue import store_tile
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.split import Split
-from backends.cpu.emit import Expr, Nest, pieces, ramp, splat
+from backends.cpu.emit import Expr, Nest, pieces, ramp, splat, vector_runs
+
+Pixels = list[tuple[Expr, Expr]]
+LoadRow = Callable[[int, Expr, Sequence[Expr], Expr], Expr]
+"""(row of the tile, group, taps, k) -> the scalar of the input."""
 
 
 @dataclass(frozen=True)
 class Blocking:
-    """How the loops of a contraction are cut: registers, then chunks of rows and of panels that become parallel tasks."""
+    """How the loops of a contraction are cut.
+
+    Attributes:
+        tile: The register tile.
+        row_chunks, panel_chunks: Cuts of the tiles' rows and of the panels; each pair is a parallel task.
+        panel_block: Panels whose weights stay in L2 while the rows of a chunk pass.
+        copy_rows: Whether the rows of a tile are copied together before they are read; only without taps and groups.
+    """
 
     tile: RegisterTile
     row_chunks: int
     panel_chunks: int
+    panel_block: int = 1
+    copy_rows: bool = False
 
     def __str__(self) -> str:
-        return f"{self.tile} rows/{self.row_chunks} panels/{self.panel_chunks}"
+        copied = " copied" if self.copy_rows else ""
+        return f"{self.tile}{copied} rows/{self.row_chunks} panels/{self.panel_chunks} by {self.panel_block}"
 
 
 @dataclass(frozen=True)
@@ -112,9 +129,8 @@ def emit(nest: Nest, work: Contraction, blocking: Blocking, prologue: Prologue |
         load_rows = work.load_rows
         if prologue:
             load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many))
-        kernel = _Kernel(nest, work, blocking.tile, load_rows, outer)
-        with nest.loop("panel_of_chunk", _size(panel_chunks, panel_chunk)) as index:
-            kernel.panel(_int(panel_chunks.start(panel_chunk)) + index, rows, first, many)
+        kernel = _Kernel(nest, work, blocking, load_rows, outer)
+        kernel.emit(_int(panel_chunks.start(panel_chunk)), _size(panel_chunks, panel_chunk), rows, first, many)
 
 
 def _int(value: Expr) -> Expr:
@@ -130,75 +146,84 @@ def _size(split: Split, index: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """Emits the panels and tiles of one task."""
+    """Emits the blocks, tiles and panels of one task."""
 
     nest: Nest
     work: Contraction
-    tile: RegisterTile
+    blocking: Blocking
     load_rows: Callable[..., Expr]
     outer: Expr
 
-    def panel(self, panel: Expr, rows: Split, first: Expr, many: Expr) -> None:
-        """Emit one panel; the last one of a group may be narrower."""
-        vectors, per_group = self.tile.vectors, -(-self.work.vectors // self.tile.vectors)
-        group, index = panel // per_group, panel % per_group
-        rest = self.work.channels - (per_group - 1) * vectors * self.work.lanes
-        is_last = index == per_group - 1
-        kinds = [(index < per_group - 1, vectors * self.work.lanes), (is_last, rest)]
-        if rest == vectors * self.work.lanes:
-            kinds = [(None, rest)]
-        elif per_group == 1:
-            kinds = [(None, rest)]
-        for condition, channels in kinds:
-            _guarded(self.nest, condition, lambda n=channels: self._rows(group, index * (vectors * self.work.lanes), n, rows, first, many))
+    def emit(self, first_panel: Expr, panels: Expr, rows: Split, first_tile: Expr, tiles: Expr) -> None:
+        """Emit `panels` panels times `tiles` row tiles."""
+        nest, block = self.nest, self.blocking.panel_block
+        columns = Split.of(self.work.width, self.blocking.tile.width)
+        scratch = nest.allocate("rows", (self.blocking.tile.rows, self._row_stride), scope="global") if self.blocking.copy_rows else None
+        with nest.loop("block", tirx.floordiv(panels + (block - 1), block)) as index:
+            start = first_panel + index * block
+            many = tirx.min(block, panels - index * block) if block > 1 else 1
+            with nest.loop("y_tile", tiles) as step, nest.loop("x_tile", columns.count) as x:
+                y = first_tile + step
+                for (height, tall), (width, wide) in product(_kinds(rows, y), _kinds(columns, x)):
+                    with _guard(nest, tall), _guard(nest, wide):
+                        pixels = [(rows.start(y) + i, columns.start(x) + j) for i in range(height) for j in range(width)]
+                        self._panels(start, many, pixels, (height, width), scratch)
 
-    def _rows(self, group: Expr, channel: Expr, channels: int, rows: Split, first: Expr, many: Expr) -> None:
-        columns = Split.of(self.work.width, self.tile.width)
-        with self.nest.loop("y_tile", many) as step:
-            y = first + step
-            for height, condition in _kinds(rows, y):
-                _guarded(self.nest, condition, lambda h=height: self._columns(group, channel, channels, rows.start(y), h, columns))
+    @property
+    def _row_stride(self) -> int:
+        """Elements between copied rows: one cache line more than a row, so that rows fall into different cache sets."""
+        return -(-self.work.depth // 16) * 16 + 16
 
-    def _columns(self, group: Expr, channel: Expr, channels: int, y: Expr, height: int, columns: Split) -> None:
-        with self.nest.loop("x_tile", columns.count) as x:
-            for width, condition in _kinds(columns, x):
-                _guarded(
-                    self.nest, condition, lambda w=width: self._tile(group, channel, channels, y, columns.start(x), height, w)
-                )
+    def _panels(self, start: Expr, many: Expr, pixels: Pixels, size: tuple[int, int], scratch: Var | None) -> None:
+        """Emit the panels of one block over one tile of rows; the last panel of a group may be narrower."""
+        vectors, lanes = self.blocking.tile.vectors, self.work.lanes
+        per_group = -(-self.work.vectors // vectors)
+        load = self._copied(pixels, scratch) if scratch is not None else self._in_place(pixels)
+        whole, rest = vectors * lanes, self.work.channels - (per_group - 1) * vectors * lanes
+        with self.nest.loop("panel", many) as index:
+            group, panel = tirx.floordiv(start + index, per_group), tirx.floormod(start + index, per_group)
+            kinds = [(panel < per_group - 1, whole), (panel >= per_group - 1, rest)]
+            for condition, channels in kinds if rest != whole and per_group > 1 else [(None, rest)]:
+                with _guard(self.nest, condition):
+                    self._tile(load, group, panel * whole, channels, pixels, size)
 
-    def _tile(self, group: Expr, channel: Expr, channels: int, y: Expr, x: Expr, height: int, width: int) -> None:
+    def _in_place(self, pixels: Pixels) -> LoadRow:
+        return lambda row, group, taps, k: self.load_rows(self.outer, group, *pixels[row], taps, k)
+
+    def _copied(self, pixels: Pixels, scratch: Var) -> LoadRow:
+        """Copy the rows of the tile together and return how they are read there."""
+        nest, lanes = self.nest, self.work.lanes
+        for row, (y, x) in enumerate(pixels):
+            for at, count in vector_runs(nest, self.work.depth, lanes):
+                nest.store(scratch, [row, ramp(at, count)], self.load_rows(self.outer, 0, y, x, (), ramp(at, count)))
+        return lambda row, group, taps, k: tirx.BufferLoad(scratch, [row, k])
+
+    def _tile(self, load: LoadRow, group: Expr, channel: Expr, channels: int, pixels: Pixels, size: tuple[int, int]) -> None:
         """Emit one register tile: clear, accumulate over taps and k, apply the epilogue."""
         nest, work = self.nest, self.work
         lanes = work.lanes
         vectors = [(at, lanes) for at in range(0, channels, lanes)] if work.padded_weights else pieces(channels, lanes)
-        pixels = [(y + i, x + j) for i in range(height) for j in range(width)]
         stride = sum(count for _, count in vectors)
-        accumulators = nest.allocate("acc", (len(pixels) * stride,), work.dtype)
-        zero = tirx.const(0, work.dtype)
+        acc = nest.allocate("acc", (len(pixels) * stride,), work.dtype)
         for row in range(len(pixels)):
             for at, count in vectors:
-                nest.store(accumulators, [ramp(row * stride + at, count)], splat(zero, count))
-        self._accumulate(accumulators, stride, group, channel, vectors, pixels)
-        store_tile(
-            nest, work.outputs, accumulators, (height, width), stride, pieces(channels, lanes),
-            lambda i, j, c: work.coordinates(self.outer, group, y + i, x + j, channel + c),
-        )  # fmt: skip
-
-    def _accumulate(
-        self, acc: Var, stride: int, group: Expr, channel: Expr, vectors: list[tuple[int, int]], pixels: list[tuple[Expr, Expr]]
-    ) -> None:
-        nest, work = self.nest, self.work
+                nest.store(acc, [ramp(row * stride + at, count)], splat(tirx.const(0, work.dtype), count))
         with ExitStack() as loops:
             taps = [loops.enter_context(nest.loop(f"tap{axis}", extent)) for axis, extent in enumerate(work.taps)]
             k = loops.enter_context(nest.loop("k", work.depth))
             weights = [
                 nest.bind(f"w{at}", work.load_weights(self.outer, group, channel + at, taps, k, count)) for at, count in vectors
             ]
-            for row, (y, x) in enumerate(pixels):
-                value = nest.bind(f"a{row}", self.load_rows(self.outer, group, y, x, taps, k))
+            for row in range(len(pixels)):
+                value = nest.bind(f"a{row}", load(row, group, taps, k))
                 for weight, (at, count) in zip(weights, vectors, strict=True):
                     where = [ramp(row * stride + at, count)]
                     nest.store(acc, where, tirx.BufferLoad(acc, where) + splat(value, count) * weight)
+        y, x = pixels[0]
+        store_tile(
+            nest, work.outputs, acc, size, stride, pieces(channels, lanes),
+            lambda i, j, c: work.coordinates(self.outer, group, y + i, x + j, channel + c),
+        )  # fmt: skip
 
 
 def _kinds(split: Split, index: Expr) -> list[tuple[int, Expr | None]]:
@@ -208,9 +233,11 @@ def _kinds(split: Split, index: Expr) -> list[tuple[int, Expr | None]]:
     return [(split.short + 1, index < split.long_tiles), (split.short, index >= split.long_tiles)]
 
 
-def _guarded(nest: Nest, condition: Expr | None, body: Callable[[], None]) -> None:
+@contextmanager
+def _guard(nest: Nest, condition: Expr | None) -> Iterator[None]:
+    """Open an `if`, or nothing where there is no condition."""
     if condition is None:
-        body()
+        yield
         return
     with nest.when(condition):
-        body()
+        yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +15,7 @@ from backends.cpu.anchors.matmul import matmul_of
 from backends.cpu.anchors.packing import pack_conv2d
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split
-from backends.cpu.emit import Expr, Nest, pieces, ramp, splat
+from backends.cpu.emit import Expr, Nest, ramp, splat, vector_runs
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
@@ -186,19 +186,9 @@ class _PaddedRows:
 
     def _clear(self, nest: Nest, scratch: Var, row: Expr, start: int, size: int) -> None:
         zero = tirx.const(0, "float32")
-        for at, lanes in _runs(nest, size, self.lanes):
+        for at, lanes in vector_runs(nest, size, self.lanes):
             nest.store(scratch, [row, ramp(start + at, lanes)], splat(zero, lanes))
 
     def _copy(self, nest: Nest, scratch: Var, row: Expr, start: int, source: list[Expr], size: int) -> None:
-        for at, lanes in _runs(nest, size, self.lanes):
+        for at, lanes in vector_runs(nest, size, self.lanes):
             nest.store(scratch, [row, ramp(start + at, lanes)], tirx.BufferLoad(self.data, [*source, ramp(at, lanes)]))
-
-
-def _runs(nest: Nest, size: int, lanes: int) -> Iterator[tuple[Expr, int]]:
-    """Yield (offset, lanes) inside a loop over whole vectors, then for each piece of the rest."""
-    whole = size // lanes
-    if whole:
-        with nest.loop("v", whole) as v:
-            yield v * lanes, lanes
-    for at, count in pieces(size - whole * lanes, lanes):
-        yield whole * lanes + at, count
