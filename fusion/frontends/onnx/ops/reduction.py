@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations
 
+import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
+from fusion.frontends.onnx.scope import constant
 from fusion.frontends.onnx.types import Shape
 
 Reduce = Callable[[Expr, list[int], bool], Expr]
@@ -70,13 +72,25 @@ def reduction(node: Node) -> Expr:
     x, dtype = node.x(0), node.dtype(0)
     if not axes:
         return _reduce_nothing(node)
-    if 0 in node.shape(0) and node.op in ("ReduceMax", "ReduceMin", "ReduceLogSumExp"):
-        raise Decline("the maximum of an empty set")
+    if 0 in node.shape(0):
+        return constant(np.full(node.out_shape(), _of_empty_set(node.op, np.dtype(dtype)), dtype=dtype))
     wide = _WIDER.get(dtype, dtype)
     if wide != dtype:
         x = node.emit(relax.op.astype(x, wide))
     result = _REDUCTIONS[node.op](x, axes, bool(node.attr("keepdims", 1)))
     return result if wide == dtype else relax.op.astype(result, dtype)
+
+
+def _of_empty_set(op: str, dtype: np.dtype) -> float | int | bool:
+    """Return what the reduction of no elements is."""
+    if op in ("ReduceMax", "ReduceMin"):
+        if dtype.kind == "b":
+            return op == "ReduceMin"
+        if dtype.kind in "iu":
+            return int(np.iinfo(dtype).min if op == "ReduceMax" else np.iinfo(dtype).max)
+        return -np.inf if op == "ReduceMax" else np.inf
+    values = {"ReduceLogSum": -np.inf, "ReduceLogSumExp": -np.inf, "ReduceMean": np.nan, "ReduceProd": 1.0}
+    return values.get(op, 0.0)
 
 
 def _reduce_nothing(node: Node) -> Expr:
