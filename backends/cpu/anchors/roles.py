@@ -125,7 +125,7 @@ class _Composer:
 
 
 def _same(first: Sequence[Expr], second: Sequence[Expr]) -> bool:
-    return all(structural_equal(left, right) for left, right in zip(first, second, strict=True))
+    return len(first) == len(second) and all(map(structural_equal, first, second))
 
 
 def _invert(at: Sequence[Var], shape: Sequence[int], read: Sequence[Expr], coordinates: Sequence[Var]) -> list[Expr]:
