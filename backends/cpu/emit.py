@@ -94,6 +94,22 @@ def _int64(value: Expr) -> Expr:
     return tirx.const(value, "int64") if isinstance(value, int) else value
 
 
+@contextmanager
+def guard(nest: Nest, condition: Expr | None) -> Iterator[None]:
+    """Open an `if`, or nothing where there is no condition."""
+    if condition is None:
+        yield
+        return
+    with nest.when(condition):
+        yield
+
+
+def prefetch(nest: Nest, load: tirx.BufferLoad) -> None:
+    """Ask for the cache line of `load` ahead of its use; addresses past the end of a buffer are harmless."""
+    read, keep, data = (tirx.const(flag, "int32") for flag in (0, 3, 1))
+    nest.add(tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(load), read, keep, data)))
+
+
 def vector_runs(nest: Nest, size: int, lanes: int) -> Iterator[tuple[Expr, int]]:
     """Yield (offset, lanes) inside a loop over whole vectors, then for each piece of the rest."""
     whole = size // lanes

@@ -18,8 +18,8 @@ window of a convolution) and `depth` contiguous steps of k. The loops it becomes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -28,15 +28,19 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.anchors.epilogue import store_tile
+from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Output
-from backends.cpu.anchors.split import Split
-from backends.cpu.emit import Expr, Nest, pieces, ramp, splat, vector_runs
+from backends.cpu.anchors.split import Split, tile_count
+from backends.cpu.emit import Expr, Nest, guard, pieces, prefetch, ramp, splat, vector_runs
 
 Pixels = list[tuple[Expr, Expr]]
 LoadRow = Callable[[int, Expr, Sequence[Expr], Expr], Expr]
 """(row of the tile, group, taps, k) -> the scalar of the input."""
+
+
+PREFETCH_STEPS = 48
+"""Steps of k by which weights are fetched ahead: about 700 cycles, twice the latency of memory."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,6 @@ class Contraction:
         load_weights: (outer, group, channel, taps, k, lanes) -> a vector of weights.
         coordinates: (outer, group, y, x, channel) -> indices of the anchor's result.
         outputs: The epilogue.
-        dtype: Type of the accumulators.
     """
 
     outer: int
@@ -94,7 +97,6 @@ class Contraction:
     load_weights: Callable[[Expr, Expr, Expr, Sequence[Expr], Expr, int], Expr]
     coordinates: Callable[[Expr, Expr, Expr, Expr, Expr], list[Expr]]
     outputs: tuple[Output, ...]
-    dtype: str = "float32"
 
     @property
     def vectors(self) -> int:
@@ -125,23 +127,17 @@ def emit(nest: Nest, work: Contraction, blocking: Blocking, prologue: Prologue |
         row_chunk = task // panel_chunks.count % row_chunks.count
         outer = task // (panel_chunks.count * row_chunks.count)
         first = nest.bind("first_tile", _int(row_chunks.start(row_chunk)))
-        many = _size(row_chunks, row_chunk)
+        many = tile_count(row_chunks, row_chunk)
         load_rows = work.load_rows
         if prologue:
             load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many))
-        kernel = _Kernel(nest, work, blocking, load_rows, outer)
-        kernel.emit(_int(panel_chunks.start(panel_chunk)), _size(panel_chunks, panel_chunk), rows, first, many)
+        epilogue = Epilogue.prepare(nest, work.outputs, blocking.tile.rows * blocking.tile.vectors * work.lanes)
+        kernel = _Kernel(nest, work, blocking, load_rows, outer, epilogue)
+        kernel.emit(_int(panel_chunks.start(panel_chunk)), tile_count(panel_chunks, panel_chunk), rows, first, many)
 
 
 def _int(value: Expr) -> Expr:
     return tirx.const(value, "int64") if isinstance(value, int) else value
-
-
-def _size(split: Split, index: Expr) -> Expr:
-    """Return how many iterations the tile `index` of a split has."""
-    if not split.long_tiles:
-        return split.short
-    return split.short + tirx.Select(index < split.long_tiles, tirx.const(1, "int64"), tirx.const(0, "int64"))
 
 
 @dataclass(frozen=True)
@@ -153,6 +149,7 @@ class _Kernel:
     blocking: Blocking
     load_rows: Callable[..., Expr]
     outer: Expr
+    epilogue: Epilogue
 
     def emit(self, first_panel: Expr, panels: Expr, rows: Split, first_tile: Expr, tiles: Expr) -> None:
         """Emit `panels` panels times `tiles` row tiles."""
@@ -165,7 +162,7 @@ class _Kernel:
             with nest.loop("y_tile", tiles) as step, nest.loop("x_tile", columns.count) as x:
                 y = first_tile + step
                 for (height, tall), (width, wide) in product(_kinds(rows, y), _kinds(columns, x)):
-                    with _guard(nest, tall), _guard(nest, wide):
+                    with guard(nest, tall), guard(nest, wide):
                         pixels = [(rows.start(y) + i, columns.start(x) + j) for i in range(height) for j in range(width)]
                         self._panels(start, many, pixels, (height, width), scratch)
 
@@ -184,7 +181,7 @@ class _Kernel:
             group, panel = tirx.floordiv(start + index, per_group), tirx.floormod(start + index, per_group)
             kinds = [(panel < per_group - 1, whole), (panel >= per_group - 1, rest)]
             for condition, channels in kinds if rest != whole and per_group > 1 else [(None, rest)]:
-                with _guard(self.nest, condition):
+                with guard(self.nest, condition):
                     self._tile(load, group, panel * whole, channels, pixels, size)
 
     def _in_place(self, pixels: Pixels) -> LoadRow:
@@ -203,25 +200,22 @@ class _Kernel:
         nest, work = self.nest, self.work
         lanes = work.lanes
         vectors = [(at, lanes) for at in range(0, channels, lanes)] if work.padded_weights else pieces(channels, lanes)
-        stride = sum(count for _, count in vectors)
-        acc = nest.allocate("acc", (len(pixels) * stride,), work.dtype)
-        for row in range(len(pixels)):
-            for at, count in vectors:
-                nest.store(acc, [ramp(row * stride + at, count)], splat(tirx.const(0, work.dtype), count))
+        registers = RegisterRows(nest, len(pixels), vectors)
         with ExitStack() as loops:
             taps = [loops.enter_context(nest.loop(f"tap{axis}", extent)) for axis, extent in enumerate(work.taps)]
             k = loops.enter_context(nest.loop("k", work.depth))
             weights = [
                 nest.bind(f"w{at}", work.load_weights(self.outer, group, channel + at, taps, k, count)) for at, count in vectors
             ]
+            for at, _ in vectors if work.padded_weights else ():
+                prefetch(nest, work.load_weights(self.outer, group, channel + at, taps, k + PREFETCH_STEPS, 1))
             for row in range(len(pixels)):
                 value = nest.bind(f"a{row}", load(row, group, taps, k))
-                for weight, (at, count) in zip(weights, vectors, strict=True):
-                    where = [ramp(row * stride + at, count)]
-                    nest.store(acc, where, tirx.BufferLoad(acc, where) + splat(value, count) * weight)
+                for part, weight in enumerate(weights):
+                    registers.accumulate(row, part, splat(value, vectors[part][1]) * weight)
         y, x = pixels[0]
-        store_tile(
-            nest, work.outputs, acc, size, stride, pieces(channels, lanes),
+        self.epilogue.store(
+            nest, registers, size, pieces(channels, lanes),
             lambda i, j, c: work.coordinates(self.outer, group, y + i, x + j, channel + c),
         )  # fmt: skip
 
@@ -231,13 +225,3 @@ def _kinds(split: Split, index: Expr) -> list[tuple[int, Expr | None]]:
     if not split.long_tiles:
         return [(split.short, None)]
     return [(split.short + 1, index < split.long_tiles), (split.short, index >= split.long_tiles)]
-
-
-@contextmanager
-def _guard(nest: Nest, condition: Expr | None) -> Iterator[None]:
-    """Open an `if`, or nothing where there is no condition."""
-    if condition is None:
-        yield
-        return
-    with nest.when(condition):
-        yield

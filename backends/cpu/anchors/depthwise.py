@@ -12,10 +12,10 @@ from tvm.ir import GenericConst, Var
 from tvm.tirx import ForKind
 
 from backends.cpu.anchors.conv2d import Window, window_access
-from backends.cpu.anchors.epilogue import store_tile
+from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.roles import Roles
-from backends.cpu.anchors.split import Split
-from backends.cpu.emit import Expr, Nest, pieces, ramp, splat
+from backends.cpu.anchors.split import Split, tile_count
+from backends.cpu.emit import Expr, Nest, guard, pieces, ramp
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
@@ -58,12 +58,13 @@ def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
 class Depthwise:
     """Recipe:
 
-        parallel (n, channel block, output row)
-          for x tile of `width` pixels                  tiles at the border know which taps fall outside
-            acc[pixels] = 0                             registers, one vector of channels each
-            for ry inside the image, rx
-              acc[i] += data[row, x_i + rx] * weight[ry, rx]
-            outputs = epilogue(acc)
+        parallel (n, output row)
+          for block of channels
+            for x tile of `width` pixels                tiles at the border know which taps fall outside
+              acc[pixels] = 0                           registers, one vector of channels each
+              for ry inside the image, rx
+                acc[i] += data[row, x_i + rx] * weight[ry, rx]
+              outputs = epilogue(acc)
 
     Nothing is padded or copied: rows outside shorten the loop over ry, columns outside are left out of the border tiles.
     """
@@ -100,83 +101,91 @@ class _Work:
         return Split.of(self.roles.shape[2], min(budget, 14))
 
     def emit(self, threads: int) -> None:
+        """Emit the tasks: rows in order, so that the window's other rows are still in cache; few rows are cut by channels too."""
         batch, height, _, channels = self.roles.shape
         block = self.vectors * self.machine.vector_lanes
         blocks = -(-channels // block)
-        with self.nest.loop("task", batch * blocks * height, ForKind.PARALLEL) as task:
-            y, index, n = task % height, task // height % blocks, task // (height * blocks)
-            rest = channels - (blocks - 1) * block
-            if rest == block:
-                self._row(n, y, index * block, block)
-                return
-            with self.nest.when(index < blocks - 1):
-                self._row(n, y, index * block, block)
-            with self.nest.when(index == blocks - 1):
-                self._row(n, y, (blocks - 1) * block, rest)
+        chunks = Split(blocks, 1 if batch * height >= 8 * threads else min(blocks, threads))
+        with self.nest.loop("task", batch * height * chunks.count, ForKind.PARALLEL) as task:
+            chunk, y = tirx.floormod(task, chunks.count), tirx.floormod(tirx.floordiv(task, chunks.count), height)
+            n = tirx.floordiv(task, chunks.count * height)
+            tile = self.columns.longest * block
+            row = _Row(self, n, y, Epilogue.prepare(self.nest, self.roles.outputs, tile))
+            with self.nest.loop("block", tile_count(chunks, chunk)) as step:
+                index = chunks.start(chunk) + step
+                rest = channels - (blocks - 1) * block
+                for condition, size in [(index < blocks - 1, block), (index >= blocks - 1, rest)] if rest != block else [(None, block)]:
+                    with guard(self.nest, condition):
+                        row.emit(index * block, size)
 
-    def _row(self, n: Expr, y: Expr, channel: Expr, channels: int) -> None:
-        """Emit one output row: border tiles one by one, those that see only the image in a loop."""
-        columns = self.columns
+
+@dataclass(frozen=True)
+class _Row:
+    """One output row."""
+
+    work: _Work
+    n: Expr
+    y: Expr
+    epilogue: Epilogue
+
+    def emit(self, channel: Expr, channels: int) -> None:
+        """Emit a block of channels: border tiles one by one, those that see only the image in a loop."""
+        columns = self.work.columns
         inner = [tile for tile in range(columns.count) if self._is_inner(tile)]
         for tile in range(columns.count):
             if tile not in inner:
-                self._tile(n, y, channel, channels, columns.start(tile), self._width(tile), columns.start(tile))
+                self._tile(channel, channels, columns.start(tile), self._width(tile), columns.start(tile))
         for width in sorted({self._width(tile) for tile in inner}):
             tiles = [tile for tile in inner if self._width(tile) == width]
-            with self.nest.loop("x_tile", len(tiles)) as step:
-                self._tile(n, y, channel, channels, columns.start(tiles[0]) + step * width, width, None)
+            with self.work.nest.loop("x_tile", len(tiles)) as step:
+                self._tile(channel, channels, columns.start(tiles[0]) + step * width, width, None)
 
     def _width(self, tile: int) -> int:
-        return self.columns.short + (tile < self.columns.long_tiles)
+        return self.work.columns.short + (tile < self.work.columns.long_tiles)
 
     def _is_inner(self, tile: int) -> bool:
-        first = self.columns.start(tile)
-        return all(self._inside(first + i, rx) for i in range(self._width(tile)) for rx in range(self.window.kernel[1]))
+        first = self.work.columns.start(tile)
+        return all(self._inside(first + i, rx) for i in range(self._width(tile)) for rx in range(self.work.window.kernel[1]))
 
     def _inside(self, x: int, rx: int) -> bool:
-        at = x * self.window.strides[1] + rx * self.window.dilation[1] - self.window.padding[1]
-        return 0 <= at < shape_of(self.data)[2]
+        window = self.work.window
+        return 0 <= x * window.strides[1] + rx * window.dilation[1] - window.padding[1] < shape_of(self.work.data)[2]
 
-    def _tile(self, n: Expr, y: Expr, channel: Expr, channels: int, x: Expr, width: int, fixed: int | None) -> None:
+    def _tile(self, channel: Expr, channels: int, x: Expr, width: int, fixed: int | None) -> None:
         """Emit one register tile; `fixed` is its first column where taps may fall outside."""
-        nest = self.nest
-        parts = pieces(channels, self.machine.vector_lanes)
-        acc = nest.allocate("acc", (width * channels,))
-        for i in range(width):
-            for at, lanes in parts:
-                nest.store(acc, [ramp(i * channels + at, lanes)], splat(tirx.const(0, "float32"), lanes))
-        first, many = self._valid_rows(y)
+        nest, window = self.work.nest, self.work.window
+        parts = pieces(channels, self.work.machine.vector_lanes)
+        registers = RegisterRows(nest, width, parts)
+        first, many = self._valid_rows()
         with nest.loop("ry", many) as step:
             ry = first + step
-            row = y * self.window.strides[0] + ry * self.window.dilation[0] - self.window.padding[0]
-            for rx in range(self.window.kernel[1]):
+            source = self.y * window.strides[0] + ry * window.dilation[0] - window.padding[0]
+            for rx in range(window.kernel[1]):
                 pixels = [i for i in range(width) if fixed is None or self._inside(fixed + i, rx)]
-                self._tap(acc, n, row, ry, rx, channel, channels, x, pixels, parts)
-        store_tile(
-            nest, self.roles.outputs, acc, (1, width), channels, parts, lambda _, i, c: [n, y, x + i, channel + c]
-        )
+                self._tap(registers, source, (ry, rx), channel, x, pixels)
+        self.epilogue.store(nest, registers, (1, width), parts, lambda _, i, c: [self.n, self.y, x + i, channel + c])
 
-    def _valid_rows(self, y: Expr) -> tuple[Expr, Expr]:
+    def _valid_rows(self) -> tuple[Expr, Expr]:
         """Return the first row of the window inside the image and how many there are."""
-        height, kernel = shape_of(self.data)[1], self.window.kernel[0]
-        top, stride, dilation = self.window.padding[0], self.window.strides[0], self.window.dilation[0]
-        if not self.window.padding[0] and not self.window.padding[2]:
+        window, nest = self.work.window, self.work.nest
+        height, kernel = shape_of(self.work.data)[1], window.kernel[0]
+        top, stride, dilation = window.padding[0], window.strides[0], window.dilation[0]
+        if not window.padding[0] and not window.padding[2]:
             return tirx.const(0, "int64"), kernel
-        above = tirx.max(0, top - y * stride)
-        first = self.nest.bind("ry_first", tirx.floordiv(above + (dilation - 1), dilation))
-        below = tirx.max(0, height - 1 - (y * stride - top))
-        end = tirx.min(kernel, tirx.floordiv(below, dilation) + 1)
-        return first, self.nest.bind("ry_count", tirx.max(0, end - first))
+        above = tirx.max(0, top - self.y * stride)
+        first = nest.bind("ry_first", tirx.floordiv(above + (dilation - 1), dilation))
+        below = height - 1 - (self.y * stride - top)
+        end = tirx.max(0, tirx.min(kernel, tirx.floordiv(below, dilation) + 1))
+        return first, nest.bind("ry_count", tirx.max(0, end - first))
 
     def _tap(
-        self, acc: Var, n: Expr, row: Expr, ry: Expr, rx: int, channel: Expr, channels: int, x: Expr, pixels: Sequence[int],
-        parts: list[tuple[int, int]],
-    ) -> None:  # fmt: skip
-        nest = self.nest
-        for at, lanes in parts:
-            tap = nest.bind(f"w{rx}_{at}", tirx.BufferLoad(self.weight, [ry, rx, ramp(channel + at, lanes)]))
+        self, registers: RegisterRows, row: Expr, tap: tuple[Expr, int], channel: Expr, x: Expr, pixels: Sequence[int]
+    ) -> None:
+        """Add one tap of the window to the pixels that see it."""
+        nest, window = self.work.nest, self.work.window
+        for part, (at, lanes) in enumerate(registers.parts):
+            weight = nest.bind(f"w{tap[1]}_{at}", tirx.BufferLoad(self.work.weight, [*tap, ramp(channel + at, lanes)]))
             for i in pixels:
-                column = (x + i) * self.window.strides[1] + rx * self.window.dilation[1] - self.window.padding[1]
-                value = tirx.BufferLoad(self.data, [n, row, column, ramp(channel + at, lanes)])
-                where = [ramp(i * channels + at, lanes)]
-                nest.store(acc, where, tirx.BufferLoad(acc, where) + value * tap)
+                column = (x + i) * window.strides[1] + tap[1] * window.dilation[1] - window.padding[1]
+                value = tirx.BufferLoad(self.work.data, [self.n, row, column, ramp(channel + at, lanes)])
+                registers.accumulate(i, part, value * weight)

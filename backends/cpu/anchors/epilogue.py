@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -12,7 +14,7 @@ from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_walk
 
 from backends.cpu.anchors.roles import Output
-from backends.cpu.emit import Expr, Nest, ramp
+from backends.cpu.emit import Expr, Nest, ramp, splat
 
 UNROLLED_COST = 12  # an epilogue beyond this is emitted once in a loop over the tile, not once per register
 _CALL_COST = 12  # a math call becomes a polynomial of about as many operations
@@ -21,41 +23,91 @@ _OPERATIONS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.FloorDiv, tirx.Floor
 Coordinates = Callable[[Expr, Expr, Expr], list[Expr]]
 
 
-def store_tile(
-    nest: Nest, outputs: Sequence[Output], acc: Var, size: tuple[int, int], stride: int, parts: list[tuple[int, int]], at: Coordinates
-) -> None:
-    """Store height x width rows of `acc`, `stride` apart, each in the vectors `parts` = (offset, lanes).
+class RegisterRows:
+    """The accumulators of a tile: for each row one buffer a vector, small enough for LLVM to keep it in a register.
 
-    `at(i, j, channel)` gives the coordinates of row i, j. A costly epilogue reads the accumulators back from memory in a loop:
-    unrolled over 28 registers, one sigmoid made a kernel compile in 0.7 s instead of 0.1.
+    One buffer for all would be larger than what TVM puts on the stack (1 KiB): it became heap memory, taken and given back for every
+    tile, and no prefetch could stand in the loop without every accumulator being stored in each step.
     """
-    height, width = size
-    if sum(_cost(output) for output in outputs) <= UNROLLED_COST:
-        for i in range(height):
-            for j in range(width):
-                _store_row(nest, outputs, acc, (i * width + j) * stride, parts, lambda c, i=i, j=j: at(i, j, c))
-        return
-    result = nest.allocate("result", (height * width * stride,))
-    for row in range(height * width):
-        for offset, lanes in parts:
-            where = [ramp(row * stride + offset, lanes)]
-            nest.store(result, where, tirx.BufferLoad(acc, where))
-    with nest.loop("row_of_tile", height) as i, nest.loop("column_of_tile", width) as j:
-        _store_row(nest, outputs, result, (i * width + j) * stride, parts, lambda c: at(i, j, c))
+
+    def __init__(self, nest: Nest, rows: int, parts: Sequence[tuple[int, int]]) -> None:
+        self._nest = nest
+        self.parts = list(parts)
+        self._buffers = [[nest.allocate(f"acc{row}_{at}", (lanes,)) for at, lanes in parts] for row in range(rows)]
+        for row in range(rows):
+            for index, (_, lanes) in enumerate(parts):
+                self._write(row, index, splat(tirx.const(0, "float32"), lanes))
+
+    @property
+    def rows(self) -> int:
+        return len(self._buffers)
+
+    def accumulate(self, row: int, part: int, product: Expr) -> None:
+        """Add a vector to one accumulator."""
+        self._write(row, part, self.read(row, part) + product)
+
+    def read(self, row: int, part: int) -> Expr:
+        """Return the whole vector of one accumulator."""
+        return tirx.BufferLoad(self._buffers[row][part], [ramp(0, self.parts[part][1])])
+
+    def lane(self, row: int, channel: int, lane: Expr) -> Expr:
+        """Return lane `channel + lane`, counted over the row's vectors, where all lie in one of them."""
+        part = max(index for index, (at, _) in enumerate(self.parts) if at <= channel)
+        return tirx.BufferLoad(self._buffers[row][part], [lane + (channel - self.parts[part][0])])
+
+    def _write(self, row: int, part: int, value: Expr) -> None:
+        self._nest.store(self._buffers[row][part], [ramp(0, self.parts[part][1])], value)
 
 
-def _store_row(
-    nest: Nest, outputs: Sequence[Output], source: Var, base: Expr, parts: list[tuple[int, int]], at: Callable[[Expr], list[Expr]]
-) -> None:
-    for offset, lanes in parts:
-        lane = Var("lane", "int64")
-        analyzer = Analyzer()
-        analyzer.bind(lane, Range(0, lanes))
-        where = at(offset + lane)
-        for output in outputs:
-            indices, value = output.at(where, tirx.BufferLoad(source, [base + (offset + lane)]))
-            store = tirx.BufferStore(output.buffer, value, [analyzer.simplify(index) for index in indices])
-            nest.add_loop(lane, lanes, ForKind.VECTORIZED if lanes > 1 else ForKind.SERIAL, [store])
+@dataclass(frozen=True)
+class Epilogue:
+    """The outputs of an anchor, applied to one register tile after another.
+
+    A costly epilogue reads the accumulators back from scratch in a loop: unrolled over 28 registers, one sigmoid made a kernel
+    compile in 0.7 s instead of 0.1.
+    """
+
+    outputs: tuple[Output, ...]
+    scratch: Var | None
+
+    @staticmethod
+    def prepare(nest: Nest, outputs: tuple[Output, ...], elements: int) -> Epilogue:
+        """Return the epilogue of tiles of up to `elements`; scratch is allocated where `nest` stands."""
+        costly = sum(_cost(output) for output in outputs) > UNROLLED_COST
+        return Epilogue(outputs, nest.allocate("tile", (elements,), scope="global") if costly else None)
+
+    def store(self, nest: Nest, registers: RegisterRows, size: tuple[int, int], channels: Sequence[tuple[int, int]], at: Coordinates) -> None:
+        """Store a tile of height x width rows; `channels` are the (offset, lanes) to keep of each.
+
+        `at(i, j, channel)` gives the coordinates of row i, j of the tile.
+        """
+        height, width = size
+        if self.scratch is None:
+            for i in range(height):
+                for j in range(width):
+                    row = i * width + j
+                    self._row(nest, channels, partial(registers.lane, row), partial(at, i, j))
+            return
+        stride = sum(lanes for _, lanes in registers.parts)
+        for row in range(registers.rows):
+            for part, (offset, lanes) in enumerate(registers.parts):
+                nest.store(self.scratch, [ramp(row * stride + offset, lanes)], registers.read(row, part))
+        with nest.loop("row_of_tile", height) as i, nest.loop("column_of_tile", width) as j:
+            base = (i * width + j) * stride
+            self._row(nest, channels, lambda offset, lane: tirx.BufferLoad(self.scratch, [base + (offset + lane)]), partial(at, i, j))
+
+    def _row(
+        self, nest: Nest, channels: Sequence[tuple[int, int]], read: Callable[[int, Expr], Expr], at: Callable[[Expr], list[Expr]]
+    ) -> None:
+        for offset, lanes in channels:
+            lane = Var("lane", "int64")
+            analyzer = Analyzer()
+            analyzer.bind(lane, Range(0, lanes))
+            where = at(offset + lane)
+            for output in self.outputs:
+                indices, value = output.at(where, read(offset, lane))
+                store = tirx.BufferStore(output.buffer, value, [analyzer.simplify(index) for index in indices])
+                nest.add_loop(lane, lanes, ForKind.VECTORIZED if lanes > 1 else ForKind.SERIAL, [store])
 
 
 def _cost(output: Output) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import tirx
+
 
 @dataclass(frozen=True)
 class Split:
@@ -45,6 +47,11 @@ class Split:
             return tile * self.short
         if isinstance(tile, int):
             return tile * self.short + min(tile, self.long_tiles)
-        from tvm import tirx
-
         return tile * self.short + tirx.min(tile, self.long_tiles)
+
+
+def tile_count(split: Split, tile: Any) -> Any:
+    """Return how many iterations a tile, given as an expression, has."""
+    if not split.long_tiles:
+        return split.short
+    return split.short + tirx.Select(tile < split.long_tiles, tirx.const(1, "int64"), tirx.const(0, "int64"))
