@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, Op
+from tvm.ir import Call, Op, PrimType
 from tvm_ffi.structural import StructuralMutator
 
 from backends.cpu.rewriting import mutate
@@ -171,7 +171,10 @@ def _in_lets(value: Expr, moved: dict[tirx.Var, Expr]) -> Expr:
 
 def approximate(call: Call, names: _Names) -> Expr:
     """Return the polynomial form of one scalar float32 math call, or the call itself."""
-    if not isinstance(call, Call) or not isinstance(call.op, Op) or str(call.ty.dtype) != "float32":
+    if not isinstance(call, Call) or not isinstance(call.op, Op):
+        return call
+    # An address, as a prefetch takes it, has no dtype.
+    if not isinstance(call.ty, PrimType) or str(call.ty.dtype) != "float32":
         return call
     operation = call.op.name.rpartition(".")[2]  # TVM has both tirx.exp and prim.log2
     if operation == "pow":
