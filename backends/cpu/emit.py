@@ -28,9 +28,13 @@ class Nest:
     def store(self, buffer: tirx.Buffer, indices: Sequence[Expr], value: Expr) -> None:
         self.add(tirx.BufferStore(buffer, value, list(indices)))
 
-    def allocate(self, name: str, shape: Sequence[int], dtype: str = "float32", scope: str = "local") -> tirx.Buffer:
-        """Declare a buffer that lives to the end of the enclosing loop body."""
-        buffer = tirx.decl_buffer(tuple(shape), dtype, name, scope=scope)
+    def allocate(self, name: str, shape: Sequence[int], dtype: str = "float32") -> tirx.Buffer:
+        """Declare a buffer that lives to the end of the enclosing loop body.
+
+        TVM puts buffers of the "global" scope below 1 KiB on the stack, where LLVM turns them into registers; all others, those of
+        the "local" scope included, it takes from a pool at run time.
+        """
+        buffer = tirx.decl_buffer(tuple(shape), dtype, name, scope="global")
         self.add(tirx.AllocBuffer(buffer))
         return buffer
 

@@ -155,7 +155,7 @@ class _Kernel:
         """Emit `panels` panels times `tiles` row tiles."""
         nest, block = self.nest, self.blocking.panel_block
         columns = Split.of(self.work.width, self.blocking.tile.width)
-        scratch = nest.allocate("rows", (self.blocking.tile.rows, self._row_stride), scope="global") if self.blocking.copy_rows else None
+        scratch = nest.allocate("rows", (self.blocking.tile.rows, self._row_stride)) if self.blocking.copy_rows else None
         with nest.loop("block", tirx.floordiv(panels + (block - 1), block)) as index:
             start = first_panel + index * block
             many = tirx.min(block, panels - index * block) if block > 1 else 1

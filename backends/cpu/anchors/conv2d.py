@@ -173,7 +173,7 @@ class _PaddedRows:
         top, left, _, right = self.window.padding
         stride, reach = self.window.strides[0], (self.window.kernel[0] - 1) * self.window.dilation[0] + 1
         row_size = (left + width + right) * channels
-        scratch = nest.allocate("padded", ((self.rows - 1) * stride + reach, row_size), scope="global")
+        scratch = nest.allocate("padded", ((self.rows - 1) * stride + reach, row_size))
         with nest.loop("row", (end - first - 1) * stride + reach) as row:
             source = first * stride - top + row
             with nest.when(tirx.all(source >= 0, source < height)):

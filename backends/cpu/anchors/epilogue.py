@@ -74,7 +74,7 @@ class Epilogue:
     def prepare(nest: Nest, outputs: tuple[Output, ...], elements: int) -> Epilogue:
         """Return the epilogue of tiles of up to `elements`; scratch is allocated where `nest` stands."""
         costly = sum(_cost(output) for output in outputs) > UNROLLED_COST
-        return Epilogue(outputs, nest.allocate("tile", (elements,), scope="global") if costly else None)
+        return Epilogue(outputs, nest.allocate("tile", (elements,)) if costly else None)
 
     def store(self, nest: Nest, registers: RegisterRows, size: tuple[int, int], channels: Sequence[tuple[int, int]], at: Coordinates) -> None:
         """Store a tile of height x width rows; `channels` are the (offset, lanes) to keep of each.

@@ -244,6 +244,8 @@ class StageWriter:
     ) -> tirx.Stmt:
         def each(body: Callable[[Expr, At], tirx.Stmt]) -> tirx.Stmt:
             def lane(u: Var, v: Var) -> tirx.Stmt:
+                self._learn(u, width)  # what holds in every lane is no branch of any
+                self._learn(v, lanes)
                 offset = u * lanes + v
                 names, here = self._enter(along, begin + offset) if along else ([], {})
                 return bound(names, body(offset, at | here))
@@ -255,9 +257,11 @@ class StageWriter:
 
             def one(offset: Expr, here: At) -> tirx.Stmt:
                 bindings, value = self._resolve(here | reduced)
-                condition, bindings, value = self._without_padding(bindings, value)
+                condition, others, inside = self._without_padding(bindings, value)
+                if condition is None or any(uses(condition, var) for var in undefined_vars(offset)):
+                    condition, others, inside = None, bindings, value
                 conditions.append(condition)
-                return bound(bindings, self._accumulate(accumulators, offset, value))
+                return bound(others, self._accumulate(accumulators, offset, inside))
 
             updates = each(one)
             return updates if conditions[0] is None else tirx.IfThenElse(conditions[0], updates, None)
