@@ -10,6 +10,7 @@ from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir import Call, Range, Var
+from tvm.tirx.analysis import undefined_vars
 from tvm_ffi import StructuralKey
 
 from backends.cpu.templates.accesses import Accesses
