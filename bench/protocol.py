@@ -24,7 +24,6 @@ from bench.result import ComparisonResult, EngineResult
 from fusion.context import allowed_cpus
 
 BASELINE = "onnxruntime"
-_CHECKED_SEEDS = (0, 1)
 # From this error of ONNX Runtime on, the float64 evaluation is taken to be the one that is wrong.
 _UNBELIEVABLE = 1e-2
 
@@ -38,6 +37,7 @@ class Plan:
         rounds: How often each engine is timed.
         round_s: Seconds per round and engine.
         peers: Engines to compare with, besides ours.
+        checks: How many inputs go through the gate.
         build_s, load_s, run_s: Deadlines in seconds for compiling, loading, and one round or one call.
     """
 
@@ -45,6 +45,7 @@ class Plan:
     rounds: int = 9
     round_s: float = 0.25
     peers: tuple[str, ...] = STANDARD
+    checks: int = 2
     build_s: float = 900.0
     load_s: float = 300.0
     run_s: float = 60.0
@@ -83,7 +84,7 @@ def compare(job: Job, plan: Plan, draw: Callable[[int], Arrays], name: str) -> C
     outcome = ComparisonResult(name, {key: tuple(shape) for key, shape in job.shapes.items()}, plan.threads)
     wanted = [OURS, *dict.fromkeys(plan.peers)]
     outcome.engines = {engine: EngineResult() for engine in wanted}
-    checked = {seed: draw(seed) for seed in _CHECKED_SEEDS}
+    checked = {seed: draw(seed) for seed in range(plan.checks)}
     with TemporaryDirectory(prefix="fusion-bench-") as folder, contextlib.ExitStack() as stack:
         workers = {}
         for engine in dict.fromkeys([*wanted, BASELINE]):

@@ -67,7 +67,7 @@ def _compare(reader: Reader, compiler: Compiler, stage: str) -> ComparisonResult
     data, path = reader.inputs[stage], reader.paths[stage]
     threads = allowed_cpus()
     job = Job(path, {INPUT: data.shape}, threads, compiled=compiler.saved(path, data.shape))
-    return protocol.compare(job, protocol.Plan(threads, _ROUNDS), lambda _: {INPUT: data}, stage)
+    return protocol.compare(job, protocol.Plan(threads, _ROUNDS, checks=1), lambda _: {INPUT: data}, stage)
 
 
 def _table(results: list[ComparisonResult]) -> str:
