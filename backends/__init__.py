@@ -1,1 +1,1 @@
-"""."""
+"""How a group becomes code: one folder per backend."""

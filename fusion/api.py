@@ -38,15 +38,15 @@ def compile(
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU.
         shapes: Shape of each input that the model leaves open. Without it such a model is compiled for each input
             shape when it is first called with it, and the last 16 forms are kept.
-        effort: "fast" (no measuring), "balanced" or "max".
+        effort: "fast": nothing is measured or tuned while compiling. No other effort is available yet.
         threads: Worker threads at run time; None for all CPUs this process may use.
-        backends: Backends that may be used; None for all.
+        backends: Backends that may be used, of "cpu" and "onnxruntime"; None for all. ["cpu"] is the same as `strict`.
         strict: Refuse a model of which a part needs the fallback backend.
 
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.
     """
-    ctx = context.resolve(target, threads=threads, effort=effort, strict=strict, backends=tuple(backends or ()))
+    ctx = context.resolve(target, threads=threads, effort=effort, strict=strict, backends=backends)
     settings = settings_of(ctx)
     check_runnable(settings)
     use_threads(ctx.threads)

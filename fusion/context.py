@@ -6,7 +6,8 @@ A later stage never asks the machine or the environment again (design D10).
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
@@ -14,7 +15,11 @@ import tvm_ffi
 
 from fusion.errors import OptionError, TargetError
 
-EFFORTS = ("fast", "balanced", "max")
+EFFORTS = ("fast",)
+# These measure candidates, which fusion cannot do yet.
+_EFFORTS_TO_COME = ("balanced", "max")
+GENERATOR, FALLBACK = "cpu", "onnxruntime"
+BACKENDS = (GENERATOR, FALLBACK)
 
 
 @dataclass(frozen=True)
@@ -36,25 +41,21 @@ class Machine:
 
 @dataclass(frozen=True)
 class Context:
-    """One compilation: where the code runs, how hard to try, and what is allowed.
+    """One compilation: where the code runs and what is allowed.
 
     Attributes:
         target: TVM target with `mcpu` filled in.
         machine: The CPU that the target names.
         features: LLVM's names of the CPU features the generated code may use.
         threads: Worker threads at run time.
-        effort: "fast" (no measuring), "balanced" (measures the best few candidates) or "max" (tunes).
-        strict: Whether an operator that needs a fallback is an error.
-        backends: Backends that may be used, in no order; empty means all.
+        strict: Whether an operator that needs the fallback backend is an error.
     """
 
     target: tvm.target.Target
     machine: Machine
     features: frozenset[str]
     threads: int
-    effort: str = "fast"
     strict: bool = False
-    backends: tuple[str, ...] = field(default=())
 
 
 def resolve(
@@ -63,16 +64,16 @@ def resolve(
     threads: int | None = None,
     effort: str = "fast",
     strict: bool = False,
-    backends: tuple[str, ...] | None = None,
+    backends: Sequence[str] | None = None,
 ) -> Context:
     """Return the frozen context for a compilation.
 
     Raises:
         TargetError: The target is unknown.
-        OptionError: `effort` or `threads` has a value that is not allowed.
+        OptionError: `effort`, `threads` or `backends` has a value that is not allowed.
     """
-    if effort not in EFFORTS:
-        raise OptionError(f"unknown effort {effort!r}", hint=f"use one of {', '.join(EFFORTS)}")
+    _check_effort(effort)
+    _check_backends(backends)
     if threads is not None and threads < 1:
         raise OptionError(f"threads={threads} is not a number of threads", hint="use 1 or more, or None for all")
     resolved = _resolve_target(target)
@@ -82,9 +83,7 @@ def resolve(
         machine=_machine(features),
         features=features,
         threads=threads or allowed_cpus(),
-        effort=effort,
-        strict=strict,
-        backends=tuple(backends or ()),
+        strict=strict or (backends is not None and FALLBACK not in backends),
     )
 
 
@@ -97,6 +96,29 @@ def host_features() -> frozenset[str]:
     """Return LLVM's names of the features of the CPU this process runs on."""
     found = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
     return frozenset(str(name) for name, on in found.items() if int(on))
+
+
+def _check_effort(effort: str) -> None:
+    if effort in _EFFORTS_TO_COME:
+        raise OptionError(
+            f"effort={effort!r} is not available yet",
+            why="fusion chooses kernels by its cost tables and does not measure them",
+            hint='use effort="fast"',
+        )
+    if effort not in EFFORTS:
+        raise OptionError(f"unknown effort {effort!r}", hint=f"use one of {', '.join(EFFORTS)}")
+
+
+def _check_backends(backends: Sequence[str] | None) -> None:
+    unknown = [name for name in backends or () if name not in BACKENDS]
+    if unknown or isinstance(backends, str):
+        raise OptionError(f"backends={backends!r} names no backend", hint=f"give a list of {', '.join(BACKENDS)}")
+    if backends is not None and GENERATOR not in backends:
+        raise OptionError(
+            f"backends={list(backends)} leaves out {GENERATOR!r}",
+            why=f"{FALLBACK} runs only what {GENERATOR} cannot",
+            hint="None allows all backends",
+        )
 
 
 def _resolve_target(target: str | tvm.target.Target) -> tvm.target.Target:
@@ -139,7 +161,8 @@ def _machine(features: frozenset[str]) -> Machine:
     return Machine(lanes, registers, l1, l2, l3)
 
 
-# (LLVM feature, float32 lanes, registers): the first whose feature the CPU has. Intel SDM vol. 1 ch. 14-15, Arm ARM A1.4.
+# (LLVM feature, float32 lanes, registers): the first whose feature the CPU has. Intel SDM vol. 1 ch. 14-15, Arm ARM
+# A1.4.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx2", 8, 16), ("avx", 8, 16), ("neon", 4, 32), ("", 4, 16))
 # sysfs index and the size assumed where the kernel tells none: the smallest of current server cores.
 _CACHE_DEFAULTS = ((0, 32 << 10), (2, 1 << 20), (3, 16 << 20))

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import tvm
 from tvm import relax
 
+from backends.cpu.kernel_info import kernel_info
 from backends.cpu.legalize import LEGALIZATIONS
 from backends.cpu.lower_anchors import LowerAnchors
-from backends.cpu.kernel_info import kernel_info
 from backends.cpu.schedule_kernels import ScheduleKernels
 from fusion.context import Context
 from fusion.frontends.imported import ImportedModel

@@ -24,10 +24,11 @@ class Kept:
 
 @dataclass(frozen=True)
 class FormGroups:
-    """`y = call_tir(conv, x, w); z = call_tir(relu, y)`  ->  `z = group0(x, w)` with both calls in the private `group0`.
+    """`y = call_tir(conv, x, w); z = call_tir(relu, y)`  ->  `z = group0(x, w)` with both calls in the private
+    `group0`.
 
-    Nodes are visited in order of execution; each joins the groups of its producers where a rule allows it and the graph of groups
-    stays acyclic. `kept` collects the edges that were not fused.
+    Nodes are visited in order of execution; each joins the groups of its producers where a rule allows it and the
+    graph of groups stays acyclic. `kept` collects the edges that were not fused.
     """
 
     kept: list[Kept] = field(default_factory=list)
@@ -115,7 +116,8 @@ class _Emitter:
 
 
 def _group_name(kernel: list[Node]) -> str:
-    """Return a name of the operators inside; a private function named exactly `fused` would abort FuseTIR (tvm#20194)."""
+    """Return a name of the operators inside; a private function named exactly `fused` would abort FuseTIR
+    (tvm#20194)."""
     return "_".join(["group", *dict.fromkeys(node.name for node in kernel)])[:80]
 
 

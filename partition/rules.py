@@ -61,7 +61,9 @@ def _decline_reduction(group: list[Node], node: Node) -> str:
         return f"{node.name} reduces leading axes"
     reduction = group[-1]
     if reduction.access.kind is Kind.REDUCTION and node.access.kind is Kind.ELEMENTWISE:
-        return "" if node.access.elements == reduction.access.elements else f"{node.name} is larger than the reduced value"
+        return (
+            "" if node.access.elements == reduction.access.elements else f"{node.name} is larger than the reduced value"
+        )
     return "the producer reduces leading axes"
 
 

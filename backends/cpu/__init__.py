@@ -1,1 +1,1 @@
-"""."""
+"""The code generator for CPUs: schedules TensorIR kernels by template."""

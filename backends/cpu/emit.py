@@ -1,7 +1,8 @@
 """A small builder for loop nests written straight in TensorIR.
 
-The anchored templates emit their loops instead of deriving them with schedule primitives: edges get bodies of their own in place of
-predicates (a predicated vector store becomes scalar code in TVM), and a kernel is emitted in milliseconds.
+The anchored templates emit their loops instead of deriving them with schedule primitives: edges get bodies of their
+own in place of predicates (a predicated vector store becomes scalar code in TVM), and a kernel is emitted in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Nest:
     def allocate(self, name: str, shape: Sequence[int], dtype: str = "float32") -> tirx.Buffer:
         """Declare a buffer that lives to the end of the enclosing loop body.
 
-        TVM puts buffers of the "global" scope below 1 KiB on the stack, where LLVM turns them into registers; all others, those of
-        the "local" scope included, it takes from a pool at run time.
+        TVM puts buffers of the "global" scope below 1 KiB on the stack, where LLVM turns them into registers; all
+        others, those of the "local" scope included, it takes from a pool at run time.
         """
         buffer = tirx.decl_buffer(tuple(shape), dtype, name, scope="global")
         self.add(tirx.AllocBuffer(buffer))
@@ -52,7 +53,9 @@ class Nest:
         if isinstance(extent, int) and extent == 1 and kind is not ForKind.PARALLEL:
             yield _int64(0)
             body = self._open.pop()
-            self._open[-1] += body if not _allocates(body) else [tirx.For(var, _int64(0), _int64(1), kind, _sequence(body))]
+            self._open[-1] += (
+                body if not _allocates(body) else [tirx.For(var, _int64(0), _int64(1), kind, _sequence(body))]
+            )
             return
         yield var
         self.add_loop(var, extent, kind, self._open.pop())

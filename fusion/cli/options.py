@@ -37,7 +37,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--shape", action="append", default=[], metavar="X=1,3,8,8", help="shape of input X; repeatable"
     )
     parser.add_argument("--target", default="llvm", metavar="T", help='"llvm" (this machine) or "llvm -mcpu=NAME"')
-    parser.add_argument("--effort", default="fast", metavar="E", help="fast, balanced or max")
+    parser.add_argument("--effort", default="fast", metavar="E", help="fast (measuring efforts are to come)")
     parser.add_argument("--threads", type=int, metavar="N", help="worker threads; all allowed CPUs by default")
     parser.add_argument("--strict", action="store_true", help="refuse models that need a fallback")
 

@@ -61,7 +61,13 @@ def _is_plain(constant: GenericConst) -> bool:
     return isinstance(constant.value, tvm.runtime.Tensor) and str(constant.ty.dtype.dtype) in _NUMPY_TYPES
 
 
-_NUMPY_TYPES = {"bool", "float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+_NUMPY_TYPES = {
+    "bool",
+    "float16",
+    "float32",
+    "float64",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}
 
 
 def _reshaped(call: relax.Call, operands: Sequence[Array]) -> Array:
@@ -69,7 +75,8 @@ def _reshaped(call: relax.Call, operands: Sequence[Array]) -> Array:
 
 
 def _permuted(call: relax.Call, operands: Sequence[Array]) -> Array:
-    return operands[0].transpose(None if call.attrs.axes is None else [int(axis) for axis in call.attrs.axes])
+    axes = call.attrs.axes
+    return np.transpose(operands[0], None if axes is None else [int(axis) for axis in axes])
 
 
 def _combine(function: Callable[..., Array]) -> Evaluate:
@@ -83,7 +90,9 @@ _EVALUATE: dict[str, Evaluate] = {
     "add": _combine(np.add),
     "subtract": _combine(np.subtract),
     "multiply": _combine(np.multiply),
-    "divide": lambda call, operands: operands[0] / operands[1] if operands[0].dtype.kind == "f" else operands[0] // operands[1],
+    "divide": lambda call, operands: (
+        operands[0] / operands[1] if operands[0].dtype.kind == "f" else operands[0] // operands[1]
+    ),
     "sqrt": _combine(np.sqrt),
     "negative": _combine(np.negative),
 }

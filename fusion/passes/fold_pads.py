@@ -12,7 +12,8 @@ from fusion.passes.rebuild import call_name, rebuild_main, static_shape, with_at
 
 @dataclass(frozen=True)
 class FoldPads:
-    """`conv2d(pad(x, widths), w, padding)`  ->  `conv2d(x, w, padding + widths)` where only spatial axes are padded, with zeros."""
+    """`conv2d(pad(x, widths), w, padding)`  ->  `conv2d(x, w, padding + widths)` where only spatial axes are
+    padded, with zeros."""
 
     name: str = "fold_pads"
 

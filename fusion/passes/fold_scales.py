@@ -23,7 +23,8 @@ _CHANNELS = {"nn.conv1d": (1, 0), "nn.conv2d": (1, 0), "nn.conv3d": (1, 0), "mat
 class FoldScales:
     """`(conv(x, w) + b) * s`  ->  `conv(x, w * s) + b * s`; `batch_norm` is one scale and one shift.
 
-    Applied where the scaled values have no other consumer; a `batch_norm` with nothing to fold into becomes a scale and a shift.
+    Applied where the scaled values have no other consumer; a `batch_norm` with nothing to fold into becomes a scale
+    and a shift.
     """
 
     name: str = "fold_scales"
@@ -74,7 +75,9 @@ class _Fold:
         scale = constant if name == "multiply" else 1.0 / constant
         return self._scaled(builder, var, known, scale, np.zeros(1, "float32"))
 
-    def _scaled(self, builder: relax.BlockBuilder, var: relax.Var, known: _Affine, scale: Array, shift: Array) -> relax.Expr:
+    def _scaled(
+        self, builder: relax.BlockBuilder, var: relax.Var, known: _Affine, scale: Array, shift: Array
+    ) -> relax.Expr:
         """Bind `(call + known.shift) * scale + shift` with the scale inside the weights."""
         axis, weight_axis = _CHANNELS[call_name(known.call)]
         data, weight = known.call.args
@@ -86,10 +89,14 @@ class _Fold:
         if not np.any(total):
             return self._remember(result, var, affine)
         rank = len(static_shape(result))
-        return self._remember(builder.emit(relax.op.add(result, relax.const(_along(total, axis % rank, rank)))), var, affine)
+        return self._remember(
+            builder.emit(relax.op.add(result, relax.const(_along(total, axis % rank, rank)))), var, affine
+        )
 
     def _batch_norm(self, builder: relax.BlockBuilder, var: relax.Var, value: relax.TupleGetItem) -> relax.Expr:
-        call = builder.lookup_binding(value.tuple_value) if isinstance(value.tuple_value, relax.Var) else value.tuple_value
+        call = (
+            builder.lookup_binding(value.tuple_value) if isinstance(value.tuple_value, relax.Var) else value.tuple_value
+        )
         if call_name(call) != "nn.batch_norm" or value.index != 0:
             return value
         data, *given = call.args
@@ -125,14 +132,16 @@ def _has_constant_weights(call: relax.Call) -> bool:
     weight = call.args[1]
     if not isinstance(weight, GenericConst):
         return False
-    return call_name(call) == "matmul" and weight.value.numpy().ndim == 2 or getattr(call.attrs, "kernel_layout", "")[:1] == "O"
+    return (call_name(call) == "matmul" and weight.value.numpy().ndim == 2) or getattr(call.attrs, "kernel_layout", "")[
+        :1
+    ] == "O"
 
 
 def _per_channel(known: _Affine, data: relax.Expr, constant: relax.Expr) -> Array | None:
     """Return the constant as one number per channel of `data` (or one for all), or None where it varies otherwise."""
     if not isinstance(constant, GenericConst) or not str(constant.ty.dtype.dtype).startswith("float"):
         return None
-    values = constant.value.numpy()
+    values: Array = constant.value.numpy()
     shape = static_shape(data)
     axis = _CHANNELS[call_name(known.call)][0] % len(shape)
     if values.size == 1 and values.ndim <= len(shape):

@@ -34,8 +34,8 @@ def substitute(expr: relax.Expr, env: Mapping[relax.Var, relax.Expr]) -> relax.E
 def rebuild_main(mod: tvm.IRModule, visit: Visit) -> tvm.IRModule:
     """Return `mod` with every binding of `main` replaced by what `visit` makes of it.
 
-    `visit(builder, var, value)` gets `value` with its variables already replaced; it returns the expression to bind under the old
-    name and may emit others before it. Bindings that end up unused are removed.
+    `visit(builder, var, value)` gets `value` with its variables already replaced; it returns the expression to bind
+    under the old name and may emit others before it. Bindings that end up unused are removed.
     """
     main = mod["main"]
     builder = relax.BlockBuilder()

@@ -15,6 +15,11 @@ from tests.module import small_models
     ("options", "error", "word"),
     [
         ({"effort": "extreme"}, OptionError, "extreme"),
+        ({"effort": "balanced"}, OptionError, "not available yet"),
+        ({"effort": "max"}, OptionError, "not available yet"),
+        ({"backends": ["cuda"]}, OptionError, "cuda"),
+        ({"backends": "cpu"}, OptionError, "give a list"),
+        ({"backends": ["onnxruntime"]}, OptionError, "leaves out 'cpu'"),
         ({"threads": 0}, OptionError, "threads=0"),
         ({"threads": -2}, OptionError, "threads=-2"),
         ({"target": "gpu9000"}, TargetError, "gpu9000"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from math import gcd
 
 from backends.cpu.anchors.contraction import Blocking
 from backends.cpu.anchors.register_tile import FMA_PER_CYCLE, choose
@@ -15,7 +14,16 @@ TASK_CYCLES = 600  # hand a task to a worker and leave it
 
 
 def choose_blocking(
-    machine: Machine, threads: int, *, outer: int, groups: int, height: int, width: int, vectors: int, depth: int, input_bytes: int
+    machine: Machine,
+    threads: int,
+    *,
+    outer: int,
+    groups: int,
+    height: int,
+    width: int,
+    vectors: int,
+    depth: int,
+    input_bytes: int,
 ) -> Blocking:
     """Return register tile and task grid of a contraction.
 
@@ -33,7 +41,8 @@ def choose_blocking(
         row_chunks, panel_chunks = grid
         tasks = outer * row_chunks * panel_chunks
         share = Split(rows, row_chunks).longest / rows * Split(panels, panel_chunks).longest / panels / outer
-        spill = max(1.0, input_bytes / row_chunks / (machine.l2_bytes / 2))  # the chunk's rows are read again for every panel
+        # beyond half of L2 the chunk's rows are read again for every panel
+        spill = max(1.0, input_bytes / row_chunks / (machine.l2_bytes / 2))
         traffic = outer * (weight_bytes * row_chunks + input_bytes * panel_chunks * spill)
         return compute * share * -(-tasks // threads) + (traffic / BYTES_PER_CYCLE + tasks * TASK_CYCLES) / threads
 
@@ -47,13 +56,3 @@ def choose_blocking(
 def _chunk_counts(extent: int, threads: int) -> list[int]:
     """Return the numbers of chunks worth looking at: one, and multiples of the threads."""
     return sorted({min(extent, count) for count in (1, *(threads * 2**power for power in range(6)))})
-
-
-def rows_collide(machine: Machine, depth: int, rows: int) -> bool:
-    """Return whether the rows of a tile, `depth` floats apart, fall into so few L1 sets that they evict one another."""
-    way_bytes = machine.l1_bytes // _L1_WAYS
-    sets = way_bytes // gcd(way_bytes, depth * 4)
-    return rows > 4 and rows / max(1, sets) > _L1_WAYS / 2
-
-
-_L1_WAYS = 12  # of 48 KiB: Intel since Ice Lake; older and AMD's 32 KiB in 8 ways have the same 4 KiB a way

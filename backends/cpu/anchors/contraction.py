@@ -1,13 +1,12 @@
 """The micro-kernel and the loops around it, shared by matmul and convolution.
 
-A contraction is an image of `height` x `width` rows (a matmul has width 1) times vectors of output channels, summed over taps (the
-window of a convolution) and `depth` contiguous steps of k. The loops it becomes:
+A contraction is an image of `height` x `width` rows (a matmul has width 1) times vectors of output channels, summed
+over taps (the window of a convolution) and `depth` contiguous steps of k. The loops it becomes:
 
     parallel task: (outer, row chunk, panel chunk)
       [prologue: the chunk's input, padded, into scratch]
       for block of panels                              weights of one block stay in L2 for all rows of the chunk
         for y tile, x tile
-          [the tile's rows into scratch]               where their stride would make them evict one another
           for panel of `vectors` weight vectors        the tile's rows stay in L1
             acc[rows, vectors] = 0                     registers
             for tap, for k
@@ -25,18 +24,15 @@ from itertools import product
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Var
 from tvm.tirx import ForKind
 
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.split import Split, tile_count
-from backends.cpu.emit import Expr, Nest, guard, pieces, prefetch, ramp, splat, vector_runs
+from backends.cpu.emit import Expr, Nest, guard, pieces, prefetch, splat
 
 Pixels = list[tuple[Expr, Expr]]
-LoadRow = Callable[[int, Expr, Sequence[Expr], Expr], Expr]
-"""(row of the tile, group, taps, k) -> the scalar of the input."""
 
 
 PREFETCH_STEPS = 48
@@ -51,18 +47,15 @@ class Blocking:
         tile: The register tile.
         row_chunks, panel_chunks: Cuts of the tiles' rows and of the panels; each pair is a parallel task.
         panel_block: Panels whose weights stay in L2 while the rows of a chunk pass.
-        copy_rows: Whether the rows of a tile are copied together before they are read; only without taps and groups.
     """
 
     tile: RegisterTile
     row_chunks: int
     panel_chunks: int
-    panel_block: int = 1
-    copy_rows: bool = False
+    panel_block: int
 
     def __str__(self) -> str:
-        copied = " copied" if self.copy_rows else ""
-        return f"{self.tile}{copied} rows/{self.row_chunks} panels/{self.panel_chunks} by {self.panel_block}"
+        return f"{self.tile} rows/{self.row_chunks} panels/{self.panel_chunks} by {self.panel_block}"
 
 
 @dataclass(frozen=True)
@@ -155,7 +148,6 @@ class _Kernel:
         """Emit `panels` panels times `tiles` row tiles."""
         nest, block = self.nest, self.blocking.panel_block
         columns = Split.of(self.work.width, self.blocking.tile.width)
-        scratch = nest.allocate("rows", (self.blocking.tile.rows, self._row_stride)) if self.blocking.copy_rows else None
         with nest.loop("block", tirx.floordiv(panels + (block - 1), block)) as index:
             start = first_panel + index * block
             many = tirx.min(block, panels - index * block) if block > 1 else 1
@@ -163,39 +155,24 @@ class _Kernel:
                 y = first_tile + step
                 for (height, tall), (width, wide) in product(_kinds(rows, y), _kinds(columns, x)):
                     with guard(nest, tall), guard(nest, wide):
-                        pixels = [(rows.start(y) + i, columns.start(x) + j) for i in range(height) for j in range(width)]
-                        self._panels(start, many, pixels, (height, width), scratch)
+                        pixels = [
+                            (rows.start(y) + i, columns.start(x) + j) for i in range(height) for j in range(width)
+                        ]
+                        self._panels(start, many, pixels, (height, width))
 
-    @property
-    def _row_stride(self) -> int:
-        """Elements between copied rows: one cache line more than a row, so that rows fall into different cache sets."""
-        return -(-self.work.depth // 16) * 16 + 16
-
-    def _panels(self, start: Expr, many: Expr, pixels: Pixels, size: tuple[int, int], scratch: Var | None) -> None:
+    def _panels(self, start: Expr, many: Expr, pixels: Pixels, size: tuple[int, int]) -> None:
         """Emit the panels of one block over one tile of rows; the last panel of a group may be narrower."""
         vectors, lanes = self.blocking.tile.vectors, self.work.lanes
         per_group = -(-self.work.vectors // vectors)
-        load = self._copied(pixels, scratch) if scratch is not None else self._in_place(pixels)
         whole, rest = vectors * lanes, self.work.channels - (per_group - 1) * vectors * lanes
         with self.nest.loop("panel", many) as index:
             group, panel = tirx.floordiv(start + index, per_group), tirx.floormod(start + index, per_group)
             kinds = [(panel < per_group - 1, whole), (panel >= per_group - 1, rest)]
             for condition, channels in kinds if rest != whole and per_group > 1 else [(None, rest)]:
                 with guard(self.nest, condition):
-                    self._tile(load, group, panel * whole, channels, pixels, size)
+                    self._tile(group, panel * whole, channels, pixels, size)
 
-    def _in_place(self, pixels: Pixels) -> LoadRow:
-        return lambda row, group, taps, k: self.load_rows(self.outer, group, *pixels[row], taps, k)
-
-    def _copied(self, pixels: Pixels, scratch: Var) -> LoadRow:
-        """Copy the rows of the tile together and return how they are read there."""
-        nest, lanes = self.nest, self.work.lanes
-        for row, (y, x) in enumerate(pixels):
-            for at, count in vector_runs(nest, self.work.depth, lanes):
-                nest.store(scratch, [row, ramp(at, count)], self.load_rows(self.outer, 0, y, x, (), ramp(at, count)))
-        return lambda row, group, taps, k: tirx.BufferLoad(scratch, [row, k])
-
-    def _tile(self, load: LoadRow, group: Expr, channel: Expr, channels: int, pixels: Pixels, size: tuple[int, int]) -> None:
+    def _tile(self, group: Expr, channel: Expr, channels: int, pixels: Pixels, size: tuple[int, int]) -> None:
         """Emit one register tile: clear, accumulate over taps and k, apply the epilogue."""
         nest, work = self.nest, self.work
         lanes = work.lanes
@@ -205,18 +182,19 @@ class _Kernel:
             taps = [loops.enter_context(nest.loop(f"tap{axis}", extent)) for axis, extent in enumerate(work.taps)]
             k = loops.enter_context(nest.loop("k", work.depth))
             weights = [
-                nest.bind(f"w{at}", work.load_weights(self.outer, group, channel + at, taps, k, count)) for at, count in vectors
+                nest.bind(f"w{at}", work.load_weights(self.outer, group, channel + at, taps, k, count))
+                for at, count in vectors
             ]
             for at, _ in vectors if work.padded_weights else ():
                 prefetch(nest, work.load_weights(self.outer, group, channel + at, taps, k + PREFETCH_STEPS, 1))
-            for row in range(len(pixels)):
-                value = nest.bind(f"a{row}", load(row, group, taps, k))
+            for row, (y, x) in enumerate(pixels):
+                value = nest.bind(f"a{row}", self.load_rows(self.outer, group, y, x, taps, k))
                 for part, weight in enumerate(weights):
                     registers.accumulate(row, part, splat(value, vectors[part][1]) * weight)
-        y, x = pixels[0]
+        top, left = pixels[0]
         self.epilogue.store(
             nest, registers, size, pieces(channels, lanes),
-            lambda i, j, c: work.coordinates(self.outer, group, y + i, x + j, channel + c),
+            lambda i, j, c: work.coordinates(self.outer, group, top + i, left + j, channel + c),
         )  # fmt: skip
 
 

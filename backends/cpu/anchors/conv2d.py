@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +26,8 @@ CONV2D = "conv2d"
 
 @dataclass(frozen=True)
 class Window:
-    """Geometry of a convolution: kernel, strides and dilations as (height, width), padding as (top, left, bottom, right)."""
+    """Geometry of a convolution: kernel, strides and dilations as (height, width), padding as (top, left, bottom,
+    right)."""
 
     kernel: tuple[int, int]
     strides: tuple[int, int]
@@ -56,7 +57,8 @@ class Window:
         spans = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
         top, left, bottom, right = self.padding
         padded = (height + top + bottom, width + left + right)
-        return tuple((n - span) // s + 1 for n, span, s in zip(padded, spans, self.strides, strict=True))  # type: ignore[return-value]
+        rows, columns = ((n - span) // s + 1 for n, span, s in zip(padded, spans, self.strides, strict=True))
+        return rows, columns
 
     @property
     def is_pointwise(self) -> bool:
@@ -112,8 +114,9 @@ def window_access(
 
 @dataclass(frozen=True)
 class Conv2D:
-    """Recipe: see `contraction`. A padded input is copied row by row into per-task scratch with its border of zeros, so that the
-    micro-kernel never asks where it is; the taps of one row and the channels under them are contiguous there, one long k."""
+    """Recipe: see `contraction`. A padded input is copied row by row into per-task scratch with its border of
+    zeros, so that the micro-kernel never asks where it is; the taps of one row and the channels under them are
+    contiguous there, one long k."""
 
     name: str = CONV2D
 
@@ -128,15 +131,17 @@ class Conv2D:
         sh, sw = window.strides
         dh, dw = window.dilation
 
-        def rows_from(source: Var, first_row: Expr, place: Callable[[Expr, Expr, Expr], list[Expr]]) -> Callable[..., Expr]:
-            def load(outer: Expr, group: Expr, y: Expr, x: Expr, taps: list[Expr], k: Expr) -> Expr:
+        def rows_from(
+            source: Var, first_row: Expr, place: Callable[[Expr, Expr, Expr], list[Expr]]
+        ) -> Callable[..., Expr]:
+            def load(outer: Expr, group: Expr, y: Expr, x: Expr, taps: Sequence[Expr], k: Expr) -> Expr:
                 row = (y - first_row) * sh + taps[0] * dh
                 column = x * (sw * all_channels) + k + (0 if merged else taps[1] * (dw * all_channels) + group * depth)
                 return tirx.BufferLoad(source, place(outer, row, column))
 
             return load
 
-        def weights(outer: Expr, group: Expr, n: Expr, taps: list[Expr], k: Expr, count: int) -> Expr:
+        def weights(outer: Expr, group: Expr, n: Expr, taps: Sequence[Expr], k: Expr, count: int) -> Expr:
             tap = 0 if merged else taps[1]  # merged: k runs over the taps of a row, past the end of the axis before it
             return tirx.BufferLoad(packed, [group, tirx.floordiv(n, lanes), taps[0], tap, k, ramp(0, count)])
 
@@ -148,7 +153,8 @@ class Conv2D:
             coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c], outputs=roles.outputs,
         )  # fmt: skip
         blocking = choose_blocking(
-            machine, threads, outer=batch, groups=groups, height=out_height, width=out_width, vectors=panels, depth=work.steps,
+            machine, threads, outer=batch, groups=groups, height=out_height, width=out_width, vectors=panels,
+            depth=work.steps,
             input_bytes=4 * height * width * all_channels,
         )  # fmt: skip
         rows = Split.of(out_height, blocking.tile.height)
@@ -167,8 +173,11 @@ class _PaddedRows:
     rows: int  # output rows of the largest task
     lanes: int
 
-    def fill(self, nest: Nest, outer: Expr, first: Expr, end: Expr) -> tuple[Var, Expr, Callable[[Expr, Expr, Expr], list[Expr]]]:
-        """Copy the rows under the output rows first..end-1; return scratch, its first output row, and how it is indexed."""
+    def fill(
+        self, nest: Nest, outer: Expr, first: Expr, end: Expr
+    ) -> tuple[Var, Expr, Callable[[Expr, Expr, Expr], list[Expr]]]:
+        """Copy the rows under the output rows first..end-1; return scratch, its first output row, and how it is
+        indexed."""
         _, height, width, channels = shape_of(self.data)
         top, left, _, right = self.window.padding
         stride, reach = self.window.strides[0], (self.window.kernel[0] - 1) * self.window.dilation[0] + 1

@@ -1,4 +1,5 @@
-"""Transposed convolution: one matmul gives every tap of every pixel, then the taps are put (or summed) where they belong."""
+"""Transposed convolution: one matmul gives every tap of every pixel, then the taps are put (or summed) where they
+belong."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from backends.cpu.emit import Expr
 
 
 def lower_conv2d_transpose(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return a channels-last `nn.conv2d_transpose` of one group, constant float32 IOHW weights; None where it is not one."""
+    """Return a channels-last `nn.conv2d_transpose` of one group, constant float32 IOHW weights; None where it is
+    not one."""
     data, weight = call.args
     attrs = call.attrs
     if attrs.data_layout != "NHWC" or attrs.kernel_layout != "IOHW" or not isinstance(weight, GenericConst):
@@ -57,7 +59,12 @@ def _sum(columns: te.Tensor, window: Window, height: int, width: int, channels: 
         at_y, at_x = y + top - ry * window.dilation[0], x + left - rx * window.dilation[1]
         row, column = at_y // window.strides[0], at_x // window.strides[1]
         inside = tirx.all(
-            at_y % window.strides[0] == 0, at_x % window.strides[1] == 0, row >= 0, row < in_height, column >= 0, column < in_width
+            at_y % window.strides[0] == 0,
+            at_x % window.strides[1] == 0,
+            row >= 0,
+            row < in_height,
+            column >= 0,
+            column < in_width,
         )
         value = columns[n, row, column, (ry * kw + rx) * channels + c]
         return te.sum(te.if_then_else(inside, value, tirx.const(0, columns.dtype)), axis=[ry, rx])

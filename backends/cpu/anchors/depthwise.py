@@ -66,7 +66,8 @@ class Depthwise:
                 acc[i] += data[row, x_i + rx] * weight[ry, rx]
               outputs = epilogue(acc)
 
-    Nothing is padded or copied: rows outside shorten the loop over ry, columns outside are left out of the border tiles.
+    Nothing is padded or copied: rows outside shorten the loop over ry, columns outside are left out of the border
+    tiles.
     """
 
     name: str = DEPTHWISE
@@ -101,7 +102,8 @@ class _Work:
         return Split.of(self.roles.shape[2], min(budget, 14))
 
     def emit(self, threads: int) -> None:
-        """Emit the tasks: rows in order, so that the window's other rows are still in cache; few rows are cut by channels too."""
+        """Emit the tasks: rows in order, so that the window's other rows are still in cache; few rows are cut by
+        channels too."""
         batch, height, _, channels = self.roles.shape
         block = self.vectors * self.machine.vector_lanes
         blocks = -(-channels // block)
@@ -114,7 +116,9 @@ class _Work:
             with self.nest.loop("block", tile_count(chunks, chunk)) as step:
                 index = chunks.start(chunk) + step
                 rest = channels - (blocks - 1) * block
-                for condition, size in [(index < blocks - 1, block), (index >= blocks - 1, rest)] if rest != block else [(None, block)]:
+                for condition, size in (
+                    [(index < blocks - 1, block), (index >= blocks - 1, rest)] if rest != block else [(None, block)]
+                ):
                     with guard(self.nest, condition):
                         row.emit(index * block, size)
 
@@ -145,7 +149,9 @@ class _Row:
 
     def _is_inner(self, tile: int) -> bool:
         first = self.work.columns.start(tile)
-        return all(self._inside(first + i, rx) for i in range(self._width(tile)) for rx in range(self.work.window.kernel[1]))
+        return all(
+            self._inside(first + i, rx) for i in range(self._width(tile)) for rx in range(self.work.window.kernel[1])
+        )
 
     def _inside(self, x: int, rx: int) -> bool:
         window = self.work.window

@@ -26,8 +26,9 @@ Coordinates = Callable[[Expr, Expr, Expr], list[Expr]]
 class RegisterRows:
     """The accumulators of a tile: for each row one buffer a vector, small enough for LLVM to keep it in a register.
 
-    One buffer for all would be larger than what TVM puts on the stack (1 KiB): it became heap memory, taken and given back for every
-    tile, and no prefetch could stand in the loop without every accumulator being stored in each step.
+    One buffer for all would be larger than what TVM puts on the stack (1 KiB): it became heap memory, taken and
+    given back for every tile, and no prefetch could stand in the loop without every accumulator being stored in each
+    step.
     """
 
     def __init__(self, nest: Nest, rows: int, parts: Sequence[tuple[int, int]]) -> None:
@@ -63,8 +64,8 @@ class RegisterRows:
 class Epilogue:
     """The outputs of an anchor, applied to one register tile after another.
 
-    A costly epilogue reads the accumulators back from scratch in a loop: unrolled over 28 registers, one sigmoid made a kernel
-    compile in 0.7 s instead of 0.1.
+    A costly epilogue reads the accumulators back from scratch in a loop: unrolled over 28 registers, one sigmoid
+    made a kernel compile in 0.7 s instead of 0.1.
     """
 
     outputs: tuple[Output, ...]
@@ -76,7 +77,14 @@ class Epilogue:
         costly = sum(_cost(output) for output in outputs) > UNROLLED_COST
         return Epilogue(outputs, nest.allocate("tile", (elements,)) if costly else None)
 
-    def store(self, nest: Nest, registers: RegisterRows, size: tuple[int, int], channels: Sequence[tuple[int, int]], at: Coordinates) -> None:
+    def store(
+        self,
+        nest: Nest,
+        registers: RegisterRows,
+        size: tuple[int, int],
+        channels: Sequence[tuple[int, int]],
+        at: Coordinates,
+    ) -> None:
         """Store a tile of height x width rows; `channels` are the (offset, lanes) to keep of each.
 
         `at(i, j, channel)` gives the coordinates of row i, j of the tile.
@@ -94,10 +102,19 @@ class Epilogue:
                 nest.store(self.scratch, [ramp(row * stride + offset, lanes)], registers.read(row, part))
         with nest.loop("row_of_tile", height) as i, nest.loop("column_of_tile", width) as j:
             base = (i * width + j) * stride
-            self._row(nest, channels, lambda offset, lane: tirx.BufferLoad(self.scratch, [base + (offset + lane)]), partial(at, i, j))
+            self._row(
+                nest,
+                channels,
+                lambda offset, lane: tirx.BufferLoad(self.scratch, [base + (offset + lane)]),
+                partial(at, i, j),
+            )
 
     def _row(
-        self, nest: Nest, channels: Sequence[tuple[int, int]], read: Callable[[int, Expr], Expr], at: Callable[[Expr], list[Expr]]
+        self,
+        nest: Nest,
+        channels: Sequence[tuple[int, int]],
+        read: Callable[[int, Expr], Expr],
+        at: Callable[[Expr], list[Expr]],
     ) -> None:
         for offset, lanes in channels:
             lane = Var("lane", "int64")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
-from backends.cpu.anchors.blocking import choose_blocking, rows_collide
+from backends.cpu.anchors.blocking import choose_blocking
 from backends.cpu.anchors.contraction import Contraction, emit
 from backends.cpu.anchors.packing import pack_matmul
 from backends.cpu.anchors.roles import Roles
@@ -92,8 +92,8 @@ class Matmul:
         *lead, depth = shape_of(data)
         rows, channels = prod(lead), roles.shape[-1]
         work = Contraction(
-            outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth, lanes=machine.vector_lanes,
-            padded_weights=True,
+            outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
+            lanes=machine.vector_lanes, padded_weights=True,
             load_rows=lambda outer, group, y, x, taps, k: tirx.BufferLoad(data, [*unravel(y, lead), k]),
             load_weights=lambda outer, group, n, taps, k, lanes: tirx.BufferLoad(
                 packed, [tirx.floordiv(n, machine.vector_lanes), k, ramp(0, lanes)]
@@ -105,7 +105,6 @@ class Matmul:
             machine, threads, outer=1, groups=1, height=rows, width=1, vectors=work.vectors, depth=depth,
             input_bytes=4 * rows * depth,
         )  # fmt: skip
-        blocking = replace(blocking, copy_rows=rows_collide(machine, depth, blocking.tile.rows))
         nest = Nest()
         emit(nest, work, blocking)
         return Scheduled(func.with_body(nest.finish()), self.name, str(blocking))

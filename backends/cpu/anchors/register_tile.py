@@ -1,8 +1,8 @@
 """Which register tile a contraction uses: a table of machine costs and the analytic choice over it.
 
-The micro-kernel is an outer product: for each k, `rows` broadcast scalars times `vectors` loaded vectors into rows x vectors
-accumulators. Cost model after Chimera (HPCA'23) section 5 and the port model of Agner Fog's tables: two FMA and two load ports,
-an FMA latency of four cycles.
+The micro-kernel is an outer product: for each k, `rows` broadcast scalars times `vectors` loaded vectors into rows x
+vectors accumulators. Cost model after Chimera (HPCA'23) section 5 and the port model of Agner Fog's tables: two FMA and
+two load ports, an FMA latency of four cycles.
 """
 
 from __future__ import annotations

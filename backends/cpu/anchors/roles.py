@@ -1,7 +1,7 @@
 """Reads a fused PrimFunc: which block is the anchor, and what the others do with each of its results.
 
-Blocks after the anchor are its epilogue. They are composed into one expression per output buffer, over the coordinates of the
-anchor's result, so that a template can apply them to values that are still in registers.
+Blocks after the anchor are its epilogue. They are composed into one expression per output buffer, over the
+coordinates of the anchor's result, so that a template can apply them to values that are still in registers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from partition.access import ANCHOR
 
 @dataclass(frozen=True)
 class Output:
-    """One result of the kernel: `buffer[indices] = value`, over `coordinates` of the anchor with its result in `accumulator`."""
+    """One result of the kernel: `buffer[indices] = value`, over `coordinates` of the anchor with its result in
+    `accumulator`."""
 
     buffer: Var
     coordinates: tuple[Var, ...]
@@ -106,7 +107,13 @@ class _Composer:
         if any(not _same(reads[0], other) for other in reads[1:]):
             raise NotRecognized("the anchor's result is read at two places")
         indices = _invert(at, shape, reads[0], self.coordinates)
-        return Output(buffer, self.coordinates, accumulator, tuple(indices), substitute(value, dict(zip(at, indices, strict=True))))
+        return Output(
+            buffer,
+            self.coordinates,
+            accumulator,
+            tuple(indices),
+            substitute(value, dict(zip(at, indices, strict=True))),
+        )
 
     def _load(self, buffer: Var, at: Sequence[Expr], accumulator: Var, reads: list[tuple[Expr, ...]]) -> Expr:
         """Return the value of `buffer[at]` over parameters and the accumulator."""
@@ -120,7 +127,9 @@ class _Composer:
             raise NotRecognized(f"{buffer.name} is reduced")
         value = substitute(stage.value, dict(zip((axis.var for axis in stage.spatial), at, strict=True)))
         return structural_map(
-            value, (TensorLoad, lambda load: self._load(load.source, list(load.indices), accumulator, reads)), order="post"
+            value,
+            (TensorLoad, lambda load: self._load(load.source, list(load.indices), accumulator, reads)),
+            order="post",
         )
 
 
@@ -129,7 +138,8 @@ def _same(first: Sequence[Expr], second: Sequence[Expr]) -> bool:
 
 
 def _invert(at: Sequence[Var], shape: Sequence[int], read: Sequence[Expr], coordinates: Sequence[Var]) -> list[Expr]:
-    """Return the indices of an output, which reads the anchor at `read` for each index `at`, as a map of the anchor's coordinates."""
+    """Return the indices of an output, which reads the anchor at `read` for each index `at`, as a map of the
+    anchor's coordinates."""
     analyzer = Analyzer()
     for var, extent in zip(at, shape, strict=True):
         analyzer.bind(var, Range(0, extent))

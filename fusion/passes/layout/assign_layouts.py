@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import tvm
 from tvm import relax
@@ -13,18 +14,19 @@ from fusion.passes.layout.placed import Placed, move, row_major
 from fusion.passes.layout.rules import RULES
 from fusion.passes.rebuild import bindings, call_name
 
-Value = Placed | list[Placed] | relax.Expr  # the last: not a tensor of static shape, left alone
+Value: TypeAlias = Placed | list[Placed] | relax.Expr  # the last: not a tensor of static shape, left alone
 
 
 @dataclass(frozen=True)
 class AssignLayouts:
     """NCHW graph -> the same graph on channels-last storage.
 
-    Every tensor is tracked as (stored tensor, order of its axes). Operators with a rule run on the storage their operand already
-    has, transposes and most reshapes only rename axes, and data moves where two orders meet: `conv2d` wants N, H, W, C; an
-    operator without a rule and the function's outputs want row-major.
+    Every tensor is tracked as (stored tensor, order of its axes). Operators with a rule run on the storage their
+    operand already has, transposes and most reshapes only rename axes, and data moves where two orders meet: `conv2d`
+    wants N, H, W, C; an operator without a rule and the function's outputs want row-major.
 
-        y = conv2d(x: NCHW); z = relu(y)   ->   xt = permute_dims(x, NHWC); y = conv2d(xt: NHWC); z = relu(y); permute_dims(z, NCHW)
+        z = relu(conv2d(x: NCHW))
+        ->  t = permute_dims(x, NHWC); z = relu(conv2d(t: NHWC)); permute_dims(z, NCHW)
     """
 
     name: str = "assign_layouts"

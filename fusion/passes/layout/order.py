@@ -1,7 +1,8 @@
 """Algebra of storage orders: how a tensor's logical axes lie in memory.
 
-An `Order` is a tuple: entry i is the logical axis stored at position i. The identity is row-major storage. NHWC storage of a
-logical NCHW tensor is (0, 2, 3, 1). Axes of size 1 take no space, so their place in an order means nothing.
+An `Order` is a tuple: entry i is the logical axis stored at position i. The identity is row-major storage. NHWC
+storage of a logical NCHW tensor is (0, 2, 3, 1). Axes of size 1 take no space, so their place in an order means
+nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def reshape(order: Order, old: Shape, new: Shape) -> tuple[Order, Order]:
     """Return how `reshape(x, new)` can be stored when `x` of shape `old` is stored in `order`.
 
     Returns:
-        The order that `x` has to be brought to first (`order` itself where nothing needs to move), and the order of the result.
+        The order that `x` has to be brought to first (`order` itself where nothing needs to move), and the order of
+        the result.
         Axes that are split or merged together must lie next to each other; the groups they form keep their places.
     """
     groups = _factor_groups(old, new)

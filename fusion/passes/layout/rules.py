@@ -1,7 +1,8 @@
 """What each operator does with the storage order of its operands.
 
-A rule gets the call and its operands as `Placed` tensors and returns the result(s) as `Placed`; it may return None to decline, and
-the operator then runs on row-major operands. Rules only relabel axes: they never change what is computed.
+A rule gets the call and its operands as `Placed` tensors and returns the result(s) as `Placed`; it may return None
+to decline, and the operator then runs on row-major operands. Rules only relabel axes: they never change what is
+computed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def _spatial(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) 
 
 
 def _convolution(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -> Placed | None:
-    """conv2d and its transpose: channels-last where there is an anchor for them; TVM has no other NHWC form with OIHW weights."""
+    """conv2d and its transpose: channels-last where there is an anchor for them; TVM has no other NHWC form with
+    OIHW weights."""
     is_float = str(call.ty.dtype.dtype) == "float32" and isinstance(args[1].stored, GenericConst)
     if not is_float or (call_name(call).endswith("transpose") and int(call.attrs.groups) != 1):
         return None
@@ -62,7 +64,7 @@ def _elementwise(builder: relax.BlockBuilder, call: relax.Call, args: list[Place
 
 def _broadcastable(builder: relax.BlockBuilder, arg: Placed, order: Order) -> relax.Expr:
     """Return an operand of lower or equal rank so that it broadcasts against a tensor stored in `order`."""
-    if not arg.shape or _elements(arg.shape) == 1 and len(arg.shape) < len(order):
+    if not arg.shape or (_elements(arg.shape) == 1 and len(arg.shape) < len(order)):
         return arg.stored
     missing = len(order) - len(arg.shape)
     if missing:
@@ -159,9 +161,7 @@ def _concat(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -
 def _split(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -> list[Placed]:
     data = args[0]
     parts = builder.emit(with_attrs(call, [data.stored], axis=data.position(int(call.attrs.axis))))
-    return [
-        _emit(builder, relax.TupleGetItem(parts, index), data.order) for index in range(len(parts.ty.fields))
-    ]
+    return [_emit(builder, relax.TupleGetItem(parts, index), data.order) for index in range(len(parts.ty.fields))]
 
 
 def _strided_slice(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -> Placed:
@@ -190,21 +190,18 @@ def _matmul(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -
     return _emit(builder, with_attrs(call, [stored, move(builder, weight, (0, 1))]), order)
 
 
-_ELEMENTWISE = (
-    "abs acos acosh add asin asinh astype atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil clip cos cosh divide "
-    "equal erf exp floor floor_divide floor_mod greater greater_equal isfinite isinf isnan left_shift less less_equal log "
-    "log_add_exp logical_and logical_not logical_or logical_xor maximum minimum mod multiply negative nn.gelu nn.gelu_tanh "
-    "nn.leakyrelu nn.relu nn.selu nn.silu nn.softplus not_equal power right_shift round rsqrt sigmoid sign sin sinh sqrt square "
-    "subtract tan tanh trunc where"
-).split()
-_SPATIAL = (
-    "nn.max_pool1d nn.max_pool2d nn.max_pool3d "
-    "nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d image.resize2d"
-).split()
+_ELEMENTWISE = """
+    abs acos acosh add asin asinh astype atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil clip cos
+    cosh divide equal erf exp floor floor_divide floor_mod greater greater_equal isfinite isinf isnan left_shift less
+    less_equal log log_add_exp logical_and logical_not logical_or logical_xor maximum minimum mod multiply negative
+    nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.selu nn.silu nn.softplus not_equal power right_shift round rsqrt
+    sigmoid sign sin sinh sqrt square subtract tan tanh trunc where
+""".split()  # noqa: SIM905 -- a list of words
+_POOLS = [f"nn.{kind}_pool{rank}d" for kind in ("max", "avg", "adaptive_avg") for rank in (1, 2, 3)]
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
-    **dict.fromkeys(_SPATIAL, _spatial),
+    **dict.fromkeys((*_POOLS, "image.resize2d"), _spatial),
     **dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose"), _convolution),
     **dict.fromkeys(("nn.softmax", "nn.log_softmax", "cumsum", "cumprod"), _along_axis),
     **dict.fromkeys(("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm"), _normalize),
