@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from onnx import helper
 
 import fusion
-from fusion.errors import FusionError, OptionError, ShapeError, TargetError
+from fusion.errors import FusionError, OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from tests.module import small_models
 
 
@@ -33,6 +34,13 @@ def test_wrong_options(options: dict[str, Any], error: type[FusionError], word: 
     with pytest.raises(error) as caught:
         fusion.compile(small_models.mlp(), **options)
     assert word in str(caught.value)
+
+
+def test_without_onnxruntime_a_fallback_is_refused() -> None:
+    node = helper.make_node("Det", ["x"], ["y"])
+    model = small_models.model([node], [("x", small_models.FLOAT, [3, 2, 2])], [("y", small_models.FLOAT, [3])], {})
+    with pytest.raises(UnsupportedOperatorError, match="Det"):
+        fusion.compile(model, backends=["cpu"])
 
 
 def test_a_target_this_machine_cannot_run() -> None:
