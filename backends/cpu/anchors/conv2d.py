@@ -150,7 +150,8 @@ class Conv2D:
             outer=batch, groups=groups, height=out_height, width=out_width, channels=out_channels // groups,
             taps=(kh,) if merged else (kh, kw), depth=kw * depth if merged else depth, lanes=lanes, padded_weights=True,
             load_rows=direct, load_weights=weights,
-            coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c], outputs=roles.outputs,
+            coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c],
+            outputs=roles.outputs,
         )  # fmt: skip
         blocking = choose_blocking(
             machine, threads, outer=batch, groups=groups, height=out_height, width=out_width, vectors=panels,
