@@ -15,7 +15,7 @@ demo: .venv-demo/ready
 	.venv-demo/bin/python -m bench.demo
 
 test: .venv-test/ready
-	.venv-test/bin/python -m pytest -n auto $(ARGS)
+	.venv-test/bin/python -m pytest -n auto --dist loadgroup $(ARGS)
 
 # The whole zoo against ONNX Runtime and OpenVINO; make bench ARGS="resnet50 --rounds 5" for one model.
 bench: .venv-bench/ready

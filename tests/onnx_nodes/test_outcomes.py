@@ -8,6 +8,9 @@ from tests.onnx_nodes import table
 from tests.onnx_nodes.suite import Outcome, run_all
 from tests.onnx_nodes.worker import load_cases
 
+# All in one process of pytest-xdist: the outcomes take minutes and are wanted once.
+pytestmark = pytest.mark.xdist_group("onnx_nodes")
+
 _REWRITE = "record it with `python -m tests.onnx_nodes --write`"
 
 
