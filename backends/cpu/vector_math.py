@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call, Op, PrimType
-from tvm_ffi.structural import StructuralMutator
+from tvm_ffi.structural import StructuralMutator, structural_walk
 
 from backends.cpu.rewriting import mutate
 
@@ -38,7 +38,7 @@ class VectorizeMath:
 
     def __call__(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Return `func` with the same signature and its math calls replaced."""
-        return func.with_body(_Rewriter().rewrite(func.body))
+        return func.with_body(_Rewriter().rewrite(func.body)) if _has_math(func.body) else func
 
 
 @dataclass
@@ -78,6 +78,8 @@ class _Rewriter:
         return buffer, tirx.const(0, "int64") if self.lane is None else self.lane
 
     def _for(self, loop: tirx.For, mutator: StructuralMutator) -> tirx.Stmt:
+        if not self.moved and not _has_math(loop):
+            return loop
         if loop.kind != tirx.ForKind.VECTORIZED or self.lane is not None or not isinstance(loop.extent, tirx.IntImm):
             return mutator.default_mutate(loop)
         inner = _Rewriter(loop.loop_var - loop.min, int(loop.extent.value), moved=self.moved)
@@ -115,6 +117,17 @@ class _Rewriter:
         return _in_lets(call, self.moved)
 
 
+def _has_math(statement: tirx.Stmt) -> bool:
+    """Return whether anything inside is to be replaced; an unrolled micro-kernel is long and has no math at all."""
+    found: list[Call] = []
+    structural_walk(statement, (Call, lambda call: found.append(call) if _operation(call) in {*APPROXIMATIONS, "pow"} else None))
+    return bool(found)
+
+
+def _operation(call: Call) -> str:
+    return str(call.op.name).rpartition(".")[2] if isinstance(call.op, Op) else ""  # TVM has tirx.exp and prim.log2
+
+
 def _flat(*statements: tirx.Stmt) -> tirx.Stmt:
     flat: list[tirx.Stmt] = []
     for statement in statements:
@@ -148,7 +161,7 @@ class _Names:
         return mutate(value, rules)
 
     def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
-        if isinstance(call.op, Op) and call.op.name.rpartition(".")[2] == "if_then_else":
+        if _operation(call) == "if_then_else":
             condition, *branches = call.args
             return tirx.if_then_else(mutator.mutate(condition), *(self._alone(branch) for branch in branches))
         return approximate(mutator.default_mutate(call), self)
@@ -176,7 +189,7 @@ def approximate(call: Call, names: _Names) -> Expr:
     # An address, as a prefetch takes it, has no dtype.
     if not isinstance(call.ty, PrimType) or str(call.ty.dtype) != "float32":
         return call
-    operation = call.op.name.rpartition(".")[2]  # TVM has both tirx.exp and prim.log2
+    operation = _operation(call)
     if operation == "pow":
         return _power(names, call)
     make = APPROXIMATIONS.get(operation)
