@@ -1,0 +1,154 @@
+"""Lower, group, schedule and run one complex operator and what stands behind it, without the passes over the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from backends.cpu.legalize import LEGALIZATIONS
+from backends.cpu.lower_anchors import LowerAnchors
+from backends.cpu.schedule_kernels import Kernel, ScheduleKernels
+from fusion import context
+from partition.form_groups import FormGroups
+
+Build = Callable[..., relax.Expr]
+TARGETS = ("llvm", "llvm -mcpu=haswell")  # 16 lanes and 32 registers; 8 lanes and 16 registers
+EPILOGUES = ("bias", "residual", "relu", "sigmoid", "scale", "clip", "pixel", "regroup", "fork")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The outputs of a function and its kernels before and after they got their loops."""
+
+    outputs: list[np.ndarray]
+    kernels: dict[str, Kernel]
+
+    def templates(self) -> list[str]:
+        return sorted(kernel.made.template for kernel in self.kernels.values())
+
+
+def run(build: Build, arrays: Sequence[np.ndarray], target: str, threads: int) -> Ran:
+    """Return what `build(builder, *inputs)` gives on `arrays`, through the code generator for `target`."""
+    machine = context.resolve(target).machine
+    schedule = ScheduleKernels(machine, threads)
+    mod = relax_module(build, arrays)
+    for apply in (
+        LowerAnchors(machine.vector_lanes),
+        relax.transform.LegalizeOps(LEGALIZATIONS),
+        FormGroups(),
+        relax.transform.FuseTIR(),
+        relax.transform.DeadCodeElimination(["main"]),
+        schedule,
+    ):
+        mod = apply(mod)
+    return Ran(evaluate(mod, arrays, target), schedule.scheduled)
+
+
+def relax_module(build: Build, arrays: Sequence[np.ndarray]) -> tvm.IRModule:
+    """Return a module whose `main` is `build`."""
+    inputs = [relax.Var(f"x{i}", relax.TensorType(a.shape, str(a.dtype))) for i, a in enumerate(arrays)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            made = build(builder, *inputs)
+            result = builder.emit_output(made if isinstance(made, relax.Var) else builder.normalize(made))
+        builder.emit_func_output(result)
+    return relax.transform.CanonicalizeBindings()(builder.get())
+
+
+def evaluate(mod: tvm.IRModule, arrays: Sequence[np.ndarray], target: str = "llvm") -> list[np.ndarray]:
+    """Return the outputs of `main` through TVM's own build."""
+    executable = relax.build(mod, context.resolve(target).target)
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    result = machine["main"](*(tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays))
+    return [tensor.numpy() for tensor in (result if isinstance(result, tvm_ffi.Array) else [result])]
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Steps behind an anchor whose result has `shape`, in Relax and in float64 NumPy, and the inputs they read."""
+
+    steps: tuple[str, ...]
+    shape: tuple[int, ...]
+    seed: int
+
+    def arrays(self) -> list[np.ndarray]:
+        """Return one input per residual and per pixel-wise factor."""
+        shapes = {"residual": self.shape, "pixel": (*self.shape[:-1], 1)}
+        return [normal(shapes[s], self.seed + i) for i, s in enumerate(self.steps) if s in shapes]
+
+    def relax(self, builder: relax.BlockBuilder, value: relax.Expr, inputs: Sequence[relax.Var]) -> relax.Expr:
+        op, extra, results = relax.op, list(inputs), []
+        for step in self.steps:
+            value = builder.emit(value)
+            match step:
+                case "bias":
+                    value = op.add(value, relax.const(normal(self.shape[-1:], self.seed)))
+                case "residual":
+                    value = op.add(value, extra.pop(0))
+                case "pixel":
+                    value = op.multiply(value, extra.pop(0))
+                case "scale":
+                    value = op.subtract(relax.const(np.float32(0.5)), op.multiply(value, relax.const(np.float32(1.5))))
+                case "clip":
+                    value = op.clip(value, -0.5, 0.5)
+                case "fork":
+                    results.append(value)
+                case "regroup":
+                    pass  # the last step, below
+                case _:
+                    value = op.nn.relu(value) if step == "relu" else op.sigmoid(value)
+        value = self._regrouped(builder, value) if self.regroups else value
+        return relax.Tuple([*results, builder.emit(value)]) if results else builder.emit(value)
+
+    @property
+    def regroups(self) -> bool:
+        """Whether the rows are split in two axes that change places at the end."""
+        return self.steps[-1:] == ("regroup",) and self.shape[-2] % 2 == 0
+
+    def _regrouped(self, builder: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
+        *lead, rows, channels = self.shape
+        halves = builder.emit(relax.op.reshape(value, (*lead, 2, rows // 2, channels)))
+        rank = len(lead)
+        return relax.op.permute_dims(halves, [*range(rank), rank + 1, rank, rank + 2])
+
+    def numpy(self, value: np.ndarray) -> list[np.ndarray]:
+        extra, results = self.arrays(), []
+        for step in self.steps:
+            match step:
+                case "bias":
+                    value = value + normal(self.shape[-1:], self.seed)
+                case "residual":
+                    value = value + extra.pop(0)
+                case "pixel":
+                    value = value * extra.pop(0)
+                case "scale":
+                    value = 0.5 - value * 1.5
+                case "clip":
+                    value = value.clip(-0.5, 0.5)
+                case "fork":
+                    results.append(value)
+                case "regroup":
+                    pass  # the last step, below
+                case _:
+                    value = np.maximum(value, 0) if step == "relu" else 1 / (1 + np.exp(-value))
+        if self.regroups:
+            *lead, rows, channels = self.shape
+            value = value.reshape(*lead, 2, rows // 2, channels).swapaxes(-3, -2)
+        return [*results, value]
+
+
+def normal(shape: Sequence[int], seed: int) -> np.ndarray:
+    """Return float32 numbers from a standard normal distribution."""
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype("float32")
+
+
+def check(ran: Ran, expected: Sequence[np.ndarray]) -> None:
+    """Compare with float64; the sums are over a few hundred products of unit scale."""
+    for got, want in zip(ran.outputs, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * max(1.0, np.abs(want).max(initial=0)))

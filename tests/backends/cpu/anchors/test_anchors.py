@@ -1,0 +1,179 @@
+"""Every anchor against float64 PyTorch over random geometry, epilogues, vector widths and thread counts."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import torch
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+from tvm import relax
+
+from tests.backends.cpu.anchors.anchored import EPILOGUES, TARGETS, Epilogue, check, normal, run
+
+# Shrinking an example compiles hundreds of kernels; the one found is small enough.
+EXAMPLES = settings(max_examples=8, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+extents = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 19, 31, 33, 48, 65])
+targets = st.sampled_from(TARGETS)
+threads = st.integers(1, 3)
+seeds = st.integers(0, 10**6)
+
+
+@st.composite
+def epilogues(draw: st.DrawFn) -> tuple[str, ...]:
+    """Draw up to four steps; `regroup` moves rows and can only be the last, `fork` makes a second output."""
+    steps = draw(st.lists(st.sampled_from(EPILOGUES[:-2]), max_size=3))
+    if steps and draw(st.booleans()):
+        steps.insert(draw(st.integers(0, len(steps) - 1)), "fork")
+    return (*steps, *(["regroup"] if draw(st.booleans()) else []))
+
+
+def wide(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(array.astype("float64"))
+
+
+def channels_last(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.permute(0, 2, 3, 1).numpy()
+
+
+@EXAMPLES
+@given(st.lists(extents, min_size=1, max_size=3), extents, extents, epilogues(), targets, threads, seeds)
+def test_matmul(rows: list[int], depth: int, channels: int, steps: tuple[str, ...], target: str, many: int, seed: int) -> None:
+    assume(prod(rows) * max(depth, channels) < 60_000)
+    data, weight = normal((*rows, depth), seed), normal((depth, channels), seed)
+    epilogue = Epilogue(steps, (*rows, channels), seed)
+
+    def build(b: relax.BlockBuilder, x: relax.Var, *extra: relax.Var) -> relax.Expr:
+        return epilogue.relax(b, relax.op.matmul(x, relax.const(weight)), extra)
+
+    ran = run(build, [data, *epilogue.arrays()], target, many)
+    check(ran, epilogue.numpy(data.astype("float64") @ weight))
+    assert ran.templates() == ["matmul"]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Draw two batch shapes that broadcast against each other."""
+    full = draw(st.lists(st.integers(1, 4), max_size=3))
+    left, right = ([1 if draw(st.booleans()) else n for n in full] for _ in range(2))
+    return tuple(left[draw(st.integers(0, len(full))) :]), tuple(right)
+
+
+@EXAMPLES
+@given(batches(), extents, extents, extents, epilogues(), targets, threads, seeds)
+def test_batch_matmul(
+    batch: tuple[tuple[int, ...], tuple[int, ...]], rows: int, depth: int, channels: int, steps: tuple[str, ...],
+    target: str, many: int, seed: int,
+) -> None:  # fmt: skip
+    left, right = normal((*batch[0], rows, depth), seed), normal((*batch[1], depth, channels), seed + 1)
+    expected = left.astype("float64") @ right
+    epilogue = Epilogue(steps, expected.shape, seed)
+
+    def build(b: relax.BlockBuilder, x: relax.Var, y: relax.Var, *extra: relax.Var) -> relax.Expr:
+        return epilogue.relax(b, relax.op.matmul(x, y), extra)
+
+    ran = run(build, [left, right, *epilogue.arrays()], target, many)
+    check(ran, epilogue.numpy(expected))
+    assert ran.templates() == ["batch_matmul"]
+
+
+pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+paddings = st.tuples(*[st.integers(0, 3)] * 4)  # top, left, bottom, right
+images = st.tuples(st.integers(1, 2), st.integers(1, 14), st.integers(1, 30))
+# (groups, input channels per group, output channels per group)
+channel_counts = st.tuples(st.sampled_from([1, 1, 1, 2, 3]), *[st.sampled_from([1, 2, 3, 5, 16, 17, 24, 33])] * 2)
+
+
+def convolve(data: np.ndarray, weight: np.ndarray, strides: tuple, padding: tuple, dilation: tuple, groups: int) -> np.ndarray:
+    top, left, bottom, right = padding
+    padded = functional.pad(wide(data).permute(0, 3, 1, 2), (left, right, top, bottom))
+    return channels_last(functional.conv2d(padded, wide(weight), None, strides, 0, dilation, groups))
+
+
+def check_convolution(
+    size: tuple, channels: tuple, kernel: tuple, strides: tuple, padding: tuple, dilation: tuple, steps: tuple[str, ...],
+    target: str, many: int, seed: int,
+) -> list[str]:  # fmt: skip
+    """Compare one convolution with PyTorch; returns the templates that made it."""
+    groups, depth, out = channels
+    # An image smaller than the window grows to one output pixel.
+    spans = [(k - 1) * d + 1 - a - b for k, d, a, b in zip(kernel, dilation, padding[:2], padding[2:], strict=True)]
+    image = [max(extent, span) for extent, span in zip(size[1:], spans, strict=True)]
+    data = normal((size[0], *image, groups * depth), seed)
+    weight = normal((groups * out, depth, *kernel), seed + 1) / np.float32((depth * prod(kernel)) ** 0.5)
+    expected = convolve(data, weight, strides, padding, dilation, groups)
+    epilogue = Epilogue(steps, expected.shape, seed)
+
+    def build(b: relax.BlockBuilder, x: relax.Var, *extra: relax.Var) -> relax.Expr:
+        conv = relax.op.nn.conv2d(x, relax.const(weight), strides, padding, dilation, groups, data_layout="NHWC")
+        return epilogue.relax(b, conv, extra)
+
+    ran = run(build, [data, *epilogue.arrays()], target, many)
+    check(ran, epilogue.numpy(expected))
+    return ran.templates()
+
+
+@settings(EXAMPLES, max_examples=14)
+@given(images, channel_counts, pairs, pairs, paddings, pairs, epilogues(), targets, threads, seeds)
+def test_conv2d(
+    size: tuple, channels: tuple, kernel: tuple, strides: tuple, padding: tuple, dilation: tuple, steps: tuple[str, ...],
+    target: str, many: int, seed: int,
+) -> None:  # fmt: skip
+    templates = check_convolution(size, channels, kernel, strides, padding, dilation, steps, target, many, seed)
+    assert set(templates) <= {"conv2d", "matmul", "depthwise_conv2d"} and len(templates) == 1
+
+
+@settings(EXAMPLES, max_examples=14)
+@given(images, extents, pairs, pairs, paddings, pairs, epilogues(), targets, threads, seeds)
+def test_depthwise(
+    size: tuple, channels: int, kernel: tuple, strides: tuple, padding: tuple, dilation: tuple, steps: tuple[str, ...],
+    target: str, many: int, seed: int,
+) -> None:  # fmt: skip
+    assume(channels > 1)
+    counts = (channels, 1, 1)
+    templates = check_convolution(size, counts, kernel, strides, padding, dilation, steps, target, many, seed)
+    assert templates == ["depthwise_conv2d"]
+
+
+@EXAMPLES
+@given(images, extents, extents, pairs, pairs, paddings, st.data(), targets, threads, seeds)
+def test_conv2d_transpose(
+    size: tuple, depth: int, out: int, kernel: tuple, strides: tuple, padding: tuple, data: st.DataObject, target: str,
+    many: int, seed: int,
+) -> None:  # fmt: skip
+    dilation = data.draw(st.tuples(st.integers(1, 2), st.integers(1, 2)), "dilation")
+    # As Relax asks: smaller than the stride.
+    extra = tuple(data.draw(st.integers(0, s - 1), "output_padding") for s in strides)
+    x, weight = normal((*size, depth), seed), normal((depth, out, *kernel), seed + 1) / np.float32(depth**0.5)
+    full = functional.conv_transpose2d(wide(x).permute(0, 3, 1, 2), wide(weight), None, strides, 0, 0, 1, dilation)
+    full = functional.pad(full, (0, extra[1], 0, extra[0]))
+    top, left, bottom, right = padding
+    assume(full.shape[2] > top + bottom and full.shape[3] > left + right)
+    expected = channels_last(full[:, :, top : full.shape[2] - bottom, left : full.shape[3] - right])
+
+    def build(b: relax.BlockBuilder, v: relax.Var) -> relax.Expr:
+        return relax.op.nn.conv2d_transpose(
+            v, relax.const(weight), strides, padding, extra, dilation, data_layout="NHWC", kernel_layout="IOHW"
+        )
+
+    ran = run(build, [x], target, many)
+    check(ran, [expected])
+    assert "matmul" in ran.templates()
+
+
+def test_large_images_are_cut_into_parallel_tasks() -> None:
+    shape = (1, 28, 28)
+    for target in TARGETS:
+        for channels in ((1, 64, 128), (4, 32, 24)):
+            templates = check_convolution(shape, channels, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), ("bias", "relu"), target, 3, 0)
+            assert templates == ["conv2d"]
+
+
+def test_one_row_and_one_channel() -> None:
+    for rows, depth, channels in ((1, 65, 100), (100, 65, 1), (1, 1, 1)):
+        data, weight = normal((rows, depth), 0), normal((depth, channels), 1)
+        for target in TARGETS:
+            ran = run(lambda b, x, w=weight: relax.op.matmul(x, relax.const(w)), [data], target, 2)
+            check(ran, [data.astype("float64") @ weight])
