@@ -1,0 +1,74 @@
+"""Make Relax modules, run them through TVM's own build, and hold a pass to what every pass promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from backends.cpu.lower_anchors import LowerAnchors
+from fusion.passes.rebuild import bindings, call_name
+
+Build = Callable[..., relax.Expr]
+Pass = Callable[[tvm.IRModule], tvm.IRModule]
+
+
+def module(build: Build, arrays: Sequence[np.ndarray]) -> tvm.IRModule:
+    """Return a module whose `main` is `build(builder, *inputs)`."""
+    inputs = [relax.Var(f"x{i}", relax.TensorType(a.shape, str(a.dtype))) for i, a in enumerate(arrays)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            made = build(builder, *inputs)
+            result = builder.emit_output(made if isinstance(made, relax.Var) else builder.normalize(made))
+        builder.emit_func_output(result)
+    return relax.transform.CanonicalizeBindings()(builder.get())
+
+
+def evaluate(mod: tvm.IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the outputs of `main`. Channels-last convolutions need our lowering: TVM has none with OIHW weights."""
+    if any(getattr(value.attrs, "data_layout", "") == "NHWC" for _, value in calls(mod)):
+        mod = LowerAnchors(16)(mod)
+    machine = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    result = machine["main"](*(tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays))
+    return [tensor.numpy() for tensor in (result if isinstance(result, tvm_ffi.Array) else [result])]
+
+
+def calls(mod: tvm.IRModule) -> list[tuple[str, relax.Call]]:
+    """Return the operators that `main` calls, in order, by name."""
+    return [(call_name(value), value) for _, value in bindings(mod["main"]) if call_name(value)]
+
+
+def names(mod: tvm.IRModule) -> list[str]:
+    return [name for name, _ in calls(mod)]
+
+
+def apply(rewrite: Pass, build: Build, arrays: Sequence[np.ndarray], tolerance: float = 1e-5) -> tvm.IRModule:
+    """Return what the pass makes of a module; asserts that its results agree, its input is untouched, twice is as once."""
+    before, same = module(build, arrays), module(build, arrays)
+    after = rewrite(before)
+    assert tvm.ir.structural_equal(before, same), "the pass changed its input"
+    assert relax.analysis.well_formed(after)
+    assert tvm.ir.structural_equal(rewrite(after), after), "twice is not the same as once"
+    for got, want in zip(evaluate(after, arrays), evaluate(before, arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * max(1.0, float(np.abs(want).max(initial=0))))
+    return after
+
+
+def unchanged(rewrite: Pass, build: Build, arrays: Sequence[np.ndarray]) -> None:
+    """Assert that the pass leaves a module alone."""
+    before = module(build, arrays)
+    tvm.ir.assert_structural_equal(rewrite(before), before)
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    """Return float32 numbers from a standard normal distribution."""
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype("float32")
+
+
+def weight(*shape: int, seed: int = 0) -> relax.Constant:
+    """Return a constant of random numbers."""
+    return relax.const(normal(*shape, seed=seed))
