@@ -1,0 +1,204 @@
+"""Channels-last storage: the numbers stay, and data moves only where the design says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from fusion.passes.layout import AssignLayouts
+from tests.passes.modules import Build, apply, calls, names, normal, unchanged, weight
+
+IMAGE = (2, 6, 8, 10)
+CONVOLVED = (2, 12, 8, 10)
+
+
+def conv(b: relax.BlockBuilder, x: relax.Var, channels: int = 12, seed: int = 0, **attrs: object) -> relax.Var:
+    """Return a 3x3 convolution, whose result lies channels-last."""
+    depth = int(x.ty.shape[1]) // int(attrs.get("groups", 1))
+    return b.emit(op.nn.conv2d(x, weight(channels, depth, 3, 3, seed=seed), padding=1, **attrs))
+
+
+def moves(build: Build, *arrays: np.ndarray) -> int:
+    """Return how many transposes are left behind `build`, whose numbers must agree."""
+    return names(apply(AssignLayouts(), build, list(arrays) or [normal(*IMAGE)])).count("permute_dims")
+
+
+Step = Callable[[relax.BlockBuilder, relax.Var], relax.Expr]
+# What stands behind a convolution, and the transposes left: one into the convolution, one out of the module.
+STEPS: dict[str, tuple[Step, int]] = {
+    "relu": (lambda b, y: op.nn.relu(y), 2),
+    "clip": (lambda b, y: op.clip(y, -0.5, 0.5), 2),
+    "leaky": (lambda b, y: op.nn.leakyrelu(y, 0.1), 2),
+    "bias": (lambda b, y: op.add(y, weight(12, 1, 1)), 2),
+    "row": (lambda b, y: op.multiply(weight(10), y), 2),
+    "rows": (lambda b, y: op.multiply(y, weight(8, 1)), 2),
+    "batch": (lambda b, y: op.subtract(y, weight(2, 1, 1, 1)), 2),
+    "scalar": (lambda b, y: op.divide(y, relax.const(np.float32(2))), 2),
+    "one": (lambda b, y: op.divide(y, relax.const(np.float32([[2]]))), 2),
+    "where": (lambda b, y: op.where(op.greater(y, relax.const(np.float32(0))), y, weight(12, 8, 10)), 2),
+    "prelu": (lambda b, y: op.nn.prelu(y, weight(12), 1), 2),
+    "prelu of rows": (lambda b, y: op.nn.prelu(y, weight(8), 2), 2),
+    "max pool": (lambda b, y: op.nn.max_pool2d(y, (3, 3), (2, 2), (1, 1)), 2),
+    "average pool": (lambda b, y: op.nn.avg_pool2d(y, (2, 2), (2, 2)), 2),
+    "adaptive pool": (lambda b, y: op.nn.adaptive_avg_pool2d(y, (1, 1)), 1),
+    "resize": (lambda b, y: op.image.resize2d(y, (16, 20), layout="NCHW", method="nearest_neighbor"), 2),
+    "softmax of channels": (lambda b, y: op.nn.softmax(y, 1), 2),
+    "softmax of columns": (lambda b, y: op.nn.softmax(y, -1), 2),
+    "log softmax": (lambda b, y: op.nn.log_softmax(y, 2), 2),
+    "cumsum": (lambda b, y: op.cumsum(y, 1), 2),
+    "cumsum of all": (lambda b, y: op.cumsum(y), 2),
+    "mean": (lambda b, y: op.mean(y, [2, 3], keepdims=True), 1),
+    "mean without axes": (lambda b, y: op.mean(y, [2, 3]), 1),
+    "sum of channels": (lambda b, y: op.sum(y, [1]), 1),
+    "sum of channels, kept": (lambda b, y: op.sum(y, [-3], keepdims=True), 1),
+    "max of columns": (lambda b, y: op.max(y, [3]), 2),
+    "minimum of all": (lambda b, y: op.min(y), 2),
+    "variance": (lambda b, y: op.variance(y, [1, 3]), 1),
+    "argmax of channels": (lambda b, y: op.argmax(y, 1), 1),
+    "argmax, kept": (lambda b, y: op.argmax(y, -1, keepdims=True), 2),
+    "layer norm of columns": (lambda b, y: op.nn.layer_norm(y, weight(10), weight(10), [-1]), 2),
+    "layer norm of channels": (lambda b, y: op.nn.layer_norm(y, weight(12), weight(12), [1]), 2),
+    "layer norm of all": (lambda b, y: op.nn.layer_norm(y, weight(12, 8, 10), weight(12, 8, 10), [1, 2, 3]), 2),
+    "layer norm of the image": (lambda b, y: op.nn.layer_norm(y, weight(8, 10), weight(8, 10), [2, 3]), 2),
+    "group norm": (lambda b, y: op.nn.group_norm(y, weight(12), weight(12), 3, 1, [2, 3]), 2),
+    "instance norm": (lambda b, y: op.nn.instance_norm(y, weight(12), weight(12), 1, [2, 3]), 2),
+    "concat of channels": (lambda b, y: op.concat([y, op.nn.relu(y)], 1), 2),
+    "concat of rows": (lambda b, y: op.concat([y, weight(2, 12, 3, 10)], -2), 2),
+    "slice": (lambda b, y: op.strided_slice(y, [1, 3], [1, 9], [11, 1], [2, -3]), 2),
+    "pad": (lambda b, y: op.nn.pad(y, [0, 1, 2, 0, 1, 1, 0, 3], pad_value=1.5), 2),
+    "reshape apart": (lambda b, y: op.reshape(y, (2, 3, 4, 8, 2, 5)), 2),
+    "reshape together": (lambda b, y: op.reshape(y, (2, 12, 80)), 2),
+    "reshape across": (lambda b, y: op.reshape(y, (2, 96, 10)), 2),
+    "flatten": (lambda b, y: op.reshape(op.nn.adaptive_avg_pool2d(y, (1, 1)), (2, 12)), 1),
+    "flatten all": (lambda b, y: op.flatten(y), 2),
+    "expand": (lambda b, y: op.expand_dims(y, [0, 3]), 2),
+    "squeeze": (lambda b, y: op.squeeze(op.mean(y, [2], keepdims=True), [2]), 2),
+    "to channels last": (lambda b, y: op.permute_dims(y, [0, 2, 3, 1]), 1),
+    "reversed": (lambda b, y: op.permute_dims(y), 2),
+    "gather": (lambda b, y: op.take(y, relax.const(np.array([1, 0, 3])), axis=1), 2),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_behind_a_convolution(name: str) -> None:
+    step, expected = STEPS[name]
+    assert moves(lambda b, x: step(b, conv(b, x))) == expected
+
+
+def test_convolutions_in_a_row_move_data_twice() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        first = b.emit(op.nn.relu(conv(b, x)))
+        second = b.emit(op.add(conv(b, first, seed=1), weight(12, 1, 1)))
+        return op.nn.relu(op.add(first, second))
+
+    after = apply(AssignLayouts(), build, [normal(*IMAGE)])
+    assert names(after).count("permute_dims") == 2
+    assert {str(call.attrs.data_layout) for name, call in calls(after) if name == "nn.conv2d"} == {"NHWC"}
+
+
+def test_grouped_and_depthwise_convolutions() -> None:
+    assert moves(lambda b, x: conv(b, b.emit(op.nn.relu(conv(b, x))), groups=12)) == 2
+    assert moves(lambda b, x: conv(b, x, groups=3)) == 2
+
+
+def test_transposed_convolution() -> None:
+    assert moves(lambda b, x: op.nn.conv2d_transpose(conv(b, x), weight(12, 5, 2, 2), strides=2)) == 2
+
+
+def test_channel_shuffle_moves_data_once_more() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        split = b.emit(op.reshape(conv(b, x), (2, 3, 4, 8, 10)))
+        turned = b.emit(op.permute_dims(split, [0, 2, 1, 3, 4]))
+        return conv(b, b.emit(op.reshape(turned, CONVOLVED)), seed=1)
+
+    assert moves(build) == 3
+
+
+def test_patches_of_a_vision_transformer_stay_where_the_convolution_left_them() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        tokens = b.emit(op.permute_dims(op.reshape(conv(b, x), (2, 12, 80)), [0, 2, 1]))
+        return op.matmul(op.add(tokens, weight(1, 80, 12)), weight(12, 7))
+
+    assert moves(build) == 1
+
+
+def test_split_and_its_parts() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        parts = b.emit(op.split(conv(b, x), [4, 5], axis=1))
+        first, second = (b.emit(relax.TupleGetItem(parts, i)) for i in (0, 2))
+        return relax.Tuple([b.emit(op.nn.relu(first)), b.emit(op.concat([second, first], 1))])
+
+    assert moves(build) == 3
+
+
+def test_sums_of_tensors_in_different_orders() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var, y: relax.Var) -> relax.Expr:
+        return op.add(conv(b, x), y)
+
+    assert moves(build, normal(*IMAGE), normal(*CONVOLVED, seed=1)) == 3
+    assert moves(build, normal(*IMAGE), normal(10, seed=1)) == 2
+    assert moves(build, normal(*IMAGE), normal(1, 12, 1, 1, seed=1)) == 2
+
+
+def test_an_operand_of_lower_rank_may_itself_lie_in_another_order() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = conv(b, x)
+        image = b.emit(op.mean(y, [0]))
+        return op.add(op.multiply(y, image), b.emit(op.permute_dims(op.mean(y, [0, 1]), [0, 1])))
+
+    moves(build)
+
+
+def test_heads_of_attention_are_renamed_until_a_matmul_needs_them() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        q, k = (b.emit(op.permute_dims(op.reshape(op.matmul(x, weight(32, 32, seed=i)), (2, 9, 4, 8)), [0, 2, 1, 3]))
+                for i in range(2))  # fmt: skip
+        turned = b.emit(op.permute_dims(k, [0, 1, 3, 2]))
+        context = b.emit(op.matmul(op.nn.softmax(op.matmul(q, turned)), q))
+        return op.matmul(op.reshape(op.permute_dims(context, [0, 2, 1, 3]), (2, 9, 32)), weight(32, 16, seed=3))
+
+    assert moves(build, normal(2, 9, 32)) == 3  # q, k and the result
+
+
+def test_transposes_that_cancel_vanish() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.permute_dims(op.nn.relu(op.permute_dims(x, [0, 2, 3, 1])), [0, 3, 1, 2])
+
+    assert moves(build) == 0
+
+
+def test_pooling_and_resize_of_other_layouts_are_left_alone() -> None:
+    unchanged(AssignLayouts(), lambda b, x: op.nn.max_pool2d(x, (2, 2), layout="NHWC"), [normal(*IMAGE)])
+
+
+def test_graphs_without_images_are_left_alone() -> None:
+    unchanged(AssignLayouts(), lambda b, x: op.nn.relu(op.matmul(x, weight(8, 5))), [normal(3, 8)])
+    unchanged(AssignLayouts(), lambda b, x: op.nn.softmax(op.add(x, weight(3, 1))), [normal(3, 8)])
+
+
+def test_convolutions_without_an_anchor_stay_row_major() -> None:
+    def variable(b: relax.BlockBuilder, x: relax.Var, w: relax.Var) -> relax.Expr:
+        return op.nn.conv2d(x, w, padding=1)
+
+    unchanged(AssignLayouts(), variable, [normal(*IMAGE), normal(4, 6, 3, 3)])
+    half = relax.const(normal(4, 6, 3, 3).astype("float16"))
+    unchanged(AssignLayouts(), lambda b, x: op.nn.conv2d(x, half), [normal(*IMAGE).astype("float16")])
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_pooling_of_other_ranks(rank: int) -> None:
+    shape = (2, 5, 6, 7, 8)[: rank + 2]
+    pool = getattr(op.nn, f"max_pool{rank}d")
+    moves(lambda b, x: op.nn.relu(pool(x, (2,) * rank, (2,) * rank)), normal(*shape))
+
+
+def test_several_outputs_and_returned_inputs() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = conv(b, x)
+        return relax.Tuple([x, y, y, b.emit(op.permute_dims(y, [0, 2, 3, 1]))])
+
+    assert moves(build) <= 3
