@@ -75,7 +75,7 @@ def _kernel_row(name: str, count: int, info: KernelInfo | None) -> tuple[str, ..
     if info is None:
         return (shorten(name, 48), str(count), "", "", "", "", "")
     sizes = f"{info.flops / 1e6:.2f}", _megabytes(info.bytes)
-    return (shorten(name, 48), str(count), *sizes, info.template, info.tile, " ".join(info.ops))
+    return (shorten(name, 48), str(count), *sizes, info.template, shorten(info.tile, 48), " ".join(info.ops))
 
 
 def _megabytes(size: int) -> str:
