@@ -78,7 +78,7 @@ class _Rewriter:
         return buffer, tirx.const(0, "int64") if self.lane is None else self.lane
 
     def _for(self, loop: tirx.For, mutator: StructuralMutator) -> tirx.Stmt:
-        if not self.moved and not _has_math(loop):
+        if not self.moved and not _has_work(loop):
             return loop
         if loop.kind != tirx.ForKind.VECTORIZED or self.lane is not None or not isinstance(loop.extent, tirx.IntImm):
             return mutator.default_mutate(loop)
@@ -99,7 +99,7 @@ class _Rewriter:
     def _bind(self, bind: tirx.Bind, mutator: StructuralMutator) -> tirx.Stmt:
         names = _Names(self)
         value = names.rewrite(bind.value)
-        if str(bind.var.ty) not in ("float32", "float64", "float16"):
+        if str(bind.var.ty) not in _FLOATS:
             return self._after(names, bind if value.same_as(bind.value) else tirx.Bind(bind.var, value))
         buffer, lane = self.new_temporary(str(bind.var.ty))
         self.moved[bind.var] = tirx.BufferLoad(buffer, [lane])
@@ -117,15 +117,25 @@ class _Rewriter:
         return _in_lets(call, self.moved)
 
 
-def _has_math(statement: tirx.Stmt) -> bool:
+def _has_work(statement: tirx.Stmt) -> bool:
     """Return whether anything inside is to be replaced; an unrolled micro-kernel is long and has no math at all."""
-    found: list[Call] = []
-    structural_walk(statement, (Call, lambda call: found.append(call) if _operation(call) in {*APPROXIMATIONS, "pow"} else None))
+    found: list[Any] = []
+    math = {*APPROXIMATIONS, "pow"}
+    structural_walk(statement, (Call, lambda call: found.append(call) if _operation(call) in math else None))
+    # TVM computes bfloat16 in float32, and its legalisation cannot give a `Bind` the other type.
+    structural_walk(statement, (tirx.Bind, lambda bind: found.append(bind) if _is_bfloat16(bind) else None))
     return bool(found)
+
+
+def _is_bfloat16(bind: tirx.Bind) -> bool:
+    return str(bind.var.ty) == "bfloat16"
 
 
 def _operation(call: Call) -> str:
     return str(call.op.name).rpartition(".")[2] if isinstance(call.op, Op) else ""  # TVM has tirx.exp and prim.log2
+
+
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
 def _flat(*statements: tirx.Stmt) -> tirx.Stmt:

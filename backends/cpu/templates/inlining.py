@@ -168,7 +168,7 @@ class Resolver:
         return self._mutate(substitute(value, at))
 
     def _mutate(self, value: Expr) -> Expr:
-        return mutate(value, [(TensorLoad, self._load), (Call, self._call)])
+        return mutate(value, [(TensorLoad, self._load), (Call, self._call), (tirx.Cast, self._cast)])
 
     def _load(self, load: TensorLoad, mutator: StructuralMutator) -> Expr:
         indices = [self.analyzer.simplify(self._mutate(index)) for index in load.indices]
@@ -196,6 +196,13 @@ class Resolver:
         if isinstance(condition, tirx.IntImm):
             return self._mutate(call.args[1] if int(condition.value) else call.args[2])
         return tirx.if_then_else(condition, self._branch(call.args[1]), self._branch(call.args[2]))
+
+    def _cast(self, cast: tirx.Cast, mutator: StructuralMutator) -> Expr:
+        """A boolean becomes a number by `Select`: TVM's interval analysis fails on comparisons of vectors elsewhere."""
+        if str(cast.value.ty.dtype) != "bool":
+            return mutator.default_mutate(cast)
+        dtype = str(cast.ty.dtype)
+        return tirx.Select(self._mutate(cast.value), tirx.const(1, dtype), tirx.const(0, dtype))
 
     def _branch(self, value: Expr) -> Expr:
         inner = Resolver(self.inlined, self.place, self.analyzer, [], dict(self.known))

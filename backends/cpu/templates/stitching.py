@@ -356,7 +356,8 @@ def choose_vector_axis(stage: Stage, accesses: Accesses) -> Axis | None:
         contiguous = sum(1 for access in accesses.all if access.steps[axis.var] == 1)
         reduced = axis in stage.reduce
         score = (-strided + contiguous * 0.5 - (0.25 if reduced else 0), number, run_extent(run))
-        if dtype_of(stage.buffer) == "bool" and reduced:
+        # The fold across lanes binds vectors: TVM cannot bind one of booleans, nor legalise a bound one of bfloat16.
+        if dtype_of(stage.buffer) in ("bool", "bfloat16") and reduced:
             continue
         if contiguous and (best is None or score >= best):
             best, chosen = score, axis
