@@ -27,7 +27,8 @@ def lower_matmul(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> r
     """Return `relax.matmul` of float32 operands as an anchor, a constant matrix packed; None where it is not one."""
     data, weight = call.args
     shape, other = (tuple(int(extent) for extent in arg.ty.shape) for arg in (data, weight))
-    if str(call.ty.dtype.dtype) != "float32" or len(shape) < 2 or len(other) < 2 or not prod(shape) * prod(other):
+    types = {str(part.ty.dtype.dtype) for part in (call, data, weight)}
+    if types != {"float32"} or len(shape) < 2 or len(other) < 2 or not prod(shape) * prod(other):
         return None
     if isinstance(weight, GenericConst) and len(other) == 2:
         packed = relax.const(pack_matmul(weight.value.numpy(), lanes))
