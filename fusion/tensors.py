@@ -44,6 +44,9 @@ def as_numpy(tensor: Tensor) -> np.ndarray:
 def as_tensor(array: np.ndarray) -> Tensor:
     """Return a view of the contiguous, writable `array`; it keeps the memory alive."""
     dtype = array.dtype.name
+    if not array.size:
+        # NumPy's strides of an array without elements are not those that generated code checks for.
+        return view(tvm_ffi.from_dlpack(np.zeros(0, np.uint8)), dtype, array.shape)
     if dtype not in _CARRIERS:
         return tvm_ffi.from_dlpack(array)
     return view(tvm_ffi.from_dlpack(array.view(_CARRIERS[dtype])), dtype)
