@@ -14,8 +14,8 @@ class KernelInfo:
         ops: Operators it computes, in order.
         template: The schedule that made it.
         tile: The tile that schedule chose, as text.
-        flops: Floating-point operations of one call.
-        bytes: Bytes it must at least read and write in one call.
+        flops: Floating-point operations of one call; 0 where a shape is symbolic.
+        bytes: Bytes it must at least read and write in one call; 0 where a shape is symbolic.
     """
 
     name: str

@@ -56,7 +56,9 @@ class Access:
 
 
 def read_access(func: tirx.PrimFunc) -> Access:
-    """Return the summary of `func`; `OPAQUE` where its form is not plain blocks with one output."""
+    """Return the summary of `func`; `OPAQUE` where its form is not plain static blocks with one output."""
+    if not is_static(func):
+        return Access(Kind.OPAQUE)
     blocks = _blocks(func)
     written = {block.writes[0].source for block in blocks if len(block.writes) == 1}
     outputs = [param for param in func.params if param in written]
@@ -74,6 +76,13 @@ def _blocks(func: tirx.PrimFunc) -> list[SBlock]:
     found: list[SBlock] = []
     structural_walk(func.body, (SBlock, found.append))
     return [block for block in found if block.iter_vars]
+
+
+def is_static(func: tirx.PrimFunc) -> bool:
+    """Return whether the extents of all parameters and axes are known."""
+    extents = [extent for param in func.params if hasattr(param.ty, "shape") for extent in param.ty.shape]
+    extents += [axis.dom.extent for block in _blocks(func) for axis in block.iter_vars]
+    return all(isinstance(extent, tirx.IntImm) for extent in extents)
 
 
 def _shape(buffer: Var) -> tuple[int, ...]:

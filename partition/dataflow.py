@@ -22,6 +22,7 @@ class Node:
         inputs: Nodes it reads, in order, without repeats.
         consumers: Nodes that read it.
         escapes: Whether the function returns it.
+        cast: Type that a `MatchCast` gives the value; None for every other binding.
     """
 
     index: int
@@ -31,6 +32,7 @@ class Node:
     inputs: list[Node] = field(default_factory=list)
     consumers: list[Node] = field(default_factory=list)
     escapes: bool = False
+    cast: relax.Type | None = None
 
     @property
     def name(self) -> str:
@@ -56,6 +58,7 @@ def read_graph(mod: tvm.IRModule) -> list[Node]:
     for block in main.body.blocks:
         for binding in block.bindings:
             node = Node(len(nodes), binding.var, binding.value, _access(mod, binding.value, accesses))
+            node.cast = binding.ty if isinstance(binding, relax.MatchCast) else None
             for var in dict.fromkeys(_variables(binding.value)):
                 if var in nodes:
                     node.inputs.append(nodes[var])

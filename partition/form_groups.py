@@ -96,11 +96,11 @@ class _Emitter:
         kernel, views = _split_views(group)
         if len(kernel) == 1 or not is_call_tir(kernel[0].value):
             for node in kernel:
-                env[node.var] = builder.emit(_replace(node.value, env), node.var.name)
+                env[node.var] = _bind(builder, node, env)
         else:
             self._emit_function(builder, kernel, env)
         for node in views:
-            env[node.var] = builder.emit(_replace(node.value, env), node.var.name)
+            env[node.var] = _bind(builder, node, env)
 
     def _emit_function(self, builder: relax.BlockBuilder, kernel: list[Node], env: dict[relax.Var, relax.Expr]) -> None:
         inside = set(kernel)
@@ -173,6 +173,11 @@ def _with_inputs(groups: Groups, group: list[Node], done: set[int]) -> Iterator[
             continue
         done.add(id(following))
         stack.append((following, iter([source for node in following for source in node.inputs])))
+
+
+def _bind(builder: relax.BlockBuilder, node: Node, env: dict[relax.Var, relax.Expr]) -> relax.Var:
+    value = _replace(node.value, env)
+    return builder.emit(value, node.var.name) if node.cast is None else builder.match_cast(value, node.cast)
 
 
 def _replace(expr: relax.Expr, env: dict[relax.Var, relax.Expr]) -> relax.Expr:

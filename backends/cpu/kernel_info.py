@@ -13,16 +13,22 @@ from tvm_ffi.structural import structural_walk
 from backends.cpu.schedule_kernels import Kernel
 from backends.cpu.templates.stages import dtype_of, shape_of
 from backends.kernel import KernelInfo
+from partition.access import is_static
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
 
 def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
-    """Return the report of one kernel: floating-point operations of all its blocks, bytes of all its parameters."""
+    """Return the report of one kernel: floating-point operations of all its blocks, bytes of all its parameters.
+
+    Where a shape is symbolic both are 0.
+    """
     blocks: list[SBlock] = []
     structural_walk(kernel.source.body, (SBlock, blocks.append))
     blocks = [block for block in blocks if block.iter_vars]
     ops = tuple(str(block.name_hint).removeprefix("T_") for block in reversed(blocks))
+    if not is_static(kernel.source):
+        return KernelInfo(name, ops, kernel.made.template, kernel.made.tile, 0, 0)
     flops = sum(_operations(block) * prod(int(axis.dom.extent) for axis in block.iter_vars) for block in blocks)
     moved = sum(_bytes(param) for param in kernel.source.params)
     return KernelInfo(name, ops, kernel.made.template, kernel.made.tile, flops, moved)
