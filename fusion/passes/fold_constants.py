@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from fusion.passes.rebuild import call_name, rebuild_main
+from fusion.passes.rebuild import call_name, constant, rebuild_main
 
 Array = npt.NDArray[Any]
 Evaluate = Callable[[relax.Call, Sequence[Array]], Array]
@@ -53,12 +53,12 @@ def _fold(builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var,
         return None
     result = builder.normalize(value).ty
     made = evaluate(value, [operand.value.numpy() for operand in operands]).astype(str(result.dtype.dtype), copy=False)
-    return relax.const(np.ascontiguousarray(made.reshape([int(extent) for extent in result.shape])))
+    return constant(made.reshape([int(extent) for extent in result.shape]))
 
 
-def _is_plain(constant: GenericConst) -> bool:
+def _is_plain(operand: GenericConst) -> bool:
     """Return whether numpy has the constant's type; bfloat16, float8 and int4 are left alone."""
-    return isinstance(constant.value, tvm.runtime.Tensor) and str(constant.ty.dtype.dtype) in _NUMPY_TYPES
+    return isinstance(operand.value, tvm.runtime.Tensor) and str(operand.ty.dtype.dtype) in _NUMPY_TYPES
 
 
 _NUMPY_TYPES = {

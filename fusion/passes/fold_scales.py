@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from fusion.passes.rebuild import bindings, call_name, rebuild_main, static_shape
+from fusion.passes.rebuild import bindings, call_name, constant, rebuild_main, static_shape
 
 Array = npt.NDArray[Any]
 # Operator -> (axis of output channels in its result, the same in its weights, weights as O-first).
@@ -66,13 +66,13 @@ class _Fold:
         if name in ("add", "multiply") and right in self.affine:
             left, right = right, left
         known = self.affine.get(left)
-        constant = _per_channel(known, left, right) if known else None
-        if known is None or constant is None:
+        operand = _per_channel(known, left, right) if known else None
+        if known is None or operand is None:
             return value
         if name in ("add", "subtract"):
-            shifted = _Affine(known.call, known.shift + (constant if name == "add" else -constant))
+            shifted = _Affine(known.call, known.shift + (operand if name == "add" else -operand))
             return self._remember(builder.emit(value, var.name), var, shifted)
-        scale = constant if name == "multiply" else 1.0 / constant
+        scale = operand if name == "multiply" else 1.0 / operand
         return self._scaled(builder, var, known, scale, np.zeros(1, "float32"))
 
     def _scaled(
@@ -81,17 +81,17 @@ class _Fold:
         """Bind `(call + known.shift) * scale + shift` with the scale inside the weights."""
         axis, weight_axis = _CHANNELS[call_name(known.call)]
         data, weight = known.call.args
-        scaled = relax.const(_along(scale, weight_axis, weight.value.numpy().ndim) * weight.value.numpy())
-        call = relax.Call(known.call.op, [data, scaled], known.call.attrs, known.call.ty_args)
-        total = known.shift * scale + shift
+        values = weight.value.numpy()
+        scaled = (_along(scale, weight_axis, values.ndim) * values).astype(values.dtype)
+        call = relax.Call(known.call.op, [data, constant(scaled)], known.call.attrs, known.call.ty_args)
         result = builder.emit(call)
+        total = (known.shift * scale + shift).astype(str(result.ty.dtype.dtype))
         affine = _Affine(call, total)
         if not np.any(total):
             return self._remember(result, var, affine)
         rank = len(static_shape(result))
-        return self._remember(
-            builder.emit(relax.op.add(result, relax.const(_along(total, axis % rank, rank)))), var, affine
-        )
+        shifted = builder.emit(relax.op.add(result, constant(_along(total, axis % rank, rank))))
+        return self._remember(shifted, var, affine)
 
     def _batch_norm(self, builder: relax.BlockBuilder, var: relax.Var, value: relax.TupleGetItem) -> relax.Expr:
         call = (
@@ -110,8 +110,8 @@ class _Fold:
         rank, axis = len(static_shape(data)), int(call.attrs.axis)
         if known is not None and _CHANNELS[call_name(known.call)][0] % rank == axis % rank:
             return self._scaled(builder, var, known, scale, shift)
-        scaled = builder.emit(relax.op.multiply(data, relax.const(_along(scale, axis % rank, rank))))
-        return relax.op.add(scaled, relax.const(_along(shift, axis % rank, rank)))
+        scaled = builder.emit(relax.op.multiply(data, constant(_along(scale, axis % rank, rank))))
+        return relax.op.add(scaled, constant(_along(shift, axis % rank, rank)))
 
 
 def _uses(main: relax.Function) -> Counter[relax.Var]:
@@ -137,11 +137,11 @@ def _has_constant_weights(call: relax.Call) -> bool:
     ] == "O"
 
 
-def _per_channel(known: _Affine, data: relax.Expr, constant: relax.Expr) -> Array | None:
-    """Return the constant as one number per channel of `data` (or one for all), or None where it varies otherwise."""
-    if not isinstance(constant, GenericConst) or not str(constant.ty.dtype.dtype).startswith("float"):
+def _per_channel(known: _Affine, data: relax.Expr, operand: relax.Expr) -> Array | None:
+    """Return a constant as one number per channel of `data` (or one for all), or None where it varies otherwise."""
+    if not isinstance(operand, GenericConst) or not str(operand.ty.dtype.dtype).startswith("float"):
         return None
-    values: Array = constant.value.numpy()
+    values: Array = operand.value.numpy()
     shape = static_shape(data)
     axis = _CHANNELS[call_name(known.call)][0] % len(shape)
     if values.size == 1 and values.ndim <= len(shape):

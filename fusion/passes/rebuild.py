@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tvm
 from tvm import relax
 
@@ -11,11 +14,16 @@ Environment = dict[relax.Var, relax.Expr]
 Visit = Callable[[relax.BlockBuilder, relax.Var, relax.Expr], relax.Expr]
 
 
+def all_bindings(func: relax.Function) -> Iterator[relax.Binding]:
+    """Yield the bindings of `func` in order; a `MatchCast` among them also defines the dimensions that it names."""
+    for block in func.body.blocks:
+        yield from block.bindings
+
+
 def bindings(func: relax.Function) -> Iterator[tuple[relax.Var, relax.Expr]]:
     """Yield each variable of `func` with the expression it is bound to, in order."""
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            yield binding.var, binding.value
+    for binding in all_bindings(func):
+        yield binding.var, binding.value
 
 
 def substitute(expr: relax.Expr, env: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
@@ -42,8 +50,12 @@ def rebuild_main(mod: tvm.IRModule, visit: Visit) -> tvm.IRModule:
     env: Environment = {}
     with builder.function("main", list(main.params)):
         with builder.dataflow():
-            for var, value in bindings(main):
-                made = visit(builder, var, substitute(value, env))
+            for binding in all_bindings(main):
+                var, value = binding.var, substitute(binding.value, env)
+                if isinstance(binding, relax.MatchCast):
+                    env[var] = builder.match_cast(value, binding.ty)
+                    continue
+                made = visit(builder, var, value)
                 env[var] = made if isinstance(made, relax.Var) else builder.emit(made, var.name)
             result = builder.emit_output(substitute(main.body.body, env))
         builder.emit_func_output(result)
@@ -57,6 +69,11 @@ def call_name(expr: relax.Expr) -> str:
     if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
         return str(expr.op.name).removeprefix("relax.")
     return ""
+
+
+def constant(array: npt.NDArray[Any]) -> tvm.ir.GenericConst:
+    """Return `array` as a constant of its own dtype; `relax.const` alone narrows int64 and float64 to 32 bits."""
+    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape)))
 
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...]:

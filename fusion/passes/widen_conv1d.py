@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from fusion.passes.rebuild import call_name, rebuild_main
+from fusion.passes.rebuild import call_name, constant, rebuild_main
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,5 @@ def _widen(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> re
 
 def _expand(builder: relax.BlockBuilder, arg: relax.Expr) -> relax.Expr:
     if isinstance(arg, tvm.ir.GenericConst):
-        return relax.const(arg.value.numpy()[:, :, None])
+        return constant(arg.value.numpy()[:, :, None])
     return builder.emit(relax.op.expand_dims(arg, [2]))

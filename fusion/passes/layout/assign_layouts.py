@@ -12,7 +12,7 @@ from tvm.ir import GenericConst
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.placed import Placed, move, row_major
 from fusion.passes.layout.rules import RULES
-from fusion.passes.rebuild import bindings, call_name
+from fusion.passes.rebuild import all_bindings, call_name
 
 Value: TypeAlias = Placed | list[Placed] | relax.Expr  # the last: not a tensor of static shape, left alone
 
@@ -51,8 +51,12 @@ class _Walk:
     placed: dict[relax.Var, Value] = field(default_factory=dict)
 
     def run(self, main: relax.Function) -> relax.Expr:
-        for var, value in bindings(main):
-            self.placed[var] = self._visit(value)
+        for binding in all_bindings(main):
+            if isinstance(binding, relax.MatchCast):
+                cast = self.builder.match_cast(self._row_major(binding.value), binding.ty)
+                self.placed[binding.var] = row_major(cast) if _is_static(cast) else cast
+            else:
+                self.placed[binding.var] = self._visit(binding.value)
         return self._row_major(main.body.body)
 
     def _visit(self, value: relax.Expr) -> Value:
@@ -124,4 +128,6 @@ class _Walk:
 
 
 def _is_static(expr: relax.Expr) -> bool:
-    return isinstance(expr.ty, relax.TensorType) and isinstance(expr.ty.shape, relax.ShapeExpr)
+    if not isinstance(expr.ty, relax.TensorType) or not isinstance(expr.ty.shape, relax.ShapeExpr):
+        return False
+    return all(isinstance(extent, tvm.tirx.IntImm) for extent in expr.ty.shape)

@@ -10,7 +10,7 @@ from tvm.ir import GenericConst
 
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
-from fusion.passes.rebuild import static_shape
+from fusion.passes.rebuild import constant, static_shape
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def move(builder: relax.BlockBuilder, tensor: Placed, order: Order) -> relax.Exp
         return tensor.stored
     if isinstance(tensor.stored, GenericConst):
         logical = tensor.stored.value.numpy().transpose(np.argsort(tensor.order))
-        return relax.const(np.ascontiguousarray(logical.transpose(order)))
+        return constant(logical.transpose(order))
     if orders.same_storage(tensor.order, order, tensor.shape):
         return builder.emit(relax.op.reshape(tensor.stored, orders.stored_shape(order, tensor.shape)))
     return builder.emit(relax.op.permute_dims(tensor.stored, [tensor.order.index(axis) for axis in order]))

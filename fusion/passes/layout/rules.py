@@ -15,7 +15,7 @@ from tvm.ir import GenericConst
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import Placed, move, row_major
-from fusion.passes.rebuild import call_name, static_shape, with_attrs
+from fusion.passes.rebuild import call_name, constant, static_shape, with_attrs
 
 Rule = Callable[[relax.BlockBuilder, relax.Call, list[Placed]], "Placed | list[Placed] | None"]
 
@@ -75,7 +75,7 @@ def _broadcastable(builder: relax.BlockBuilder, arg: Placed, order: Order) -> re
 
 def _reshaped(builder: relax.BlockBuilder, data: relax.Expr, shape: Shape) -> relax.Expr:
     if isinstance(data, GenericConst):
-        return relax.const(data.value.numpy().reshape(shape))
+        return constant(data.value.numpy().reshape(shape))
     return builder.emit(relax.op.reshape(data, shape))
 
 
