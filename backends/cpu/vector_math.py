@@ -38,7 +38,7 @@ class VectorizeMath:
 
     def __call__(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Return `func` with the same signature and its math calls replaced."""
-        return func.with_body(_Rewriter().rewrite(func.body)) if _has_math(func.body) else func
+        return func.with_body(_Rewriter().rewrite(func.body)) if _has_work(func.body) else func
 
 
 @dataclass
