@@ -52,13 +52,20 @@ class StitchStages:
     def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled | Declined:
         """Return the stitched loops; declines what `read_stages` cannot read."""
         try:
-            stages = read_stages(func)
+            stages = [_without_empty_sum(stage) for stage in read_stages(func)]
         except NotRecognized as reason:
             return Declined(str(reason))
         if any(stage.iterations == 0 for stage in stages):
             return _empty(func, stages, self.name)
         kernel = _Kernel.make(stages, output_buffers(func, stages), machine, threads)
         return Scheduled(func.with_body(kernel.body()), self.name, kernel.describe())
+
+
+def _without_empty_sum(stage: Stage) -> Stage:
+    """Return a reduction over nothing as what it begins with."""
+    if stage.combine is None or prod(axis.extent for axis in stage.reduce):
+        return stage
+    return Stage(stage.buffer, stage.spatial, (), stage.identity)
 
 
 def _empty(func: tirx.PrimFunc, stages: list[Stage], name: str) -> Scheduled | Declined:
