@@ -52,7 +52,7 @@ def compile(
     use_threads(ctx.threads)
     inputs, outputs = read_signature(model)
     bound = bind_shapes(inputs, shapes or {})
-    if all(spec.shape is not None and None not in spec.shape for spec in bound):
+    if all(spec.is_static for spec in bound):
         form = _specialize(model, {name: tuple(shape) for name, shape in (shapes or {}).items()}, ctx)
         return CompiledModule(form.inputs, form.outputs, settings, fixed=form)
     return lazy_module(bound, outputs, settings, lambda concrete: _specialize(model, concrete, ctx))

@@ -20,6 +20,16 @@ class TensorSpec:
     shape: tuple[int | None, ...] | None
     dtype: str
 
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the value is a tensor, and no sequence or optional."""
+        return "(" not in self.dtype
+
+    @property
+    def is_static(self) -> bool:
+        """Whether nothing about the value is left to be known at run time that code would be compiled for."""
+        return not self.is_tensor or (self.shape is not None and None not in self.shape)
+
 
 @dataclass(frozen=True)
 class FallbackNode:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusion.errors import InputError
-from fusion.module.input_slot import to_array
+from fusion.module.input_slot import to_value
 from fusion.module.random_inputs import random_inputs
 from fusion.module.settings import Settings
 from fusion.module.specialization import Specialization
@@ -108,7 +108,7 @@ class CompiledModule:
 
         values = random_inputs(self._known_inputs()) if inputs is None else inputs
         self.run(values)
-        arrays = [to_array(values[spec.name], spec) for spec in self.inputs]
+        arrays = [to_value(values[spec.name], spec) for spec in self.inputs]
         with self._lock:
             form = self._fixed if self._fixed is not None else self._forms.find(arrays)
             return profile(form, arrays, self.settings.threads)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fusion.module.input_slot import check_array, to_array
+from fusion.module.input_slot import check_array, to_value
 from fusion.runtime import import_compiler
 from fusion.signature import TensorSpec
 
@@ -29,12 +29,10 @@ class FallbackProgram:
 
 
 def _checked(value: Any, spec: TensorSpec) -> Any:
-    # Other values than tensors have ONNX's name of their type, such as "seq(tensor(float))".
-    if "(" in spec.dtype:
-        return value
-    array = to_array(value, spec)
-    check_array(array, spec)
-    return array
+    known = to_value(value, spec)
+    if spec.is_tensor:
+        check_array(known, spec)
+    return known
 
 
 def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> None:

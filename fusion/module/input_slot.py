@@ -47,6 +47,15 @@ class InputSlot:
         return self._tensor
 
 
+def to_value(value: Any, spec: TensorSpec) -> Any:
+    """Return a tensor as `to_array` does; a sequence (a list) or an optional (maybe None) as it is.
+
+    Raises:
+        InputError: As `to_array`.
+    """
+    return to_array(value, spec) if spec.is_tensor else value
+
+
 def to_array(value: Any, spec: TensorSpec) -> np.ndarray:
     """Return `value`, any DLPack object on the CPU, as a NumPy view of it.
 

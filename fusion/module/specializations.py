@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fusion.errors import InputError
-from fusion.module.input_slot import check_array, to_array
+from fusion.module.input_slot import check_array, to_value
 from fusion.module.specialization import Shapes, Specialization
 from fusion.signature import TensorSpec
 
@@ -36,12 +36,13 @@ class Specializations:
         Raises:
             InputError: A value does not fit the model, or the module was loaded without a form for its shape.
         """
-        arrays = [to_array(value, spec) for value, spec in zip(values, self._inputs, strict=True)]
-        key = tuple(array.shape for array in arrays)
+        known = [to_value(value, spec) for value, spec in zip(values, self._inputs, strict=True)]
+        key = tuple(value.shape if spec.is_tensor else () for value, spec in zip(known, self._inputs, strict=True))
         form = self._forms.get(key)
         if form is None:
-            for array, spec in zip(arrays, self._inputs, strict=True):
-                check_array(array, spec)
+            for value, spec in zip(known, self._inputs, strict=True):
+                if spec.is_tensor:
+                    check_array(value, spec)
             form = self._add(key)
         self._forms.move_to_end(key)
         return form
@@ -49,7 +50,7 @@ class Specializations:
     def _add(self, key: Shapes) -> Specialization:
         if self._make is None:
             raise self._unseen(key)
-        form = self._make({spec.name: shape for spec, shape in zip(self._inputs, key, strict=True)})
+        form = self._make({spec.name: shape for spec, shape in zip(self._inputs, key, strict=True) if spec.is_tensor})
         self._forms[key] = form
         if len(self._forms) > MAX_SPECIALIZATIONS:
             self._forms.popitem(last=False)
