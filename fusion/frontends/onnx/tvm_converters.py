@@ -12,6 +12,8 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from fusion.frontends.onnx.node import Decline, Node, last_line
 
 _TABLE = onnx_frontend._get_convert_map()
+# Converters whose results are wrong, and why.
+_WRONG = {"NonMaxSuppression": "it selects no box unless the limit of boxes is a constant"}
 
 
 def convert_with_tvm(node: Node) -> list[Expr]:
@@ -23,6 +25,8 @@ def convert_with_tvm(node: Node) -> list[Expr]:
     converter = _TABLE.get(node.op)
     if converter is None or node.proto.domain not in ("", "ai.onnx", "com.microsoft"):
         raise Decline("no converter")
+    if node.op in _WRONG:
+        raise Decline(f"TVM's converter: {_WRONG[node.op]}")
     inputs = onnx_frontend.onnx_input(node.x(i) if node.has(i) else None for i in range(len(node.proto.input)))
     attributes = _attributes(node.proto)
     try:
