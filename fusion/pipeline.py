@@ -61,5 +61,5 @@ def lower(imported: ImportedModel, ctx: Context) -> Lowered:
             mod = apply(mod)
     mod, weights = lift_weights(mod)
     infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
-    notes = tuple(f"{edge.producer} -> {edge.consumer} stays in memory: {edge.reason}" for edge in groups.kept)
-    return Lowered(mod, weights, infos, notes)
+    kept = [f"{edge.producer} -> {edge.consumer} stays in memory: {edge.reason}" for edge in groups.kept]
+    return Lowered(mod, weights, infos, (*kept, *kernels.notes()))

@@ -11,9 +11,8 @@ from backends.cpu.anchors.conv2d import Conv2D
 from backends.cpu.anchors.depthwise import Depthwise
 from backends.cpu.anchors.matmul import BatchMatmul, Matmul
 from backends.cpu.anchors.roles import find_anchor, read_roles
-from backends.cpu.templates import schedule_memory_bound
-from backends.cpu.templates.result import NotRecognized, Scheduled
-from backends.cpu.vector_math import VectorizeMath
+from backends.cpu.templates import TEMPLATES, schedule_with
+from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
 from fusion.context import Machine
 
 ANCHORED = {template.name: template for template in (Matmul(), BatchMatmul(), Conv2D(), Depthwise())}
@@ -45,14 +44,30 @@ class ScheduleKernels:
                 result[symbol] = made.func
         return result
 
+    def notes(self) -> list[str]:
+        """Return which templates did not take a kernel that they were tried on, and why."""
+        return [f"{name}: {kernel.made.note}" for name, kernel in self.scheduled.items() if kernel.made.note]
+
+
+@dataclass(frozen=True)
+class ScheduleAnchored:
+    """Template of kernels with one anchor: that of the anchor's kind."""
+
+    name: str = "schedule_anchored"
+
+    def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled | Declined:
+        """Return the loops of the anchor's template; declines a function whose blocks have other roles."""
+        try:
+            roles = read_roles(func)
+            return ANCHORED[roles.kind].apply(func, roles, machine, threads)
+        except NotRecognized as reason:
+            return Declined(str(reason))
+
 
 def schedule(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
-    """Return the loops of one kernel from the template of its anchor, or of the memory-bound ones where it has none."""
-    if find_anchor(func) is None:
-        return schedule_memory_bound(func, machine, threads)
-    try:
-        roles = read_roles(func)
-    except NotRecognized:
-        return schedule_memory_bound(func, machine, threads)
-    made = ANCHORED[roles.kind].apply(func, roles, machine, threads)
-    return Scheduled(VectorizeMath()(made.func), made.template, made.tile)
+    """Return the loops of one kernel from the template of its anchor, or of the memory-bound ones where it has none.
+
+    Never raises for a valid PrimFunc; the note of the result tells what did not take it.
+    """
+    anchored = () if find_anchor(func) is None else (ScheduleAnchored(),)
+    return schedule_with((*anchored, *TEMPLATES), func, machine, threads)

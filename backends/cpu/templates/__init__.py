@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tvm import tirx
 
 from backends.cpu.templates.fallback_loops import FallbackLoops
-from backends.cpu.templates.result import Declined, Scheduled, Template
+from backends.cpu.templates.result import Scheduled, Template
 from backends.cpu.templates.stitching import StitchStages
 from backends.cpu.vector_math import VectorizeMath
 from fusion.context import Machine
@@ -15,8 +18,26 @@ TEMPLATES: tuple[Template, ...] = (StitchStages(), FallbackLoops())
 
 def schedule_memory_bound(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
     """Return the loops of the first template that does not decline, its math calls made vectorisable."""
-    for template in TEMPLATES:
-        result = template.apply(func, machine, threads)
-        if not isinstance(result, Declined):
-            return Scheduled(VectorizeMath()(result.func), result.template, result.tile)
-    raise AssertionError("FallbackLoops declines nothing")
+    return schedule_with(TEMPLATES, func, machine, threads)
+
+
+def schedule_with(templates: Sequence[Template], func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
+    """Return the loops of the first of `templates` that takes `func`; the note says why those before it did not.
+
+    A template that fails is one that declines: no kernel ends a compilation, as TVM runs an unscheduled one too.
+    """
+    refusals: list[str] = []
+    for template in templates:
+        try:
+            result = template.apply(func, machine, threads)
+            if isinstance(result, Scheduled):
+                return replace(result, func=VectorizeMath()(result.func), note="; ".join(refusals))
+            refusals.append(f"{template.name} declined: {result.reason}")
+        except Exception as failure:  # TVM raises whatever its checks raise
+            refusals.append(f"{template.name} failed: {_last_line(failure)}")
+    return Scheduled(func, "unscheduled", "as TVM lowers it", "; ".join(refusals))
+
+
+def _last_line(failure: Exception) -> str:
+    lines = str(failure).strip().splitlines()
+    return f"{type(failure).__name__}: {lines[-1]}" if lines else type(failure).__name__

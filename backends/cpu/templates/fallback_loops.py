@@ -24,6 +24,8 @@ class FallbackLoops:
             blocks = schedule.get_child_blocks(root)
         except Exception as reason:
             return Scheduled(func, self.name, f"unscheduled: {_first_line(reason)}")
+        if any(not schedule.get(block).writes for block in blocks):
+            return Scheduled(func, self.name, "unscheduled: a block does not declare what it writes")
         for block in blocks:
             _inline(schedule, block)
         for block in schedule.get_child_blocks(root):

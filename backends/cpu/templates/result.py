@@ -18,11 +18,13 @@ class Scheduled:
         func: Same parameters as the input.
         template: Name of the template that made it.
         tile: The loop structure in words, for `explain`.
+        note: Which better templates did not take the function, and why; empty where the first one did.
     """
 
     func: tirx.PrimFunc
     template: str
     tile: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
