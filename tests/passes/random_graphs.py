@@ -73,7 +73,23 @@ class Draft:
 
 def unary(d: Draft) -> None:
     x = d.tensor()
-    op = d.pick(["Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Erf", "LeakyRelu", "HardSwish", "Softplus", "Sin", "Exp", "Sqrt", "Elu"])
+    op = d.pick(
+        [
+            "Relu",
+            "Sigmoid",
+            "Tanh",
+            "Neg",
+            "Abs",
+            "Erf",
+            "LeakyRelu",
+            "HardSwish",
+            "Softplus",
+            "Sin",
+            "Exp",
+            "Sqrt",
+            "Elu",
+        ]
+    )
     if op == "Exp":
         x = d.emit("Tanh", [x], d.shapes[x])
     if op == "Sqrt":
@@ -264,7 +280,12 @@ def gather(d: Draft) -> None:
     which = tuple(d.number(1, 4) for _ in range(d.number(0, 2)))
     made = (*shape[:axis], *which, *shape[axis + 1 :])
     if prod(made) <= MAX_ELEMENTS and len(made) < 6:
-        d.emit("Gather", [x, d.constant(np.array(d.rng.integers(-shape[axis], shape[axis], which), "int64"))], made, axis=axis)
+        d.emit(
+            "Gather",
+            [x, d.constant(np.array(d.rng.integers(-shape[axis], shape[axis], which), "int64"))],
+            made,
+            axis=axis,
+        )
 
 
 def squeeze(d: Draft) -> None:
@@ -333,10 +354,13 @@ def conv(d: Draft) -> None:
     d.emit("Conv", operands, (n, out, *sizes), strides=strides, dilations=dilations, pads=pads, group=groups)
 
 
-def _windows(space: list[int], kernel: list[int], strides: list[int], dilations: list[int], pads: list[int]) -> list[int]:
+def _windows(
+    space: list[int], kernel: list[int], strides: list[int], dilations: list[int], pads: list[int]
+) -> list[int]:
     rank = len(space)
     return [
-        (space[i] + pads[i] + pads[rank + i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i in range(rank)
+        (space[i] + pads[i] + pads[rank + i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1
+        for i in range(rank)
     ]
 
 

@@ -49,7 +49,12 @@ def residual_block() -> Graph:
         node("Add", ["c", "s"], ["sum"]),
         node("Relu", ["sum"], ["y"]),
     ]
-    weights = {"first": weight(24, 5, 3, 3), "second": weight(24, 24, 3, 3), "bias": weight(24), "short": weight(24, 5, 1, 1)}
+    weights = {
+        "first": weight(24, 5, 3, 3),
+        "second": weight(24, 24, 3, 3),
+        "bias": weight(24),
+        "short": weight(24, 5, 1, 1),
+    }
     return nodes, {"x": (2, 5, 15, 13)}, {"y": (2, 24, 8, 7)}, weights | dict(zip("gbmv", norm, strict=True))
 
 
@@ -128,7 +133,14 @@ def feature_pyramid() -> Graph:
         node("Conv", ["x", "fine"], ["f"], pads=[1, 1, 1, 1]),
         node("MaxPool", ["f"], ["p"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
         node("Conv", ["p", "coarse"], ["c"], pads=[1, 1, 1, 1]),
-        node("Resize", ["c", "", "scales"], ["u"], mode="nearest", nearest_mode="floor", coordinate_transformation_mode="asymmetric"),
+        node(
+            "Resize",
+            ["c", "", "scales"],
+            ["u"],
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        ),
         node("Add", ["f", "u"], ["y"]),
         node("ConvTranspose", ["c", "up"], ["z"], strides=[2, 2]),
         node("Sigmoid", ["z"], ["m"]),
@@ -212,7 +224,10 @@ def test_graphs_that_mix_operators(graph: Callable[[], Graph], tmp_path: Path) -
     made = helper.make_graph(nodes, graph.__name__, info(inputs), info(outputs), constants)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     for index, target in enumerate(TARGETS):
-        feeds = {name: np.random.default_rng(index).standard_normal(shape).astype("float32") for name, shape in inputs.items()}
+        feeds = {
+            name: np.random.default_rng(index).standard_normal(shape).astype("float32")
+            for name, shape in inputs.items()
+        }
         check(model, feeds, tmp_path, target, threads=2 - index)
 
 

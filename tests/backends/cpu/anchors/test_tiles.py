@@ -17,7 +17,11 @@ from backends.cpu.emit import pieces
 from fusion.context import Machine
 
 EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True, database=None)
-MACHINES = [Machine(16, 32, 48 << 10, 2 << 20, 32 << 20), Machine(8, 16, 32 << 10, 1 << 20, 16 << 20), Machine(4, 16, 1, 1, 1)]
+MACHINES = [
+    Machine(16, 32, 48 << 10, 2 << 20, 32 << 20),
+    Machine(8, 16, 32 << 10, 1 << 20, 16 << 20),
+    Machine(4, 16, 1, 1, 1),
+]
 extents = st.integers(1, 400)
 
 
@@ -28,7 +32,8 @@ def test_split_covers_every_iteration_once(extent: int, tile: int) -> None:
     sizes = [split.short + (index < split.long_tiles) for index in range(split.count)]
     starts = [split.start(index) for index in range(split.count)]
     assert [*starts, extent] == [0, *(start + size for start, size in zip(starts, sizes, strict=True))]
-    assert max(sizes) == split.longest <= tile and max(sizes) - min(sizes) <= 1
+    assert max(sizes) == split.longest <= tile
+    assert max(sizes) - min(sizes) <= 1
     assert sum(size * many for size, many in split.sizes()) == extent
     assert sum(many for _, many in split.sizes()) == split.count == -(-extent // tile)
 
@@ -47,7 +52,8 @@ def test_split_starts_are_the_same_for_expressions(extent: int, tile: int) -> No
 def test_pieces_cover_an_extent_with_powers_of_two(extent: int, lanes: int) -> None:
     found = pieces(extent, lanes)
     ends = [0, *(at + count for at, count in found)]
-    assert [at for at, _ in found] == ends[:-1] and ends[-1] == extent
+    assert [at for at, _ in found] == ends[:-1]
+    assert ends[-1] == extent
     assert all(count & (count - 1) == 0 and count <= lanes for _, count in found)
     assert all(before >= after for (_, before), (_, after) in pairwise(found))
 
@@ -59,7 +65,9 @@ def test_register_tiles_fit_the_registers_and_the_image(
 ) -> None:
     tile = choose(height, width, vectors, depth, registers)
     assert tile.registers() <= registers
-    assert 1 <= tile.height <= height and 1 <= tile.width <= width and 1 <= tile.vectors <= vectors
+    assert 1 <= tile.height <= height
+    assert 1 <= tile.width <= width
+    assert 1 <= tile.vectors <= vectors
     # A tile of several rows is whole rows, so that its pixels are a rectangle of the image.
     assert tile.height == 1 or tile.width == width or width == 1
 
