@@ -409,14 +409,15 @@ def space_to_depth(d: Draft) -> None:
 
 
 OPERATORS: list[Callable[[Draft], None]] = [
-    unary, unary, swish, binary, binary, binary, divide, outer_broadcast, reduce, reduce, softmax, layer_norm, instance_norm,
-    batch_norm, reshape, reshape, transpose, transpose, channel_shuffle, concat, split, slice_, pad, gather, squeeze, expand,
-    matmul, matmul, gemm, attention, conv, conv, conv, conv_transpose, pool, global_pool, resize, space_to_depth,
+    unary, unary, swish, binary, binary, binary, divide, outer_broadcast, reduce, reduce, softmax, layer_norm,
+    instance_norm, batch_norm, reshape, reshape, transpose, transpose, channel_shuffle, concat, split, slice_, pad,
+    gather, squeeze, expand, matmul, matmul, gemm, attention, conv, conv, conv, conv_transpose, pool, global_pool,
+    resize, space_to_depth,
 ]  # fmt: skip
 
 
 def random_graph(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Return a model of 5 to 20 operators and inputs for it. Unread tensors are outputs, and now and then one that is read."""
+    """Return a model of 5 to 20 operators and inputs for it; unread tensors are outputs, sometimes a read one too."""
     d = Draft(np.random.default_rng(seed))
     d.input(d.shape(d.number(2, 4)))
     wanted = d.number(5, 20)

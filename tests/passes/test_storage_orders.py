@@ -1,4 +1,4 @@
-"""The algebra of storage orders against NumPy: a tensor stored in an order is `logical.transpose(order)`, contiguous."""
+"""The algebra of storage orders against NumPy: a tensor in an order is `logical.transpose(order)`, contiguous."""
 
 from __future__ import annotations
 
