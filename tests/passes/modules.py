@@ -29,8 +29,8 @@ def module(build: Build, arrays: Sequence[np.ndarray]) -> tvm.IRModule:
 
 
 def canonical(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return `mod` without variables that only rename others."""
-    return relax.transform.CanonicalizeBindings()(mod)
+    """Return `mod` without variables that only rename others or that nobody reads."""
+    return relax.transform.DeadCodeElimination(["main"])(relax.transform.CanonicalizeBindings()(mod))
 
 
 def evaluate(mod: tvm.IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

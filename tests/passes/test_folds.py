@@ -1,0 +1,212 @@
+"""Passes over the imported graph: constants, scales, pads, one-dimensional convolutions and weights."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm_ffi
+from tvm import relax
+from tvm.relax import op
+
+from fusion.passes.fold_constants import FoldConstants
+from fusion.passes.fold_pads import FoldPads
+from fusion.passes.fold_scales import FoldScales
+from fusion.passes.lift_weights import lift_weights
+from fusion.passes.widen_conv1d import WidenConv1d
+from tests.passes.modules import Build, apply, calls, evaluate, module, names, normal, unchanged, weight
+
+IMAGE = normal(2, 4, 6, 7)
+
+
+# --- FoldConstants ---
+
+
+def test_chains_of_constants_are_computed() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        turned = b.emit(op.permute_dims(b.emit(op.reshape(weight(3, 8), (8, 3))), [1, 0]))
+        return op.add(x, b.emit(op.sqrt(b.emit(op.multiply(turned, turned)))))
+
+    assert names(apply(FoldConstants(), build, [normal(3, 8)])) == ["add"]
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
+def test_combinations_of_constants(name: str) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.maximum(x, b.emit(getattr(op, name)(weight(3, 1), weight(4, seed=1))))
+
+    assert names(apply(FoldConstants(), build, [normal(3, 4)])) == ["maximum"]
+
+
+def test_integers_are_divided_as_integers() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        quotient = op.divide(relax.const(np.array([7, 9], "int64")), relax.const(np.array([2, 2], "int64")))
+        return op.add(x, op.astype(b.emit(quotient), "float32"))
+
+    assert names(apply(FoldConstants(), build, [normal(2)])) == ["add"]
+
+
+def test_what_is_not_known_or_not_listed_stays() -> None:
+    unchanged(FoldConstants(), lambda b, x: op.reshape(x, (4, 3)), [normal(3, 4)])
+    unchanged(FoldConstants(), lambda b, x: op.add(x, b.emit(op.exp(weight(4)))), [normal(3, 4)])
+    bfloat = relax.const(np.zeros((2, 3), ml_dtypes.bfloat16))
+    unchanged(FoldConstants(), lambda b, x: op.add(x, b.emit(op.astype(bfloat, "float32"))), [normal(2, 3)])
+
+
+# --- FoldScales ---
+
+
+def batch_norm(b: relax.BlockBuilder, x: relax.Expr, channels: int) -> relax.Expr:
+    variance = relax.const(np.abs(normal(channels)) + 0.5)
+    whole = b.emit(op.nn.batch_norm(x, weight(channels), weight(channels, seed=1), weight(channels, seed=2), variance, 1, training=False))
+    return b.emit(relax.TupleGetItem(whole, 0))
+
+
+def convolution(b: relax.BlockBuilder, x: relax.Var) -> relax.Var:
+    return b.emit(op.nn.conv2d(x, weight(5, 4, 3, 3)))
+
+
+SCALED: dict[str, tuple[Build, list[str]]] = {
+    "batch norm": (lambda b, x: batch_norm(b, convolution(b, x), 5), ["nn.conv2d", "add"]),
+    "bias and batch norm": (
+        lambda b, x: batch_norm(b, b.emit(op.add(convolution(b, x), weight(5, 1, 1))), 5), ["nn.conv2d", "add"],
+    ),
+    "a number": (lambda b, x: op.multiply(convolution(b, x), relax.const(np.float32(3))), ["nn.conv2d"]),
+    "the other side": (lambda b, x: op.multiply(weight(1, 5, 1, 1), convolution(b, x)), ["nn.conv2d"]),
+    "division": (lambda b, x: op.divide(convolution(b, x), relax.const(np.float32([[[2]], [[4]], [[1]], [[8]], [[3]]]))),
+                 ["nn.conv2d"]),
+    "subtraction": (
+        lambda b, x: op.multiply(op.subtract(convolution(b, x), weight(5, 1, 1)), weight(5, 1, 1, seed=3)), ["nn.conv2d", "add"],
+    ),
+    "alone": (lambda b, x: batch_norm(b, x, 4), ["multiply", "add"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_scales_go_into_weights(name: str) -> None:
+    build, expected = SCALED[name]
+    assert names(apply(FoldScales(), build, [IMAGE])) == expected
+
+
+def test_scales_of_columns_go_into_a_matrix() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.multiply(op.add(op.matmul(x, weight(8, 5)), weight(5)), weight(5, seed=1))
+
+    assert names(apply(FoldScales(), build, [normal(2, 3, 8)])) == ["matmul", "add"]
+
+
+KEPT: dict[str, Build] = {
+    "varies over rows": lambda b, x: op.multiply(convolution(b, x), weight(4, 1)),
+    "varies over columns": lambda b, x: op.multiply(convolution(b, x), weight(5)),
+    "makes the result larger": lambda b, x: op.multiply(convolution(b, x), weight(1, 1, 5, 1, 1)),
+    "not constant": lambda b, x: op.multiply(convolution(b, x), b.emit(op.mean(x, keepdims=True))),
+    "number over value": lambda b, x: op.divide(relax.const(np.float32(1)), convolution(b, x)),
+    "number minus value": lambda b, x: op.multiply(
+        b.emit(op.subtract(weight(5, 1, 1), convolution(b, x))), relax.const(np.float32(2))
+    ),
+    "behind an activation": lambda b, x: op.multiply(b.emit(op.nn.relu(convolution(b, x))), relax.const(np.float32(2))),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_scales_that_cannot_be_folded_stay(name: str) -> None:
+    unchanged(FoldScales(), KEPT[name], [IMAGE])
+
+
+def test_a_value_with_two_readers_keeps_its_weights() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = convolution(b, x)
+        return op.add(op.multiply(y, relax.const(np.float32(2))), op.exp(y))
+
+    unchanged(FoldScales(), build, [IMAGE])
+
+
+# --- FoldPads ---
+
+
+def test_pads_of_space_with_zeros_go_into_the_convolution() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        padded = b.emit(op.nn.pad(x, [0, 0, 0, 0, 1, 2, 3, 0]))
+        return op.nn.conv2d(padded, weight(5, 4, 3, 3), padding=(1, 0, 0, 1), strides=2)
+
+    after = apply(FoldPads(), build, [IMAGE])
+    ((name, conv),) = calls(after)
+    assert name == "nn.conv2d" and [int(n) for n in conv.attrs.padding] == [2, 3, 2, 1]
+
+
+def test_a_pad_that_others_read_stays_for_them() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        padded = b.emit(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1]))
+        return relax.Tuple([b.emit(op.nn.conv2d(padded, weight(5, 4, 3, 3))), padded])
+
+    assert sorted(names(apply(FoldPads(), build, [IMAGE]))) == ["nn.conv2d", "nn.pad"]
+
+
+@pytest.mark.parametrize(
+    ("widths", "options"),
+    [
+        ([0, 0, 0, 1, 1, 1, 1, 1], {}),
+        ([1, 0, 0, 0, 1, 1, 1, 1], {}),
+        ([0, 0, 0, 0, 1, 1, 1, 1], {"pad_value": 1.0}),
+        ([0, 0, 0, 0, 1, 1, 1, 1], {"pad_mode": "reflect"}),
+    ],
+)
+def test_other_pads_stay(widths: list[int], options: dict) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.nn.conv2d(b.emit(op.nn.pad(x, widths, **options)), weight(5, 4 + sum(widths[2:4]), 3, 3))
+
+    unchanged(FoldPads(), build, [IMAGE])
+
+
+# --- WidenConv1d ---
+
+
+@pytest.mark.parametrize(("groups", "dilation"), [(1, 1), (1, 3), (2, 2), (4, 1)])
+def test_one_dimensional_convolutions_become_images_of_height_one(groups: int, dilation: int) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.nn.conv1d(x, weight(8, 4 // groups, 3), strides=2, padding=(2, 1), dilation=dilation, groups=groups)
+
+    assert names(apply(WidenConv1d(), build, [normal(2, 4, 19)])) == ["expand_dims", "nn.conv2d", "squeeze"]
+
+
+def test_variable_weights_are_widened_too() -> None:
+    after = apply(WidenConv1d(), lambda b, x, w: op.nn.conv1d(x, w), [normal(2, 4, 19), normal(8, 4, 3)])
+    assert names(after).count("nn.conv2d") == 1
+
+
+def test_other_layouts_stay() -> None:
+    unchanged(WidenConv1d(), lambda b, x: op.nn.conv1d(x, weight(8, 4, 3), data_layout="NWC"), [normal(2, 19, 4)])
+
+
+# --- lift_weights ---
+
+
+def test_constants_become_parameters_and_equal_ones_one() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.multiply(op.add(op.multiply(x, weight(4)), weight(4)), weight(4, seed=1))
+
+    x = normal(3, 4)
+    before = module(build, [x])
+    same = module(build, [x])
+    lifted, values = lift_weights(before)
+    assert tvm_ffi.structural_equal(before, same)
+    assert [value.numpy().tolist() for value in values] == [normal(4).tolist(), normal(4, seed=1).tolist()]
+    assert len(lifted["main"].params) == 3
+    np.testing.assert_array_equal(evaluate(lifted, [x, *(v.numpy() for v in values)])[0], evaluate(before, [x])[0])
+    again, none = lift_weights(lifted)
+    assert not none and tvm_ffi.structural_equal(again, lifted)
+
+
+def test_constants_of_equal_bytes_but_other_types_stay_apart() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        zeros = relax.const(np.zeros(4, "int32"))
+        return op.add(op.add(x, relax.const(np.zeros(4, "float32"))), op.astype(zeros, "float32"))
+
+    _, values = lift_weights(module(build, [normal(3, 4)]))
+    assert sorted(str(value.dtype) for value in values) == ["float32", "int32"]
+
+
+def test_a_module_without_constants_is_left_alone() -> None:
+    before = module(lambda b, x: op.exp(x), [normal(3)])
+    lifted, values = lift_weights(before)
+    assert not values and tvm_ffi.structural_equal(lifted, before)
