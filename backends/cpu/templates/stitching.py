@@ -63,7 +63,7 @@ class StitchStages:
 
 def _without_empty_sum(stage: Stage) -> Stage:
     """Return a reduction over nothing as what it begins with."""
-    if stage.combine is None or prod(axis.extent for axis in stage.reduce):
+    if stage.combine is None or all(axis.extent for axis in stage.reduce):
         return stage
     return Stage(stage.buffer, stage.spatial, (), stage.identity)
 
