@@ -55,12 +55,16 @@ def test_epilogues_join_their_anchor() -> None:
 
 def test_two_anchors_stay_apart() -> None:
     kernels, reasons = grouped(lambda b, x: op.matmul(op.nn.relu(op.matmul(x, weight(32, 16))), weight(16, 8)), X)
-    assert kernels == 2 and "complex operator" in reasons[0]
+    assert kernels == 2
+    assert "complex operator" in reasons[0]
 
 
 def test_a_sum_of_two_anchors_joins_one_of_them() -> None:
-    kernels, reasons = grouped(lambda b, x: op.add(op.matmul(x, weight(32, 16)), op.matmul(x, weight(32, 16, seed=1))), X)
-    assert kernels == 2 and reasons == ["the consumer is already part of another kernel"]
+    kernels, reasons = grouped(
+        lambda b, x: op.add(op.matmul(x, weight(32, 16)), op.matmul(x, weight(32, 16, seed=1))), X
+    )
+    assert kernels == 2
+    assert reasons == ["the consumer is already part of another kernel"]
 
 
 def test_memory_bound_chains_become_one_kernel() -> None:
@@ -102,14 +106,15 @@ def test_a_group_does_not_read_itself_through_another_kernel() -> None:
         return op.add(top, b.emit(op.concat([b.emit(op.strided_slice(top, [1], [0], [16])), weight(96, 48)], 1)))
 
     kernels, reasons = grouped(build, LARGE)
-    assert kernels >= 3 and "a path between them leaves the kernel" in reasons
+    assert kernels >= 3
+    assert "a path between them leaves the kernel" in reasons
 
 
 DECLINED: dict[str, tuple[Build, str]] = {
     "reduction behind an anchor": (lambda b, x: op.nn.softmax(op.matmul(x, weight(64, 64))), "not an epilogue"),
     "larger than the anchor": (lambda b, x: op.add(op.matmul(x, weight(64, 64)), weight(3, 96, 64)), "another size"),
     "transpose behind an anchor": (lambda b, x: op.permute_dims(op.matmul(x, weight(64, 64))), "contiguous axis"),
-    "opaque": (lambda b, x: op.nn.pad(op.exp(x), [1, 1, 1, 1]), "not analysed"),
+    "opaque": (lambda b, x: op.exp(op.nn.pad(op.exp(x), [1, 1, 1, 1])), "not analysed"),
     "behind an opaque one": (lambda b, x: op.exp(op.concat([x, x], 0)), "not analysed"),
     "two reductions": (lambda b, x: op.sum(op.nn.softmax(x, 0), [0]), "reduces leading axes"),
     "other rows": (lambda b, x: op.sum(op.nn.softmax(x), [0, 1]), "other rows"),
@@ -122,7 +127,8 @@ DECLINED: dict[str, tuple[Build, str]] = {
 def test_rules_decline_with_a_reason(name: str) -> None:
     build, reason = DECLINED[name]
     kernels, reasons = grouped(build, LARGE)
-    assert kernels >= 2 and any(reason in given for given in reasons), reasons
+    assert kernels >= 2
+    assert any(reason in given for given in reasons), reasons
 
 
 # --- any graph ---
@@ -181,11 +187,11 @@ def test_groups_of_any_graph_keep_its_results(steps: list[tuple[str, int, int]])
 
 
 def chain(length: int) -> tvm.IRModule:
-    """Return a deep graph with long residual edges, as a decoder has."""
+    """Return a deep graph whose first value, as the mask of a decoder, is read at every depth."""
 
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        values = [x]
-        for i in range(length // 4):
+        values = [b.emit(op.exp(x))]
+        for _i in range(length // 4):
             y = b.emit(op.nn.relu(b.emit(op.matmul(values[-1], weight(16, 16)))))
             values.append(b.emit(op.add(b.emit(op.add(y, values[-1])), values[0])))
         return op.add(values[-1], values[len(values) // 2])
