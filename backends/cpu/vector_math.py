@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, Op, PrimType
+from tvm.ir import Call, Op, PrimType, TensorLoad
 from tvm_ffi.structural import StructuralMutator, structural_walk
 
 from backends.cpu.rewriting import mutate
@@ -99,7 +99,7 @@ class _Rewriter:
     def _bind(self, bind: tirx.Bind, mutator: StructuralMutator) -> tirx.Stmt:
         names = _Names(self)
         value = names.rewrite(bind.value)
-        if str(bind.var.ty) not in _FLOATS:
+        if str(bind.var.ty) not in _FLOATS and not _has_bfloat16(bind.value):
             return self._after(names, bind if value.same_as(bind.value) else tirx.Bind(bind.var, value))
         buffer, lane = self.new_temporary(str(bind.var.ty))
         self.moved[bind.var] = tirx.BufferLoad(buffer, [lane])
@@ -122,20 +122,23 @@ def _has_work(statement: tirx.Stmt) -> bool:
     found: list[Any] = []
     math = {*APPROXIMATIONS, "pow"}
     structural_walk(statement, (Call, lambda call: found.append(call) if _operation(call) in math else None))
-    # TVM computes bfloat16 in float32, and its legalisation cannot give a `Bind` the other type.
-    structural_walk(statement, (tirx.Bind, lambda bind: found.append(bind) if _is_bfloat16(bind) else None))
+    structural_walk(statement, (tirx.Bind, lambda bind: found.append(bind) if _has_bfloat16(bind.value) else None))
     return bool(found)
 
 
-def _is_bfloat16(bind: tirx.Bind) -> bool:
-    return str(bind.var.ty) == "bfloat16"
+def _has_bfloat16(value: Expr) -> bool:
+    """Return whether a value is made of bfloat16: TVM computes that in float32, but does not look into a `Bind`."""
+    found: list[Any] = []
+    leaves = (TensorLoad, tirx.Cast, tirx.Var, tirx.FloatImm)
+    structural_walk(value, (leaves, lambda leaf: found.append(leaf) if str(leaf.ty) == "bfloat16" else None))
+    return bool(found)
 
 
 def _operation(call: Call) -> str:
     return str(call.op.name).rpartition(".")[2] if isinstance(call.op, Op) else ""  # TVM has tirx.exp and prim.log2
 
 
-_FLOATS = ("float32", "float64", "float16", "bfloat16")
+_FLOATS = ("float32", "float64", "float16")
 
 
 def _flat(*statements: tirx.Stmt) -> tirx.Stmt:
