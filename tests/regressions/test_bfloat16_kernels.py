@@ -1,0 +1,43 @@
+"""Values of bfloat16 that were bound to variables ended TVM's legalisation of that type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+import fusion
+from tests.regressions.relax_models import Build, module
+
+Expected = Callable[[np.ndarray], np.ndarray]
+
+
+def _twice(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    doubled = builder.emit(op.add(x, x))
+    return op.multiply(doubled, doubled)
+
+
+CASES: dict[str, tuple[Build, Expected]] = {
+    "value used twice": (_twice, lambda x: (x + x) * (x + x)),
+    "sum of rows": (lambda builder, x: op.sum(x, -1), lambda x: x.sum(-1)),
+    "maximum of rows": (lambda builder, x: op.max(x, -1), lambda x: x.max(-1)),
+    "maximum of columns": (lambda builder, x: op.max(x, 0), lambda x: x.max(0)),
+    "softmax": (
+        lambda builder, x: op.nn.softmax(x, -1),
+        lambda x: np.exp(x - x.max(-1, keepdims=True)) / np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("size", [5, 16, 70])
+def test_case(case: str, size: int) -> None:
+    build, expected = CASES[case]
+    x = np.random.default_rng([size]).normal(size=(3, size)).astype(ml_dtypes.bfloat16)
+    (made,) = fusion.compile(module(build, {"x": (x.shape, "bfloat16")}), threads=1)(x)
+    assert made.dtype == ml_dtypes.bfloat16
+    np.testing.assert_allclose(made.astype("float64"), expected(x.astype("float64")), rtol=1e-2, atol=1e-2)
