@@ -79,11 +79,10 @@ _CHECKS = {"vm.builtin.check_tensor_info", "vm.builtin.match_shape"}
 
 def _calls(binding: relax.Binding, names: set[str]) -> bool:
     value = binding.value
-    return (
-        isinstance(value, relax.Call)
-        and isinstance(value.op, relax.ExternFunc)
-        and str(value.op.global_symbol) in names
-    )
+    if not isinstance(value, relax.Call):
+        return False
+    # What needs the virtual machine's context is the first argument of `call_builtin_with_ctx`.
+    return any(isinstance(f, relax.ExternFunc) and str(f.global_symbol) in names for f in (value.op, *value.args[:1]))
 
 
 def _generate(mod: tvm.IRModule, ctx: Context) -> tvm.runtime.Executable:
