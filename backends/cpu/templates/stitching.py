@@ -70,7 +70,7 @@ def _without_empty_sum(stage: Stage) -> Stage:
 
 def _empty(func: tirx.PrimFunc, stages: list[Stage], name: str) -> Scheduled | Declined:
     """Return a kernel that does nothing where every buffer is empty."""
-    if any(prod(shape_of(stage.buffer)) for stage in stages):
+    if any(0 not in shape_of(stage.buffer) for stage in stages):
         return Declined("some of the shapes are empty, some are not")
     return Scheduled(func.with_body(tirx.Evaluate(tirx.const(0, "int32"))), name, "empty")
 
