@@ -34,7 +34,8 @@ def test_scales_of_float64_stay_float64() -> None:
 
     def build(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
         product = builder.emit(relax.op.matmul(data, relax.const(weight, "float64")))
-        return relax.op.add(builder.emit(relax.op.multiply(product, relax.const(scale, "float64"))), relax.const(1.5, "float64"))
+        scaled = builder.emit(relax.op.multiply(product, relax.const(scale, "float64")))
+        return relax.op.add(scaled, relax.const(1.5, "float64"))
 
     (made,) = fusion.compile(module(build, {"data": ((4, 8), "float64")}), threads=1)(x)
     np.testing.assert_allclose(made, x @ weight * scale + 1.5, rtol=1e-12)

@@ -17,7 +17,8 @@ def test_number_used_twice(dtype: str, size: int) -> None:
     x, y = rng.integers(-3, 4, (2, size)).astype(dtype)
 
     def build(builder: relax.BlockBuilder, a: relax.Var, b: relax.Var) -> relax.Expr:
-        both = builder.emit(op.logical_and(builder.emit(op.less(a, b)), builder.emit(op.not_equal(a, op.zeros_like(a)))))
+        nonzero = builder.emit(op.not_equal(a, relax.const(0, dtype)))
+        both = builder.emit(op.logical_and(builder.emit(op.less(a, b)), nonzero))
         number = builder.emit(op.astype(both, dtype))
         return op.add(builder.emit(op.multiply(number, a)), number)
 
