@@ -123,13 +123,13 @@ class Groups:
         ends = {id(start), id(goal)}
         last = goal[-1].index
         stack = [group for node in start for group in self._following(node) if id(group) not in ends]
-        seen = {id(group) for group in stack}
+        seen = ends | {id(group) for group in stack}
         while stack:
             for node in stack.pop():
                 for group in self._following(node):
                     if group is goal:
                         return True
-                    if id(group) not in seen | ends and group[0].index <= last:
+                    if id(group) not in seen and group[0].index <= last:
                         seen.add(id(group))
                         stack.append(group)
         return False
