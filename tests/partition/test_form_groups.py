@@ -191,9 +191,10 @@ def chain(length: int) -> tvm.IRModule:
 
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         values = [b.emit(op.exp(x))]
-        for _i in range(length // 4):
-            y = b.emit(op.nn.relu(b.emit(op.matmul(values[-1], weight(16, 16)))))
-            values.append(b.emit(op.add(b.emit(op.add(y, values[-1])), values[0])))
+        for i in range(length // 4):
+            y = b.emit(op.matmul(values[-1], weight(16, 16)) if i % 2 else op.concat([values[-1], values[-1]], 0))
+            y = y if i % 2 else b.emit(op.strided_slice(y, [0], [8], [24]))
+            values.append(b.emit(op.add(values[0], b.emit(op.nn.relu(y)))))
         return op.add(values[-1], values[len(values) // 2])
 
     return legal(build, [normal(16, 16)])
@@ -209,4 +210,4 @@ def test_time_grows_with_the_size_of_the_graph() -> None:
         for node in nodes:
             former._join(node, groups)
         taken.append(time.process_time() - start)
-    assert taken[1] < 10 * taken[0] + 0.05, taken
+    assert taken[1] < 14 * taken[0] + 0.1, taken  # a search per edge that copies its set of seen groups is cubic
