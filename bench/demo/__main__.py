@@ -16,7 +16,7 @@ from bench.demo.compiler import INPUT, Compiler
 from bench.demo.image import sample
 from bench.demo.reader import NETWORKS, Line, Network, Reader
 from bench.peers.engine import Job
-from bench.result import ComparisonResult
+from bench.result import ComparisonResult, notes
 from fusion.context import allowed_cpus
 
 _ROUNDS = 5
@@ -73,13 +73,12 @@ def _compare(reader: Reader, compiler: Compiler, stage: str) -> ComparisonResult
 def _table(results: list[ComparisonResult]) -> str:
     header = ("network", "input", "fusion ms", "ONNX Runtime ms", "OpenVINO ms", "ratio", "compile s", "error", "right")
     rows = [_row(result) for result in results]
-    engines = [item for result in results for item in result.engines.items()]
     return "\n".join([
         markdown.table(header, rows),
         "",
         f"{allowed_cpus()} threads, float32. ratio = latency of the faster peer / latency of fusion; error = largest",
         "difference to a float64 evaluation as a share of the output's scale (in brackets: ONNX Runtime's).",
-        *(f"{name}: {engine.failure}" for name, engine in engines if engine.failure),
+        *(note for result in results for note in notes(result)),
     ])
 
 
