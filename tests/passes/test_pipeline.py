@@ -233,6 +233,6 @@ def test_graphs_that_mix_operators(graph: Callable[[], Graph], tmp_path: Path) -
 
 @pytest.mark.parametrize("seed", range(30))
 def test_random_graphs(seed: int, tmp_path: Path) -> None:
-    """`random_graph(seed)` makes the same graph again; thousands of seeds were run when this was written."""
+    """`random_graph(seed)` makes the same graph again, to look at what failed."""
     model, feeds = random_graph(seed)
     check(model, feeds, tmp_path, TARGETS[seed % 2], threads=1 + seed % 3)

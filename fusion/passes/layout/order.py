@@ -50,12 +50,13 @@ def reshape(order: Order, old: Shape, new: Shape) -> tuple[Order, Order]:
     Returns:
         The order that `x` has to be brought to first (`order` itself where nothing needs to move), and the order of
         the result.
-        Axes that are split or merged together must lie next to each other; the groups they form keep their places.
+        Axes that are split or merged together must lie next to each other; the groups they form are ordered by where
+        they end, so that the contiguous axis stays contiguous: matmuls and channels-last operators want it so.
     """
     groups = _factor_groups(old, new)
     needed: list[int] = []
     result: list[int] = []
-    for old_axes, new_axes in sorted(groups, key=lambda group: _first_place(group[0], order, old)):
+    for old_axes, new_axes in sorted(groups, key=lambda group: _last_place(group[0], order, old)):
         needed += old_axes
         result += new_axes
     if same_storage(tuple(needed), order, old):
@@ -67,8 +68,8 @@ def _without_ones(order: Order, shape: Shape) -> Order:
     return tuple(axis for axis in order if shape[axis] != 1)
 
 
-def _first_place(axes: list[int], order: Order, shape: Shape) -> int:
-    return min((order.index(axis) for axis in axes if shape[axis] != 1), default=-1)
+def _last_place(axes: list[int], order: Order, shape: Shape) -> int:
+    return max((order.index(axis) for axis in axes if shape[axis] != 1), default=-1)
 
 
 def _place_ones(order: list[int], shape: Shape) -> Order:
