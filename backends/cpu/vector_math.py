@@ -120,10 +120,16 @@ class _Rewriter:
 def _has_work(statement: tirx.Stmt) -> bool:
     """Return whether anything inside is to be replaced; an unrolled micro-kernel is long and has no math at all."""
     found: list[Any] = []
-    math = {*APPROXIMATIONS, "pow"}
-    structural_walk(statement, (Call, lambda call: found.append(call) if _operation(call) in math else None))
+    structural_walk(statement, (Call, lambda call: found.append(call) if _is_math(call) else None))
     structural_walk(statement, (tirx.Bind, lambda bind: found.append(bind) if _has_bfloat16(bind.value) else None))
     return bool(found)
+
+
+def _is_math(call: Call) -> bool:
+    """Return whether a call computes a float. One that is not vectorised becomes a loop over the lanes of its statement
+    alone, in which the variables of the statements before it are not known: buffers are."""
+    is_float = isinstance(call.ty, PrimType) and str(call.ty.dtype).startswith("float")
+    return is_float and _operation(call) not in ("if_then_else", "reinterpret")
 
 
 def _has_bfloat16(value: Expr) -> bool:
