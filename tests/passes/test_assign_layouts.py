@@ -78,7 +78,8 @@ STEPS: dict[str, tuple[Step, int]] = {
     "pad": (lambda b, y: op.nn.pad(y, [0, 1, 2, 0, 1, 1, 0, 3], pad_value=1.5), 2),
     "reshape apart": (lambda b, y: op.reshape(y, (2, 3, 4, 8, 2, 5)), 2),
     "reshape together": (lambda b, y: op.reshape(y, (2, 12, 80)), 2),
-    "reshape across": (lambda b, y: op.reshape(y, (2, 96, 10)), 2),
+    # Channels stay contiguous, which a row-major output does not want: the price of one transpose less behind attention.
+    "reshape across": (lambda b, y: op.reshape(y, (2, 96, 10)), 3),
     "flatten": (lambda b, y: op.reshape(op.nn.adaptive_avg_pool2d(y, (1, 1)), (2, 12)), 1),
     "flatten all": (lambda b, y: op.flatten(y), 2),
     "expand": (lambda b, y: op.expand_dims(y, [0, 3]), 2),
@@ -167,7 +168,7 @@ def test_heads_of_attention_are_renamed_until_a_matmul_needs_them() -> None:
         context = b.emit(op.matmul(op.nn.softmax(op.matmul(q, turned)), q))
         return op.matmul(op.reshape(op.permute_dims(context, [0, 2, 1, 3]), (2, 9, 32)), weight(32, 16, seed=3))
 
-    assert moves(build, normal(2, 9, 32)) == 4  # q for each of its matmuls (one after common subexpressions), k, the result
+    assert moves(build, normal(2, 9, 32)) == 4  # q for each of its two matmuls, k, the result
 
 
 def test_transposes_that_cancel_vanish() -> None:
