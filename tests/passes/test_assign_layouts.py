@@ -78,7 +78,7 @@ STEPS: dict[str, tuple[Step, int]] = {
     "pad": (lambda b, y: op.nn.pad(y, [0, 1, 2, 0, 1, 1, 0, 3], pad_value=1.5), 2),
     "reshape apart": (lambda b, y: op.reshape(y, (2, 3, 4, 8, 2, 5)), 2),
     "reshape together": (lambda b, y: op.reshape(y, (2, 12, 80)), 2),
-    # Channels stay contiguous, which a row-major output does not want: the price of one transpose less behind attention.
+    # Channels stay contiguous, which a row-major output does not want: the price of one less behind attention.
     "reshape across": (lambda b, y: op.reshape(y, (2, 96, 10)), 3),
     "flatten": (lambda b, y: op.reshape(op.nn.adaptive_avg_pool2d(y, (1, 1)), (2, 12)), 1),
     "flatten all": (lambda b, y: op.flatten(y), 2),
