@@ -11,6 +11,7 @@ from tvm import relax
 from partition.access import Kind
 from partition.dataflow import Groups, Node, call_arguments, is_call_tir, read_graph
 from partition.rules import decline
+from partition.substitution import substitute
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class _Emitter:
             with builder.dataflow():
                 for group in _in_order(self.groups, nodes):
                     self._emit(builder, group, env)
-                result = builder.emit_output(_replace(main.body.body, env))
+                result = builder.emit_output(substitute(main.body.body, env))
             builder.emit_func_output(result)
         mod = builder.finalize()
         grouped = mod["main_grouped"].with_attrs({**dict(main.attrs or {}), "global_symbol": "main"})
@@ -110,7 +111,7 @@ class _Emitter:
         local: dict[relax.Expr, relax.Expr] = dict(zip(arguments, params, strict=True))
         function = _group_function(kernel, outputs, params, local)
         symbol = builder.add_func(function, _group_name(kernel))
-        called = builder.emit(relax.Call(symbol, [_replace(arg, env) for arg in arguments]), kernel[-1].var.name)
+        called = builder.emit(relax.Call(symbol, [substitute(arg, env) for arg in arguments]), kernel[-1].var.name)
         for index, node in enumerate(outputs):
             env[node.var] = called if len(outputs) == 1 else builder.emit(relax.TupleGetItem(called, index))
 
@@ -176,15 +177,5 @@ def _with_inputs(groups: Groups, group: list[Node], done: set[int]) -> Iterator[
 
 
 def _bind(builder: relax.BlockBuilder, node: Node, env: dict[relax.Var, relax.Expr]) -> relax.Var:
-    value = _replace(node.value, env)
+    value = substitute(node.value, env)
     return builder.emit(value, node.var.name) if node.cast is None else builder.match_cast(value, node.cast)
-
-
-def _replace(expr: relax.Expr, env: dict[relax.Var, relax.Expr]) -> relax.Expr:
-    if isinstance(expr, relax.Tuple):
-        return relax.Tuple([_replace(item, env) for item in expr.fields])
-    if isinstance(expr, relax.TupleGetItem):
-        return relax.TupleGetItem(_replace(expr.tuple_value, env), expr.index)
-    if isinstance(expr, relax.Call):
-        return relax.Call(expr.op, [_replace(arg, env) for arg in expr.args], expr.attrs, expr.ty_args)
-    return env.get(expr, expr) if isinstance(expr, relax.Var) else expr

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tvm
 from tvm import relax
+
+from partition.substitution import substitute
 
 Environment = dict[relax.Var, relax.Expr]
 Visit = Callable[[relax.BlockBuilder, relax.Var, relax.Expr], relax.Expr]
@@ -24,19 +26,6 @@ def bindings(func: relax.Function) -> Iterator[tuple[relax.Var, relax.Expr]]:
     """Yield each variable of `func` with the expression it is bound to, in order."""
     for binding in all_bindings(func):
         yield binding.var, binding.value
-
-
-def substitute(expr: relax.Expr, env: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
-    """Return `expr` with its variables, also those inside tuples and calls, replaced through `env`."""
-    if isinstance(expr, relax.Var):
-        return env.get(expr, expr)
-    if isinstance(expr, relax.Tuple):
-        return relax.Tuple([substitute(field, env) for field in expr.fields])
-    if isinstance(expr, relax.TupleGetItem):
-        return relax.TupleGetItem(substitute(expr.tuple_value, env), expr.index)
-    if isinstance(expr, relax.Call):
-        return relax.Call(expr.op, [substitute(arg, env) for arg in expr.args], expr.attrs, expr.ty_args)
-    return expr
 
 
 def rebuild_main(mod: tvm.IRModule, visit: Visit) -> tvm.IRModule:

@@ -102,13 +102,7 @@ class Matmul:
             coordinates=lambda outer, group, y, x, n: [*unravel(y, lead), n],
             outputs=roles.outputs,
         )  # fmt: skip
-        blocking = choose_blocking(
-            machine, threads, outer=1, groups=1, height=rows, width=1, vectors=work.vectors, depth=depth,
-            input_bytes=4 * rows * depth,
-        )  # fmt: skip
-        nest = Nest()
-        emit(nest, work, blocking)
-        return Scheduled(func.with_body(nest.finish()), self.name, str(blocking))
+        return _scheduled(func, self.name, work, machine, threads)
 
 
 @dataclass(frozen=True)
@@ -135,13 +129,18 @@ class BatchMatmul:
             coordinates=lambda outer, group, y, x, n: [*unravel(outer, batch), y, n],
             outputs=roles.outputs,
         )  # fmt: skip
-        blocking = choose_blocking(
-            machine, threads, outer=work.outer, groups=1, height=rows, width=1, vectors=work.vectors, depth=depth,
-            input_bytes=4 * rows * depth,
-        )  # fmt: skip
-        nest = Nest()
-        emit(nest, work, blocking)
-        return Scheduled(func.with_body(nest.finish()), self.name, str(blocking))
+        return _scheduled(func, self.name, work, machine, threads)
+
+
+def _scheduled(func: tirx.PrimFunc, name: str, work: Contraction, machine: Machine, threads: int) -> Scheduled:
+    """Return `func` with the loops of a contraction without taps, at the blocking that costs least."""
+    blocking = choose_blocking(
+        machine, threads, outer=work.outer, groups=1, height=work.height, width=1, vectors=work.vectors,
+        depth=work.depth, input_bytes=4 * work.height * work.depth,
+    )  # fmt: skip
+    nest = Nest()
+    emit(nest, work, blocking)
+    return Scheduled(func.with_body(nest.finish()), name, str(blocking))
 
 
 def unravel(index: Expr, shape: Sequence[int]) -> list[Expr]:

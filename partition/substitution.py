@@ -1,0 +1,20 @@
+"""Replace variables in a Relax expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tvm import relax
+
+
+def substitute(expr: relax.Expr, env: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
+    """Return `expr` with its variables, also those inside tuples and calls, replaced through `env`."""
+    if isinstance(expr, relax.Var):
+        return env.get(expr, expr)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([substitute(field, env) for field in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(substitute(expr.tuple_value, env), expr.index)
+    if isinstance(expr, relax.Call):
+        return relax.Call(expr.op, [substitute(arg, env) for arg in expr.args], expr.attrs, expr.ty_args)
+    return expr
