@@ -17,6 +17,7 @@ from fusion.lowered import Lowered
 from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.fold_pads import FoldPads
 from fusion.passes.fold_scales import FoldScales
+from fusion.passes.inline_branches import inline_branches
 from fusion.passes.layout import AssignLayouts
 from fusion.passes.lift_weights import lift_weights
 from fusion.passes.widen_conv1d import WidenConv1d
@@ -25,8 +26,8 @@ from partition.form_groups import FormGroups
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
 
-def passes(ctx: Context, groups: FormGroups, kernels: ScheduleKernels) -> list[Pass]:
-    """Return the passes that turn an imported module into PrimFuncs and Relax VM code for `ctx`."""
+def passes(ctx: Context, groups: FormGroups) -> list[Pass]:
+    """Return the passes that turn an imported module into PrimFuncs and the calls between them."""
     return [
         # Phase 1: the graph as it was imported
         FoldConstants(),
@@ -47,19 +48,24 @@ def passes(ctx: Context, groups: FormGroups, kernels: ScheduleKernels) -> list[P
         relax.transform.FuseTIR(),
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(["main"]),
-        # Phase 5: kernels get their loops
-        kernels,
     ]
 
 
 def lower(imported: ImportedModel, ctx: Context) -> Lowered:
-    """Run every pass over the Relax module of `imported` under the target of `ctx`."""
+    """Run every pass over the Relax modules of `imported` under the target of `ctx`."""
     groups, kernels = FormGroups(), ScheduleKernels(ctx.machine, ctx.threads)
-    mod = imported.mod
     with ctx.target:
-        for apply in passes(ctx, groups, kernels):
-            mod = apply(mod)
+        graphs = passes(ctx, groups)
+        branches = {name: _apply(graphs, branch) for name, branch in imported.branches.items()}
+        mod = inline_branches(_apply(graphs, imported.mod), branches)
+        mod = kernels(mod)
     mod, weights = lift_weights(mod)
     infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
     kept = [f"{edge.producer} -> {edge.consumer} stays in memory: {edge.reason}" for edge in groups.kept]
     return Lowered(mod, weights, infos, (*kept, *kernels.notes()))
+
+
+def _apply(graph_passes: list[Pass], mod: tvm.IRModule) -> tvm.IRModule:
+    for apply in graph_passes:
+        mod = apply(mod)
+    return mod

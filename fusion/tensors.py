@@ -52,6 +52,18 @@ def as_tensor(array: np.ndarray) -> Tensor:
     return view(tvm_ffi.from_dlpack(array.view(_CARRIERS[dtype])), dtype)
 
 
+def allocate(size: int) -> np.ndarray:
+    """Return `size` zero bytes, as uint8, at an address that is a multiple of `ALIGNMENT`."""
+    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size]
+
+
+def allocate_tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
+    """Return an aligned tensor of zeros."""
+    return as_tensor(allocate(tensor_bytes(shape, dtype)).view(numpy_dtype(dtype)).reshape(shape))
+
+
 def view(tensor: Tensor, dtype: str, shape: tuple[int, ...] | None = None) -> Tensor:
     """Return the memory of `tensor` under another dtype of the same width, or another shape of as many elements."""
     extents = tvm_ffi.Shape(tensor.shape if shape is None else shape)

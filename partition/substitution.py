@@ -1,15 +1,16 @@
-"""Replace variables in a Relax expression."""
+"""Replace variables, and names of functions, in a Relax expression."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from tvm import relax
+from tvm.ir import GlobalVar
 
 
-def substitute(expr: relax.Expr, env: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
+def substitute(expr: relax.Expr, env: Mapping[relax.Var | GlobalVar, relax.Expr]) -> relax.Expr:
     """Return `expr` with its variables, also those inside tuples and calls, replaced through `env`."""
-    if isinstance(expr, relax.Var):
+    if isinstance(expr, relax.Var | GlobalVar):
         return env.get(expr, expr)
     if isinstance(expr, relax.Tuple):
         return relax.Tuple([substitute(field, env) for field in expr.fields])

@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-import tvm
-import tvm_ffi
-from tvm.runtime import Tensor
 
 from backends.onnxruntime.values import from_tensor, to_array, to_tensor, to_value
 from fusion.errors import ExecutionError, UnsupportedOperatorError
+from fusion.runtime import Tensor, tvm_ffi
 
 FUNCTION = "fusion.fallback"
 
@@ -109,7 +107,7 @@ def _call(key: str, *tensors: Tensor) -> Any:
         raise ExecutionError(f"fallback subgraph {key} is not registered")
     feeds = {name: from_tensor(tensor) for (name, _), tensor in zip(subgraph.inputs, tensors, strict=True)}
     results = [to_tensor(value) for value in _run(subgraph, feeds)]
-    return results[0] if len(results) == 1 else tvm.runtime.convert(results)
+    return results[0] if len(results) == 1 else tvm_ffi.convert(results)
 
 
 tvm_ffi.register_global_func(FUNCTION, _call, override=True)

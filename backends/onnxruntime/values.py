@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-import tvm
 from onnx import TensorProto
-from tvm.runtime import Tensor
+
+from fusion.runtime import Tensor, tvm_ffi
+from fusion.tensors import ALIGNMENT, allocate_tensor, as_numpy
 
 # Element types that ONNX Runtime's DLPack converter takes as they are.
 _DLPACK_DTYPES = frozenset(
@@ -34,22 +35,23 @@ _DLPACK_DTYPES = frozenset(
 _PLAIN_DTYPES = (_DLPACK_DTYPES - {"bfloat16"}) | {"bool"}
 # Elements that ONNX Runtime packs into a byte, the first into the lowest bits; numpy gives each a byte of its own.
 _PER_BYTE = {TensorProto.INT4: 2, TensorProto.UINT4: 2, TensorProto.INT2: 4, TensorProto.UINT2: 4}
-# Kernels made by TVM assume this alignment of their arguments.
-_ALIGNMENT_BYTES = 64
 
 
 def from_tensor(tensor: Tensor) -> ort.OrtValue:
     """Return `tensor` as an OrtValue."""
     if str(tensor.dtype) in _DLPACK_DTYPES:
         return ort.OrtValue.from_dlpack(tensor)
-    return to_value(tensor.numpy())
+    return to_value(as_numpy(tensor))
 
 
 def to_tensor(value: ort.OrtValue) -> Tensor:
     """Return `value` as a TVM tensor."""
-    if _numpy_dtype(value).name in _DLPACK_DTYPES and value.data_ptr() % _ALIGNMENT_BYTES == 0:
-        return tvm.runtime.from_dlpack(value)
-    return tvm.runtime.tensor(to_array(value))
+    if _numpy_dtype(value).name in _DLPACK_DTYPES and value.data_ptr() % ALIGNMENT == 0:
+        return tvm_ffi.from_dlpack(value)
+    array = to_array(value)
+    tensor = allocate_tensor(array.shape, array.dtype.name)
+    as_numpy(tensor)[...] = array
+    return tensor
 
 
 def to_value(array: np.ndarray) -> ort.OrtValue:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from fusion.module.input_slot import check_array, to_value
-from fusion.runtime import import_compiler
 from fusion.signature import TensorSpec
 
 
@@ -39,8 +38,7 @@ def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> None:
     """Make the fallback subgraphs callable from compiled code."""
     if not subgraphs:
         return
-    # ONNX Runtime is imported only where a model needs it, and then needs tvm's own tensors.
-    import_compiler()
+    # ONNX Runtime is imported only where a model needs it.
     from backends.onnxruntime import fallback
 
     for key, model in subgraphs.items():

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from fusion.runtime import Tensor
-from fusion.tensors import ALIGNMENT, as_tensor, numpy_dtype, tensor_bytes
+from fusion.tensors import allocate, as_tensor, numpy_dtype, tensor_bytes
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,8 @@ class Argument:
     """What a kernel is called with.
 
     Attributes:
-        kind: "input", "weight" or "buffer" (`index` counts within the kind), or "fresh": memory that each call
-            allocates.
+        kind: "input", "weight" or "buffer" (`index` counts within the kind), or "fresh": memory that is known only
+            when the model runs.
         index: Position within the kind; for "fresh", which of them.
         shape, dtype: Of the tensor.
     """
@@ -40,11 +38,20 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """What a branch is taken on: `tensor`, a bool of rank 0, is `value`."""
+
+    tensor: Argument
+    value: bool
+
+
+@dataclass(frozen=True)
 class KernelCall:
-    """One call of a PrimFunc in `main`."""
+    """One call of a PrimFunc in `main`, made where all `conditions` hold."""
 
     kernel: str
     arguments: tuple[Argument, ...]
+    conditions: tuple[Condition, ...]
 
 
 @dataclass(frozen=True)
@@ -67,8 +74,7 @@ class Plan:
     Attributes:
         storages: Size in bytes of each storage; activations that never live together share one.
         buffers: The activations, in the order in which `main` takes them after inputs and weights.
-        calls: Kernel calls in the order of execution; calls inside a branch or with a value that is not a tensor are
-            left out.
+        calls: Kernel calls in the order of execution; calls with a value that is not a tensor are left out.
         outputs: The outputs in order.
     """
 
@@ -76,18 +82,6 @@ class Plan:
     buffers: tuple[TensorPlan, ...]
     calls: tuple[KernelCall, ...]
     outputs: tuple[OutputPlan, ...]
-
-
-def allocate(size: int) -> np.ndarray:
-    """Return `size` zero bytes, as uint8, at an address that is a multiple of `ALIGNMENT`."""
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size]
-
-
-def allocate_tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
-    """Return an aligned tensor of zeros."""
-    return as_tensor(allocate(tensor_bytes(shape, dtype)).view(numpy_dtype(dtype)).reshape(shape))
 
 
 def allocate_buffers(plan: Plan) -> tuple[Tensor, ...]:

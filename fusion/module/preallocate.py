@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import tvm
 from tvm import relax
 
-from fusion.module.plan import Argument, KernelCall, OutputPlan, Plan, TensorPlan
+from fusion.module.plan import Argument, Condition, KernelCall, OutputPlan, Plan, TensorPlan
 from fusion.tensors import fills_bytes
 
 
@@ -27,6 +27,7 @@ class _Scan:
     buffer_params: list[relax.Var] = field(default_factory=list)
     calls: list[KernelCall] = field(default_factory=list)
     values: dict[relax.Var, relax.Expr] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
     fresh: int = 0
 
 
@@ -59,7 +60,27 @@ def _parameter_arguments(main: relax.Function, n_inputs: int) -> dict[relax.Var,
 
 
 def _rewrite_block(block: relax.BindingBlock, scan: _Scan) -> relax.BindingBlock:
-    return relax.BindingBlock([binding for binding in block.bindings if not _absorb(binding, scan)], block.span)
+    kept = []
+    for binding in block.bindings:
+        if isinstance(binding.value, relax.If):
+            kept.append(relax.VarBinding(binding.var, _rewrite_if(binding.value, scan), binding.span))
+            _record_fresh(binding.var, scan)
+        elif not _absorb(binding, scan):
+            kept.append(binding)
+    return relax.BindingBlock(kept, block.span)
+
+
+def _rewrite_if(choice: relax.If, scan: _Scan) -> relax.If:
+    """Rewrite both branches. They share storages: only one of them runs."""
+    outside = scan.conditions
+    branches = []
+    for value, branch in ((True, choice.true_branch), (False, choice.false_branch)):
+        tensor = scan.arguments.get(_resolve(choice.cond, scan))
+        scan.conditions = (*outside, Condition(tensor, value)) if tensor is not None else outside
+        blocks = [_rewrite_block(block, scan) for block in branch.blocks]
+        branches.append(relax.SeqExpr([block for block in blocks if block.bindings], branch.body))
+    scan.conditions = outside
+    return relax.If(choice.cond, *branches, choice.span)
 
 
 def _absorb(binding: relax.Binding, scan: _Scan) -> bool:
@@ -68,6 +89,8 @@ def _absorb(binding: relax.Binding, scan: _Scan) -> bool:
         return False
     var, value = binding.var, binding.value
     scan.values[var] = value
+    if isinstance(value, relax.TupleGetItem) and _resolve(var, scan) is var:
+        _record_fresh(var, scan)
     if not isinstance(value, relax.Call):
         return False
     match value.op:
@@ -83,6 +106,8 @@ def _absorb(binding: relax.Binding, scan: _Scan) -> bool:
             _record_call(value, scan)
         case _ if _is_reshape(value):
             return _absorb_reshape(var, value, scan)
+        case _:
+            _record_fresh(var, scan)
     return False
 
 
@@ -124,7 +149,7 @@ def _add_buffer(var: relax.Var, tensor: TensorPlan, scan: _Scan) -> None:
 
 
 def _record_fresh(var: relax.Var, scan: _Scan) -> None:
-    shape = _static_shape(var.ty.shape)
+    shape = _static_shape(var.ty.shape) if isinstance(var.ty, relax.TensorType) else None
     if shape is not None:
         scan.arguments[var] = Argument("fresh", scan.fresh, shape, str(var.ty.dtype))
         scan.fresh += 1
@@ -134,7 +159,7 @@ def _record_call(call: relax.Call, scan: _Scan) -> None:
     arguments = [scan.arguments.get(_resolve(arg, scan)) for arg in call.args]
     known = [argument for argument in arguments if argument is not None]
     if len(known) == len(arguments):
-        scan.calls.append(KernelCall(call.op.name_hint, tuple(known)))
+        scan.calls.append(KernelCall(call.op.name_hint, tuple(known), scan.conditions))
 
 
 def _outputs(main: relax.Function, scan: _Scan) -> tuple[OutputPlan, ...]:

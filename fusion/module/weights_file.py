@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fusion.module.plan import allocate_tensor
 from fusion.runtime import Tensor
-from fusion.tensors import ALIGNMENT, as_numpy, as_tensor, byte_view, numpy_dtype, tensor_bytes
+from fusion.tensors import ALIGNMENT, allocate_tensor, as_numpy, as_tensor, byte_view, numpy_dtype, tensor_bytes
 
 _DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",

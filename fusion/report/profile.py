@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from backends.kernel import KernelInfo
-from fusion.module.plan import Argument, KernelCall, allocate_tensor
+from fusion.module.plan import Argument, KernelCall
 from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
 from fusion.module.threads import use_threads
 from fusion.report.machine_limits import MachineLimits, measure_limits
 from fusion.report.table import format_table, number, shorten
 from fusion.runtime import Tensor
-from fusion.tensors import tensor_bytes, view
+from fusion.tensors import allocate_tensor, as_numpy, tensor_bytes, view
 
 _BUDGET_S = 2.0
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 200
@@ -127,12 +127,11 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int) ->
     total_s = statistics.median(seconds for (seconds,) in _rounds(lambda: [_timed(lambda: run(arrays))]))
     if not isinstance(form.program, KernelProgram):
         return Profile((), total_s, limits)
-    calls = form.program.plan.calls
-    bound = _bind_calls(form.program, arrays)
     use_threads(threads)
+    bound = _taken(_bind_calls(form.program, arrays))
     rounds = _rounds(lambda: [_timed(call) for call in bound])
     seconds = [statistics.median(times) for times in zip(*rounds, strict=True)]
-    times = _sum_by_kernel(calls, seconds, form.kernels, limits)
+    times = _sum_by_kernel([call.plan for call in bound], seconds, form.kernels, limits)
     return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits)
 
 
@@ -152,7 +151,30 @@ def _rounds(measure: Callable[[], list[float]]) -> list[list[float]]:
     return results
 
 
-def _bind_calls(program: KernelProgram, arrays: Sequence[np.ndarray]) -> list[Callable[[], object]]:
+@dataclass(frozen=True)
+class _Call:
+    """A kernel call with its tensors, and with the condition tensors it depends on and what they must hold."""
+
+    plan: KernelCall
+    function: Callable[..., object]
+    tensors: tuple[Tensor, ...]
+    conditions: tuple[tuple[Tensor, bool], ...]
+
+    def __call__(self) -> object:
+        return self.function(*self.tensors)
+
+
+def _taken(calls: Sequence[_Call]) -> list[_Call]:
+    """Run the calls once in order and return those in the branches that were taken."""
+    taken = []
+    for call in calls:
+        if all(bool(as_numpy(tensor)) is value for tensor, value in call.conditions):
+            call()
+            taken.append(call)
+    return taken
+
+
+def _bind_calls(program: KernelProgram, arrays: Sequence[np.ndarray]) -> list[_Call]:
     """Return each kernel call with its tensors; the caller has run the model, so its buffers hold a run's values."""
     inputs = [slot.bind(array) for slot, array in zip(program.slots, arrays, strict=True)]
     tensors: dict[Argument, Tensor] = {}
@@ -165,17 +187,9 @@ def _bind_calls(program: KernelProgram, arrays: Sequence[np.ndarray]) -> list[Ca
     bound = []
     for call in program.plan.calls:
         function = program.library.get_function(call.kernel, query_imports=True)
-        bound.append(_Call(function, tuple(find(argument) for argument in call.arguments)))
-    return list(bound)
-
-
-@dataclass(frozen=True)
-class _Call:
-    function: Callable[..., object]
-    tensors: tuple[Tensor, ...]
-
-    def __call__(self) -> object:
-        return self.function(*self.tensors)
+        conditions = tuple((find(condition.tensor), condition.value) for condition in call.conditions)
+        bound.append(_Call(call, function, tuple(find(argument) for argument in call.arguments), conditions))
+    return bound
 
 
 def _find_tensor(argument: Argument, program: KernelProgram, inputs: Sequence[Tensor]) -> Tensor:

@@ -86,21 +86,6 @@ def test_activations_are_planned_once_and_shared() -> None:
     np.testing.assert_allclose(module(x)[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_control_flow_runs() -> None:
-    """The branches of an If have buffers of their own, which the plan leaves to the virtual machine."""
-
-    def branch(name: str, op: str) -> object:
-        node = helper.make_node(op, ["x", "x"], [name])
-        return helper.make_graph([node], name, [], [helper.make_tensor_value_info(name, FLOAT, [4])])
-
-    node = helper.make_node("If", ["which"], ["y"], then_branch=branch("t", "Add"), else_branch=branch("e", "Mul"))
-    small = small_models.model([node], [("which", small_models.BOOL, []), ("x", FLOAT, [4])], [("y", FLOAT, [4])])
-    module = fusion.compile(small)
-    x = np.arange(4, dtype=np.float32)
-    for which, expected in ((True, x + x), (False, x * x), (True, x + x)):
-        np.testing.assert_array_equal(module(np.array(which), x)[0], expected)
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_models_without_kernels_run(count: int) -> None:
     nodes = [helper.make_node("Identity", ["x"], [f"y{i}"]) for i in range(count)]

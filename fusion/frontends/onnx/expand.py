@@ -10,7 +10,6 @@ from onnx import NodeProto, TensorProto, TypeProto
 
 from fusion.frontends.onnx.infer import schema_of
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import static_shape
 
 
 @dataclass(frozen=True)
@@ -69,37 +68,6 @@ def cast_of_cast_like(node: NodeProto, types: Mapping[str, TypeProto]) -> NodePr
     cast = onnx.helper.make_node("Cast", [node.input[0]], list(node.output), node.name, to=kind.tensor_type.elem_type)
     cast.attribute.extend(kept)
     return cast
-
-
-# Both branches of an If run when its condition is known only at run time; this many nodes may run in vain.
-_MAX_SELECT_NODES = 8
-
-
-def expand_select(
-    node: NodeProto, opset: int, types: Mapping[str, TypeProto], fresh: Callable[[str], str]
-) -> Expansion | None:
-    """Return both branches of a small If and a Where that selects between them, or None where that is not the same.
-
-    It is the same if both branches give tensors of the same static shape: operators have no side effects.
-    """
-    graphs = {attribute.name: attribute.g for attribute in node.attribute if attribute.HasField("g")}
-    if node.op_type != "If" or sum(len(graph.node) for graph in graphs.values()) > _MAX_SELECT_NODES:
-        return None
-    if any(static_shape(types.get(name)) is None for name in node.output):
-        return None
-    nodes, constants, results = [], {}, {}
-    for branch in ("then_branch", "else_branch"):
-        graph = graphs[branch]
-        names = {tensor.name: fresh(tensor.name) for tensor in graph.initializer}
-        constants.update({names[tensor.name]: tensor for tensor in graph.initializer})
-        nodes += [_instantiate(inner, names, {}, fresh) for inner in graph.node]
-        results[branch] = [names.get(value.name, value.name) for value in graph.output]
-    outputs = {name: fresh(name) for name in node.output}
-    nodes += [
-        onnx.helper.make_node("Where", [node.input[0], then, other], [outputs[name]])
-        for name, then, other in zip(node.output, results["then_branch"], results["else_branch"], strict=True)
-    ]
-    return Expansion(nodes, opset, constants, outputs)
 
 
 def rename(node: NodeProto, names: Mapping[str, str]) -> NodeProto:

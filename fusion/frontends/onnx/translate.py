@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import count
 
 import onnx
-from onnx import NodeProto, TypeProto, inliner
+import tvm
+from onnx import NodeProto, TensorProto, TypeProto, inliner
 from tvm import relax
 
 from fusion.errors import UnsupportedOperatorError
-from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec
+from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
 from fusion.frontends.onnx.convert import convert_node, is_native
 from fusion.frontends.onnx.expand import (
     Expansion,
     cast_of_cast_like,
     expand_function,
     expand_if,
-    expand_select,
     reads,
     rename,
 )
@@ -27,7 +28,7 @@ from fusion.frontends.onnx.infer import infer_types
 from fusion.frontends.onnx.node import Decline
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
-from fusion.frontends.onnx.types import dtype_name, static_shape
+from fusion.frontends.onnx.types import dtype_name, static_shape, type_of_spec
 from fusion.frontends.onnx.weights import read_weights
 
 
@@ -40,13 +41,14 @@ def translate(model: onnx.ModelProto, inputs: dict[str, TypeProto], *, strict: b
     """
     if model.functions:
         model = inliner.inline_local_functions(model)
-    translator = _Translator(model, inputs)
+    domains = {o.domain: o.version for o in model.opset_import}
+    standard = next((version for domain, version in domains.items() if domain in ("", "ai.onnx")), 1)
     try:
-        imported = translator.run()
+        imported = _Translator(model.graph, {**domains, "": standard}, inputs, {}, count()).run()
     except NotATensor as error:
         imported = whole_model(model, str(error))
     if strict and imported.fallbacks:
-        raise _refusal(imported.fallbacks, translator.opset)
+        raise _refusal(imported.fallbacks, standard)
     return imported
 
 
@@ -61,22 +63,31 @@ def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> UnsupportedOperator
 
 
 class _Translator:
-    """The state of one pass: what is known of each value, and the work still to do."""
+    """The state of one pass over a graph, or over a branch: what is known of each value, and the work still to do.
 
-    def __init__(self, model: onnx.ModelProto, inputs: dict[str, TypeProto]) -> None:
-        graph = model.graph
-        self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-        self._domains = {o.domain: o.version for o in model.opset_import}
+    `constants` are those of the graph around a branch that it reads, `numbers` make names unique in the whole model.
+    """
+
+    def __init__(
+        self,
+        graph: onnx.GraphProto,
+        domains: dict[str, int],
+        inputs: dict[str, TypeProto],
+        constants: dict[str, TensorProto],
+        numbers: Iterator[int],
+    ) -> None:
+        self._domains = domains
         self._scope = Scope(types=dict(inputs))
-        for tensor in read_weights(graph):
-            self._scope.add_constant(tensor.name, tensor)
+        for name, tensor in (*constants.items(), *((tensor.name, tensor) for tensor in read_weights(graph))):
+            self._scope.add_constant(name, tensor)
         self._inputs = inputs
         self._outputs = list(graph.output)
         self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
-        self._work = deque((node, self.opset) for node in graph.node)
+        self._work = deque((node, domains[""]) for node in graph.node)
         self._names: dict[str, str] = {}
         self._current = NodeProto()
-        self._numbers = count()
+        self._numbers = numbers
+        self._branches: dict[str, tvm.IRModule] = {}
         self._builder = relax.BlockBuilder()
         self._plan = FallbackPlan(self._scope, self._builder, self._still_read, self._domains)
 
@@ -91,9 +102,8 @@ class _Translator:
             self._builder.emit_func_output(result)
         mod = relax.transform.DeadCodeElimination()(self._builder.get())
         specs = tuple(spec_of(name, kind) for name, kind in self._inputs.items())
-        return ImportedModel(
-            mod, specs, tuple(map(self._output_spec, self._outputs)), self._plan.subgraphs, tuple(self._plan.nodes)
-        )
+        outputs = tuple(map(self._output_spec, self._outputs))
+        return ImportedModel(mod, specs, outputs, self._plan.subgraphs, tuple(self._plan.nodes), self._branches)
 
     def _parameter(self, name: str, kind: TypeProto) -> relax.Var:
         shape = static_shape(kind)
@@ -117,16 +127,54 @@ class _Translator:
         types = infer_types(node, opset, self._scope, self._declared)
         if fold(node, opset, self._scope, types):
             return
-        select = expand_select(node, opset, types, self._fresh)
-        if select is not None:
-            self._splice(select)
-            return
         self._scope.types.update(types)
         self._current = node
         try:
-            convert_node(node, opset, self._scope, self._builder)
+            if node.op_type == "If" and not node.domain:
+                self._convert_if(node, opset)
+            else:
+                convert_node(node, opset, self._scope, self._builder)
         except Decline as reason:
             self._expand_or_defer(node, opset, standard_opset, str(reason))
+
+    def _convert_if(self, node: NodeProto, opset: int) -> None:
+        """Translate the branches as modules of their own, which take what they read of this graph as inputs.
+
+        Raises:
+            Decline: A branch cannot be translated, or they do not return tensors of the same static types.
+        """
+        known = [name for name in dict.fromkeys(reads(node)) if name in self._scope.types and name != node.input[0]]
+        constants = {name: self._scope.constants[name] for name in known if name in self._scope.constants}
+        inputs = {name: self._scope.types[name] for name in known if name not in constants}
+        graphs = {attribute.name: attribute.g for attribute in node.attribute}
+        domains = {**self._domains, "": opset}
+        try:
+            then, other = (
+                _Translator(graphs[branch], domains, inputs, constants, self._numbers).run()
+                for branch in ("then_branch", "else_branch")
+            )
+        except (NotATensor, UnsupportedOperatorError) as error:
+            raise Decline(f"in a branch: {error}") from error
+        kinds = [(spec.shape, spec.dtype) for spec in then.outputs]
+        if kinds != [(spec.shape, spec.dtype) for spec in other.outputs] or not all(s.is_static for s in then.outputs):
+            raise Decline("its branches return values of different or unknown shapes")
+        condition = self._builder.emit(relax.op.reshape(self._scope.expr(node.input[0]), ()))
+        arguments = [self._scope.expr(name) for name in inputs]
+        types = [relax.TensorType(spec.shape, spec.dtype) for spec in then.outputs]
+        kind = types[0] if len(types) == 1 else relax.TupleType(types)
+        call = branch_call(condition, self._add_branch(then), self._add_branch(other), arguments, kind)
+        result = self._builder.emit(call)
+        for index, (name, spec) in enumerate(zip(node.output, then.outputs, strict=True)):
+            self._scope.types[name] = type_of_spec(spec)
+            self._scope.exprs[name] = result if len(types) == 1 else relax.TupleGetItem(result, index)
+
+    def _add_branch(self, branch: ImportedModel) -> str:
+        """Take over what belongs to a branch and return its name."""
+        self._plan.subgraphs.update(branch.subgraphs)
+        self._plan.nodes += branch.fallbacks
+        name = self._fresh("branch")
+        self._branches.update({**branch.branches, name: branch.mod})
+        return name
 
     def _expand_or_defer(self, node: NodeProto, opset: int, standard_opset: int, reason: str) -> None:
         native = is_native(node, self._scope)

@@ -7,6 +7,9 @@ import onnx
 from onnx import TensorProto, TypeProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
+from fusion.signature import TensorSpec
+from fusion.tensors import numpy_dtype
+
 Shape = tuple[int, ...]
 
 # What TVM's own lowering handles (bfloat16 through float32); everything else runs on the fallback.
@@ -78,6 +81,12 @@ def type_name(kind: TypeProto) -> str:
     if inner is None:
         return short
     return f"{short}({'tensor(' + type_name(inner) + ')' if inner.HasField('tensor_type') else type_name(inner)})"
+
+
+def type_of_spec(spec: TensorSpec) -> TypeProto:
+    """Return the type of a value of which everything is known."""
+    element = onnx.helper.np_dtype_to_tensor_dtype(numpy_dtype(spec.dtype))
+    return onnx.helper.make_tensor_type_proto(element, spec.shape)
 
 
 def type_of_tensor(tensor: TensorProto) -> TypeProto:
