@@ -21,7 +21,7 @@ from bench.reference import evaluate
 from bench.reference.evaluate import NoReferenceError
 from bench.remote import EngineError, Worker
 from bench.result import ComparisonResult, EngineResult
-from fusion.context import allowed_cpus
+from bench.threads import allowed_cpus
 
 BASELINE = "onnxruntime"
 # From this error of ONNX Runtime on, the float64 evaluation is taken to be the one that is wrong.
@@ -71,6 +71,7 @@ def compare_model(
         ModelFileError: The file cannot be read.
         ShapeError: A dimension is unknown.
         OptionError: There is no such peer.
+        EngineError: ONNX Runtime, which all are checked against, failed.
     """
     chosen = [name for name in STANDARD if bench.peers.installed(name)] if peers is None else list(peers)
     specs = inputs.read_specs(Path(path), shapes or {})
@@ -80,7 +81,11 @@ def compare_model(
 
 
 def compare(job: Job, plan: Plan, draw: Callable[[int], Arrays], name: str) -> ComparisonResult:
-    """Run `plan` on `job`, with inputs from `draw(seed)`. An engine that fails has its reason in the result."""
+    """Run `plan` on `job`, with inputs from `draw(seed)`. An engine that fails has its reason in the result.
+
+    Raises:
+        EngineError: ONNX Runtime, which all are checked against, failed.
+    """
     outcome = ComparisonResult(name, {key: tuple(shape) for key, shape in job.shapes.items()}, plan.threads)
     wanted = [OURS, *dict.fromkeys(plan.peers)]
     outcome.engines = {engine: EngineResult() for engine in wanted}
@@ -114,7 +119,7 @@ def _start(
 ) -> Worker:
     """Return a worker that has loaded the model; compiling ahead of time happens in a process of its own."""
     if not bench.peers.installed(engine):
-        raise EngineError(f"{engine} is not installed")
+        raise EngineError("it is not installed")
     if engine == OURS and job.compiled:
         result.compile_s = job.compiled.seconds
     elif bench.peers.compiles_ahead(engine):
@@ -138,11 +143,10 @@ def _check(
     outputs: dict[str, list[Arrays]] = {}
     for engine, worker in workers.items():
         with _noting(results[engine]):
-            # A first call may still compile (torch), so it gets the deadline of loading.
-            outputs[engine] = [worker.ask(plan.load_s, "run", arrays) for arrays in checked.values()]
+            outputs[engine] = [worker.ask(plan.run_s, "run", arrays) for arrays in checked.values()]
     baseline = outputs.get(BASELINE)
     if baseline is None:
-        raise EngineError(f"no baseline to check against: {results[BASELINE].failure}")
+        raise EngineError(f"{BASELINE}, which all are checked against, has no results: {results[BASELINE].failure}")
     kind, references = _references(job.path, checked.values(), baseline)
     for engine, produced in outputs.items():
         verdict = gate.Verdict(reference=kind)

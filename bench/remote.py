@@ -18,7 +18,7 @@ _END_S = 5.0
 
 
 class EngineError(Exception):
-    """An engine failed, died or was late; the text says which and why."""
+    """An engine failed, died or was late; the text says in what and why."""
 
 
 class Worker:
@@ -60,12 +60,12 @@ class Worker:
             self._connection.send((method, arguments))
             if not self._connection.poll(deadline_s):
                 self.close()
-                raise EngineError(f"{self.engine}: {method} took longer than {deadline_s:.0f} s and was ended")
+                raise EngineError(f"{method} took longer than {deadline_s:.0f} s and was ended")
             done, result = self._connection.recv()
         except (EOFError, OSError) as error:
-            raise EngineError(f"{self.engine}: {method}: {self._last_words()}") from error
+            raise EngineError(f"{method}: {self._last_words()}") from error
         if not done:
-            raise EngineError(f"{self.engine}: {method}: {result}")
+            raise EngineError(f"{method}: {result}")
         return result
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import ctypes
 import signal
 import statistics
 import sys
+import textwrap
 import time
 import traceback
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import bench.peers
 from bench import cpu_load, memory
-from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Runner
+from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Runner, UnsupportedModelError
 
 if TYPE_CHECKING:
     from fusion.report.machine_limits import MachineLimits
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0
 _IDLE_SHARE = 0.05
 _WARM_RUNS = 2
+# An error becomes one line of the report; those of torch and TVM are pages.
+_ERROR_LENGTH = 300
 # linux/prctl.h
 _PR_SET_PDEATHSIG = 1
 
@@ -100,16 +103,21 @@ def serve(connection: Connection, server: Server) -> None:
             name, arguments = connection.recv()
         except EOFError:
             return
-        connection.send(_answer(getattr(server, name), arguments))
+        connection.send(answer(getattr(server, name), arguments))
 
 
-def _answer(method: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+def answer(method: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+    """Return True and the result of `method`, or False and, in one line, why there is none."""
     try:
         return True, method(*arguments)
     except Exception as error:
-        # The whole trace goes to the log; the parent reports the last line.
         traceback.print_exc()
-        return False, f"{type(error).__name__}: {error}"
+        return False, _in_one_line(error)
+
+
+def _in_one_line(error: Exception) -> str:
+    text = str(error) if isinstance(error, UnsupportedModelError) else f"{type(error).__name__}: {error}"
+    return textwrap.shorten(text, _ERROR_LENGTH, placeholder=" ...")
 
 
 def _die_with_parent() -> None:

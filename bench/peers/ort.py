@@ -15,7 +15,6 @@ from bench.peers.engine import Arrays, Engine, Job, Runner
 class OnnxRuntime:
     """One session per model."""
 
-
     def load(self, job: Job, folder: Path) -> Runner:
         """Make a session."""
         options = onnxruntime.SessionOptions()

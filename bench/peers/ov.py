@@ -18,7 +18,6 @@ from bench.peers.engine import Arrays, Engine, Job, Runner
 class OpenVino:
     """One compiled model and one inference request."""
 
-
     def load(self, job: Job, folder: Path) -> Runner:
         """Read, fix the shapes, compile."""
         core = openvino.Core()

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+# The windows that a convolution copies at a time.
+_BLOCK_BYTES = 8 << 20
+
 
 @dataclass(frozen=True)
 class Window:
@@ -34,7 +37,7 @@ class Window:
     def view(self, data: np.ndarray, fill: float) -> np.ndarray:
         """Return the windows of `data` padded with `fill`, as a view of shape (N, C, *outputs, *kernel)."""
         padding = [(0, 0), (0, 0), *zip(self.begins, self.ends, strict=True)]
-        padded = np.pad(data, padding, constant_values=fill)
+        padded = np.pad(data, padding, constant_values=fill) if np.any(padding) else data
         extents = [(size - 1) * step + 1 for size, step in zip(self.kernel, self.dilations, strict=True)]
         axes = tuple(range(2, data.ndim))
         windows = np.lib.stride_tricks.sliding_window_view(padded, extents, axis=axes)
@@ -101,10 +104,9 @@ def _padding(
 
 
 class Conv(OpRun):  # type: ignore[misc]
-    """Convolution: one matrix product per group over the windows of the input."""
+    """Convolution: one matrix product per group, image and block of output rows."""
 
     def _run(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None, **options: Any) -> tuple[np.ndarray]:
-        group = options["group"] or 1
         window = resolve(
             x.shape[2:],
             w.shape[2:],
@@ -113,15 +115,29 @@ class Conv(OpRun):  # type: ignore[misc]
             pads=options["pads"],
             auto_pad=options["auto_pad"],
         )
-        rank = x.ndim - 2
-        windows = window.view(x, 0.0)
-        # (N, G, C/G, *outputs, *kernel) against (G, M/G, C/G, *kernel), summed over channels and taps.
-        parts = []
-        for part, kernel in zip(np.split(windows, group, axis=1), np.split(w, group, axis=0), strict=True):
-            taps = (1, *range(2 + rank, 2 + 2 * rank))
-            parts.append(np.tensordot(part, kernel, axes=(taps, tuple(range(1, 2 + rank)))))
-        y = np.moveaxis(np.concatenate(parts, axis=-1), -1, 1)
-        return (y if b is None else y + b.reshape(1, -1, *(1,) * rank),)
+        y = np.empty((x.shape[0], w.shape[0], *window.outputs), np.result_type(x, w))
+        for windows, image in zip(window.view(x, 0.0), y, strict=True):
+            _convolve(windows, w, options["group"] or 1, image)
+        if b is not None:
+            y += b.reshape(1, -1, *(1,) * (x.ndim - 2))
+        return (y,)
+
+
+def _convolve(windows: np.ndarray, w: np.ndarray, group: int, y: np.ndarray) -> None:
+    """Write into `y` (M, *outputs) the `windows` (C, *outputs, *kernel) times `w` (M, C/group, *kernel).
+
+    Blocks of rows keep the copied windows small: one layer of PP-OCR's detection has 0.33 GB of them.
+    """
+    rank = y.ndim - 1
+    weights = w.reshape(group, len(w) // group, -1)
+    per_row = weights.shape[2] * group * math.prod(y.shape[2:]) * y.itemsize
+    rows = max(1, _BLOCK_BYTES // max(per_row, 1))
+    for start in range(0, y.shape[1], rows):
+        place = slice(start, start + rows)
+        block = y[:, place]
+        taps_first = np.moveaxis(windows[:, place], range(1 + rank, 1 + 2 * rank), range(1, 1 + rank))
+        columns = taps_first.reshape(group, weights.shape[2], -1)
+        block[...] = (weights @ columns).reshape(block.shape)
 
 
 class ConvTranspose(OpRun):  # type: ignore[misc]

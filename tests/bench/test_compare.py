@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import bench
+from bench import protocol
+from bench.peers.engine import Job
+from bench.remote import EngineError, Worker
 from fusion.errors import OptionError, ShapeError
 
 
@@ -44,6 +48,30 @@ def test_a_small_model_is_compared(model: Path) -> None:
 def test_an_open_dimension_must_be_given(model: Path) -> None:
     with pytest.raises(ShapeError, match="'x'"):
         bench.compare_model(model)
+
+
+def test_each_request_has_its_deadline(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = set()
+
+    class Recorded(Worker):
+        def ask(self, deadline_s: float, method: str, *arguments: Any) -> Any:
+            asked.add((method, deadline_s))
+            return super().ask(deadline_s, method, *arguments)
+
+    monkeypatch.setattr(protocol, "Worker", Recorded)
+    job = Job(model, {"x": (4, 16)}, threads=1)
+    plan = protocol.Plan(threads=1, rounds=1, peers=(), build_s=61.0, load_s=62.0, run_s=63.0)
+    protocol.compare(job, plan, lambda seed: {"x": np.zeros((4, 16), np.float32)}, "small")
+    short = {(method, 63.0) for method in ("run", "measure", "settle", "rss")}
+    assert asked == short | {("build", 61.0), ("load", 62.0)}
+
+
+def test_without_onnxruntime_there_is_no_comparison(tmp_path: Path) -> None:
+    path = tmp_path / "no_model.onnx"
+    path.write_bytes(b"")
+    job = Job(path, {}, threads=1)
+    with pytest.raises(EngineError, match="onnxruntime, which all are checked against, has no results: load: "):
+        protocol.compare(job, protocol.Plan(threads=1, peers=()), lambda seed: {}, "none")
 
 
 def test_an_unknown_peer_is_refused(model: Path) -> None:

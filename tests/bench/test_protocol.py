@@ -69,6 +69,13 @@ def test_a_worker_dies_with_its_parent() -> None:
     assert not status.exists()
 
 
+def test_the_parent_holds_no_compiler() -> None:
+    code = "import sys, bench.protocol, bench.demo.__main__; print({'tvm', 'torch'} & set(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "set()"
+
+
 def test_load_by_others_is_seen_and_our_own_is_not() -> None:
     spin = "import time; end = time.monotonic() + 1.5\nwhile time.monotonic() < end: pass"
     with subprocess.Popen([sys.executable, "-c", spin]), cpu_load.watch() as load:

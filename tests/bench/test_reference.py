@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bench import gate
-from bench.reference import evaluate, widen
+from bench.reference import evaluate, widen, windows
 
 PRECISION = 1e-5
 CONV = [
@@ -72,6 +73,12 @@ def test_conv(tmp_path: Path, options: dict[str, Any], group: int) -> None:
     check(tmp_path / "m.onnx", "Conv", (2, 4, 9, 11), [random(8, 4 // group, 3, 2), random(8)], group=group, **options)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_conv_in_blocks_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(windows, "_BLOCK_BYTES", rows * 10 * 4 * 3 * 2 * 8)
+    check(tmp_path / "m.onnx", "Conv", (2, 4, 9, 11), [random(8, 2, 3, 2), random(8)], group=2)
+
+
 def test_conv_1d(tmp_path: Path) -> None:
     check(tmp_path / "m.onnx", "Conv", (1, 3, 20), [random(5, 3, 4)], strides=[2], pads=[1, 2])
 
@@ -114,3 +121,59 @@ def test_widen_leaves_the_input_untouched_and_half_precision_alone() -> None:
     nodes = widen(model).graph.node
     assert [node.attribute[0].i for node in nodes] == [TensorProto.FLOAT16, TensorProto.DOUBLE]
     assert model.SerializeToString() == before
+
+
+def test_memory_holds_two_values_and_a_block_of_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "_BLOCK_BYTES", 1 << 20)
+    shape = (1, 16, 96, 96)
+    nodes = [helper.make_node("Conv", [f"v{i}", "w"], [f"v{i + 1}"], pads=[1, 1, 1, 1]) for i in range(10)]
+    path = save(tmp_path, nodes, {"v0": shape}, ["v10"], {"w": random(16, 16, 3, 3)})
+    x = random(*shape)
+    tracemalloc.start()
+    try:
+        evaluate(path, {"v0": x})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The input, what it was read from, its padded copy and the output; all windows of one convolution are 9 values.
+    assert peak < 6 * 2 * x.nbytes
+
+
+def test_values_live_until_the_last_branch_or_the_caller_has_read_them(tmp_path: Path) -> None:
+    result = [helper.make_empty_tensor_value_info("b")]
+    branches = {
+        name: helper.make_graph([helper.make_node(kind, ["h", "x"], ["b"])], name, [], result)
+        for name, kind in (("then_branch", "Add"), ("else_branch", "Sub"))
+    }
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node("Neg", ["h"], ["early"]),
+        helper.make_node("Dropout", ["early"], ["dropped", "unread"]),
+        helper.make_node("If", ["c"], ["y"], **branches),
+    ]
+    path = save(tmp_path, nodes, {"x": (4,)}, ["early", "dropped", "y"], {"c": np.array(True)})
+    x = random(4)
+    results = evaluate(path, {"x": x})
+    assert list(results) == ["early", "dropped", "y"]
+    np.testing.assert_array_equal(results["dropped"], results["early"])
+    np.testing.assert_allclose(results["y"], np.maximum(x, 0) + x.astype(np.float64))
+
+
+def save(
+    folder: Path,
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, ...]],
+    outputs: list[str],
+    weights: dict[str, np.ndarray],
+) -> Path:
+    """Write a model with inputs in float32 and return its path."""
+    graph = helper.make_graph(
+        nodes,
+        "several",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    path = folder / "several.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path

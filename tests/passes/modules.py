@@ -37,7 +37,12 @@ def evaluate(mod: tvm.IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray
     """Return the outputs of `main`. Channels-last convolutions need our lowering: TVM has none with OIHW weights."""
     if any(getattr(value.attrs, "data_layout", "") == "NHWC" for _, value in calls(mod)):
         mod = LowerAnchors(16)(mod)
-    machine = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    return execute(relax.build(mod, "llvm"), arrays)
+
+
+def execute(executable: relax.VMExecutable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the outputs of the compiled `main`."""
+    machine = relax.VirtualMachine(executable, tvm.cpu())
     result = machine["main"](*(tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays))
     return [tensor.numpy() for tensor in (result if isinstance(result, tvm_ffi.Array) else [result])]
 

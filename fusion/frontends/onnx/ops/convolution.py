@@ -1,4 +1,7 @@
-"""Convolutions as high-level Relax operators, channels first as in the model; passes change the layout later."""
+"""Convolutions as high-level Relax operators; passes change the layout later.
+
+Relax's default layouts are those of ONNX, channels first.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ _DECONV: dict[int, Callable[..., Expr]] = {
     2: relax.op.nn.conv2d_transpose,
     3: relax.op.nn.conv3d_transpose,
 }
-_SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 @converts("Conv")
@@ -33,8 +35,6 @@ def conv(node: Node) -> Expr:
         padding=window.padding,
         dilation=window.dilations,
         groups=int(node.attr("group", 1)),
-        data_layout="NC" + _SPATIAL[rank],
-        kernel_layout="OI" + _SPATIAL[rank],
         out_dtype=_accumulator(node),
     )
     return _add_bias(node, _narrow(node, result), rank)
@@ -55,8 +55,6 @@ def conv_transpose(node: Node) -> Expr:
         output_padding=output_padding,
         dilation=window.dilations,
         groups=int(node.attr("group", 1)),
-        data_layout="NC" + _SPATIAL[rank],
-        kernel_layout="IO" + _SPATIAL[rank],
     )
     return _add_bias(node, result, rank)
 

@@ -11,7 +11,7 @@ from tvm.relax import Expr
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 
-_BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
+_SAME: dict[str, Callable[..., Expr]] = {
     "Equal": relax.op.equal,
     "Less": relax.op.less,
     "LessOrEqual": relax.op.less_equal,
@@ -20,25 +20,18 @@ _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "And": relax.op.logical_and,
     "Or": relax.op.logical_or,
     "Xor": relax.op.logical_xor,
+    "Not": relax.op.logical_not,
     "BitwiseAnd": relax.op.bitwise_and,
     "BitwiseOr": relax.op.bitwise_or,
     "BitwiseXor": relax.op.bitwise_xor,
+    "BitwiseNot": relax.op.bitwise_not,
 }
 
 
-@converts(*_BINARY)
-def binary(node: Node) -> Expr:
-    return _BINARY[node.op](node.x(0), node.x(1))
-
-
-@converts("Not")
-def logical_not(node: Node) -> Expr:
-    return relax.op.logical_not(node.x(0))
-
-
-@converts("BitwiseNot")
-def bitwise_not(node: Node) -> Expr:
-    return relax.op.bitwise_not(node.x(0))
+@converts(*_SAME)
+def same(node: Node) -> Expr:
+    """The Relax operator of the same operands."""
+    return _SAME[node.op](*node.xs())
 
 
 @converts("BitShift")

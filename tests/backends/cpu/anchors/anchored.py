@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax
 
 from backends.cpu.legalize import LEGALIZATIONS
@@ -15,8 +14,8 @@ from backends.cpu.lower_anchors import LowerAnchors
 from backends.cpu.schedule_kernels import Kernel, ScheduleKernels
 from fusion import context
 from partition.form_groups import FormGroups
+from tests.passes.modules import Build, execute, module
 
-Build = Callable[..., relax.Expr]
 # TVM's default pipeline looks for reshapes among PrimFuncs, and aborts on those that are scheduled.
 TO_VM_CODE = [
     relax.transform.ToNonDataflow(),
@@ -49,7 +48,7 @@ def run(build: Build, arrays: Sequence[np.ndarray], target: str, threads: int) -
     """Return what `build(builder, *inputs)` gives on `arrays`, through the code generator for `target`."""
     machine = context.resolve(target).machine
     schedule = ScheduleKernels(machine, threads)
-    mod = relax_module(build, arrays)
+    mod = module(build, arrays)
     for apply in (
         LowerAnchors(machine.vector_lanes),
         relax.transform.LegalizeOps(LEGALIZATIONS),
@@ -60,27 +59,9 @@ def run(build: Build, arrays: Sequence[np.ndarray], target: str, threads: int) -
         schedule,
     ):
         mod = apply(mod)
-    return Ran(evaluate(mod, arrays, target), schedule.scheduled)
-
-
-def relax_module(build: Build, arrays: Sequence[np.ndarray]) -> tvm.IRModule:
-    """Return a module whose `main` is `build`."""
-    inputs = [relax.Var(f"x{i}", relax.TensorType(a.shape, str(a.dtype))) for i, a in enumerate(arrays)]
-    builder = relax.BlockBuilder()
-    with builder.function("main", inputs):
-        with builder.dataflow():
-            made = build(builder, *inputs)
-            result = builder.emit_output(made if isinstance(made, relax.Var) else builder.normalize(made))
-        builder.emit_func_output(result)
-    return relax.transform.CanonicalizeBindings()(builder.get())
-
-
-def evaluate(mod: tvm.IRModule, arrays: Sequence[np.ndarray], target: str = "llvm") -> list[np.ndarray]:
-    """Return the outputs of `main`, whose kernels have their loops."""
-    executable = relax.build(mod, context.resolve(target).target, relax_pipeline=tvm.transform.Sequential(TO_VM_CODE))
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    result = machine["main"](*(tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays))
-    return [tensor.numpy() for tensor in (result if isinstance(result, tvm_ffi.Array) else [result])]
+    pipeline = tvm.transform.Sequential(TO_VM_CODE)
+    executable = relax.build(mod, context.resolve(target).target, relax_pipeline=pipeline)
+    return Ran(execute(executable, arrays), schedule.scheduled)
 
 
 @dataclass(frozen=True)
