@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +22,7 @@ from fusion.errors import SavedFileError
 
 MANIFEST = "manifest.json"
 _PAGE = 4096
+_CHUNK = 8 << 20
 _FIXED_HEADER = 30
 """Bytes of a zip member's local header before its name (APPNOTE.TXT 4.3.7)."""
 _ALIGNMENT_FIELD = 0xD935
@@ -120,12 +122,12 @@ class Archive:
         return data
 
     def check(self, name: str, digest: str) -> None:
-        """Raise unless the member `name` has the sha256 `digest`.
+        """Raise unless the member `name` has the checksum `digest`.
 
         Raises:
             SavedFileError: It has another, or is missing.
         """
-        if sha256(self.read(name)) != digest:
+        if checksum(self.read(name)) != digest:
             raise self.damaged(f"the checksum of its member {name!r} does not match")
 
     def damaged(self, why: str) -> SavedFileError:
@@ -137,9 +139,17 @@ class Archive:
         )
 
 
-def sha256(data: Data) -> str:
-    """Return the sha256 of `data` in hexadecimal; about 1.3 GB/s."""
-    return hashlib.sha256(data).hexdigest()
+def checksum(data: Data) -> str:
+    """Return the sha256 of the sha256s of each `_CHUNK` of `data`, in hexadecimal.
+
+    Chunks are hashed on all CPUs, each at about 1.3 GB/s: the weights of BERT-base, 340 MB, take 0.13 s on two.
+    """
+    view = memoryview(data)
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        # hashlib lets other threads run while it hashes.
+        chunks = (view[start : start + _CHUNK] for start in range(0, len(view), _CHUNK))
+        parts = pool.map(lambda chunk: hashlib.sha256(chunk).digest(), chunks)
+        return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Manifest:
         fusion, tvm, ffi: Versions of the packages that made it.
         inputs, outputs: The signature of the whole module; forms have their own.
         dynamic: Whether it was compiled per input shape.
-        sha256: Checksum of each member, in hexadecimal.
+        checksums: Of each member: `archive.checksum`.
     """
 
     format: int
@@ -73,7 +73,7 @@ class Manifest:
     outputs: tuple[TensorSpec, ...]
     dynamic: bool
     forms: tuple[Form, ...]
-    sha256: dict[str, str]
+    checksums: dict[str, str]
 
 
 def to_json(manifest: Manifest) -> bytes:

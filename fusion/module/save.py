@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import fusion
 from fusion.errors import SavedFileError
-from fusion.module.archive import MANIFEST, Data, sha256, write_archive
+from fusion.module.archive import MANIFEST, Data, checksum, write_archive
 from fusion.module.manifest import FORMAT, Form, Manifest, Weight, to_json
 from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
@@ -50,7 +50,7 @@ class _Members:
 
     def add(self, name: str, data: Data) -> str:
         """Return the name of the member that holds `data`."""
-        digest = sha256(data)
+        digest = checksum(data)
         for known, other in self.digests.items():
             if other == digest:
                 return known
