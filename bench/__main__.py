@@ -5,21 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import bench.peers
 from bench import protocol, report, zoo
+from bench.machine import measure_machine
 from bench.peers.engine import Job
-from bench.remote import EngineError, Worker
+from bench.remote import EngineError
 from bench.result import ComparisonResult
 from bench.threads import allowed_cpus
 from fusion.errors import FusionError
-from fusion.runtime import import_compiler
-
-if TYPE_CHECKING:
-    from fusion.report.machine_limits import MachineLimits
-
-_LIMITS_DEADLINE_S = 120.0
 
 
 def main() -> int:
@@ -27,7 +21,7 @@ def main() -> int:
     options = _parser().parse_args()
     models = options.models or zoo.available()
     try:
-        machine = _measure_machine(options.threads)
+        machine = measure_machine(options.threads)
         results = [_compare(name, options) for name in models]
     except (FusionError, EngineError) as error:
         print(error, file=sys.stderr)
@@ -51,15 +45,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cache", type=Path, default=None, help="folder of the zoo (default: the user's cache)")
     parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
     return parser
-
-
-def _measure_machine(threads: int) -> MachineLimits:
-    """Return the machine's limits, measured in a process of their own."""
-    # The answer's class is defined next to TVM, which brings PyTorch unless it is imported this way.
-    import_compiler()
-    with Worker(bench.peers.OURS, threads) as worker:
-        limits: MachineLimits = worker.ask(_LIMITS_DEADLINE_S, "limits", threads)
-    return limits
 
 
 def _compare(name: str, options: argparse.Namespace) -> ComparisonResult:

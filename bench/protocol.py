@@ -94,17 +94,17 @@ def compare(job: Job, plan: Plan, draw: Callable[[int], Arrays], name: str) -> C
         workers = {}
         for engine in dict.fromkeys([*wanted, BASELINE]):
             result = outcome.engines.setdefault(engine, EngineResult())
-            with _noting(result):
+            with noting(result):
                 workers[engine] = _start(engine, job, plan, Path(folder), result, stack)
-        _check(job, plan, workers, outcome.engines, checked)
-        _time(plan, {name: worker for name, worker in workers.items() if name in wanted}, outcome.engines, draw)
+        check(job, plan, workers, outcome.engines, checked)
+        time_rounds(plan, {name: worker for name, worker in workers.items() if name in wanted}, outcome.engines, draw)
     for engine in set(outcome.engines) - set(wanted):
         del outcome.engines[engine]
     return outcome
 
 
 @contextlib.contextmanager
-def _noting(result: EngineResult) -> Iterator[None]:
+def noting(result: EngineResult) -> Iterator[None]:
     """Write an engine's failure into its result instead of ending the comparison."""
     try:
         yield
@@ -132,7 +132,7 @@ def _start(
     return worker
 
 
-def _check(
+def check(
     job: Job,
     plan: Plan,
     workers: Mapping[str, Worker],
@@ -142,7 +142,7 @@ def _check(
     """Put every engine's outputs through the gate."""
     outputs: dict[str, list[Arrays]] = {}
     for engine, worker in workers.items():
-        with _noting(results[engine]):
+        with noting(results[engine]):
             outputs[engine] = [worker.ask(plan.run_s, "run", arrays) for arrays in checked.values()]
     baseline = outputs.get(BASELINE)
     if baseline is None:
@@ -166,7 +166,7 @@ def _references(path: Path, checked: Iterable[Arrays], baseline: list[Arrays]) -
     return "float64", references
 
 
-def _time(
+def time_rounds(
     plan: Plan, workers: dict[str, Worker], results: Mapping[str, EngineResult], draw: Callable[[int], Arrays]
 ) -> None:
     """Time the engines round by round, and read their memory at the end."""
@@ -175,7 +175,7 @@ def _time(
         arrays = draw(seed)
         for engine, worker in list(running.items()):
             result = results[engine]
-            with _noting(result):
+            with noting(result):
                 seconds, others = worker.ask(plan.run_s, "measure", arrays, plan.round_s)
                 result.rounds_ms.append(seconds * 1e3)
                 result.others.append(others)
@@ -183,5 +183,5 @@ def _time(
             if result.failure:
                 del running[engine]
     for engine, worker in running.items():
-        with _noting(results[engine]):
+        with noting(results[engine]):
             results[engine].peak_rss, results[engine].base_rss = worker.ask(plan.run_s, "rss")

@@ -6,14 +6,12 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench import markdown
 from bench.peers import OURS
 from bench.result import MEBIBYTE, ComparisonResult, EngineResult, notes
-
-if TYPE_CHECKING:
-    from fusion.report.machine_limits import MachineLimits
+from fusion.report.machine_limits import MachineLimits
 
 
 def zoo_table(results: Sequence[ComparisonResult], machine: MachineLimits) -> str:

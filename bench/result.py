@@ -43,6 +43,11 @@ class EngineResult:
     failure: str = ""
 
     @property
+    def disturbed(self) -> bool:
+        """Whether others used so much of the CPUs that the times say little."""
+        return bool(self.others) and statistics.median(self.others) > _QUIET
+
+    @property
     def latency_ms(self) -> float | None:
         """The median of the rounds' medians."""
         return statistics.median(self.rounds_ms) if self.rounds_ms else None
@@ -143,15 +148,16 @@ def _engine_row(result: ComparisonResult, name: str) -> markdown.Row:
     )
 
 
-def notes(result: ComparisonResult) -> list[str]:
-    """Return what a reader of the numbers must know: failures, wrong outputs, a reference that is not float64."""
+def notes(result: ComparisonResult, load: bool = True) -> list[str]:
+    """Return what a reader of the numbers must know: failures, wrong outputs, a reference that is not float64, and,
+    with `load`, what others did to the CPUs meanwhile."""
     found = []
     for name, engine in result.engines.items():
         if engine.failure:
             found.append(f"- {result.model}: no numbers of {name}: {engine.failure}")
-        disturbed = statistics.median(engine.others) if engine.others else 0.0
-        if disturbed > _QUIET:
-            found.append(f"- {result.model}: others used {disturbed:.0%} of the CPUs while {name} was timed")
+        if engine.disturbed and load:
+            share = statistics.median(engine.others)
+            found.append(f"- {result.model}: others used {share:.0%} of the CPUs while {name} was timed")
         if engine.verdict and engine.verdict.reference != "float64":
             found.append(f"- {result.model}: {name} was checked against {engine.verdict.reference}, not float64")
         if engine.verdict:

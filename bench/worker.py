@@ -16,14 +16,12 @@ import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import bench.peers
 from bench import cpu_load, memory
 from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Runner, UnsupportedModelError
-
-if TYPE_CHECKING:
-    from fusion.report.machine_limits import MachineLimits
+from fusion.report.machine_limits import MachineLimits
 
 # Thread pools of ONNX Runtime, OpenMP and TVM spin for up to some 100 ms after a call before they sleep.
 _SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0
@@ -87,7 +85,7 @@ class Server:
     def limits(self, threads: int) -> MachineLimits:
         """Return what the machine can do at most."""
         # Imports TVM, which only our own worker has loaded anyway.
-        from fusion.report.machine_limits import measure_limits
+        from fusion.report.measure_limits import measure_limits
 
         return measure_limits(threads)
 

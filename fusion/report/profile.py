@@ -17,7 +17,8 @@ from fusion.module.plan import Argument, KernelCall
 from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
 from fusion.module.threads import use_threads
-from fusion.report.machine_limits import MachineLimits, measure_limits
+from fusion.report.machine_limits import MachineLimits
+from fusion.report.measure_limits import measure_limits
 from fusion.report.table import format_table, number, shorten
 from fusion.runtime import Tensor
 from fusion.tensors import allocate_tensor, as_numpy, tensor_bytes, view

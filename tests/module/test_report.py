@@ -10,7 +10,7 @@ import pytest
 import fusion
 from fusion.errors import ShapeError
 from fusion.module.program import KernelProgram
-from fusion.report.machine_limits import measure_limits
+from fusion.report.measure_limits import measure_limits
 from fusion.report.profile import Profile
 from fusion.report.table import format_table, shorten
 from tests.module import small_models

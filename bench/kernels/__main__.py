@@ -1,0 +1,51 @@
+"""`python -m bench.kernels`: every distinct operator shape of the zoo alone, against the peers and its roofline."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import bench.peers
+from bench import protocol, zoo
+from bench.kernels import report
+from bench.kernels.collect import collect
+from bench.kernels.measure import measure
+from bench.machine import measure_machine
+from bench.threads import allowed_cpus
+
+
+def main() -> int:
+    """Return 0 if every case passed the gate, else 1."""
+    options = _parser().parse_args()
+    machine = measure_machine(options.threads)
+    plan = protocol.Plan(options.threads, options.rounds, options.seconds, tuple(options.peers), checks=1)
+    cases = [case for case in collect(options.models or zoo.available()) if options.only in case.name]
+    rated = []
+    for number, measured in enumerate(measure(cases, plan), 1):
+        rated.append(report.rate(measured, machine))
+        print(f"{number}/{len(cases)} {measured.case.name}: ratio {rated[-1].ratio}", file=sys.stderr, flush=True)
+    text = report.text(rated, machine)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "kernels.md").write_text(text)
+    (options.out / "kernels.json").write_text(report.as_json(rated, machine))
+    report.plot(rated, machine, options.out / "kernels.svg")
+    print(text)
+    print(f"written to {options.out}: kernels.md, kernels.json, kernels.svg")
+    return 0 if all(case.measured.result.passed for case in rated) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.kernels", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {' '.join(zoo.names())} (default: all)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only operators whose name contains this")
+    parser.add_argument("--peers", nargs="+", default=list(bench.peers.STANDARD), choices=bench.peers.STANDARD)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.05, help="per round and engine")
+    parser.add_argument("--threads", type=int, default=allowed_cpus())
+    parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
