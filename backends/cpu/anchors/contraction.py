@@ -27,6 +27,7 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
+from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.split import Split, tile_count
@@ -63,46 +64,20 @@ class Contraction:
     """What a matmul or a convolution tells the emitter about itself. All callbacks get and return TensorIR expressions.
 
     Attributes:
-        outer: Extent of the loop over independent images (batch).
-        groups: Convolution groups; each has its own channels on both sides.
-        height, width: Rows of one image.
-        channels: Output channels per group.
-        taps: Extents of the window loops.
-        depth: Contiguous steps of k per tap.
-        lanes: float32 lanes of a vector.
-        padded_weights: Whether vectors of weights are whole even where `channels` ends inside one.
+        extents: Its sizes.
+        padded_weights: Whether vectors of weights are whole even where the channels end inside one.
         load_rows: (outer, group, y, x, taps, k) -> the scalar of the input.
         load_weights: (outer, group, channel, taps, k, lanes) -> a vector of weights.
         coordinates: (outer, group, y, x, channel) -> indices of the anchor's result.
         outputs: The epilogue.
     """
 
-    outer: int
-    groups: int
-    height: int
-    width: int
-    channels: int
-    taps: tuple[int, ...]
-    depth: int
-    lanes: int
+    extents: Extents
     padded_weights: bool
     load_rows: Callable[[Expr, Expr, Expr, Expr, Sequence[Expr], Expr], Expr]
     load_weights: Callable[[Expr, Expr, Expr, Sequence[Expr], Expr, int], Expr]
     coordinates: Callable[[Expr, Expr, Expr, Expr, Expr], list[Expr]]
     outputs: tuple[Output, ...]
-
-    @property
-    def vectors(self) -> int:
-        """Weight vectors per group."""
-        return -(-self.channels // self.lanes)
-
-    @property
-    def steps(self) -> int:
-        """Steps of k over all taps."""
-        total = self.depth
-        for extent in self.taps:
-            total *= extent
-        return total
 
 
 Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
@@ -111,10 +86,10 @@ Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
 
 def emit(nest: Nest, work: Contraction, blocking: Blocking, prologue: Prologue | None = None) -> None:
     """Add the loops of `work` to `nest`."""
-    rows = Split.of(work.height, blocking.tile.height)
-    panels = -(-work.vectors // blocking.tile.vectors) * work.groups
+    rows = Split.of(work.extents.height, blocking.tile.height)
+    panels = -(-work.extents.vectors // blocking.tile.vectors) * work.extents.groups
     row_chunks, panel_chunks = Split(rows.count, blocking.row_chunks), Split(panels, blocking.panel_chunks)
-    tasks = work.outer * row_chunks.count * panel_chunks.count
+    tasks = work.extents.outer * row_chunks.count * panel_chunks.count
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
         panel_chunk = task % panel_chunks.count
         row_chunk = task // panel_chunks.count % row_chunks.count
@@ -124,7 +99,7 @@ def emit(nest: Nest, work: Contraction, blocking: Blocking, prologue: Prologue |
         load_rows = work.load_rows
         if prologue:
             load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many))
-        epilogue = Epilogue.prepare(nest, work.outputs, blocking.tile.rows * blocking.tile.vectors * work.lanes)
+        epilogue = Epilogue.prepare(nest, work.outputs, blocking.tile.rows * blocking.tile.vectors * work.extents.lanes)
         kernel = _Kernel(nest, work, blocking, load_rows, outer, epilogue)
         kernel.emit(_int(panel_chunks.start(panel_chunk)), tile_count(panel_chunks, panel_chunk), rows, first, many)
 
@@ -147,7 +122,7 @@ class _Kernel:
     def emit(self, first_panel: Expr, panels: Expr, rows: Split, first_tile: Expr, tiles: Expr) -> None:
         """Emit `panels` panels times `tiles` row tiles."""
         nest, block = self.nest, self.blocking.panel_block
-        columns = Split.of(self.work.width, self.blocking.tile.width)
+        columns = Split.of(self.work.extents.width, self.blocking.tile.width)
         with nest.loop("block", tirx.floordiv(panels + (block - 1), block)) as index:
             start = first_panel + index * block
             many = tirx.min(block, panels - index * block) if block > 1 else 1
@@ -162,9 +137,9 @@ class _Kernel:
 
     def _panels(self, start: Expr, many: Expr, pixels: Pixels, size: tuple[int, int]) -> None:
         """Emit the panels of one block over one tile of rows; the last panel of a group may be narrower."""
-        vectors, lanes = self.blocking.tile.vectors, self.work.lanes
-        per_group = -(-self.work.vectors // vectors)
-        whole, rest = vectors * lanes, self.work.channels - (per_group - 1) * vectors * lanes
+        vectors, lanes = self.blocking.tile.vectors, self.work.extents.lanes
+        per_group = -(-self.work.extents.vectors // vectors)
+        whole, rest = vectors * lanes, self.work.extents.channels - (per_group - 1) * vectors * lanes
         with self.nest.loop("panel", many) as index:
             group, panel = tirx.floordiv(start + index, per_group), tirx.floormod(start + index, per_group)
             kinds = [(panel < per_group - 1, whole), (panel >= per_group - 1, rest)]
@@ -174,13 +149,13 @@ class _Kernel:
 
     def _tile(self, group: Expr, channel: Expr, channels: int, pixels: Pixels, size: tuple[int, int]) -> None:
         """Emit one register tile: clear, accumulate over taps and k, apply the epilogue."""
-        nest, work = self.nest, self.work
-        lanes = work.lanes
+        nest, work, lanes = self.nest, self.work, self.work.extents.lanes
         vectors = [(at, lanes) for at in range(0, channels, lanes)] if work.padded_weights else pieces(channels, lanes)
         registers = RegisterRows(nest, len(pixels), vectors)
         with ExitStack() as loops:
-            taps = [loops.enter_context(nest.loop(f"tap{axis}", extent)) for axis, extent in enumerate(work.taps)]
-            k = loops.enter_context(nest.loop("k", work.depth))
+            windows = [nest.loop(f"tap{axis}", extent) for axis, extent in enumerate(work.extents.taps)]
+            taps = [loops.enter_context(window) for window in windows]
+            k = loops.enter_context(nest.loop("k", work.extents.depth))
             weights = [
                 nest.bind(f"w{at}", work.load_weights(self.outer, group, channel + at, taps, k, count))
                 for at, count in vectors

@@ -11,6 +11,7 @@ from tvm.ir import GenericConst, Var
 
 from backends.cpu.anchors.blocking import choose_blocking
 from backends.cpu.anchors.contraction import Contraction, emit
+from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.matmul import matmul_of
 from backends.cpu.anchors.packing import pack_conv2d
 from backends.cpu.anchors.roles import Roles
@@ -125,7 +126,7 @@ class Conv2D:
         data, packed = roles.operands
         window = Window.from_annotation(roles.attrs["window"])
         batch, height, width, all_channels = shape_of(data)
-        groups, panels, kh, kw, depth, lanes = shape_of(packed)
+        groups, _, kh, kw, depth, lanes = shape_of(packed)
         _, out_height, out_width, out_channels = roles.shape
         merged = groups == 1 and window.dilation[1] == 1  # taps of a row and their channels lie together
         sh, sw = window.strides
@@ -146,18 +147,17 @@ class Conv2D:
             return tirx.BufferLoad(packed, [group, tirx.floordiv(n, lanes), taps[0], tap, k, ramp(0, count)])
 
         direct = rows_from(data, 0, lambda n, row, column: [n, row, 0, column])
-        work = Contraction(
+        extents = Extents(
             outer=batch, groups=groups, height=out_height, width=out_width, channels=out_channels // groups,
-            taps=(kh,) if merged else (kh, kw), depth=kw * depth if merged else depth, lanes=lanes, padded_weights=True,
-            load_rows=direct, load_weights=weights,
+            taps=(kh,) if merged else (kh, kw), depth=kw * depth if merged else depth, lanes=lanes,
+            input_bytes=4 * height * width * all_channels,
+        )  # fmt: skip
+        work = Contraction(
+            extents, padded_weights=True, load_rows=direct, load_weights=weights,
             coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c],
             outputs=roles.outputs,
         )  # fmt: skip
-        blocking = choose_blocking(
-            machine, threads, outer=batch, groups=groups, height=out_height, width=out_width, vectors=panels,
-            depth=work.steps,
-            input_bytes=4 * height * width * all_channels,
-        )  # fmt: skip
+        blocking = choose_blocking(extents, machine, threads)
         rows = Split.of(out_height, blocking.tile.height)
         pad = _PaddedRows(data, window, Split(rows.count, blocking.row_chunks).longest * rows.longest, lanes)
         nest = Nest()

@@ -12,6 +12,7 @@ from tvm.ir import GenericConst
 
 from backends.cpu.anchors.blocking import choose_blocking
 from backends.cpu.anchors.contraction import Contraction, emit
+from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.packing import pack_matmul
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.emit import Expr, Nest, ramp
@@ -92,9 +93,12 @@ class Matmul:
         data, packed = roles.operands
         *lead, depth = shape_of(data)
         rows, channels = prod(lead), roles.shape[-1]
-        work = Contraction(
+        extents = Extents(
             outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
-            lanes=machine.vector_lanes, padded_weights=True,
+            lanes=machine.vector_lanes, input_bytes=4 * rows * depth,
+        )  # fmt: skip
+        work = Contraction(
+            extents, padded_weights=True,
             load_rows=lambda outer, group, y, x, taps, k: tirx.BufferLoad(data, [*unravel(y, lead), k]),
             load_weights=lambda outer, group, n, taps, k, lanes: tirx.BufferLoad(
                 packed, [tirx.floordiv(n, machine.vector_lanes), k, ramp(0, lanes)]
@@ -117,9 +121,12 @@ class BatchMatmul:
         *batch, rows, channels = roles.shape
         depth = shape_of(left)[-1]
         left_batch, right_batch = shape_of(left)[:-2], shape_of(right)[:-2]
-        work = Contraction(
+        extents = Extents(
             outer=prod(batch), groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
-            lanes=machine.vector_lanes, padded_weights=False,
+            lanes=machine.vector_lanes, input_bytes=4 * rows * depth,
+        )  # fmt: skip
+        work = Contraction(
+            extents, padded_weights=False,
             load_rows=lambda outer, group, y, x, taps, k: tirx.BufferLoad(
                 left, [*broadcast_indices(left_batch, unravel(outer, batch)), y, k]
             ),
@@ -134,10 +141,7 @@ class BatchMatmul:
 
 def _scheduled(func: tirx.PrimFunc, name: str, work: Contraction, machine: Machine, threads: int) -> Scheduled:
     """Return `func` with the loops of a contraction without taps, at the blocking that costs least."""
-    blocking = choose_blocking(
-        machine, threads, outer=work.outer, groups=1, height=work.height, width=1, vectors=work.vectors,
-        depth=work.depth, input_bytes=4 * work.height * work.depth,
-    )  # fmt: skip
+    blocking = choose_blocking(work.extents, machine, threads)
     nest = Nest()
     emit(nest, work, blocking)
     return Scheduled(func.with_body(nest.finish()), name, str(blocking))

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 
 from backends.cpu.anchors.blocking import choose_blocking
+from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile, choose
 from backends.cpu.anchors.split import Split
 from backends.cpu.emit import pieces
@@ -80,10 +81,9 @@ def test_register_tiles_fit_the_registers_and_the_image(
 def test_blockings_stay_within_their_image(
     machine: Machine, threads: int, outer: int, groups: int, height: int, width: int, vectors: int, depth: int
 ) -> None:
-    blocking = choose_blocking(
-        machine, threads, outer=outer, groups=groups, height=height, width=width, vectors=vectors, depth=depth,
-        input_bytes=4 * height * width * depth,
-    )  # fmt: skip
+    lanes = machine.vector_lanes
+    extents = Extents(outer, groups, height, width, vectors * lanes, (), depth, lanes, 4 * height * width * depth)
+    blocking = choose_blocking(extents, machine, threads)
     assert blocking.tile.registers() <= machine.vector_registers
     assert 1 <= blocking.row_chunks <= Split.of(height, blocking.tile.height).count
     panels = -(-vectors // blocking.tile.vectors) * groups

@@ -1,0 +1,42 @@
+"""How large a contraction is, apart from what its tensors are called: all that its blocking depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Sizes of a matmul or a convolution.
+
+    Attributes:
+        outer: Extent of the loop over independent images (batch).
+        groups: Convolution groups; each has its own channels on both sides.
+        height, width: Rows of one image.
+        channels: Output channels per group.
+        taps: Extents of the window loops.
+        depth: Contiguous steps of k per tap.
+        lanes: float32 lanes of a vector.
+        input_bytes: Bytes of one image of the input.
+    """
+
+    outer: int
+    groups: int
+    height: int
+    width: int
+    channels: int
+    taps: tuple[int, ...]
+    depth: int
+    lanes: int
+    input_bytes: int
+
+    @property
+    def vectors(self) -> int:
+        """Weight vectors per group."""
+        return -(-self.channels // self.lanes)
+
+    @property
+    def steps(self) -> int:
+        """Steps of k over all taps."""
+        return self.depth * prod(self.taps)
