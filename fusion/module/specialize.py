@@ -22,7 +22,7 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
             imported.inputs, imported.outputs, program, bytes, {}, imported.fallbacks, imported.subgraphs, ()
         )
     built = build(lowered, len(imported.inputs), ctx)
-    program = KernelProgram(built.executable.jit(), built.plan, lowered.weights, imported.inputs, ctx.threads)
+    program = KernelProgram(built.library, built.plan, lowered.weights, imported.inputs, ctx.threads)
     return Specialization(
         imported.inputs,
         imported.outputs,

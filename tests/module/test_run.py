@@ -12,8 +12,7 @@ import tvm
 from onnx import helper
 
 import fusion
-from fusion.module.plan import allocate_tensor
-from fusion.tensors import as_numpy
+from fusion.tensors import allocate_tensor, as_numpy
 from tests.module import small_models
 from tests.module.small_models import FLOAT, mlp_numpy
 

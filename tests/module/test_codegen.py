@@ -1,0 +1,95 @@
+"""Code generation: several object files, TVM's own list of passes for kernels with blocks, and no usable linker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from onnx import helper
+from tvm import s_tir
+from tvm.script import tirx as T
+from tvm_ffi.structural import structural_walk
+
+import fusion
+from fusion import context
+from fusion.module import codegen, linker
+from tests.module import small_models
+from tests.module.small_models import FLOAT
+
+
+def chain() -> object:
+    """Return a model of products of x[8, n], whose kernels differ; the first of them is called twice."""
+    rng = np.random.default_rng(0)
+    widths = [16, 16, 16, 24, 32, 40, 48, 56, 64]
+    matrices = {
+        f"m{i}": rng.standard_normal((widths[i], widths[i + 1])).astype(np.float32) / 4 for i in range(len(widths) - 1)
+    }
+    last = len(matrices) - 1
+    nodes = [
+        helper.make_node("MatMul", [f"h{i}" if i else "x", f"m{i}"], [f"h{i + 1}" if i < last else "y"])
+        for i in range(len(matrices))
+    ]
+    return small_models.model(nodes, [("x", FLOAT, [8, 16])], [("y", FLOAT, [8, 64])], matrices)
+
+
+def run(module: fusion.CompiledModule) -> np.ndarray:
+    return np.asarray(module(np.random.default_rng(1).standard_normal((8, 16)).astype(np.float32))[0])
+
+
+@pytest.mark.parametrize("part", [1, 3, 1000])
+def test_kernels_in_other_objects_are_called(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run(fusion.compile(chain()))
+    monkeypatch.setattr(codegen, "_PART", part)
+    monkeypatch.delattr("fusion.module.build.generate_module")  # what is used where linking fails
+    module = fusion.compile(chain())
+    np.testing.assert_array_equal(run(module), expected)
+    module.save(str(tmp_path / "m.fusion"))
+    np.testing.assert_array_equal(run(fusion.load(tmp_path / "m.fusion")), expected)
+
+
+def test_each_call_of_a_kernel_gets_a_name_of_its_own() -> None:
+    """TVM declares an external function anew at each call, and LLVM renames all declarations but the first."""
+    @T.prim_func(private=True)
+    def main(r: T.handle) -> None:
+        T.call_cpacked("k", T.anylist_getitem(r, 0))
+        T.call_cpacked("k", T.anylist_getitem(r, 1))
+
+    functions, script = codegen._call_across_objects(tvm.IRModule({"__vmtir__main": main}))
+    names: list[str] = []
+    (body,) = (func.body for func in functions.values())
+    structural_walk(body, (tvm.ir.StringImm, lambda name: names.append(str(name.value))))
+    assert len(set(names)) == 2
+    assert script == "".join(f'"{name}" = "__tvm_ffi_k";\n' for name in names)
+
+
+@pytest.mark.parametrize("name", [None, "false"])
+def test_models_compile_without_a_working_linker(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run(fusion.compile(chain()))
+    if name is None:
+        monkeypatch.setattr("fusion.module.build.find_linker", lambda: None)
+    else:
+        monkeypatch.setenv("CC", name)
+        assert linker.find_linker() is not None
+    np.testing.assert_array_equal(run(fusion.compile(chain())), expected)
+
+
+def test_kernels_with_blocks_are_lowered() -> None:
+    """Those take TVM's own list: the short one does not know blocks."""
+
+    @T.prim_func(s_tir=True)
+    def double(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")) -> None:
+        for i in range(4):
+            with T.sblock("y"):
+                v = T.axis.spatial(4, i)
+                y[v] = x[v] * T.float32(2)
+
+    found: list[s_tir.SBlock] = []
+    structural_walk(double.body, (s_tir.SBlock, found.append))
+    assert found
+    mod = tvm.IRModule({"double": double.with_attr("global_symbol", "double")})
+    library = codegen.generate_module(mod, context.resolve("llvm").target)
+    x, y = tvm.runtime.tensor(np.arange(4, dtype=np.float32)), tvm.runtime.empty((4,), "float32")
+    library["double"](x, y)
+    np.testing.assert_array_equal(y.numpy(), np.arange(4) * 2)
