@@ -84,7 +84,8 @@ class _Rewriter:
             return mutator.default_mutate(loop)
         inner = _Rewriter(loop.loop_var - loop.min, int(loop.extent.value), moved=self.moved)
         body = inner.rewrite(loop.body)
-        changed = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, None, loop.annotations)
+        kind = tirx.ForKind.SERIAL if _has_scalar_call(body) else loop.kind
+        changed = tirx.For(loop.loop_var, loop.min, loop.extent, kind, body, None, loop.annotations)
         return _flat(*(tirx.AllocBuffer(buffer) for buffer in inner.allocated), changed)
 
     def _sequence(self, sequence: tirx.SeqStmt, mutator: StructuralMutator) -> tirx.Stmt:
@@ -120,7 +121,7 @@ class _Rewriter:
 def _has_work(statement: tirx.Stmt) -> bool:
     """Return whether anything inside is to be replaced; an unrolled micro-kernel is long and has no math at all."""
     found: list[Any] = []
-    structural_walk(statement, (Call, lambda call: found.append(call) if _is_math(call) else None))
+    structural_walk(statement, (Call, lambda call: found.append(call) if _is_math(call) or _is_scalar(call) else None))
     structural_walk(statement, (tirx.Bind, lambda bind: found.append(bind) if _has_bfloat16(bind.value) else None))
     return bool(found)
 
@@ -128,8 +129,28 @@ def _has_work(statement: tirx.Stmt) -> bool:
 def _is_math(call: Call) -> bool:
     """Return whether a call computes a float. One that is not vectorised becomes a loop over the lanes of its statement
     alone, in which the variables of the statements before it are not known: buffers are."""
-    is_float = isinstance(call.ty, PrimType) and str(call.ty.dtype).startswith("float")
-    return is_float and _operation(call) not in ("if_then_else", "reinterpret")
+    return _computes(call, ("float",)) and _operation(call) not in _ON_VECTORS
+
+
+_ON_VECTORS = ("if_then_else", "reinterpret")
+
+
+def _computes(call: Call, kinds: tuple[str, ...]) -> bool:
+    return isinstance(call.ty, PrimType) and str(call.ty.dtype).startswith(kinds)
+
+
+def _has_scalar_call(statement: tirx.Stmt) -> bool:
+    """Return whether a call is left that has no form on vectors (acos, float64's erf): TVM makes its statement a loop
+    over the lanes, in which the variables of the vectorised loop around are unknown."""
+    found: list[Any] = []
+    structural_walk(statement, (Call, lambda call: found.append(call) if _is_scalar(call) else None))
+    return bool(found)
+
+
+def _is_scalar(call: Call) -> bool:
+    if not _computes(call, ("float", "bool")) or not isinstance(call.op, Op):
+        return False
+    return _operation(call) not in _ON_VECTORS and not call.op.get_attr("TVectorizable")
 
 
 def _has_bfloat16(value: Expr) -> bool:

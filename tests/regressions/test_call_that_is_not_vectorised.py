@@ -1,4 +1,4 @@
-"""`round` becomes a loop over lanes in TVM, in which variables bound in the vectorised loop around it were unknown."""
+"""`round` and `isnan` become loops over lanes in TVM, where variables of the vectorised loop around are unknown."""
 
 from __future__ import annotations
 
@@ -25,3 +25,12 @@ def test_call_of_a_computed_value(name: str, size: int) -> None:
     expected = getattr(np, numpy_name)(x * scale + scale) + scale
     (made,) = run(schedule(build, [x, scale]), [x, scale])
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (7, 100)])
+@pytest.mark.parametrize(("name", "dtype"), [("acos", "float32"), ("atanh", "float64"), ("isnan", "float32")])
+def test_call_behind_a_bound_index(name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(shape).uniform(-0.9, 0.9, shape).astype(dtype)
+    (made,) = run(schedule(lambda builder, value: getattr(op, name)(value), [x]), [x])
+    expected = getattr(np, {"acos": "arccos", "atanh": "arctanh"}.get(name, name))(x)
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
