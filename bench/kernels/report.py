@@ -12,7 +12,7 @@ from typing import Any
 from bench import markdown
 from bench.kernels.measure import Measured
 from bench.result import notes
-from fusion.report.machine_limits import MachineLimits
+from fusion.report.machine_limits import MachineLimits, Stream
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Rated:
 
     Attributes:
         intensity: Operations per byte.
-        bound: "compute" where the operations take longer than moving the bytes, else the level that holds them.
+        bound: As in `Floor`.
         share: Least possible time over the time it took, of ours.
     """
 
@@ -40,10 +40,9 @@ class Rated:
 def rate(measured: Measured, machine: MachineLimits) -> Rated:
     """Return `measured` against what the machine can do, its data lying in the level that holds all of it."""
     case, latency_ms = measured.case, measured.result.ours.latency_ms
-    floor_s = machine.attainable_s(case.flops, case.bytes, case.bytes)
-    computing = case.flops / (machine.peak_gflops * 1e9) >= floor_s
-    bound = "compute" if computing else machine.level(case.bytes).name
-    return Rated(measured, case.flops / case.bytes, bound, None if latency_ms is None else floor_s / latency_ms * 1e3)
+    floor = machine.floor(case.flops, Stream(case.bytes, case.bytes))
+    share = None if latency_ms is None else floor.seconds / latency_ms * 1e3
+    return Rated(measured, case.flops / case.bytes, floor.bound, share)
 
 
 def text(cases: Sequence[Rated], machine: MachineLimits) -> str:

@@ -21,6 +21,33 @@ class Level:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """Data that a kernel reads or writes once.
+
+    Attributes:
+        bytes: How much.
+        footprint: What is touched until the same data is touched again, in bytes: it lies in the level that holds
+            this much.
+    """
+
+    bytes: int
+    footprint: int
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least time a kernel can take.
+
+    Attributes:
+        seconds: The time.
+        bound: What sets it: "compute", or the level that most of the time goes to.
+    """
+
+    seconds: float
+    bound: str
+
+
+@dataclass(frozen=True)
 class MachineLimits:
     """Limits with `threads` threads.
 
@@ -38,15 +65,14 @@ class MachineLimits:
         """Bandwidth of the memory, in 1e9 bytes per second."""
         return self.levels[-1].gbs
 
-    def level(self, footprint: int) -> Level:
-        """Return the first level that holds `footprint` bytes."""
-        return next((level for level in self.levels if footprint <= level.bytes), self.levels[-1])
+    def floor(self, flops: float, *streams: Stream) -> Floor:
+        """Return the least time in which `flops` operations on these streams can be done."""
+        computing_s = flops / (self.peak_gflops * 1e9)
+        moving = [(stream.bytes / (level.gbs * 1e9), level) for stream in streams if (level := self._holding(stream))]
+        moving_s = sum(seconds for seconds, _ in moving)
+        if computing_s >= moving_s:
+            return Floor(computing_s, "compute")
+        return Floor(moving_s, max(moving, key=lambda part: part[0])[1].name)
 
-    def attainable_s(self, flops: float, bytes_moved: float, footprint: int | None = None) -> float:
-        """Return the least seconds in which `flops` operations on `bytes_moved` bytes can be done.
-
-        `footprint` is what is touched before the same bytes are touched again, which tells in which level they lie;
-        None is more than any cache holds.
-        """
-        level = self.levels[-1] if footprint is None else self.level(footprint)
-        return max(flops / (self.peak_gflops * 1e9), bytes_moved / (level.gbs * 1e9))
+    def _holding(self, stream: Stream) -> Level:
+        return next((level for level in self.levels if stream.footprint <= level.bytes), self.levels[-1])

@@ -17,7 +17,7 @@ from fusion.module.plan import Argument, KernelCall
 from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
 from fusion.module.threads import use_threads
-from fusion.report.machine_limits import MachineLimits
+from fusion.report.machine_limits import MachineLimits, Stream
 from fusion.report.measure_limits import measure_limits
 from fusion.report.table import format_table, number, shorten
 from fusion.runtime import Tensor
@@ -38,7 +38,9 @@ class KernelTime:
         seconds: Of all these calls together; the median over the rounds.
         flops: Floating-point operations of all calls; None where unknown.
         bytes: Bytes that all calls at least read and write.
-        roofline: Share of what the machine can do, from 0 to 1; None where the operations are unknown.
+        roofline: Least time these calls could take over the time they took; None where the operations are unknown.
+            Weights lie in the cache that holds those of the whole model, other data in that which holds the kernel's.
+        bound: What sets that least time: "compute", or where most of the data lies.
     """
 
     kernel: str
@@ -50,6 +52,7 @@ class KernelTime:
     flops: int | None
     bytes: int
     roofline: float | None
+    bound: str
 
     @property
     def gflops(self) -> float | None:
@@ -90,16 +93,14 @@ class Profile:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        header = ("kernel", "calls", "ms", "%", "GFLOP/s", "GB/s", "roofline", "operators and tile")
+        header = ("kernel", "calls", "ms", "%", "GFLOP/s", "GB/s", "roofline", "bound", "operators and tile")
         rows = [_row(kernel, self.total_s) for kernel in self.kernels]
         rows.append(
-            ("outside", "", f"{self.outside_s * 1e3:.3f}", f"{100 * self.outside_s / self.total_s:.1f}", *[""] * 4)
+            ("outside", "", f"{self.outside_s * 1e3:.3f}", f"{100 * self.outside_s / self.total_s:.1f}", *[""] * 5)
         )
-        rows.append(("whole run", "", f"{self.total_s * 1e3:.3f}", "100.0", *[""] * 4))
-        limits = (
-            f"{self.limits.threads} threads; this machine: {self.limits.peak_gflops:.0f} GFLOP/s on registers, "
-            f"{self.limits.bandwidth_gbs:.1f} GB/s from memory"
-        )
+        rows.append(("whole run", "", f"{self.total_s * 1e3:.3f}", "100.0", *[""] * 5))
+        levels = ", ".join(f"{level.name} {level.gbs:.0f}" for level in self.limits.levels)
+        limits = f"{self.limits.threads} threads; limits: {self.limits.peak_gflops:.0f} GFLOP/s; GB/s from {levels}"
         return f"{format_table(header, rows)}\n{limits}"
 
 
@@ -113,6 +114,7 @@ def _row(kernel: KernelTime, total_s: float) -> tuple[str, ...]:
         number(kernel.gflops, ".1f"),
         f"{kernel.gbs:.1f}",
         number(kernel.roofline, ".0%"),
+        kernel.bound,
         shorten(about, 60),
     )
 
@@ -132,7 +134,8 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int) ->
     bound = _taken(_bind_calls(form.program, arrays))
     rounds = _rounds(lambda: [_timed(call) for call in bound])
     seconds = [statistics.median(times) for times in zip(*rounds, strict=True)]
-    times = _sum_by_kernel([call.plan for call in bound], seconds, form.kernels, limits)
+    weight_bytes = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in form.program.weights)
+    times = _sum_by_kernel([call.plan for call in bound], seconds, form.kernels, limits, weight_bytes)
     return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits)
 
 
@@ -201,21 +204,31 @@ def _find_tensor(argument: Argument, program: KernelProgram, inputs: Sequence[Te
 
 
 def _sum_by_kernel(
-    calls: Sequence[KernelCall], seconds: Sequence[float], kernels: dict[str, KernelInfo], limits: MachineLimits
+    calls: Sequence[KernelCall],
+    seconds: Sequence[float],
+    kernels: dict[str, KernelInfo],
+    limits: MachineLimits,
+    weight_bytes: int,
 ) -> list[KernelTime]:
     grouped: dict[str, list[tuple[KernelCall, float]]] = defaultdict(list)
     for call, time_s in zip(calls, seconds, strict=True):
         grouped[call.kernel].append((call, time_s))
-    return [_kernel_time(name, entries, kernels.get(name), limits) for name, entries in grouped.items()]
+    return [_kernel_time(entries, kernels.get(name), limits, weight_bytes) for name, entries in grouped.items()]
 
 
 def _kernel_time(
-    name: str, entries: Sequence[tuple[KernelCall, float]], info: KernelInfo | None, limits: MachineLimits
+    entries: Sequence[tuple[KernelCall, float]], info: KernelInfo | None, limits: MachineLimits, weight_bytes: int
 ) -> KernelTime:
+    """Return the report of the calls of one kernel; what it is called with has the same sizes in each."""
+    call, count = entries[0][0], len(entries)
     seconds = sum(time_s for _, time_s in entries)
+    weights = sum(tensor_bytes(a.shape, a.dtype) for a in call.arguments if a.kind == "weight")
+    others = sum(tensor_bytes(a.shape, a.dtype) for a in call.arguments if a.kind != "weight")
+    moved = count * (weights + others)
     if info is None:
-        moved = sum(tensor_bytes(a.shape, a.dtype) for call, _ in entries for a in call.arguments)
-        return KernelTime(name, (), "", "", len(entries), seconds, None, moved, None)
-    flops, moved = info.flops * len(entries), info.bytes * len(entries)
-    share = limits.attainable_s(flops, moved) / seconds
-    return KernelTime(name, info.ops, info.template, info.tile, len(entries), seconds, flops, moved, share)
+        return KernelTime(call.kernel, (), "", "", count, seconds, None, moved, None, "")
+    floor = limits.floor(info.flops, Stream(weights, weight_bytes), Stream(others, weights + others))
+    return KernelTime(
+        call.kernel, info.ops, info.template, info.tile, count, seconds,
+        info.flops * count, moved, floor.seconds * count / seconds, floor.bound,
+    )  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 import fusion
 from fusion.errors import ShapeError
 from fusion.module.program import KernelProgram
+from fusion.report.machine_limits import Floor, Level, MachineLimits, Stream
 from fusion.report.measure_limits import measure_limits
 from fusion.report.profile import Profile
 from fusion.report.table import format_table, shorten
@@ -69,8 +70,19 @@ def test_the_limits_of_the_machine_are_plausible() -> None:
     limits = measure_limits(1)
     assert 1 < limits.peak_gflops < 1000
     assert 0.5 < limits.bandwidth_gbs < 1000
-    assert limits.attainable_s(limits.peak_gflops * 1e9, 0) == pytest.approx(1)
-    assert limits.attainable_s(0, limits.bandwidth_gbs * 1e9) == pytest.approx(1)
+    assert [level.name for level in limits.levels][-1] == "memory"
+    assert all(0.5 < level.gbs < 5000 for level in limits.levels)
+
+
+def test_a_floor_is_set_by_what_takes_longest() -> None:
+    levels = (Level("L1", 1000, 100.0), Level("L2", 10**6, 50.0), Level("memory", 0, 10.0))
+    limits = MachineLimits(1, 200.0, levels)
+    assert limits.floor(2 * 10**11) == Floor(1.0, "compute")
+    assert limits.floor(0, Stream(500, 1000)) == Floor(5e-9, "L1")
+    # 100 kB of weights of a large model come from memory, in 10 us; the activations from L2 in 2.
+    moving = limits.floor(10**5, Stream(10**5, 10**8), Stream(10**5, 2 * 10**5))
+    assert (moving.seconds, moving.bound) == (pytest.approx(12e-6), "memory")
+    assert limits.floor(10**7, Stream(10**5, 10**8)).bound == "compute"
 
 
 def test_tables_align() -> None:
