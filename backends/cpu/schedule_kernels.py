@@ -11,6 +11,7 @@ from backends.cpu.anchors.conv2d import Conv2D
 from backends.cpu.anchors.depthwise import Depthwise
 from backends.cpu.anchors.matmul import BatchMatmul, Matmul
 from backends.cpu.anchors.roles import find_anchor, read_roles
+from backends.cpu.repack_weights import repack_weights
 from backends.cpu.templates import TEMPLATES, schedule_with
 from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
 from fusion.context import Machine
@@ -37,12 +38,15 @@ class ScheduleKernels:
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         result = mod.clone()
+        repacks = {}
         for symbol, func in mod.functions.items():
             if isinstance(func, tirx.PrimFunc):
                 made = schedule(func, self.machine, self.threads)
                 self.scheduled[symbol.name_hint] = Kernel(func, made)
                 result[symbol] = made.func
-        return result
+                if made.repack:
+                    repacks[symbol] = made.repack
+        return repack_weights(result, repacks)
 
     def notes(self) -> list[str]:
         """Return which templates did not take a kernel that they were tried on, and why."""

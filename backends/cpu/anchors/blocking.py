@@ -33,13 +33,13 @@ def choose_blocking(extents: Extents, machine: Machine, threads: int) -> Blockin
         traffic = outer * (weight_bytes * row_chunks + extents.input_bytes * panel_chunks * spill)
         return compute * share * -(-tasks // threads) + (traffic / BYTES_PER_CYCLE + tasks * TASK_CYCLES) / threads
 
-    grids = product(_chunk_counts(rows, threads), _chunk_counts(panels, threads))
-    row_chunks, panel_chunks = min(grids, key=cycles)
+    grids = product(chunk_counts(rows, threads), chunk_counts(panels, threads))
+    row_chunks, panel_chunks = best = min(grids, key=cycles)
     panel_bytes = tile.vectors * extents.lanes * depth * 4
     block = min(max(1, machine.l2_bytes // 2 // panel_bytes), Split(panels, panel_chunks).longest)
-    return Blocking(tile, row_chunks, panel_chunks, block)
+    return Blocking(tile, row_chunks, panel_chunks, block, cycles(best))
 
 
-def _chunk_counts(extent: int, threads: int) -> list[int]:
+def chunk_counts(extent: int, threads: int) -> list[int]:
     """Return the numbers of chunks worth looking at: one, and multiples of the threads."""
     return sorted({min(extent, count) for count in (1, *(threads * 2**power for power in range(6)))})

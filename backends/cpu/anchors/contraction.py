@@ -48,12 +48,14 @@ class Blocking:
         tile: The register tile.
         row_chunks, panel_chunks: Cuts of the tiles' rows and of the panels; each pair is a parallel task.
         panel_block: Panels whose weights stay in L2 while the rows of a chunk pass.
+        cycles: Estimate for the slowest thread.
     """
 
     tile: RegisterTile
     row_chunks: int
     panel_chunks: int
     panel_block: int
+    cycles: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.tile} rows/{self.row_chunks} panels/{self.panel_chunks} by {self.panel_block}"
@@ -100,7 +102,7 @@ def emit(nest: Nest, work: Contraction, blocking: Blocking, prologue: Prologue |
         if prologue:
             load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many))
         epilogue = Epilogue.prepare(nest, work.outputs, blocking.tile.rows * blocking.tile.vectors * work.extents.lanes)
-        kernel = _Kernel(nest, work, blocking, load_rows, outer, epilogue)
+        kernel = MicroKernel(nest, work, blocking, load_rows, outer, epilogue)
         kernel.emit(_int(panel_chunks.start(panel_chunk)), tile_count(panel_chunks, panel_chunk), rows, first, many)
 
 
@@ -109,7 +111,7 @@ def _int(value: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class MicroKernel:
     """Emits the blocks, tiles and panels of one task."""
 
     nest: Nest

@@ -9,6 +9,7 @@ from functools import partial
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst, Var
 
+from backends.cpu.anchors import winograd
 from backends.cpu.anchors.blocking import choose_blocking
 from backends.cpu.anchors.contraction import Contraction, emit
 from backends.cpu.anchors.extents import Extents
@@ -158,6 +159,13 @@ class Conv2D:
             outputs=roles.outputs,
         )  # fmt: skip
         blocking = choose_blocking(extents, machine, threads)
+        shape = winograd.Shape(
+            batch, height, width, depth, out_height, out_width, out_channels, *window.padding[:2], lanes
+        )
+        if winograd.applies(window.kernel, window.strides, window.dilation, groups):
+            plan = winograd.plan_winograd(shape, machine, threads)
+            if plan and plan.cycles < blocking.cycles:
+                return winograd.emit_winograd(func, roles, shape, plan)
         rows = Split.of(out_height, blocking.tile.height)
         pad = _PaddedRows(data, window, Split(rows.count, blocking.row_chunks).longest * rows.longest, lanes)
         nest = Nest()

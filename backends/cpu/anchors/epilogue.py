@@ -37,7 +37,7 @@ class RegisterRows:
         self._buffers = [[nest.allocate(f"acc{row}_{at}", (lanes,)) for at, lanes in parts] for row in range(rows)]
         for row in range(rows):
             for index, (_, lanes) in enumerate(parts):
-                self._write(row, index, splat(tirx.const(0, "float32"), lanes))
+                self.write(row, index, splat(tirx.const(0, "float32"), lanes))
 
     @property
     def rows(self) -> int:
@@ -45,7 +45,7 @@ class RegisterRows:
 
     def accumulate(self, row: int, part: int, product: Expr) -> None:
         """Add a vector to one accumulator."""
-        self._write(row, part, self.read(row, part) + product)
+        self.write(row, part, self.read(row, part) + product)
 
     def read(self, row: int, part: int) -> Expr:
         """Return the whole vector of one accumulator."""
@@ -56,7 +56,8 @@ class RegisterRows:
         part = max(index for index, (at, _) in enumerate(self.parts) if at <= channel)
         return tirx.BufferLoad(self._buffers[row][part], [lane + (channel - self.parts[part][0])])
 
-    def _write(self, row: int, part: int, value: Expr) -> None:
+    def write(self, row: int, part: int, value: Expr) -> None:
+        """Set the whole vector of one accumulator."""
         self._nest.store(self._buffers[row][part], [ramp(0, self.parts[part][1])], value)
 
 

@@ -47,7 +47,7 @@ class RegisterTile:
 
 def choose(height: int, width: int, vectors: int, depth: int, registers: int) -> RegisterTile:
     """Return the cheapest tile for a height x width image of `vectors` output vectors and `depth` steps of k."""
-    return min(_space(height, width, vectors, registers), key=lambda tile: _total(tile, height, width, vectors, depth))
+    return min(_space(height, width, vectors, registers), key=lambda tile: total_cycles(tile, height, width, vectors, depth))
 
 
 def _space(height: int, width: int, vectors: int, registers: int) -> Iterator[RegisterTile]:
@@ -59,7 +59,8 @@ def _space(height: int, width: int, vectors: int, registers: int) -> Iterator[Re
             yield tile
 
 
-def _total(tile: RegisterTile, height: int, width: int, vectors: int, depth: int) -> float:
+def total_cycles(tile: RegisterTile, height: int, width: int, vectors: int, depth: int) -> float:
+    """Return the estimated cycles of a height x width image of `vectors` output vectors in such tiles."""
     full, rest = divmod(vectors, tile.vectors)
     panels = [(tile.vectors, full)] + ([(rest, 1)] if rest else [])
     return sum(

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy.typing as npt
 from tvm import tirx
 
 from fusion.context import Machine
+
+
+@dataclass(frozen=True)
+class Repack:
+    """A change to a constant that a kernel is called with, made before the run.
+
+    Attributes:
+        parameter: Its position among the kernel's parameters.
+        pack: Old value to new.
+    """
+
+    parameter: int
+    pack: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -15,16 +30,18 @@ class Scheduled:
     """A PrimFunc with its final loops.
 
     Attributes:
-        func: Same parameters as the input.
+        func: Same parameters as the input, but for the shape of the one that is repacked.
         template: Name of the template that made it.
         tile: The loop structure in words, for `explain`.
         note: Which better templates did not take the function, and why; empty where the first one did.
+        repack: What its callers have to do to a constant.
     """
 
     func: tirx.PrimFunc
     template: str
     tile: str
     note: str = ""
+    repack: Repack | None = None
 
 
 @dataclass(frozen=True)
