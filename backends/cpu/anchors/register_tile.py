@@ -47,7 +47,8 @@ class RegisterTile:
 
 def choose(height: int, width: int, vectors: int, depth: int, registers: int) -> RegisterTile:
     """Return the cheapest tile for a height x width image of `vectors` output vectors and `depth` steps of k."""
-    return min(_space(height, width, vectors, registers), key=lambda tile: total_cycles(tile, height, width, vectors, depth))
+    space = _space(height, width, vectors, registers)
+    return min(space, key=lambda tile: total_cycles(tile, height, width, vectors, depth))
 
 
 def _space(height: int, width: int, vectors: int, registers: int) -> Iterator[RegisterTile]:

@@ -32,10 +32,10 @@ from backends.cpu.anchors.split import Split, tile_count
 from backends.cpu.anchors.winograd_transform import F2, F4, KERNEL, Transform, square
 from backends.cpu.emit import Expr, Nest, guard, pieces, ramp, splat, vector_runs
 from backends.cpu.templates.result import Repack, Scheduled
-from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
 
 NAME = "winograd"
+TRANSFORMS = (F2, F4)
 _MAX_BLOCK = 64
 """Tiles of a block beyond this gain nothing: the weights are read once for all of them."""
 
@@ -92,7 +92,7 @@ class WinogradPlan:
 
 def plan_winograd(shape: Shape, machine: Machine, threads: int) -> WinogradPlan | None:
     """Return the plan that is estimated to take the fewest cycles; None where none fits the caches."""
-    plans = (plan for transform in (F2, F4) for plan in _plans(shape, transform, machine, threads))
+    plans = (plan for transform in TRANSFORMS for plan in _plans(shape, transform, machine, threads))
     return min(plans, key=lambda plan: plan.cycles, default=None)
 
 
@@ -212,7 +212,8 @@ class _Emitter:
                     with nest.when(within):
                         nest.store(cells[i][j], [at], load(i, j))
             values = [[tirx.BufferLoad(cell, [at]) for cell in row] for row in cells]
-            for number, value in enumerate(_flat(square(self.plan.transform.data, values, partial(_keep, nest, lanes)))):
+            transformed = square(self.plan.transform.data, values, partial(_keep, nest, lanes))
+            for number, value in enumerate(_flat(transformed)):
                 nest.store(inputs, [number, tile, ramp(channel, lanes)], value)
 
     def _multiply(self, inputs: Var, made: Var, number: Expr, panel: Expr, rows: int) -> None:

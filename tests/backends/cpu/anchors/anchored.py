@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 import tvm
+from torch.nn import functional
 from tvm import relax
 
 from backends.cpu.legalize import LEGALIZATIONS
@@ -147,3 +149,19 @@ def check(ran: Ran, expected: Sequence[np.ndarray]) -> None:
     """Compare with float64; the sums are over a few hundred products of unit scale."""
     for got, want in zip(ran.outputs, expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * max(1.0, np.abs(want).max(initial=0)))
+
+
+def wide(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(array.astype("float64"))
+
+
+def channels_last(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.permute(0, 2, 3, 1).numpy()
+
+
+def convolve(
+    data: np.ndarray, weight: np.ndarray, strides: tuple, padding: tuple, dilation: tuple, groups: int
+) -> np.ndarray:
+    top, left, bottom, right = padding
+    padded = functional.pad(wide(data).permute(0, 3, 1, 2), (left, right, top, bottom))
+    return channels_last(functional.conv2d(padded, wide(weight), None, strides, 0, dilation, groups))

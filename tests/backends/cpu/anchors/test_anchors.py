@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from math import prod
+from dataclasses import replace
+from math import inf, prod
+from unittest import mock
 
 import numpy as np
 import torch
@@ -11,13 +13,30 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from tvm import relax
 
-from tests.backends.cpu.anchors.anchored import EPILOGUES, TARGETS, Epilogue, check, normal, run
+from backends.cpu.anchors import conv2d, winograd
+from backends.cpu.anchors.blocking import choose_blocking
+from backends.cpu.anchors.extents import Extents
+from backends.cpu.anchors.winograd import TRANSFORMS
+from backends.cpu.anchors.winograd_transform import Transform
+from fusion.context import Machine
+from tests.backends.cpu.anchors.anchored import (
+    EPILOGUES,
+    TARGETS,
+    Epilogue,
+    channels_last,
+    check,
+    convolve,
+    normal,
+    run,
+    wide,
+)
 
 # Shrinking an example compiles hundreds of kernels; the one found is small enough.
 EXAMPLES = settings(max_examples=8, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
 extents = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 19, 31, 33, 48, 65])
 targets = st.sampled_from(TARGETS)
 threads = st.integers(1, 3)
+MACHINE = Machine(vector_lanes=16, vector_registers=32, l1_bytes=32 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
 seeds = st.integers(0, 10**6)
 
 
@@ -28,14 +47,6 @@ def epilogues(draw: st.DrawFn) -> tuple[str, ...]:
     if steps and draw(st.booleans()):
         steps.insert(draw(st.integers(0, len(steps) - 1)), "fork")
     return (*steps, *(["regroup"] if draw(st.booleans()) else []))
-
-
-def wide(array: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(array.astype("float64"))
-
-
-def channels_last(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.permute(0, 2, 3, 1).numpy()
 
 
 @EXAMPLES
@@ -88,14 +99,6 @@ images = st.tuples(st.integers(1, 2), st.integers(1, 14), st.integers(1, 30))
 channel_counts = st.tuples(st.sampled_from([1, 1, 1, 2, 3]), *[st.sampled_from([1, 2, 3, 5, 16, 17, 24, 33])] * 2)
 
 
-def convolve(
-    data: np.ndarray, weight: np.ndarray, strides: tuple, padding: tuple, dilation: tuple, groups: int
-) -> np.ndarray:
-    top, left, bottom, right = padding
-    padded = functional.pad(wide(data).permute(0, 3, 1, 2), (left, right, top, bottom))
-    return channels_last(functional.conv2d(padded, wide(weight), None, strides, 0, dilation, groups))
-
-
 def check_convolution(
     size: tuple, channels: tuple, kernel: tuple, strides: tuple, padding: tuple, dilation: tuple,
     steps: tuple[str, ...],
@@ -128,8 +131,27 @@ def test_conv2d(
     target: str, many: int, seed: int,
 ) -> None:  # fmt: skip
     templates = check_convolution(size, channels, kernel, strides, padding, dilation, steps, target, many, seed)
-    assert set(templates) <= {"conv2d", "matmul", "depthwise_conv2d"}
-    assert len(templates) == 1
+    (anchored,) = set(templates) - {"stitch_stages"}  # a regrouping of one channel stays apart
+    assert anchored in {"conv2d", "matmul", "depthwise_conv2d", "winograd"}
+
+
+@settings(EXAMPLES, max_examples=16)
+@given(
+    images, st.tuples(extents, extents), st.tuples(*[st.integers(0, 2)] * 4), st.sampled_from(TRANSFORMS),
+    epilogues(), targets, threads, seeds,
+)  # fmt: skip
+def test_winograd(
+    size: tuple, channels: tuple, padding: tuple, transform: Transform, steps: tuple[str, ...], target: str,
+    many: int, seed: int,
+) -> None:  # fmt: skip
+    """Where the cost model would rather have the sum too."""
+    sum_is_slow = replace(choose_blocking(Extents(1, 1, 1, 1, 16, (), 1, 16, 4), MACHINE, 1), cycles=inf)
+    with (
+        mock.patch.object(winograd, "TRANSFORMS", (transform,)),
+        mock.patch.object(conv2d, "choose_blocking", return_value=sum_is_slow),
+    ):
+        templates = check_convolution(size, (1, *channels), (3, 3), (1, 1), padding, (1, 1), steps, target, many, seed)
+    assert set(templates) - {"stitch_stages"} == {"winograd"}
 
 
 @settings(EXAMPLES, max_examples=14)
@@ -175,7 +197,7 @@ def test_large_images_are_cut_into_parallel_tasks() -> None:
     for target in TARGETS:
         for channels in ((1, 64, 128), (4, 32, 24)):
             templates = check_convolution(
-                shape, channels, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), ("bias", "relu"), target, 3, 0
+                shape, channels, (5, 5), (1, 1), (2, 2, 2, 2), (1, 1), ("bias", "relu"), target, 3, 0
             )
             assert templates == ["conv2d"]
 
