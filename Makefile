@@ -21,7 +21,8 @@ test: .venv-test/ready
 bench: .venv-bench/ready
 	.venv-bench/bin/python -m bench $(ARGS)
 
-# Every distinct operator of the zoo alone, against the peers and its roofline: table and plot in build/bench.
+# Every matmul, convolution, normalisation, softmax, attention and pooling shape of the zoo outside of branches, each
+# alone, against the peers and its roofline: table and plot in build/bench.
 kernels: .venv-bench/ready
 	.venv-bench/bin/python -m bench.kernels $(ARGS)
 

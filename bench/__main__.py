@@ -12,7 +12,7 @@ from bench.machine import measure_machine
 from bench.peers.engine import Job
 from bench.remote import EngineError
 from bench.result import ComparisonResult
-from bench.threads import allowed_cpus
+from fusion.cpus import allowed_cpus
 from fusion.errors import FusionError
 
 

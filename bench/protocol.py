@@ -21,7 +21,7 @@ from bench.reference import evaluate
 from bench.reference.evaluate import NoReferenceError
 from bench.remote import EngineError, Worker
 from bench.result import ComparisonResult, EngineResult
-from bench.threads import allowed_cpus
+from fusion.cpus import allowed_cpus
 
 BASELINE = "onnxruntime"
 # From this error of ONNX Runtime on, the float64 evaluation is taken to be the one that is wrong.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import tvm
 
 from fusion import context, pipeline
 from fusion.context import Context
-from fusion.errors import ShapeError
+from fusion.errors import FusionError, InternalError, ShapeError
 from fusion.frontends import TensorSpec, import_model, read_signature
 from fusion.module.compiled import CompiledModule, lazy_module
 from fusion.module.settings import check_runnable, settings_of
@@ -18,6 +19,7 @@ from fusion.module.specialize import specialize
 from fusion.module.threads import use_threads
 
 Shapes = Mapping[str, Sequence[int]]
+_WHY_LENGTH = 300
 
 
 def compile(
@@ -58,10 +60,24 @@ def compile(
     return lazy_module(bound, outputs, settings, lambda concrete: _specialize(model, concrete, ctx))
 
 
+# TVM's builders stand on one stack for the whole process.
+_compiling = threading.Lock()
+
+
 def _specialize(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
-    imported = import_model(model, shapes, strict=ctx.strict)
-    lowered = pipeline.lower(imported, ctx) if imported.mod is not None else None
-    return specialize(imported, lowered, ctx)
+    with _compiling:
+        try:
+            imported = import_model(model, shapes, strict=ctx.strict)
+            lowered = pipeline.lower(imported, ctx) if imported.mod is not None else None
+            return specialize(imported, lowered, ctx)
+        except FusionError:
+            raise
+        except Exception as error:  # TVM's passes raise whatever their checks raise
+            raise InternalError(
+                f"{type(error).__name__} while compiling",
+                why=" ".join(str(error).split())[-_WHY_LENGTH:],
+                hint="report it with the model and the lines above",
+            ) from error
 
 
 def bind_shapes(inputs: Sequence[TensorSpec], shapes: Shapes) -> tuple[TensorSpec, ...]:

@@ -5,7 +5,6 @@ A later stage never asks the machine or the environment again (design D10).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import tvm
 import tvm_ffi
 
+from fusion.cpus import allowed_cpus
 from fusion.errors import OptionError, TargetError
 
 EFFORTS = ("fast",)
@@ -85,11 +85,6 @@ def resolve(
         threads=threads or allowed_cpus(),
         strict=strict or (backends is not None and FALLBACK not in backends),
     )
-
-
-def allowed_cpus() -> int:
-    """Return the number of CPUs this process may run on (TVM's own default is half of the machine's)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def host_features() -> frozenset[str]:

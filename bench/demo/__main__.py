@@ -17,7 +17,7 @@ from bench.demo.image import sample
 from bench.demo.reader import NETWORKS, Line, Network, Reader
 from bench.peers.engine import Job
 from bench.result import ComparisonResult, notes
-from bench.threads import allowed_cpus
+from fusion.cpus import allowed_cpus
 
 _ROUNDS = 5
 

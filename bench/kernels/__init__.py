@@ -1,4 +1,7 @@
-"""Every distinct operator shape of the zoo by itself, against the peers and against its own roofline.
+"""The zoo's operators that a kernel is built around, alone, against the peers and against their own roofline.
+
+These are every matmul, convolution, normalisation, softmax, attention and pooling in float32 outside of branches, each
+shape once; what branches compute (all of silero-vad) ONNX Runtime cannot show.
 
 `python -m bench.kernels` collects the shapes (`collect`), makes a model of each (`single`), times it (`measure`) and
 writes a table and a plot (`report`).

@@ -1,4 +1,5 @@
-"""`python -m bench.kernels`: every distinct operator shape of the zoo alone, against the peers and its roofline."""
+"""`python -m bench.kernels`: each matmul, convolution, normalisation, softmax, attention and pooling shape of the zoo
+outside of branches alone, against the peers and its roofline."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from bench.kernels import report
 from bench.kernels.collect import collect
 from bench.kernels.measure import measure
 from bench.machine import measure_machine
-from bench.threads import allowed_cpus
+from fusion.cpus import allowed_cpus
 
 
 def main() -> int:

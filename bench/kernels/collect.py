@@ -1,9 +1,9 @@
-"""Finds the operators of the zoo worth a kernel of their own, each shape once."""
+"""Finds the operators of the zoo worth a kernel of their own, each shape once; not those inside branches."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 from onnx import NodeProto, helper
@@ -12,8 +12,6 @@ from bench import zoo
 from bench.kernels.case import Case
 from bench.kernels.graph import Graph, trace
 from bench.kernels.single import Single, extract
-
-Flops = Callable[[Graph, NodeProto], int]
 
 
 def collect(models: Iterable[str]) -> list[Case]:
@@ -94,15 +92,16 @@ def _attribute(node: NodeProto, name: str, default: int) -> int:
     return next((int(helper.get_attribute_value(a)) for a in node.attribute if a.name == name), default)
 
 
-# What may stand between the scores and the softmax: scaling and masking.
-_BETWEEN = frozenset({"Mul", "Div", "Add", "Where"})
+# What may stand between the softmax and its matmuls: scaling, masking and, in vit_s, casts.
+_BETWEEN = frozenset({"Mul", "Div", "Add", "Where", "Cast"})
 
 
 def _attention(graph: Graph, softmax: NodeProto) -> list[NodeProto]:
-    """Return the nodes from the scores' matmul to the one behind `softmax`, in order; empty where there is none."""
-    before = _from_matmul(graph, softmax)
-    behind = [part for part in graph.nodes if softmax.output[0] in part.input]
-    return [*before, behind[0]] if before and [part.op_type for part in behind] == ["MatMul"] else []
+    """Return the nodes from the scores' matmul to the one behind `softmax`, in order; empty where there is none, or
+    where one of them does not compute in float32."""
+    before, behind = _from_matmul(graph, softmax), _to_matmul(graph, softmax)
+    found = [*before, *behind] if before and behind else []
+    return found if all(graph.values[part.output[0]][1] == "float32" for part in found) else []
 
 
 def _from_matmul(graph: Graph, node: NodeProto) -> list[NodeProto]:
@@ -116,3 +115,14 @@ def _from_matmul(graph: Graph, node: NodeProto) -> list[NodeProto]:
             if before:
                 return [*before, node]
     return []
+
+
+def _to_matmul(graph: Graph, node: NodeProto) -> list[NodeProto]:
+    """Return the nodes behind `node` up to a matmul, each the only reader of the one before; empty without a matmul."""
+    readers = [part for part in graph.nodes if node.output[0] in part.input]
+    if [part.op_type for part in readers] == ["MatMul"]:
+        return readers
+    if len(readers) != 1 or readers[0].op_type not in _BETWEEN:
+        return []
+    behind = _to_matmul(graph, readers[0])
+    return [*readers, *behind] if behind else []

@@ -18,7 +18,7 @@ from bench.peers.engine import Job
 from bench.remote import EngineError, Worker
 from bench.result import ComparisonResult, EngineResult
 
-# A worker that failed is ended and started again for the next case.
+# Engine name to its process.
 _Workers = dict[str, Worker]
 
 
@@ -31,8 +31,11 @@ class Measured:
 
 
 def measure(cases: Sequence[Case], plan: protocol.Plan) -> Iterator[Measured]:
-    """Yield each case once it has been compiled, checked by the float64 gate and timed."""
-    engines = [OURS, *plan.peers]
+    """Yield each case once it has been compiled, checked by the float64 gate and timed.
+
+    An engine that fails has its reason in the result of that case, and gets a new process for the next one.
+    """
+    engines = dict.fromkeys([OURS, *plan.peers, protocol.BASELINE])
     with TemporaryDirectory(prefix="fusion-kernels-") as scratch, contextlib.ExitStack() as stack:
         workers: _Workers = {}
         for case in cases:
@@ -43,21 +46,34 @@ def measure(cases: Sequence[Case], plan: protocol.Plan) -> Iterator[Measured]:
 
 
 def _compare(case: Case, plan: protocol.Plan, workers: _Workers, folder: Path) -> ComparisonResult:
+    """Return what the engines did with `case`, or why they did nothing; take those that failed out of `workers`."""
     path = folder / "case.onnx"
     onnx.save(case.model, path)
     job = Job(path, {spec.name: spec.shape for spec in case.inputs}, plan.threads)
-    result = ComparisonResult(case.name, dict(job.shapes), plan.threads, {name: EngineResult() for name in workers})
-    for engine, worker in list(workers.items()):
-        with protocol.noting(result.engines[engine]):
-            try:
-                if bench.peers.compiles_ahead(engine):
-                    result.engines[engine].compile_s = worker.ask(plan.build_s, "build", job, folder)
-                result.engines[engine].load_s = worker.ask(plan.load_s, "load", job, folder)
-            except EngineError:
-                workers.pop(engine).close()
-                raise
-    loaded = {name: worker for name, worker in workers.items() if not result.engines[name].failure}
+    wanted = dict.fromkeys([OURS, *plan.peers])
+    results = {engine: EngineResult() for engine in workers}
+    for engine, worker in workers.items():
+        with protocol.noting(results[engine]):
+            if bench.peers.compiles_ahead(engine):
+                results[engine].compile_s = worker.ask(plan.build_s, "build", job, folder)
+            results[engine].load_s = worker.ask(plan.load_s, "load", job, folder)
+    _check(job, plan, _running(workers, results), results, case)
+    timed = {engine: worker for engine, worker in _running(workers, results).items() if engine in wanted}
+    protocol.time_rounds(plan, timed, results, lambda seed: inputs.draw(case.inputs, seed))
+    for engine in workers.keys() - _running(workers, results).keys():
+        workers.pop(engine).close()
+    return ComparisonResult(case.name, dict(job.shapes), plan.threads, {engine: results[engine] for engine in wanted})
+
+
+def _check(job: Job, plan: protocol.Plan, running: _Workers, results: dict[str, EngineResult], case: Case) -> None:
+    """Put the outputs through the gate. Without those of the baseline nothing is checked, and so nothing is timed."""
     checked = {seed: inputs.draw(case.inputs, seed) for seed in range(plan.checks)}
-    protocol.check(job, plan, loaded, result.engines, checked)
-    protocol.time_rounds(plan, loaded, result.engines, lambda seed: inputs.draw(case.inputs, seed))
-    return result
+    try:
+        protocol.check(job, plan, running, results, checked)
+    except EngineError as error:
+        for engine in running:
+            results[engine].failure = results[engine].failure or str(error)
+
+
+def _running(workers: _Workers, results: dict[str, EngineResult]) -> _Workers:
+    return {engine: worker for engine, worker in workers.items() if not results[engine].failure}

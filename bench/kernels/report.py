@@ -58,7 +58,7 @@ def text(cases: Sequence[Rated], machine: MachineLimits) -> str:
         "",
         markdown.table(_SUMMARY, [_summary_row(name, group) for name, group in _groups(cases)]),
         "",
-        markdown.table(_HEADER, [_row(case) for case in cases]),
+        _table(cases),
         "",
         f"While {_disturbed(cases)} of them were timed, others used more than a tenth of the CPUs.",
         *(line for case in cases for line in notes(case.measured.result, load=False) if line),
@@ -78,8 +78,14 @@ def _groups(cases: Sequence[Rated]) -> Iterable[tuple[str, list[Rated]]]:
     yield "all", list(cases)
     yield "bound by compute", [case for case in cases if case.bound == "compute"]
     yield "bound by bandwidth", [case for case in cases if case.bound != "compute"]
-    for family in dict.fromkeys(case.measured.case.family for case in cases):
-        yield family, [case for case in cases if case.measured.case.family == family]
+    yield from _families(cases).items()
+
+
+def _families(cases: Sequence[Rated]) -> dict[str, list[Rated]]:
+    found: dict[str, list[Rated]] = {}
+    for case in cases:
+        found.setdefault(case.measured.case.family, []).append(case)
+    return found
 
 
 def _summary_row(name: str, cases: Sequence[Rated]) -> markdown.Row:
@@ -96,13 +102,17 @@ def _summary_row(name: str, cases: Sequence[Rated]) -> markdown.Row:
     )
 
 
-_ENGINES = ("fusion", "onnxruntime", "openvino")
-_HEADER = ("operator", "in", "MFLOP", "MB", *(f"{name} us" for name in _ENGINES), "ratio", "bound", "share", "right")
+def _table(cases: Sequence[Rated]) -> str:
+    """Return a line a case, with the latency of each engine."""
+    engines = list(dict.fromkeys(name for case in cases for name in case.measured.result.engines))
+    latencies = (f"{name} us" for name in engines)
+    header = ("operator", "in", "MFLOP", "MB", *latencies, "ratio", "bound", "share", "right")
+    return markdown.table(header, [_row(case, engines) for case in cases])
 
 
-def _row(rated: Rated) -> markdown.Row:
+def _row(rated: Rated, engines: Sequence[str]) -> markdown.Row:
     case, result = rated.measured.case, rated.measured.result
-    latencies = [result.engines[name].latency_ms if name in result.engines else None for name in _ENGINES]
+    latencies = [result.engines[name].latency_ms if name in result.engines else None for name in engines]
     return (
         case.name,
         " ".join(case.used),
@@ -137,7 +147,7 @@ def plot(cases: Sequence[Rated], machine: MachineLimits, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(9, 5))
-    for family, group in list(_groups(cases))[3:]:
+    for family, group in _families(cases).items():
         shown = [case for case in group if case.share is not None]
         axes.scatter(
             [max(case.intensity, 0.05) for case in shown], [case.share for case in shown], s=14, label=family, alpha=0.8

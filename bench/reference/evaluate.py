@@ -47,7 +47,7 @@ def _run(evaluator: ReferenceEvaluator, graph: onnx.GraphProto, feeds: Mapping[s
     for node, dead in zip(evaluator.rt_nodes_, _dead_after(graph), strict=True):
         arguments = [results[name] for name in node.input]
         produced = node.run(*arguments, **({"context": results} if node.need_context() else {}))
-        results.update(zip(node.output, produced, strict=False))
+        results.update((name, value) for name, value in zip(node.output, produced, strict=False) if name)
         for name in dead:
             results.pop(name, None)
     return results

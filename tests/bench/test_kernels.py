@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from bench import inputs
 from bench.kernels.case import Case
@@ -88,6 +90,43 @@ def test_each_case_is_a_model_that_runs(cases: dict[str, Case]) -> None:
         assert np.isfinite(outputs[0]).all()
 
 
+def _chain(folder: Path, kinds: list[str], extra: list[NodeProto]) -> list[list[str]]:
+    """Return what is found as attention where the operators `kinds` lie between x[8, 4] x[8, 4]^T and a matmul."""
+    casts = {"Cast": {"to": TensorProto.FLOAT}, "CastHalf": {"to": TensorProto.FLOAT16}}
+    nodes = [helper.make_node("Transpose", ["x"], ["xt"]), helper.make_node("MatMul", ["x", "xt"], ["t0"])]
+    for number, kind in enumerate(kinds):
+        source = [f"t{number}", "s"] if kind == "Mul" else [f"t{number}"]
+        operator = "Cast" if kind in casts else kind
+        nodes.append(helper.make_node(operator, source, [f"t{number + 1}"], **casts.get(kind, {})))
+    nodes.append(helper.make_node("MatMul", [f"t{len(kinds)}", "x"], ["y"]))
+    graph = helper.make_graph(
+        [*nodes, *extra],
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 4])],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(np.float32(0.5), "s")],
+    )
+    path = folder / "chain.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    traced = trace(path, {"x": np.ones((8, 4), np.float32)})
+    return [[node.op_type for node in nodes] for family, nodes, _ in operators(traced) if family == "attention"]
+
+
+@pytest.mark.parametrize(
+    "kinds", [["Softmax"], ["Mul", "Softmax", "Cast", "Cast"], ["Cast", "Mul", "Softmax", "Mul"]], ids="-".join
+)
+def test_attention_may_scale_and_cast_on_both_sides_of_the_softmax(tmp_path: Path, kinds: list[str]) -> None:
+    assert _chain(tmp_path, kinds, []) == [["MatMul", *kinds, "MatMul"]]
+
+
+def test_what_others_read_or_computes_otherwise_is_no_attention(tmp_path: Path) -> None:
+    half_and_back = ["CastHalf", "Softmax", "Cast"]
+    assert _chain(tmp_path, half_and_back, []) == [], "float16"
+    assert _chain(tmp_path, ["Softmax", "Relu"], []) == []
+    assert _chain(tmp_path, ["Softmax", "Cast"], [helper.make_node("Relu", ["t2"], ["seen"])]) == []
+    assert _chain(tmp_path, ["Mul", "Softmax"], [helper.make_node("Relu", ["t1"], ["seen"])]) == []
+
+
 def _measured(case: Case, ours_ms: float, theirs_ms: float) -> Measured:
     engines = {"fusion": EngineResult([ours_ms] * 3), "onnxruntime": EngineResult([theirs_ms] * 3)}
     return Measured(case, ComparisonResult(case.name, {}, 2, engines))
@@ -103,3 +142,5 @@ def test_rating_takes_the_level_that_holds_the_data() -> None:
     assert (working.bound, working.share, working.ratio) == ("compute", pytest.approx(0.5), pytest.approx(0.5))
     table = text([moving, working], MACHINE)
     assert "| all                | 2      | 1.00                  | 0.50   | 50%" in table
+    assert "| softmax            | 1 " in table
+    assert "MB   | fusion us | onnxruntime us | ratio" in table, "a column for each engine that was measured"

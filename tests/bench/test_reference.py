@@ -159,6 +159,17 @@ def test_values_live_until_the_last_branch_or_the_caller_has_read_them(tmp_path:
     np.testing.assert_allclose(results["y"], np.maximum(x, 0) + x.astype(np.float64))
 
 
+def test_an_output_left_out_is_not_read_as_an_input_left_out(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["", "state"], hidden_size=2),
+        helper.make_node("LSTM", ["x", "w", "r", "", "", "state"], ["y"], hidden_size=2),
+    ]
+    path = save(tmp_path, nodes, {"x": (4, 1, 3)}, ["y"], {"w": random(1, 8, 3), "r": random(1, 8, 2)})
+    x = random(4, 1, 3)
+    (expected,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    assert gate.error_of(expected, evaluate(path, {"x": x})["y"]) < PRECISION
+
+
 def save(
     folder: Path,
     nodes: list[onnx.NodeProto],

@@ -5,8 +5,9 @@ from __future__ import annotations
 from backends.cpu.legalize.activations import ACTIVATIONS
 from backends.cpu.legalize.common import FLegalize
 from backends.cpu.legalize.indexing import INDEXING
+from backends.cpu.legalize.limits import LIMITS
 from backends.cpu.legalize.normalizations import NORMALIZATIONS
 from backends.cpu.legalize.softmax import SOFTMAX
 from backends.cpu.legalize.sums import SUMS
 
-LEGALIZATIONS: dict[str, FLegalize] = {**ACTIVATIONS, **INDEXING, **NORMALIZATIONS, **SOFTMAX, **SUMS}
+LEGALIZATIONS: dict[str, FLegalize] = {**ACTIVATIONS, **INDEXING, **LIMITS, **NORMALIZATIONS, **SOFTMAX, **SUMS}

@@ -15,6 +15,7 @@ from fusion.frontends.onnx.registry import converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm
 from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, static_shape
+from fusion.frontends.onnx.windows import refuse_small_image
 
 # Operators whose output shape no constant could tell; only fallback nodes and the model's output read such values.
 _DATA_DEPENDENT = frozenset({"Compress", "NonZero", "Unique"})
@@ -30,6 +31,7 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
         raise Decline("an input is no static tensor of a native dtype")
     outputs = tuple(scope.types.get(name) if name else None for name in proto.output)
     node = Node(proto, opset, outputs, scope, builder)
+    refuse_small_image(node)
     results = _empty_tensors(outputs) or _first_that_takes(node)
     for name, kind, result in zip(proto.output, outputs, results, strict=False):
         if name and kind is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.types import Shape
 
@@ -27,6 +29,32 @@ class Window:
     def extents(self) -> tuple[int, ...]:
         """Elements that the dilated kernel spans on each axis."""
         return tuple((size - 1) * step + 1 for size, step in zip(self.kernel, self.dilations, strict=True))
+
+
+_WINDOWED = frozenset({"Conv", "MaxPool", "AveragePool", "LpPool"})
+
+
+def refuse_small_image(node: Node) -> None:
+    """Check that a window fits the padded input at least once: otherwise there is no result, on any backend.
+
+    Raises:
+        UnsupportedOperatorError: It does not.
+    """
+    if node.op not in _WINDOWED or 0 in node.shape(0):
+        return
+    window = window_of(node, tuple(node.attr("kernel_shape") or node.shape(1)[2:]))
+    padded = [sum(part) for part in zip(node.shape(0)[2:], window.before, window.after, strict=True)]
+    if any(size < extent for size, extent in zip(padded, window.extents, strict=True)):
+        raise UnsupportedOperatorError(
+            f"the input of {node.op} is smaller than its window",
+            where=f"{node.op} {node.proto.name or node.proto.output[0]!r}",
+            why=f"the window spans {_by(window.extents)}, the padded input has {_by(padded)}",
+            hint="give the model a larger input",
+        )
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
 
 
 def window_of(node: Node, kernel: Shape) -> Window:

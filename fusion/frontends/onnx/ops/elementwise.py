@@ -46,8 +46,11 @@ _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
 
 @converts(*_UNARY)
 def unary(node: Node) -> Expr:
-    if node.op == "Abs" and node.dtype(0).startswith("uint"):
-        return node.x(0)
+    if node.dtype(0).startswith("uint"):
+        if node.op == "Abs":
+            return node.x(0)
+        if node.op == "Sign":
+            return relax.op.minimum(node.x(0), node.like(1))
     return _UNARY[node.op](node.x(0))
 
 

@@ -50,9 +50,18 @@ def _extremum(reduce: Reduce) -> Reduce:
     return apply
 
 
+def _mean(x: Expr, axes: list[int], keepdims: bool) -> Expr:
+    """TVM divides no integers; the mean of integers is rounded toward zero."""
+    dtype = str(x.ty.dtype.dtype)
+    if dtype.startswith("float"):
+        return relax.op.mean(x, axes, keepdims)
+    mean = relax.op.mean(relax.op.astype(x, "float64"), axes, keepdims)
+    return relax.op.astype(relax.op.trunc(mean), dtype)
+
+
 _REDUCTIONS: dict[str, Reduce] = {
     "ReduceSum": relax.op.sum,
-    "ReduceMean": relax.op.mean,
+    "ReduceMean": _mean,
     "ReduceMax": _extremum(relax.op.max),
     "ReduceMin": _extremum(relax.op.min),
     "ReduceProd": relax.op.prod,

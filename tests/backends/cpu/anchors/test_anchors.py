@@ -7,7 +7,6 @@ from math import inf, prod
 from unittest import mock
 
 import numpy as np
-import torch
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
