@@ -1,4 +1,5 @@
-# Each target makes the virtual environment it needs; nothing but Python 3.10-3.12 and make is asked of the machine.
+# Each target makes the virtual environment it needs. Of the machine it asks Python 3.10-3.12, make, and a C compiler or
+# linker (gcc or clang) to save modules with.
 
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))
 PYTHON ?= $(shell for name in python3 python3.12 python3.11 python3.10; do \

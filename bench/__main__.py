@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import bench.peers
-from bench import protocol, report, zoo
+from bench import command, protocol, report, zoo
 from bench.machine import measure_machine
 from bench.peers.engine import Job
 from bench.remote import EngineError
@@ -57,4 +57,4 @@ def _compare(name: str, options: argparse.Namespace) -> ComparisonResult:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(main)

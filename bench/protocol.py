@@ -121,10 +121,10 @@ def _start(
     if not bench.peers.installed(engine):
         raise EngineError("it is not installed")
     if engine == OURS and job.compiled:
-        result.compile_s = job.compiled.seconds
+        result.compile_s, result.saved = job.compiled.seconds, job.compiled.path is not None
     elif bench.peers.compiles_ahead(engine):
         with Worker(engine, plan.threads) as builder:
-            result.compile_s = builder.ask(plan.build_s, "build", job, folder)
+            result.compile_s, result.saved = builder.ask(plan.build_s, "build", job, folder)
     worker = stack.enter_context(Worker(engine, plan.threads))
     result.load_s = worker.ask(plan.load_s, "load", job, folder)
     if result.compile_s is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import markdown
 from bench.peers import OURS
-from bench.result import MEBIBYTE, ComparisonResult, EngineResult, notes
+from bench.result import MEBIBYTE, RATIO, ComparisonResult, EngineResult, notes
 from fusion.report.machine_limits import MachineLimits
 
 
@@ -27,7 +27,7 @@ def zoo_table(results: Sequence[ComparisonResult], machine: MachineLimits) -> st
         "",
         markdown.table(header, rows),
         "",
-        "ratio = latency of the best peer / latency of fusion: median, smallest and largest of the rounds.",
+        f"ratio = {RATIO}; spread = its smallest and largest.",
         f"Geometric mean of the ratios: {markdown.number(mean, '.3f') or 'none'}, "
         f"{_rated(results)} of {len(results)} models; "
         f"right: {sum(result.passed for result in results)} of {len(results)}.",

@@ -12,6 +12,9 @@ from bench.gate import Verdict
 from bench.peers import OURS
 
 MEBIBYTE = 1 << 20
+# What the tables call the ratio; the latencies they print are medians over the rounds, each by itself.
+RATIO = "median over the rounds of (latency of the faster peer / latency of fusion), not the quotient of the columns"
+_FASTER = "fusion is faster by = median over the rounds of (latency of the engine / latency of fusion)"
 # Share of the CPUs that others may use before the report speaks of it; /proc/stat counts in steps of 10 ms.
 _QUIET = 0.1
 
@@ -25,6 +28,7 @@ class EngineResult:
         others: Share of the machine's CPUs that others used during each round.
         compile_s: Seconds to compile ahead of time; for engines that compile while they load, the load time.
         load_s: Seconds from the file to the first input accepted, the library's import not counted.
+        saved: False where the module could not be saved, so that loading it was compiling it once more.
         peak_rss: Peak resident bytes of a process that only loads and runs the model.
         base_rss: Of these, what was resident once the library was imported.
         idle_share: Largest share of one CPU the engine used while it should have slept.
@@ -36,6 +40,7 @@ class EngineResult:
     others: list[float] = field(default_factory=list)
     compile_s: float | None = None
     load_s: float | None = None
+    saved: bool = True
     peak_rss: int | None = None
     base_rss: int | None = None
     idle_share: float = 0.0
@@ -58,7 +63,7 @@ class Ratio:
     """A peer's latency over ours: above 1, fusion is faster.
 
     Attributes:
-        median: Of the ratios of the rounds.
+        median: Over the rounds, of the ratio within a round; not the ratio of two medians over the rounds.
         low, high: Their smallest and largest.
     """
 
@@ -129,7 +134,8 @@ def _engines_table(result: ComparisonResult) -> str:
     header = ("engine", "ms", "fusion is faster by", "spread", "compile s", "load s", "peak MiB", "error", "right")
     rows = [_engine_row(result, name) for name in result.engines]
     title = f"{result.model}, {result.threads} threads, float32"
-    return "\n".join([title, "", markdown.table(header, rows), *notes(result)])
+    legend = f"{_FASTER}; spread = its smallest and largest."
+    return "\n".join([title, "", markdown.table(header, rows), "", legend, *notes(result)])
 
 
 def _engine_row(result: ComparisonResult, name: str) -> markdown.Row:
@@ -155,6 +161,8 @@ def notes(result: ComparisonResult, load: bool = True) -> list[str]:
     for name, engine in result.engines.items():
         if engine.failure:
             found.append(f"- {result.model}: no numbers of {name}: {engine.failure}")
+        if not engine.saved:
+            found.append(f"- {result.model}: there is no linker to save with: load s and peak MiB include compiling")
         if engine.disturbed and load:
             share = statistics.median(engine.others)
             found.append(f"- {result.model}: others used {share:.0%} of the CPUs while {name} was timed")

@@ -41,12 +41,12 @@ class Server:
         self._base_rss = memory.peak_rss()
         self._run: Runner | None = None
 
-    def build(self, job: Job, folder: Path) -> float:
-        """Return the seconds it took to compile `job` into `folder`."""
+    def build(self, job: Job, folder: Path) -> tuple[float, bool]:
+        """Return the seconds it took to compile `job` into `folder`, and whether it lies there now."""
         started = time.perf_counter()
         assert isinstance(self._engine, AheadOfTime), "this engine compiles when it loads"
-        self._engine.build(job, folder)
-        return time.perf_counter() - started
+        saved = self._engine.build(job, folder)
+        return time.perf_counter() - started, saved
 
     def load(self, job: Job, folder: Path) -> float:
         """Return the seconds until the engine could take its first input."""

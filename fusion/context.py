@@ -5,12 +5,14 @@ A later stage never asks the machine or the environment again (design D10).
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
 import tvm_ffi
+from tvm.target import codegen
 
 from fusion.cpus import allowed_cpus
 from fusion.errors import OptionError, TargetError
@@ -20,6 +22,8 @@ EFFORTS = ("fast",)
 _EFFORTS_TO_COME = ("balanced", "max")
 GENERATOR, FALLBACK = "cpu", "onnxruntime"
 BACKENDS = (GENERATOR, FALLBACK)
+# More than any machine has CPUs for one process; a pool of ten thousand threads fails when it starts.
+_MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,12 @@ def resolve(
     """Return the frozen context for a compilation.
 
     Raises:
-        TargetError: The target is unknown.
+        TargetError: The target is unknown, or LLVM knows no such CPU.
         OptionError: `effort`, `threads` or `backends` has a value that is not allowed.
     """
     _check_effort(effort)
     _check_backends(backends)
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads={threads} is not a number of threads", hint="use 1 or more, or None for all")
+    check_threads(threads)
     resolved = _resolve_target(target)
     features = _features(resolved)
     return Context(
@@ -91,6 +94,19 @@ def host_features() -> frozenset[str]:
     """Return LLVM's names of the features of the CPU this process runs on."""
     found = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
     return frozenset(str(name) for name, on in found.items() if int(on))
+
+
+def check_threads(threads: int | None) -> None:
+    """Raise unless `threads` is a number of worker threads, or None.
+
+    Raises:
+        OptionError: It is not.
+    """
+    if threads is not None and not (isinstance(threads, int) and 1 <= threads <= _MOST_THREADS):
+        raise OptionError(
+            f"threads={threads} is not a number of threads",
+            hint=f"use 1 to {_MOST_THREADS}, or leave it out for all CPUs this process may use",
+        )
 
 
 def _check_effort(effort: str) -> None:
@@ -127,14 +143,30 @@ def _resolve_target(target: str | tvm.target.Target) -> tvm.target.Target:
         raise TargetError(f"target kind {fields['kind']!r} is not available", hint='use "llvm" or "llvm -mcpu=NAME"')
     if not fields.get("mcpu") and not fields.get("mtriple"):
         fields["mcpu"] = str(tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUName")())
+    _check_names(str(fields.get("mtriple") or ""), str(fields.get("mcpu") or ""))
     try:
         return tvm.target.Target({key: value for key, value in fields.items() if key not in ("tag", "keys")})
     except Exception as error:
         raise TargetError(f"TVM does not accept the target {target!r}", why=str(error).splitlines()[-1]) from error
 
 
+def _check_names(triple: str, cpu: str) -> None:
+    """Refuse names that LLVM does not know, of which TVM only warns, once for each kernel."""
+    # With an unknown triple, the list of CPUs ends the process.
+    if triple and not codegen.llvm_is_valid_cpu("generic", triple):
+        raise TargetError(f"LLVM knows no target {triple!r}", hint="leave -mtriple out for this machine")
+    machine = {"mtriple": triple} if triple else {}
+    known = [str(name) for name in codegen.llvm_get_cpu_archlist(tvm.target.Target({"kind": "llvm", **machine}))]
+    if cpu and cpu not in known:
+        near = difflib.get_close_matches(cpu, known)
+        raise TargetError(
+            f"LLVM knows no CPU {cpu!r} of {triple or codegen.llvm_get_system_triple()}",
+            hint=f"{'did you mean ' + ', '.join(near) + '? ' if near else ''}leave -mcpu out for this machine",
+        )
+
+
 def _parse_target(text: str) -> dict[str, object]:
-    kind, *options = text.split()
+    kind, *options = text.split() or [""]
     fields: dict[str, object] = {"kind": kind}
     for option in options:
         name, separator, value = option.lstrip("-").partition("=")

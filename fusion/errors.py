@@ -6,6 +6,8 @@ Each class has one stable code (`F1xx` input files, `F2xx` models, `F3xx` run ti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class FusionError(Exception):
     """Base of all errors fusion raises on purpose.
@@ -94,3 +96,18 @@ class InternalError(FusionError):
     """A defect in fusion; the message says what to report."""
 
     code = "F901"
+
+
+def unknown_shape(name: str, declared: Sequence[int | None] | None) -> ShapeError:
+    """Return the error of an input whose shape must be given.
+
+    Args:
+        name: The input's.
+        declared: Its shape in the model; None for an open dimension, or for all where the rank is not known.
+    """
+    extents = None if declared is None else ", ".join("?" if extent is None else str(extent) for extent in declared)
+    return ShapeError(
+        f"the shape of input {name!r} is not known",
+        why="the model declares no shape" if extents is None else f"the model declares ({extents})",
+        hint=f"give it: shapes={{{name!r}: (...)}}",
+    )

@@ -1,8 +1,9 @@
-"""The whole compilation as one flat list: module in, module out, one line a pass."""
+"""The whole compilation as two flat lists, of what runs on every graph alone and then on all joined: module in, module
+out, one line a pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import tvm
 from tvm import relax
@@ -14,10 +15,11 @@ from backends.cpu.schedule_kernels import ScheduleKernels
 from fusion.context import Context
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
+from fusion.passes.call_host_functions import CallHostFunctions
 from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.fold_pads import FoldPads
 from fusion.passes.fold_scales import FoldScales
-from fusion.passes.inline_branches import inline_branches
+from fusion.passes.inline_branches import InlineBranches
 from fusion.passes.layout import AssignLayouts
 from fusion.passes.lift_weights import lift_weights
 from fusion.passes.widen_conv1d import WidenConv1d
@@ -26,8 +28,8 @@ from partition.form_groups import FormGroups
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
 
-def passes(ctx: Context, groups: FormGroups) -> list[Pass]:
-    """Return the passes that turn an imported module into PrimFuncs and the calls between them."""
+def graph_passes(ctx: Context, groups: FormGroups) -> list[Pass]:
+    """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them."""
     return [
         # Phase 1: the graph as it was imported
         FoldConstants(),
@@ -40,6 +42,7 @@ def passes(ctx: Context, groups: FormGroups) -> list[Pass]:
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
+        CallHostFunctions(),
         LowerAnchors(ctx.machine.vector_lanes),
         relax.backend.DispatchSortScan(),
         relax.transform.LegalizeOps(LEGALIZATIONS),
@@ -51,21 +54,30 @@ def passes(ctx: Context, groups: FormGroups) -> list[Pass]:
     ]
 
 
+def kernel_passes(branches: Mapping[str, tvm.IRModule], kernels: ScheduleKernels) -> list[Pass]:
+    """Return the passes that join a module with its lowered `branches` and give its PrimFuncs their loops."""
+    return [
+        # Phase 5: one function
+        InlineBranches(branches),
+        # Phase 6: loops
+        kernels,
+    ]
+
+
 def lower(imported: ImportedModel, ctx: Context) -> Lowered:
     """Run every pass over the Relax modules of `imported` under the target of `ctx`."""
     groups, kernels = FormGroups(), ScheduleKernels(ctx.machine, ctx.threads)
     with ctx.target:
-        graphs = passes(ctx, groups)
-        branches = {name: _apply(graphs, branch) for name, branch in imported.branches.items()}
-        mod = inline_branches(_apply(graphs, imported.mod), branches)
-        mod = kernels(mod)
+        per_graph = graph_passes(ctx, groups)
+        branches = {name: _apply(per_graph, branch) for name, branch in imported.branches.items()}
+        mod = _apply([*per_graph, *kernel_passes(branches, kernels)], imported.mod)
     mod, weights = lift_weights(mod)
     infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
     kept = [f"{edge.producer} -> {edge.consumer} stays in memory: {edge.reason}" for edge in groups.kept]
     return Lowered(mod, weights, infos, (*kept, *kernels.notes()))
 
 
-def _apply(graph_passes: list[Pass], mod: tvm.IRModule) -> tvm.IRModule:
-    for apply in graph_passes:
+def _apply(passes: list[Pass], mod: tvm.IRModule) -> tvm.IRModule:
+    for apply in passes:
         mod = apply(mod)
     return mod

@@ -2,48 +2,71 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnxruntime
-from PIL import Image
 
-from bench import markdown, protocol
+from bench import command, markdown, protocol
 from bench.demo.compiler import INPUT, Compiler
-from bench.demo.image import sample
+from bench.demo.image import UnreadableImageError, read_image, sample
 from bench.demo.reader import NETWORKS, Line, Network, Reader
 from bench.peers.engine import Job
-from bench.result import ComparisonResult, notes
+from bench.result import RATIO, ComparisonResult, notes
 from fusion.cpus import allowed_cpus
 
 _ROUNDS = 5
 
 
 def main() -> int:
-    """Return 0 if the lines and the numbers are right, 1 if not."""
-    image = np.asarray(Image.open(sys.argv[1]).convert("RGB")) if sys.argv[1:] else sample()
+    """Return 0 if the lines and the numbers are right, 1 if not, 2 for a wrong command line or an unreadable image."""
+    parser = _parser()
+    path = parser.parse_args().image
+    try:
+        image = read_image(path) if path else sample()
+    except UnreadableImageError as error:
+        parser.exit(2, f"{error}\n")
+    return show(image)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.demo", description=__doc__)
+    parser.add_argument("image", nargs="?", type=Path, metavar="IMAGE", help="file (default: a page drawn here)")
+    return parser
+
+
+def show(image: np.ndarray) -> int:
+    """Read `image`, uint8 of shape (height, width, 3), and print what was found; return 0 if all of it is right."""
     with TemporaryDirectory(prefix="fusion-demo-") as folder:
         compiler = Compiler(Path(folder))
         reader = Reader(compiler.network)
         lines = _read(reader, image)
         expected = Reader(_onnxruntime).read(image)
         same = [line.text for line in lines] == [line.text for line in expected]
-        print(_agreement(same, lines, expected), end="\n\n", flush=True)
+        print(_agreement(same, expected), end="\n\n", flush=True)
         results = [_compare(reader, compiler, stage) for stage in NETWORKS if stage in reader.inputs]
     print(_table(results))
-    return 0 if same and lines and all(result.passed for result in results) else 1
+    return 0 if same and all(result.passed for result in results) else 1
 
 
 def _read(reader: Reader, image: np.ndarray) -> list[Line]:
     print("Compiling the networks as the page needs them ...", flush=True)
     started = time.perf_counter()
     lines = reader.read(image)
-    print(f"\nText read by networks that fusion compiled, in {time.perf_counter() - started:.1f} s with compiling:\n")
-    print("\n".join(f"  {line.score:.3f}  {line.text}" for line in lines), end="\n\n", flush=True)
+    took = f"in {time.perf_counter() - started:.1f} s with compiling"
+    if lines:
+        print(f"\nText read by networks that fusion compiled, {took}:\n\n{_listed(lines)}\n", flush=True)
+    else:
+        ran = ", ".join(stage for stage in NETWORKS if stage in reader.inputs)
+        print(f"\nNo text was found, {took}. Networks that ran, compiled by fusion: {ran}.\n", flush=True)
     return lines
+
+
+def _listed(lines: list[Line]) -> str:
+    return "\n".join(f"  {line.score:.3f}  {line.text}" for line in lines)
 
 
 def _onnxruntime(path: Path) -> Network:
@@ -56,10 +79,12 @@ def _onnxruntime(path: Path) -> Network:
     return run
 
 
-def _agreement(same: bool, lines: list[Line], expected: list[Line]) -> str:
+def _agreement(same: bool, expected: list[Line]) -> str:
+    if not expected:
+        return f"ONNX Runtime finds none{' either' if same else ''}."
     if same:
         return f"ONNX Runtime reads the same {len(expected)} lines."
-    return "ONNX Runtime reads other lines:\n" + "\n".join(f"  {line.score:.3f}  {line.text}" for line in expected)
+    return f"ONNX Runtime reads other lines:\n{_listed(expected)}"
 
 
 def _compare(reader: Reader, compiler: Compiler, stage: str) -> ComparisonResult:
@@ -76,8 +101,9 @@ def _table(results: list[ComparisonResult]) -> str:
     return "\n".join([
         markdown.table(header, rows),
         "",
-        f"{allowed_cpus()} threads, float32. ratio = latency of the faster peer / latency of fusion; error = largest",
-        "difference to a float64 evaluation as a share of the output's scale (in brackets: ONNX Runtime's).",
+        f"{allowed_cpus()} threads, float32.",
+        f"ratio = {RATIO};",
+        "error = largest difference to a float64 evaluation as a share of the output's scale (brackets: ONNX Runtime).",
         *(note for result in results for note in notes(result)),
     ])
 
@@ -96,4 +122,4 @@ def _row(result: ComparisonResult) -> markdown.Row:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(main)

@@ -37,7 +37,12 @@ class Compiler:
         return run
 
     def saved(self, path: Path, shape: tuple[int, ...]) -> Compiled:
-        """Return the file of a module that has run on an input of `shape`."""
+        """Return what is known of a module that has run on an input of `shape`, saved if there is a linker."""
+        # Imports TVM, which has compiled the module in this process already.
+        from fusion.module import linker
+
+        if linker.find_linker() is None:
+            return Compiled(None, self._seconds[path, shape])
         file = self._folder / f"{path.stem}-{'x'.join(map(str, shape))}.fusion"
         self._modules[path, shape].save(str(file))
         return Compiled(file, self._seconds[path, shape])

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import bench.peers
-from bench import protocol, zoo
+from bench import command, protocol, zoo
 from bench.kernels import report
 from bench.kernels.collect import collect
 from bench.kernels.measure import measure
@@ -49,4 +49,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(main)

@@ -55,7 +55,7 @@ def _compare(case: Case, plan: protocol.Plan, workers: _Workers, folder: Path) -
     for engine, worker in workers.items():
         with protocol.noting(results[engine]):
             if bench.peers.compiles_ahead(engine):
-                results[engine].compile_s = worker.ask(plan.build_s, "build", job, folder)
+                results[engine].compile_s, results[engine].saved = worker.ask(plan.build_s, "build", job, folder)
             results[engine].load_s = worker.ask(plan.load_s, "load", job, folder)
     _check(job, plan, _running(workers, results), results, case)
     timed = {engine: worker for engine, worker in _running(workers, results).items() if engine in wanted}

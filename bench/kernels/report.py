@@ -11,7 +11,7 @@ from typing import Any
 
 from bench import markdown
 from bench.kernels.measure import Measured
-from bench.result import notes
+from bench.result import RATIO, notes
 from fusion.report.machine_limits import MachineLimits, Stream
 
 
@@ -53,8 +53,7 @@ def text(cases: Sequence[Rated], machine: MachineLimits) -> str:
         "this run.",
         "",
         "Each operator alone, tensors in ONNX's layouts. share = least time its operations (at the FMA peak) or its "
-        "bytes (at the bandwidth of the level that holds them all) allow / our time; ratio = time of the best peer / "
-        "ours.",
+        f"bytes (at the bandwidth of the level that holds them all) allow / our time; ratio = {RATIO}.",
         "",
         markdown.table(_SUMMARY, [_summary_row(name, group) for name, group in _groups(cases)]),
         "",

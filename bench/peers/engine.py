@@ -18,11 +18,11 @@ class Compiled:
     """A module of ours that was compiled and saved before.
 
     Attributes:
-        path: The saved file.
+        path: The saved file, or None where there is no linker to save it with.
         seconds: What compiling it took.
     """
 
-    path: Path
+    path: Path | None
     seconds: float
 
 
@@ -56,8 +56,8 @@ class Engine(Protocol):
 class AheadOfTime(Engine, Protocol):
     """An engine that compiles in one process and runs in another."""
 
-    def build(self, job: Job, folder: Path) -> None:
-        """Compile `job` and write what `load` needs into `folder`."""
+    def build(self, job: Job, folder: Path) -> bool:
+        """Compile `job` and write what `load` needs into `folder`; return False where `load` must compile it again."""
 
 
 class UnsupportedModelError(Exception):

@@ -1,4 +1,7 @@
-"""fusion: compiled and saved in one process, loaded and run in another, as a user deploys it."""
+"""fusion: compiled and saved in one process, loaded and run in another, as a user deploys it.
+
+Saving needs a linker. Without one the process that runs the model compiles it itself.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from pathlib import Path
 
 import fusion
 from bench.peers.engine import Engine, Job, Runner
+from fusion.module import linker
 
 _FILE = "model.fusion"
 
@@ -13,14 +17,23 @@ _FILE = "model.fusion"
 class Fusion:
     """`fusion.compile` with default options."""
 
-    def build(self, job: Job, folder: Path) -> None:
-        """Compile the model and save it."""
-        module = fusion.compile(str(job.path), target="llvm", shapes=dict(job.shapes), threads=job.threads)
-        module.save(str(folder / _FILE))
+    def build(self, job: Job, folder: Path) -> bool:
+        """Compile the model, and save it if there is a linker; return whether there is one."""
+        module = _compile(job)
+        can_save = linker.find_linker() is not None
+        if can_save:
+            module.save(str(folder / _FILE))
+        return can_save
 
     def load(self, job: Job, folder: Path) -> Runner:
-        """Load the saved module."""
+        """Load the saved module, or compile the model where none could be saved."""
+        if linker.find_linker() is None:
+            return _compile(job).run
         return fusion.load(str(job.compiled.path if job.compiled else folder / _FILE)).run
+
+
+def _compile(job: Job) -> fusion.CompiledModule:
+    return fusion.compile(str(job.path), target="llvm", shapes=dict(job.shapes), threads=job.threads)
 
 
 ENGINE: Engine = Fusion()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import fusion
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
-from fusion.cli.models import is_saved
+from fusion.cli.models import is_saved, read_inputs_of, require_shapes
 from fusion.cli.options import add_json, add_model, add_verb, parse_shapes
 from fusion.cli.output import show
 from fusion.cli.progress import progress
-from fusion.errors import ExecutionError, OptionError
+from fusion.errors import ExecutionError, FusionError, OptionError
 
 
 def add_parser(verbs: Any) -> None:
@@ -36,15 +38,45 @@ def bench(options: argparse.Namespace) -> int:
         raise OptionError(f"{options.model} is a saved module, which the peers cannot run", hint="give the ONNX file")
     if options.rounds < 1:
         raise OptionError(f"--rounds {options.rounds} is not a number of rounds", hint="use 1 or more")
-    peers = options.peers.split(",") if options.peers else None
+    peers = None if options.peers is None else options.peers.split(",")
+    _check_peers(peers or ())
+    shapes = parse_shapes(options.shape)
+    _check_before_compiling(options, shapes)
     # Here, not above: bench imports onnx and more, which `fusion --help` should not.
     from bench.protocol import compare_model
     from bench.remote import EngineError
 
     with progress(f"measuring {options.model}"):
         try:
-            result = compare_model(options.model, parse_shapes(options.shape), options.threads, options.rounds, peers)
+            result = compare_model(options.model, shapes, options.threads, options.rounds, peers)
         except EngineError as error:
-            raise ExecutionError("the comparison cannot be made", why=str(error)) from error
+            raise _reason(options, shapes, error) from error
     show(result.table(), result.as_dict(), options.json)
     return OK if result.passed else RESULTS_DIFFER
+
+
+def _check_peers(names: Sequence[str]) -> None:
+    import bench.peers
+
+    for name in names:
+        if name not in bench.peers.names():
+            raise OptionError(f"there is no peer {name!r}", hint=f"--peers takes {', '.join(bench.peers.names())}")
+
+
+def _check_before_compiling(options: argparse.Namespace, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    inputs = read_inputs_of(options.model)
+    # Here, not above: these import the compiler, which `fusion --help` should not.
+    from fusion.api import bind_shapes
+    from fusion.context import check_threads
+
+    check_threads(options.threads)
+    require_shapes(bind_shapes(inputs, shapes))
+
+
+def _reason(options: argparse.Namespace, shapes: Mapping[str, tuple[int, ...]], error: Exception) -> FusionError:
+    """Return why there is no comparison: what `fusion compile` says of the model, if it refuses it too."""
+    try:
+        fusion.compile(options.model, shapes=shapes, threads=options.threads)
+    except FusionError as refused:
+        return refused
+    return ExecutionError("the comparison cannot be made", why=str(error))

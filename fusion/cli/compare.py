@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
-from fusion.cli.models import is_saved, open_module
+from fusion.cli.models import is_saved, open_module, read_inputs_of
 from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
 from fusion.cli.output import show
-from fusion.errors import ModelFileError, OptionError
+from fusion.errors import OptionError
 
 if TYPE_CHECKING:
     from fusion.module import CompiledModule
@@ -46,21 +48,25 @@ def compare(options: argparse.Namespace) -> int:
     engine = options.engine or ("fusion" if options.other else "onnxruntime")
     other = options.other or options.model
     _check(engine, other, options)
-    module = open_module(options.model, options).module
+    alone = engine == "onnxruntime" or is_saved(other)
+    module = open_module(options.model, options, alone=alone).module
     inputs = complete_inputs(module, read_inputs(options.input), parse_shapes(options.shape), options.seed)
     actual = module.run(inputs)
     expected = _run_other(other, engine, module, inputs, options)
     if len(actual) != len(expected):
         raise OptionError(f"{options.model} has {len(actual)} outputs and {other} has {len(expected)}")
-    errors = {name: _error(value, base) for (name, value), base in zip(actual.items(), expected, strict=True)}
-    same = all(error["relative"] <= options.tolerance for error in errors.values())
-    lines = [f"{name}: largest error {e['absolute']:.3g}, relative {e['relative']:.3g}" for name, e in errors.items()]
+    found = {name: _difference(value, base) for (name, value), base in zip(actual.items(), expected, strict=True)}
+    same = all(difference.within(options.tolerance) for difference in found.values())
     verdict = f"the results {'agree' if same else 'DIFFER'} (tolerance {options.tolerance:g})"
-    show("\n".join([*lines, verdict]), {"same": same, "tolerance": options.tolerance, "outputs": errors}, options.json)
+    text = "\n".join([*(f"{name}: {difference}" for name, difference in found.items()), verdict])
+    outputs = {name: asdict(difference) for name, difference in found.items()}
+    show(text, {"same": same, "tolerance": options.tolerance, "outputs": outputs}, options.json)
     return OK if same else RESULTS_DIFFER
 
 
 def _check(engine: str, other: str, options: argparse.Namespace) -> None:
+    if not 0 <= options.tolerance < math.inf:
+        raise OptionError(f"--tolerance {options.tolerance:g} is no tolerance", hint="give a number, 0 or more")
     if engine == "onnxruntime" and is_saved(other):
         raise OptionError(
             f"ONNX Runtime cannot run the saved module {other}",
@@ -76,11 +82,10 @@ def _run_other(
     """Run `path` on `inputs` by position: the same model exported twice may name its inputs differently."""
     arrays = [inputs[spec.name] for spec in module.inputs]
     if engine == "fusion":
-        return list(open_module(path, options).module(*arrays))
+        return list(open_module(path, options, alone=is_saved(options.model)).module(*arrays))
     from backends.onnxruntime.fallback import open_session
 
-    if not Path(path).is_file():
-        raise ModelFileError(f"there is no file {path}", hint="check the path")
+    read_inputs_of(path)
     session = open_session(Path(path).read_bytes(), options.threads or 0)
     names = [value.name for value in session.get_inputs()]
     if len(names) != len(arrays):
@@ -88,20 +93,38 @@ def _run_other(
     return list(session.run(None, dict(zip(names, arrays, strict=True))))
 
 
-def _error(actual: np.ndarray, expected: np.ndarray) -> dict[str, float]:
-    """Return the largest absolute difference, and its share of the largest expected magnitude.
+@dataclass(frozen=True)
+class Difference:
+    """How far one output is from another.
 
-    Infinity where the shapes differ, or one has a NaN or an infinity that the other has not.
+    Attributes:
+        absolute: Largest absolute difference; None where the two cannot be subtracted.
+        relative: Its share of the largest expected magnitude.
+        why: Why they cannot be subtracted.
     """
+
+    absolute: float | None = None
+    relative: float | None = None
+    why: str = ""
+
+    def within(self, tolerance: float) -> bool:
+        """Return whether the relative difference is at most `tolerance`."""
+        return self.relative is not None and self.relative <= tolerance
+
+    def __str__(self) -> str:
+        return self.why or f"largest error {self.absolute:.3g}, relative {self.relative:.3g}"
+
+
+def _difference(actual: np.ndarray, expected: np.ndarray) -> Difference:
     if actual.shape != expected.shape:
-        return {"absolute": float("inf"), "relative": float("inf")}
+        return Difference(why=f"the shapes differ: {list(actual.shape)} and {list(expected.shape)}")
     if actual.dtype.kind in "OUST" or expected.dtype.kind in "OUST":
         wrong = float(not np.array_equal(actual, expected))
-        return {"absolute": wrong, "relative": wrong}
+        return Difference(wrong, wrong)
     left, right = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(right)
     if not np.array_equal(left[~finite], right[~finite], equal_nan=True) or not np.isfinite(left[finite]).all():
-        return {"absolute": float("inf"), "relative": float("inf")}
+        return Difference(why="one has a NaN or an infinity where the other has not")
     absolute = float(np.abs(left[finite] - right[finite]).max(initial=0.0))
     scale = float(np.abs(right[finite]).max(initial=0.0))
-    return {"absolute": absolute, "relative": absolute / scale if scale else absolute}
+    return Difference(absolute, absolute / scale if scale else absolute)

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fusion.cli.models import is_saved, open_module
+from fusion.cli.models import is_saved, open_module, require_shapes
 from fusion.cli.options import SAVED_SUFFIX, add_compile_options, add_json, add_model, add_verb
-from fusion.cli.output import show, signature
+from fusion.cli.output import refuse_overwriting, show, signature
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
 
@@ -27,8 +27,11 @@ def compile_model(options: argparse.Namespace) -> int:
     """Compile and save; print where to and how long it took."""
     if is_saved(options.model):
         raise OptionError(f"{options.model} is a compiled module already", hint="give an ONNX file")
-    output = Path(options.output or Path(options.model).with_suffix(SAVED_SUFFIX))
+    model = Path(options.model)
+    output = Path(options.output or model.parent / f"{model.stem}{SAVED_SUFFIX}")
+    refuse_overwriting(output, [options.model])
     opened = open_module(options.model, options)
+    require_shapes(opened.module.inputs)
     with progress(f"saving {output}"):
         opened.module.save(output)
     size = output.stat().st_size

@@ -59,7 +59,7 @@ def doctor(options: argparse.Namespace) -> int:
         *_peers(),
         _self_test(),
     ]
-    data = {f.name: {"value": f.value, "good": f.good, "hint": f.hint} for f in findings}
+    data = {f.name: {"value": f.value, "good": f.good, "hint": f.hint if f.good is False else ""} for f in findings}
     show("\n".join(_line(finding) for finding in findings), data, options.json)
     return OK if findings[-1].good else INTERNAL
 

@@ -7,8 +7,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+import fusion
 from fusion.cli import bench, compare, compile_model, doctor, explain, run
 from fusion.cli.exit_codes import INTERNAL, exit_code
+from fusion.cli.wording import command_text
 from fusion.errors import FusionError
 
 _VERBS = (compile_model, run, bench, compare, explain, doctor)
@@ -20,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.verb(options))
     except FusionError as error:
-        print(error, file=sys.stderr)
+        print(command_text(error), file=sys.stderr)
         return exit_code(error)
     except BrokenPipeError:
         # The reader of a pipe (head, less) has seen enough.
@@ -42,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),
         epilog="Exit codes: 0 ok, 1 results differ, 2 usage, 3 model not supported, 4 internal.",
     )
+    parser.add_argument("--version", action="version", version=f"fusion {fusion.__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in _VERBS:
         verb.add_parser(verbs)

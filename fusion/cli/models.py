@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fusion
 from fusion.cli.options import SAVED_SUFFIX, parse_shapes
 from fusion.cli.progress import progress
-from fusion.errors import OptionError
+from fusion.errors import OptionError, unknown_shape
 
 if TYPE_CHECKING:
     from fusion.module import CompiledModule
+    from fusion.signature import TensorSpec
+
+_COMPILE_ONLY = ("target", "effort", "threads", "strict")
 
 
 @dataclass(frozen=True)
@@ -30,27 +34,71 @@ def is_saved(path: str) -> bool:
     return Path(path).suffix == SAVED_SUFFIX
 
 
-def open_module(path: str, options: argparse.Namespace) -> Opened:
+def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -> Opened:
     """Load the saved module at `path`, or compile the model there as `options` say.
 
+    Args:
+        path: What the command names.
+        options: As parsed; an option that is not given is None or False.
+        alone: Whether the options are for `path` only. If not, a saved module leaves them to the other model.
+
     Raises:
-        FusionError: It cannot be read or compiled.
+        FusionError: It cannot be read or compiled, or an option has no use with a saved module.
     """
     shapes = parse_shapes(options.shape)
+    # By identity: 0 threads equal False.
+    given = {name: getattr(options, name) for name in _COMPILE_ONLY}
+    given = {name: value for name, value in given.items() if value is not None and value is not False}
     started = time.perf_counter()
     if is_saved(path):
-        if shapes:
-            raise OptionError(f"--shape has no use with the saved module {path}", hint="leave it out")
-        with progress(f"loading {path}"):
-            module = fusion.load(path)
+        module = _load(path, given if alone else {}, shapes)
     else:
         with progress(f"compiling {path}"):
-            module = fusion.compile(
-                path,
-                options.target,
-                shapes=shapes or None,
-                effort=options.effort,
-                threads=options.threads,
-                strict=options.strict,
-            )
+            module = fusion.compile(path, shapes=shapes or None, **given)
     return Opened(module, time.perf_counter() - started)
+
+
+def _load(path: str, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> CompiledModule:
+    for name in given:
+        raise _useless(name, path)
+    with progress(f"loading {path}"):
+        module = fusion.load(path)
+    # A module that was saved with open dimensions takes the shapes of its random inputs.
+    if shapes and not module.dynamic:
+        raise _useless("shape", path)
+    return module
+
+
+def _useless(name: str, path: str) -> OptionError:
+    return OptionError(
+        f"--{name} has no use with the saved module {path}",
+        why="it was settled when the module was compiled",
+        hint="leave it out, or give the ONNX file",
+    )
+
+
+def require_shapes(inputs: Sequence[TensorSpec]) -> None:
+    """Raise if the shape of an input is open.
+
+    Raises:
+        ShapeError: It is; the hint says how to give it.
+    """
+    for spec in inputs:
+        if not spec.is_static:
+            raise unknown_shape(spec.name, spec.shape)
+
+
+def read_inputs_of(path: str) -> tuple[TensorSpec, ...]:
+    """Return the inputs that the model at `path` declares, without compiling it.
+
+    Raises:
+        ModelFileError: It cannot be read.
+        InvalidModelError: It breaks its format's rules.
+    """
+    from fusion.runtime import import_compiler
+
+    import_compiler()
+    from fusion.frontends import read_signature
+
+    inputs, _ = read_signature(path)
+    return inputs

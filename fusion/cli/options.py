@@ -36,8 +36,8 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape", action="append", default=[], metavar="X=1,3,8,8", help="shape of input X; repeatable"
     )
-    parser.add_argument("--target", default="llvm", metavar="T", help='"llvm" (this machine) or "llvm -mcpu=NAME"')
-    parser.add_argument("--effort", default="fast", metavar="E", help="fast (measuring efforts are to come)")
+    parser.add_argument("--target", metavar="T", help='"llvm" (this machine, default) or "llvm -mcpu=NAME"')
+    parser.add_argument("--effort", metavar="E", help="fast (measuring efforts are to come)")
     parser.add_argument("--threads", type=int, metavar="N", help="worker threads; all allowed CPUs by default")
     parser.add_argument("--strict", action="store_true", help="refuse models that need a fallback")
 
@@ -64,29 +64,55 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, separator, extents = text.rpartition("=")
-        try:
-            shape = tuple(int(extent) for extent in extents.split(",") if extents)
-        except ValueError:
-            shape = (-1,)
-        if not separator or not name or name in shapes or any(extent < 0 for extent in shape):
-            raise OptionError(f"cannot read --shape {text}", hint="write an input's name once: --shape x=1,3,480,480")
-        shapes[name] = shape
+        if not separator or not name:
+            raise OptionError(f"cannot read --shape {text}", hint="write --shape NAME=EXTENTS: --shape x=1,3,480,480")
+        if name in shapes:
+            raise OptionError(f"--shape names the input {name!r} twice", hint="give each input one shape")
+        shapes[name] = _parse_extents(text, extents)
     return shapes
+
+
+def _parse_extents(text: str, extents: str) -> tuple[int, ...]:
+    fields = [field.strip() for field in extents.split(",")] if extents else []
+    if not all(field.isascii() and field.isdigit() for field in fields):
+        raise OptionError(
+            f"cannot read --shape {text}",
+            why=f"{extents!r} is no list of whole numbers, 0 or more",
+            hint="give one for each dimension: --shape x=1,3,480,480",
+        )
+    return tuple(int(field) for field in fields)
 
 
 def read_inputs(texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Return arrays by input name from "x=file.npy".
 
     Raises:
-        OptionError: A text has another form, or its file cannot be read as an array of numbers.
+        OptionError: A text has another form, a name comes twice, or a file cannot be read as an array of numbers.
     """
-    arrays = {}
+    files: dict[str, str] = {}
     for text in texts:
-        name, separator, file = text.rpartition("=")
-        if not separator or not name:
-            raise OptionError(f"cannot read --input {text}", hint="write --input NAME=FILE.npy")
-        arrays[name] = _read_array(Path(file))
-    return arrays
+        name, file = _split_input(text)
+        if name in files:
+            raise OptionError(f"--input names the input {name!r} twice", hint="give each input one array")
+        files[name] = file
+    return {name: _read_array(Path(file)) for name, file in files.items()}
+
+
+def input_file(text: str) -> str:
+    """Return the file that "x=file.npy" names.
+
+    Raises:
+        OptionError: The text has another form.
+    """
+    return _split_input(text)[1]
+
+
+def _split_input(text: str) -> tuple[str, str]:
+    # A name may hold "=", a file given to this option cannot.
+    name, separator, file = text.rpartition("=")
+    if not separator or not name:
+        raise OptionError(f"cannot read --input {text}", hint="write --input NAME=FILE.npy")
+    return name, file
 
 
 def _read_array(path: Path) -> np.ndarray:

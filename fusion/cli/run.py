@@ -10,8 +10,17 @@ from typing import Any
 import numpy as np
 
 from fusion.cli.models import open_module
-from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
-from fusion.cli.output import show
+from fusion.cli.options import (
+    add_compile_options,
+    add_inputs,
+    add_json,
+    add_model,
+    add_verb,
+    input_file,
+    parse_shapes,
+    read_inputs,
+)
+from fusion.cli.output import refuse_overwriting, show
 from fusion.errors import OptionError
 
 
@@ -32,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     """Run, write the outputs if asked to, and print what they look like."""
     from fusion.module.feed import complete_inputs
 
+    if options.output:
+        refuse_overwriting(Path(options.output), [options.model, *(input_file(text) for text in options.input)])
     given = read_inputs(options.input)
     module = open_module(options.model, options).module
     inputs = complete_inputs(module, given, parse_shapes(options.shape), options.seed)

@@ -23,8 +23,7 @@ def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = Fal
 
     Args:
         model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, or a
-        tuple of
-            a `torch.nn.Module` and its example inputs.
+            tuple of a `torch.nn.Module` and its example inputs.
         shapes: Concrete shape of each input that the model itself leaves open; inputs that are closed may be named too.
         strict: Refuse a model that needs a fallback subgraph.
 
@@ -64,6 +63,8 @@ def _onnx_source(model: str | Path | onnx.ModelProto) -> Path | onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
         return model
     path = Path(model)
+    if path.is_dir():
+        raise ModelFileError(f"{str(path)!r} is a directory", hint="give the path of an ONNX file")
     if not path.is_file():
         raise ModelFileError(f"there is no file {str(path)!r}", hint="give the path of an ONNX file")
     return path

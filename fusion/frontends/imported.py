@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import tvm
 from tvm import relax
 
 from fusion.signature import FallbackNode, TensorSpec
 
-__all__ = ["BRANCH", "FallbackNode", "ImportedModel", "TensorSpec", "branch_call"]
+__all__ = [
+    "BranchCall",
+    "FallbackNode",
+    "ImportedModel",
+    "TensorSpec",
+    "branch_call",
+    "names_called",
+    "read_branch_call",
+]
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class ImportedModel:
             must have been called with key and bytes before.
         fallbacks: The nodes in those subgraphs.
         branches: Modules whose `main` computes one branch of a condition that only the run knows, by name, inner
-            branches before those they are in. A `main` chooses one as `branch_call` says.
+            branches before those they are in. A `main` chooses one as `branch_call` says; every one is chosen once.
     """
 
     mod: tvm.IRModule | None
@@ -39,8 +48,17 @@ class ImportedModel:
     branches: dict[str, tvm.IRModule] = field(default_factory=dict)
 
 
-BRANCH = "fusion.branch"
-"""Stands for an If as long as the graph is one block of dataflow; `inline_branches` replaces it."""
+_BRANCH = "fusion.branch"
+"""Stands for an If as long as the graph is one block of dataflow; `InlineBranches` replaces it."""
+
+
+class BranchCall(NamedTuple):
+    """What `branch_call` was given."""
+
+    condition: relax.Expr
+    then: str
+    otherwise: str
+    arguments: list[relax.Expr]
 
 
 def branch_call(
@@ -53,4 +71,31 @@ def branch_call(
         then, otherwise: Names of branches that take `arguments` and return a value of type `kind`.
     """
     names = (tvm.ir.StringImm(then), tvm.ir.StringImm(otherwise))
-    return relax.op.call_pure_packed(BRANCH, condition, *names, *arguments, ty_args=kind)
+    return relax.op.call_pure_packed(_BRANCH, condition, *names, *arguments, ty_args=kind)
+
+
+def read_branch_call(value: relax.Expr) -> BranchCall | None:
+    """Return the operands of a `branch_call`, or None for any other expression."""
+    if not _is_packed(value) or str(value.args[0].global_symbol) != _BRANCH:
+        return None
+    _, condition, then, otherwise, *arguments = value.args
+    return BranchCall(condition, str(then.value), str(otherwise.value), arguments)
+
+
+def names_called(mod: tvm.IRModule) -> set[str]:
+    """Return the branches and the keys of subgraphs that `main` calls: the strings among the operands of its packed
+    calls."""
+    found: set[str] = set()
+
+    def visit(expr: relax.Expr) -> None:
+        if _is_packed(expr):
+            found.update(str(argument.value) for argument in expr.args if isinstance(argument, tvm.ir.StringImm))
+
+    relax.analysis.post_order_visit(mod["main"], visit)
+    return found
+
+
+def _is_packed(value: relax.Expr) -> bool:
+    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        return False
+    return str(value.op.name) == "relax.call_pure_packed" and isinstance(value.args[0], relax.ExternFunc)

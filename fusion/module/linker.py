@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
+import sys
 from pathlib import Path
 from typing import Any
 
 import tvm
 
 from fusion.errors import SavedFileError
-from fusion.runtime import Module, tvm_ffi
+from fusion.module.shared_library import load_library, temporary_folder
+from fusion.runtime import Module
 
 _LINKERS = ("cc", "gcc", "clang", "ld")
+
+ELF = sys.platform not in ("darwin", "win32", "cygwin")
+"""Whether this system's object files are ELF, whose linkers take scripts and `-z now`."""
+
+ROOM = 16 << 20
+"""Bytes that must be free where LLVM writes: it ends the process when a disk is full. MobileViT, the largest of the
+models measured, makes a library of 0.56 MB."""
 
 
 def find_linker() -> str | None:
@@ -27,9 +35,9 @@ def link(executable: tvm.runtime.Executable) -> bytes:
     """Return `executable` as the bytes of a shared library.
 
     Raises:
-        SavedFileError: There is no linker, or it failed.
+        SavedFileError: There is no linker, or it failed, or temporary files cannot be written.
     """
-    with tempfile.TemporaryDirectory(prefix="fusion-") as folder:
+    with temporary_folder(ROOM) as folder:
         return _export(executable, folder).read_bytes()
 
 
@@ -37,15 +45,13 @@ def load_linked(executable: tvm.runtime.Executable) -> Module:
     """Link `executable` and load it into this process.
 
     Raises:
-        SavedFileError: There is no linker, or it failed.
-        Exception: The system refuses to load the library (TVM passes on the text of dlerror in several classes).
+        SavedFileError: As `link`; or the system refuses to load the library.
     """
-    # The mapping that the loader makes outlives the file.
-    with tempfile.TemporaryDirectory(prefix="fusion-") as folder:
-        return tvm_ffi.load_module(str(_export(executable, folder)))
+    with temporary_folder(ROOM) as folder:
+        return load_library(_export(executable, folder), "the model")
 
 
-def _export(executable: tvm.runtime.Executable, folder: str) -> Path:
+def _export(executable: tvm.runtime.Executable, folder: Path) -> Path:
     linker = find_linker()
     if linker is None:
         raise SavedFileError(
@@ -53,8 +59,8 @@ def _export(executable: tvm.runtime.Executable, folder: str) -> Path:
             why=f"looked for {', '.join(_LINKERS)} in PATH",
             hint="install a C compiler (Debian and Ubuntu: apt install gcc) or set CC to one",
         )
-    library = Path(folder) / "module.so"
-    executable.export_library(str(library), fcompile=_Link(linker), workspace_dir=folder)
+    library = folder / "module.so"
+    executable.export_library(str(library), fcompile=_Link(linker), workspace_dir=str(folder))
     return library
 
 
@@ -73,12 +79,19 @@ class _Link:
     def __call__(self, output: str, objects: list[str], **_: Any) -> None:
         # Undefined symbols (expf, memcpy) are found in the process that loads the library.
         # "now": one that is missing is an error when the library is loaded; later it would end the process.
-        command = [self.linker, "-shared", "-z", "now", "-o", output, *objects]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        now = ["-z", "now"] if ELF else []
+        command = [self.linker, "-shared", *now, "-o", output, *objects]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise self._failed(str(error)) from error
         if done.returncode != 0:
-            raise SavedFileError(
-                "cannot save: linking failed",
-                where=self.linker,
-                why=done.stderr.strip()[-500:],
-                hint="set CC to a compiler that links for the module's target",
-            )
+            raise self._failed(done.stderr.strip()[-500:])
+
+    def _failed(self, why: str) -> SavedFileError:
+        return SavedFileError(
+            "cannot save: linking failed",
+            where=self.linker,
+            why=why,
+            hint="set CC to a compiler that links for the module's target",
+        )

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 from pathlib import Path
 from typing import Any
 
 import fusion
-from fusion.errors import SavedFileError
+from fusion.errors import OptionError, SavedFileError
 from fusion.module.archive import Archive
 from fusion.module.compiled import CompiledModule
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
 from fusion.module.manifest import FORMAT, Form, Manifest, from_fields, read_header
 from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import check_runnable
+from fusion.module.shared_library import load_library, temporary_folder
 from fusion.module.specialization import Specialization
 from fusion.module.specializations import Specializations
 from fusion.module.weights_file import map_weights
-from fusion.runtime import TVM_VERSION, Module, tvm_ffi
+from fusion.runtime import TVM_VERSION, Module
 
 
 def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
     """Return the module that `CompiledModule.save` wrote to `path`.
 
     The file holds machine code: load only files you trust. Weights are mapped from it, so it must not be changed
-        while the
-    module is in use (`save` itself is safe: it replaces the file).
+    while the module is in use (`save` itself is safe: it replaces the file).
 
     Args:
         verify: Whether to check the weights' checksums too, which reads them once, at about 1.3 GB/s a CPU. The
@@ -35,6 +35,11 @@ def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
         SavedFileError: There is no such file, it is damaged or cut short, or another version of fusion or TVM wrote it.
         TargetError: It was compiled for another CPU architecture, or for CPU features that this machine lacks.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise OptionError(
+            f"a saved module is named by a path, not by a value of type {type(path).__name__}",
+            hint='fusion.load("model.fusion")',
+        )
     archive = Archive(Path(path))
     manifest = _read_manifest(archive)
     check_runnable(manifest.settings)
@@ -105,15 +110,7 @@ def _load_program(form: Form, subgraphs: dict[str, bytes], threads: int, archive
 
 
 def _load_library(archive: Archive, member: str) -> Module:
-    # The loader wants a path; the mapping it makes outlives the file.
-    with tempfile.TemporaryDirectory(prefix="fusion-") as folder:
-        library = Path(folder) / "module.so"
+    with temporary_folder() as folder:
+        library = folder / "module.so"
         library.write_bytes(archive.read(member))
-        try:
-            return tvm_ffi.load_module(str(library))
-        except Exception as error:  # TVM passes on the text of dlerror in several classes
-            raise SavedFileError(
-                f"the system refuses to load the code of {archive.path}",
-                why=str(error).strip()[-500:],
-                hint="if the folder for temporary files forbids execution, set TMPDIR to one that allows it",
-            ) from error
+        return load_library(library, str(archive.path))

@@ -39,7 +39,10 @@ class Argument:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a branch is taken on: `tensor`, a bool of rank 0, is `value`."""
+    """What a branch is taken on: `tensor`, a bool of rank 0, is `value`.
+
+    A buffer still holds it after the run; "fresh" is one that a fallback or another If returned.
+    """
 
     tensor: Argument
     value: bool

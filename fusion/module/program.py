@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from fusion.errors import ExecutionError
+from fusion.module import host_functions  # noqa: F401 - registers what compiled code calls
 from fusion.module.input_slot import InputSlot
 from fusion.module.plan import OutputPlan, Plan, allocate_buffers
-from fusion.module.threads import use_threads
+from fusion.module.threads import on_live_pool, use_threads
 from fusion.runtime import Module, Tensor
 from fusion.signature import TensorSpec
 from fusion.tensors import as_numpy, needs_carrier
@@ -59,6 +60,9 @@ class KernelProgram:
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """See `Program.run`."""
+        return on_live_pool(self._run, arrays)
+
+    def _run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         use_threads(self.threads)
         tensors = [slot.bind(array) for slot, array in zip(self.slots, arrays, strict=True)]
         try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fusion.errors import ShapeError
+from fusion.errors import ShapeError, unknown_shape
 from fusion.signature import TensorSpec
 from fusion.tensors import numpy_dtype
 
@@ -25,12 +25,7 @@ def random_inputs(inputs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.n
 def _draw(spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
     shape = tuple(extent for extent in spec.shape or () if extent is not None)
     if spec.shape is None or len(shape) != len(spec.shape):
-        raise ShapeError(
-            f"the shape of input {spec.name!r} is not known",
-            where=f"input {spec.name!r}",
-            why=f"the model declares {spec.shape or 'no shape'}",
-            hint=f"give it: --shape {spec.name}=1,3,224,224, or shapes={{{spec.name!r}: (...)}}",
-        )
+        raise unknown_shape(spec.name, spec.shape)
     try:
         dtype = numpy_dtype(spec.dtype)
     except TypeError:

@@ -31,5 +31,5 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
         lowered.kernels,
         imported.fallbacks,
         imported.subgraphs,
-        lowered.notes,
+        (*lowered.notes, *built.notes),
     )

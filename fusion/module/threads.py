@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from fusion.runtime import tvm_ffi
 
+T = TypeVar("T")
 _SHARE_ALL_CORES = -3
 """threading::ThreadGroup::AffinityMode of TVM: every worker may run on each CPU of the list."""
 
 _configured = threading.local()
+_forked = threading.local()
 _configure = tvm_ffi.get_global_func("runtime.config_threadpool")
+
+
+def _after_fork() -> None:
+    """Note that this thread's pool is lost: its workers are not in the child, and kernels would wait for them."""
+    _forked.substitute = ThreadPoolExecutor(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def on_live_pool(call: Callable[..., T], *args: Any) -> T:
+    """Return `call(*args)`; in the thread that came out of a fork, another one makes the call, with a pool of its
+    own."""
+    substitute: ThreadPoolExecutor | None = getattr(_forked, "substitute", None)
+    return call(*args) if substitute is None else substitute.submit(call, *args).result()
 
 
 def use_threads(count: int) -> None:

@@ -3,73 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import tvm
 from tvm import relax, tirx
 
-from fusion.frontends.imported import BRANCH
-from fusion.passes.rebuild import all_bindings
+from fusion.frontends.imported import BranchCall, read_branch_call
+from fusion.passes.rebuild import all_bindings, bindings
 from partition.substitution import substitute
 
 
-def inline_branches(mod: tvm.IRModule, branches: Mapping[str, tvm.IRModule]) -> tvm.IRModule:
-    """Return `mod` with every `branch_call` of `main` replaced by an If, and the kernels of `branches` added.
+@dataclass(frozen=True)
+class InlineBranches:
+    """Every `branch_call` of `main`  ->  an If, and the kernels of its two branches beside those of `main`.
 
-    Kernels of several branches that are equal become one. An If splits the dataflow, so that `main` and the branches
-    are one block each that is no dataflow.
+    Kernels of several branches that are equal become one; those of branches that nobody calls are left out. An If
+    splits the dataflow, so that a `main` with one in it, and its branches, are one block each that is no dataflow.
 
         y = call_pure_packed("fusion.branch", c, "b0", "b1", x)
         ->  if c: t = call_tir(k0, x); y = t
             else: e = call_tir(k1, x); y = e
     """
-    if not branches:
-        return mod
-    builder = relax.BlockBuilder(mod)
-    inlined: dict[str, relax.Function] = {}
-    for name, branch in branches.items():
+
+    branches: Mapping[str, tvm.IRModule]
+    name: str = "inline_branches"
+
+    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+        if not any(read_branch_call(value) for _, value in bindings(mod["main"])):
+            return mod
+        builder = relax.BlockBuilder(mod.clone())
+        main = self._inlined(mod, {}, builder)
+        result = builder.get()
+        result["main"] = main
+        return relax.transform.Normalize()(result)
+
+    def _inlined(
+        self, mod: tvm.IRModule, kernels: Mapping[tvm.ir.GlobalVar, tvm.ir.GlobalVar], builder: relax.BlockBuilder
+    ) -> relax.Function:
+        """Return `main` of `mod` with its branches in it, calling the kernels of `mod` by the names in `kernels`."""
+        func = relax.transform.ToNonDataflow()(mod)["main"]
+        made = []
+        for binding in all_bindings(func):
+            value = substitute(binding.value, kernels)
+            if isinstance(binding, relax.MatchCast):
+                made.append(relax.MatchCast(binding.var, value, binding.ty))
+                continue
+            call = read_branch_call(value)
+            made.append(relax.VarBinding(binding.var, value if call is None else self._if(call, builder)))
+        body = relax.SeqExpr([relax.BindingBlock(made)], func.body.body)
+        return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs, func.span)
+
+    def _if(self, call: BranchCall, builder: relax.BlockBuilder) -> relax.If:
+        then, otherwise = (self._body(name, call.arguments, builder) for name in (call.then, call.otherwise))
+        return relax.If(call.condition, then, otherwise)
+
+    def _body(self, name: str, arguments: list[relax.Expr], builder: relax.BlockBuilder) -> relax.SeqExpr:
+        """Return what the branch `name` computes from `arguments`, its kernels added to `builder`."""
+        branch = self.branches[name]
         kernels = {
             symbol: builder.add_func(func, symbol.name_hint)
             for symbol, func in branch.functions.items()
             if isinstance(func, tirx.PrimFunc)
         }
-        inlined[name] = _inline(_sequential(branch), inlined, kernels)
-    result = builder.get()
-    result["main"] = _inline(_sequential(mod), inlined, {})
-    return relax.transform.Normalize()(result)
-
-
-def _sequential(mod: tvm.IRModule) -> relax.Function:
-    return relax.transform.ToNonDataflow()(mod)["main"]
-
-
-def _inline(
-    func: relax.Function,
-    branches: Mapping[str, relax.Function],
-    kernels: Mapping[tvm.ir.GlobalVar, tvm.ir.GlobalVar],
-) -> relax.Function:
-    """Return `func` with its branches in it and its kernels called by their new names."""
-    bindings = []
-    for binding in all_bindings(func):
-        value = substitute(binding.value, kernels)
-        if isinstance(binding, relax.MatchCast):
-            bindings.append(relax.MatchCast(binding.var, value, binding.ty))
-        else:
-            bindings.append(relax.VarBinding(binding.var, _if(value, branches) if _is_branch_call(value) else value))
-    body = relax.SeqExpr([relax.BindingBlock(bindings)], func.body.body)
-    return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs, func.span)
-
-
-def _is_branch_call(value: relax.Expr) -> bool:
-    is_packed = isinstance(value, relax.Call) and isinstance(value.args[0], relax.ExternFunc)
-    return is_packed and str(value.args[0].global_symbol) == BRANCH
-
-
-def _if(call: relax.Call, branches: Mapping[str, relax.Function]) -> relax.If:
-    _, condition, then, otherwise, *arguments = call.args
-    return relax.If(condition, *(_body(branches[str(name.value)], arguments) for name in (then, otherwise)))
-
-
-def _body(branch: relax.Function, arguments: list[relax.Expr]) -> relax.SeqExpr:
-    """Return the body of `branch`, each of which is called once, over `arguments`."""
-    bound: relax.Function = branch.bind_params(dict(zip(branch.params, arguments, strict=True)))
-    return bound.body
+        func = self._inlined(branch, kernels, builder)
+        bound: relax.Function = func.bind_params(dict(zip(func.params, arguments, strict=True)))
+        return bound.body

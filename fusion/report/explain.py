@@ -60,10 +60,13 @@ def _explain_form(form: Specialization, titled: bool) -> list[str]:
 
 
 def _explain_kernels(form: Specialization, program: KernelProgram) -> list[str]:
-    counts = Counter(call.kernel for call in program.plan.calls)
+    calls = program.plan.calls
+    counts = Counter(call.kernel for call in calls)
+    in_branches = sum(1 for call in calls if call.conditions)
+    branches = f" ({in_branches} in branches, of which a run takes some)" if in_branches else ""
     weights = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in program.weights)
     summary = (
-        f"{len(counts)} kernels in {sum(counts.values())} calls, weights {_megabytes(weights)} MB, "
+        f"{len(counts)} kernels in {len(calls)} calls{branches}, weights {_megabytes(weights)} MB, "
         f"activations {_megabytes(sum(program.plan.storages))} MB"
     )
     header = ("kernel", "calls", "MFLOP", "MB", "template", "tile", "operators")
@@ -99,6 +102,7 @@ def _form_as_dict(form: Specialization) -> dict[str, Any]:
     return {
         "inputs": [dataclasses.asdict(spec) for spec in form.inputs],
         "calls": dict(counts),
+        "calls_in_branches": dict(Counter(call.kernel for call in calls if call.conditions)),
         "kernels": {name: dataclasses.asdict(info) for name, info in form.kernels.items()},
         "fallbacks": [dataclasses.asdict(node) for node in form.fallbacks],
         "notes": list(form.notes),

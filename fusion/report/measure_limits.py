@@ -100,7 +100,7 @@ class _Triad:
         return max(1, _LEVEL_BYTES // self.footprint)
 
     def steps(self, threads: int, lanes: int) -> int:
-        """Return how many vectors of `lanes` a thread has of each array, a multiple of 64 bytes in all."""
+        """Return how many vectors of `lanes` a thread has of each array, a multiple of 64 floats in all."""
         return self.footprint // 3 // 4 // threads // 64 * 64 // lanes
 
     def kernel(self, threads: int, lanes: int) -> tvm.tirx.PrimFunc:

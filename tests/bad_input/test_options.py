@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import tvm
 from onnx import helper
 
 import fusion
@@ -23,7 +24,11 @@ from tests.module import small_models
         ({"backends": ["onnxruntime"]}, OptionError, "leaves out 'cpu'"),
         ({"threads": 0}, OptionError, "threads=0"),
         ({"threads": -2}, OptionError, "threads=-2"),
+        ({"threads": 10000}, OptionError, "1 to 1024"),
+        ({"threads": "4"}, OptionError, "threads=4"),
         ({"target": "gpu9000"}, TargetError, "gpu9000"),
+        ({"target": ""}, TargetError, "not available"),
+        ({"target": "llvm -mtriple=no-such-thing"}, TargetError, "no target 'no-such-thing'"),
         ({"target": "llvm -mcpu"}, TargetError, "-mcpu"),
         ({"target": 7}, TargetError, "int"),
         ({"shapes": {"nothing": (1,)}}, ShapeError, "'nothing'"),
@@ -46,3 +51,27 @@ def test_without_onnxruntime_a_fallback_is_refused() -> None:
 def test_a_target_this_machine_cannot_run() -> None:
     with pytest.raises(TargetError, match="compiled for aarch64"):
         fusion.compile(small_models.mlp(), "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+
+
+@pytest.mark.parametrize(
+    ("target", "near"),
+    [
+        ("llvm -mcpu=foo", ""),
+        ("llvm -mcpu=haswel", "haswell"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a721", "cortex-a72"),
+        ({"kind": "llvm", "mcpu": "sapphirerapid"}, "sapphirerapids"),
+    ],
+)
+def test_a_cpu_that_llvm_does_not_know(
+    target: str | dict[str, str], near: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = target if isinstance(target, str) else tvm.target.Target(target)
+    capfd.readouterr()
+    with pytest.raises(TargetError, match="LLVM knows no CPU") as caught:
+        fusion.compile(small_models.mlp(), given)
+    assert near in caught.value.hint
+    assert capfd.readouterr().err == ""
+
+
+def test_names_of_the_package() -> None:
+    assert {"compile", "load", "CompiledModule", "FusionError", "__version__"} <= set(dir(fusion))

@@ -1,12 +1,18 @@
-"""The demo's pipeline reads the demo's page."""
+"""The demo's pipeline reads the demo's page; the program says what it found and what it cannot read."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import pytest
+from PIL import Image
 
+from bench.demo.__main__ import main
 from bench.demo.image import LINES, UPSIDE_DOWN, sample
 from bench.demo.reader import Network, Reader
 
@@ -26,3 +32,70 @@ def test_the_page_is_read_word_for_word() -> None:
 
 def test_a_page_without_text_has_no_lines() -> None:
     assert Reader(onnxruntime_network).read(np.full((200, 300, 3), 255, np.uint8)) == []
+
+
+def demo(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "bench.demo", *map(str, arguments)]
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.fixture
+def blank(tmp_path: Path) -> Path:
+    path = tmp_path / "blank.png"
+    Image.new("RGB", (300, 200), "white").save(path)
+    return path
+
+
+def test_an_image_without_text_is_no_failure(
+    blank: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench.demo", str(blank)])
+    monkeypatch.setenv("CC", "no-such-compiler")
+    code = main()
+    output = capsys.readouterr().out
+    assert code == 0, output
+    assert "No text was found" in output
+    assert "Networks that ran, compiled by fusion: detection." in output
+    assert "ONNX Runtime finds none either." in output
+    assert "| yes   |" in output
+    assert "there is no linker to save with" in output
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no image\n", b"\x89PNG\r\n\x1a\n cut short"])
+def test_what_is_no_image_is_named_in_one_line(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "image.png"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setattr(sys, "argv", ["bench.demo", str(path)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"cannot read {path}: ")
+
+
+def test_a_truncated_image_is_named_in_one_line(
+    blank: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test_what_is_no_image_is_named_in_one_line(blank.read_bytes()[:60], blank.parent, monkeypatch, capsys)
+
+
+def test_help_ends_with_0() -> None:
+    done = subprocess.run(demo("--help"), env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert "usage: python -m bench.demo" in done.stdout
+
+
+def test_a_reader_that_goes_away_ends_the_program_quietly() -> None:
+    code = "import sys; from bench import command; command.run(lambda: print('x' * 100_000, flush=True) or 0)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.close()
+        assert program.stderr.read() == b""
+    assert program.returncode == 141

@@ -46,3 +46,17 @@ def test_wrong_shape_and_missing_output_fail() -> None:
     verdict = gate.Verdict()
     gate.judge(verdict, {}, {"y": REFERENCE}, {"y": REFERENCE})
     assert verdict.reasons == ["y: there is no such output"]
+
+
+@pytest.mark.parametrize(("scale", "error"), [(1.0, 0.5), (1e-3, 0.5), (1e-6, 0.5e-3), (0.0, 0.0)])
+def test_outputs_below_the_floor_are_judged_at_the_floor(scale: float, error: float) -> None:
+    reference = scale * np.array([0.5, -1.0])
+    assert gate.error_of(0.5 * reference, reference) == pytest.approx(error)
+
+
+def test_a_detector_that_sees_nothing_is_right_although_its_sigmoid_is_0() -> None:
+    reference = np.array([6e-9, 1e-8])
+    baseline = np.array([0.0, 1e-8])
+    assert verdict_of(reference.astype(np.float32), baseline, reference).passed
+    assert verdict_of(np.zeros(2), reference, reference).passed
+    assert not verdict_of(np.full(2, 1e-5), baseline, reference).passed

@@ -36,7 +36,7 @@ class FakeWorker:
             raise EngineError(f"{method}: {self.failing[method]}")
         if method == "run":
             return {"y": np.maximum(arguments[0]["x"], 0)}
-        return {"measure": (1e-3, 0.0), "rss": (2, 1), "settle": 0.0}.get(method, 0.5)
+        return {"build": (0.5, True), "measure": (1e-3, 0.0), "rss": (2, 1), "settle": 0.0}.get(method, 0.5)
 
     def close(self) -> None:
         """End it."""

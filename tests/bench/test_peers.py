@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench import worker, zoo
 from bench.peers import compiles_ahead, engine, installed, names
-from bench.peers.engine import Job, UnsupportedModelError
+from bench.peers.engine import AheadOfTime, Job, UnsupportedModelError
 from bench.remote import EngineError, Worker
 from bench.zoo.registry import RECIPES
 
@@ -50,6 +50,16 @@ def test_a_shape_that_the_graph_computes(name: str, reshaping: Job, tmp_path: Pa
     with Worker(name, threads=1) as peer:
         peer.ask(DEADLINE_S, "load", reshaping, tmp_path)
         outputs = peer.ask(DEADLINE_S, "run", {"x": x})
+    np.testing.assert_array_equal(outputs["y"], np.maximum(x, 0).reshape(4, 6))
+
+
+def test_fusion_runs_without_a_linker(reshaping: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusion.module.linker.find_linker", lambda: None)
+    ours = engine("fusion")
+    assert isinstance(ours, AheadOfTime)
+    assert not ours.build(reshaping, tmp_path)
+    x = np.random.default_rng(0).standard_normal((4, 2, 3)).astype(np.float32)
+    outputs = ours.load(reshaping, tmp_path)({"x": x})
     np.testing.assert_array_equal(outputs["y"], np.maximum(x, 0).reshape(4, 6))
 
 

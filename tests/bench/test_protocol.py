@@ -98,7 +98,14 @@ def test_the_ratio_is_to_the_best_peer_by_round() -> None:
     assert (ratio.median, ratio.low, ratio.high) == (2.0, 2.0, 3.0)
     assert compared.ratios["b"].median == 4.0
     assert "fusion is faster by" in compared.table()
+    assert "median over the rounds of (latency of the engine / latency of fusion)" in compared.table()
     assert compared.as_dict()["ratio"]["median"] == 2.0
+
+
+def test_the_ratio_is_of_rounds_and_not_of_medians() -> None:
+    ratio = result([1.0, 2.0, 3.0], a=[3.0, 2.0, 3.0]).ratio
+    assert ratio is not None
+    assert ratio.median == 1.0, "the medians of the rounds are 2 and 3"
 
 
 def test_a_failed_peer_has_no_ratio_and_is_named() -> None:

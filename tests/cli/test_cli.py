@@ -13,11 +13,15 @@ import onnx
 import pytest
 from onnx import helper
 
+import fusion
 from fusion.cli import main
+from fusion.cli.wording import command_text
+from fusion.errors import FusionError
 from tests.module import small_models
 from tests.module.small_models import FLOAT, mlp_numpy
 
 VERBS = ("compile", "run", "bench", "compare", "explain", "doctor")
+COMPILE_OPTIONS = (["--threads", "1"], ["--strict"], ["--effort", "fast"], ["--target", "llvm"])
 ROOT = Path(__file__).parents[2]
 
 
@@ -117,6 +121,108 @@ def test_compare_ends_with_one_where_results_differ(folder: Path, capsys: pytest
     assert "DIFFER" in out
 
 
+def test_compare_says_which_shapes_differ(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wide = small_models.model(
+        [helper.make_node("Concat", ["x", "x"], ["y"], axis=1)], [("x", FLOAT, [3, 8])], [("y", FLOAT, [3, 16])]
+    )
+    onnx.save(wide, tmp_path / "wide.onnx")
+    code, out, _ = run(capsys, "compare", folder / "mlp.onnx", tmp_path / "wide.onnx")
+    assert code == 1
+    assert "y: the shapes differ: [3, 4] and [3, 16]" in out
+    code, data = run_json(capsys, "compare", folder / "mlp.onnx", tmp_path / "wide.onnx")
+    assert code == 1
+    assert data["outputs"]["y"]["absolute"] is None
+
+
+def test_compare_says_that_one_has_a_nan(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "x.npy", np.full((3, 8), -1, np.float32))
+    root = small_models.model(
+        [helper.make_node("Sqrt", ["x"], ["s"]), helper.make_node("Split", ["s"], ["y", "z"], axis=1)],
+        [("x", FLOAT, [3, 8])],
+        [("y", FLOAT, [3, 4])],
+    )
+    onnx.save(root, tmp_path / "root.onnx")
+    given = ["--input", f"x={tmp_path / 'x.npy'}"]
+    code, out, _ = run(capsys, "compare", folder / "mlp.onnx", tmp_path / "root.onnx", *given)
+    assert code == 1
+    assert "y: one has a NaN" in out
+
+
+def test_options_of_a_comparison_are_for_the_model_that_is_compiled(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for pair in (["mlp.fusion", "mlp.onnx"], ["mlp.onnx", "mlp.fusion"]):
+        code, data = run_json(capsys, "compare", *(folder / name for name in pair), "--threads", 1)
+        assert code == 0
+        assert data["same"]
+
+
+@pytest.mark.parametrize("other_name", [None, "link.onnx", "hard.onnx"])
+def test_a_command_never_overwrites_what_it_reads(
+    folder: Path, tmp_path: Path, other_name: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes((folder / "mlp.onnx").read_bytes())
+    before = model.read_bytes()
+    (tmp_path / "link.onnx").symlink_to(model)
+    (tmp_path / "hard.onnx").hardlink_to(model)
+    output = tmp_path / (other_name or "m.onnx")
+    for verb in ("compile", "run"):
+        code, _, err = run(capsys, verb, model, "-o", output)
+        assert code == 2
+        assert "would be lost" in err
+        assert model.read_bytes() == before
+
+
+def test_run_does_not_overwrite_its_inputs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    array = tmp_path / "x.npy"
+    np.save(array, np.ones((3, 8), np.float32))
+    code, _, err = run(capsys, "run", folder / "mlp.fusion", "--input", f"x={array}", "-o", array)
+    assert code == 2
+    assert "would be lost" in err
+    np.testing.assert_array_equal(np.load(array), np.ones((3, 8), np.float32))
+
+
+def test_run_chooses_shapes_of_a_saved_module_that_leaves_them_open(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = fusion.compile(str(folder / "free.onnx"))
+    module(np.zeros((2, 8), np.float32))
+    module.save(tmp_path / "free.fusion")
+    code, data = run_json(capsys, "run", tmp_path / "free.fusion", "--shape", "x=2,8")
+    assert code == 0
+    assert data["outputs"]["y"]["shape"] == [2, 4]
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"fusion {fusion.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("python", "command"),
+    [
+        ("give it: shapes={'x': (...)}", "give it: --shape x=..."),
+        ("compile with shapes={'x': ...}", "compile with --shape x=..."),
+        ("shapes={'x': (1, 3)} contradicts", "--shape x=1,3 contradicts"),
+        ("shapes={'x': (3,)} contradicts", "--shape x=3 contradicts"),
+        ("shapes={'x': ()} contradicts", "--shape x= contradicts"),
+        ("shapes['x'] = (1, 3)", "--shape x=1,3"),
+        ("shapes['x']", "--shape x"),
+        ("shapes= names an unknown input", "--shape names an unknown input"),
+        ("compile with strict=False to run", "compile without --strict to run"),
+        ("threads=-2 is not", "--threads -2 is not"),
+        ('use effort="fast"', "use --effort fast"),
+        ("effort='max' is not", "--effort max is not"),
+        ('target="llvm -mcpu=x86-64-v3"', '--target "llvm -mcpu=x86-64-v3"'),
+    ],
+)
+def test_errors_in_the_words_of_the_command(python: str, command: str) -> None:
+    assert command_text(FusionError("it failed", hint=python)) == f"[F000] it failed\n  hint: {command}"
+
+
 def test_explain_lists_kernels_and_times(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "explain", folder / "mlp.fusion")
     assert code == 0
@@ -130,6 +236,7 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
     code, data = run_json(capsys, "doctor")
     assert code == 0
     assert data["self-test"]["good"]
+    assert not any(finding["hint"] for finding in data.values() if finding["good"] is not False)
     assert {"python", "apache-tvm", "apache-tvm-ffi", "cpu", "threads", "linker", "onnxruntime"} <= set(data)
 
 
@@ -139,21 +246,43 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
         (["compile", "none.onnx"], 2, "F101"),
         (["run", "none.fusion"], 2, "F401"),
         (["run", "free.onnx"], 2, "--shape x="),
-        (["run", "mlp.onnx", "--shape", "x:3,8"], 2, "cannot read --shape"),
-        (["run", "mlp.onnx", "--shape", "x=3,-8"], 2, "cannot read --shape"),
+        (["compile", "free.onnx"], 2, "give it: --shape x="),
+        (["compile", "free.onnx"], 2, "declares (?, 8)"),
+        (["bench", "free.onnx"], 2, "give it: --shape x="),
+        (["compile", "."], 2, "'.' is a directory"),
+        (["compile", "/"], 2, "'/' is a directory"),
+        (["run", ".."], 2, "'..' is a directory"),
+        (["bench", "none.onnx"], 2, "there is no file 'none.onnx'"),
+        (["compare", "mlp.onnx", "none.onnx", "--with", "onnxruntime"], 2, "there is no file 'none.onnx'"),
+        (["compare", "mlp.onnx", "--tolerance", "-1"], 2, "--tolerance -1"),
+        (["compare", "mlp.onnx", "--tolerance", "nan"], 2, "--tolerance nan"),
+        (["bench", "mlp.onnx", "--threads", "0"], 2, "--threads 0 is not"),
+        (["bench", "mlp.onnx", "--threads", "10000"], 2, "1 to 1024"),
+        (["bench", "none.onnx", "--peers", "foo"], 2, "no peer 'foo'"),
+        (["bench", "none.onnx", "--peers", ""], 2, "no peer ''"),
+        (["run", "mlp.onnx", "--shape", "x:3,8"], 2, "write --shape NAME=EXTENTS"),
+        (["run", "mlp.onnx", "--shape", "x=3,-8"], 2, "'3,-8' is no list of whole numbers"),
+        (["run", "mlp.onnx", "--shape", "x=a,b"], 2, "'a,b' is no list of whole numbers"),
+        (["run", "mlp.onnx", "--shape", "x=3,8", "--shape", "x=3,8"], 2, "names the input 'x' twice"),
+        (["run", "mlp.onnx", "--input", "x=a.npy", "--input", "x=b.npy"], 2, "names the input 'x' twice"),
+        (["run", "mlp.onnx", "--shape", "x=3,9"], 2, "--shape x=3,9 contradicts"),
         (["run", "mlp.onnx", "--shape", "z=3,8"], 2, "F204"),
         (["run", "mlp.fusion", "--shape", "x=3,8"], 2, "no use"),
+        *((["run", "mlp.fusion", *option], 2, f"{option[0]} has no use with") for option in COMPILE_OPTIONS),
+        *((["compare", "mlp.fusion", "mlp.fusion", *option], 2, "has no use with") for option in COMPILE_OPTIONS),
         (["run", "mlp.onnx", "--input", "x=none.npy"], 2, "cannot read the array"),
         (["run", "mlp.onnx", "--input", "none.npy"], 2, "cannot read --input"),
         (["run", "mlp.onnx", "--effort", "extreme"], 2, "F502"),
         (["run", "mlp.onnx", "--target", "abacus"], 2, "F501"),
-        (["run", "mlp.onnx", "--threads", "0"], 2, "F502"),
+        (["run", "mlp.onnx", "--target", "llvm -mcpu=foo"], 2, "F501"),
+        (["run", "mlp.onnx", "--threads", "0"], 2, "--threads 0 is not"),
+        (["run", "mlp.onnx", "--threads", "10000"], 2, "1 to 1024"),
         (["compile", "mlp.fusion"], 2, "compiled module already"),
         (["compare", "mlp.fusion"], 2, "ONNX Runtime cannot run"),
         (["compare", "mlp.onnx", "--with", "fusion"], 2, "nothing to compare"),
-        (["compare", "mlp.onnx", "none.onnx", "--with", "onnxruntime"], 2, "F101"),
         (["bench", "mlp.fusion"], 2, "saved module"),
         (["bench", "mlp.onnx", "--rounds", "0"], 2, "--rounds"),
+        (["bench", "unknown.onnx"], 3, "F202"),
         (["compile", "unknown.onnx"], 3, "F202"),
         (["compile", "unknown.onnx", "--strict"], 3, "F202"),
     ],

@@ -37,6 +37,20 @@ def node(op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: o
     return helper.make_node(op, list(inputs), list(outputs), name=f"{outputs[0]}_node", **attributes)
 
 
+def branch(
+    nodes: Sequence[NodeProto], outputs: Sequence[str], weights: Mapping[str, np.ndarray] | None = None
+) -> onnx.GraphProto:
+    """Return a subgraph that reads the values around it by name."""
+    tensors = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    return helper.make_graph(list(nodes), outputs[0], [], results, tensors)
+
+
+def choose(condition: str, outputs: Sequence[str], then: onnx.GraphProto, other: onnx.GraphProto) -> NodeProto:
+    """Return an If."""
+    return helper.make_node("If", [condition], list(outputs), then_branch=then, else_branch=other)
+
+
 def mlp() -> onnx.ModelProto:
     """x [4, 8] -> relu(x @ w)[4, 3]"""
     weight = np.random.default_rng(0).standard_normal((8, 3), dtype=np.float32)

@@ -109,25 +109,6 @@ def test_data_dependent_shapes_stay_in_the_fallback_and_run() -> None:
     np.testing.assert_array_equal(found, [[-1, -3]])
 
 
-def test_if_with_constant_condition_is_its_branch() -> None:
-    def branch(op: str) -> helper.GraphProto:
-        return helper.make_graph(
-            [helper.make_node(op, ["x"], [f"{op}_out"])],
-            op,
-            [],
-            [helper.make_tensor_value_info(f"{op}_out", TensorProto.FLOAT, None)],
-        )
-
-    model = make(
-        [helper.make_node("If", ["c"], ["y"], then_branch=branch("Relu"), else_branch=branch("Neg"))],
-        {"x": [2]},
-        ["y"],
-        {"c": np.asarray(False)},
-    )
-    imported = import_model(model)
-    assert _calls(imported.mod) == ["relax.negative"]
-
-
 def test_model_local_function_is_inlined() -> None:
     model = make([helper.make_node("Twice", ["x"], ["y"], domain="mine")], {"x": [2]}, ["y"], mine=1)
     model.functions.append(

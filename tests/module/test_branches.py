@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,22 +12,9 @@ from onnx import helper, numpy_helper
 
 import fusion
 from fusion.module.program import KernelProgram
+from tests.frontends.models import branch, choose
 from tests.module import small_models
 from tests.module.small_models import BOOL, FLOAT
-
-
-def branch(
-    nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], weights: dict[str, np.ndarray] | None = None
-) -> onnx.GraphProto:
-    """Return a subgraph that reads the values around it by name."""
-    tensors = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
-    results = [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs]
-    return helper.make_graph(list(nodes), outputs[0], [], results, tensors)
-
-
-def choose(condition: str, outputs: Sequence[str], then: onnx.GraphProto, other: onnx.GraphProto) -> onnx.NodeProto:
-    """Return an If."""
-    return helper.make_node("If", [condition], list(outputs), then_branch=then, else_branch=other)
 
 
 def check(model: onnx.ModelProto, module: fusion.CompiledModule, feeds: dict[str, np.ndarray]) -> None:
@@ -78,14 +64,50 @@ def test_the_branch_that_the_condition_names_runs(network: onnx.ModelProto, tmp_
             check(network, module, feeds(c=value))
 
 
-def test_both_branches_share_memory_and_weights(network: onnx.ModelProto) -> None:
-    program = fusion.compile(network).specializations[0].program
+def chain(prefix: str) -> list[onnx.NodeProto]:
+    """Return sigmoid(tanh(h @ wide) @ square) @ {prefix}_own, three kernels with [8, 64] between them."""
+    return [
+        helper.make_node("MatMul", ["h", "wide"], [f"{prefix}0"]),
+        helper.make_node("Tanh", [f"{prefix}0"], [f"{prefix}1"]),
+        helper.make_node("MatMul", [f"{prefix}1", "square"], [f"{prefix}2"]),
+        helper.make_node("Sigmoid", [f"{prefix}2"], [f"{prefix}3"]),
+        helper.make_node("MatMul", [f"{prefix}3", f"{prefix}_own"], [f"{prefix}4"]),
+    ]
+
+
+def planned(other: onnx.GraphProto) -> KernelProgram:
+    """Return the program of h = relu(x); y = tanh(r), r the chain of h if c, else what `other` computes."""
+    rng = np.random.default_rng(0)
+    shapes = {"wide": (16, 64), "square": (64, 64)}
+    shared = {name: rng.standard_normal(shape).astype(np.float32) / 8 for name, shape in shapes.items()}
+    own = rng.standard_normal((64, 16)).astype(np.float32) / 8
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        choose("c", ["r"], branch(chain("t"), ["t4"], {"t_own": own}), other),
+        helper.make_node("Tanh", ["r"], ["y"]),
+    ]
+    model = small_models.model(nodes, [("c", BOOL, []), ("x", FLOAT, [8, 16])], [("y", FLOAT, [8, 16])], shared)
+    module = fusion.compile(model, strict=True)
+    for value in (True, False):
+        check(model, module, feeds(c=value))
+    program = module.specializations[0].program
     assert isinstance(program, KernelProgram)
-    products = [call.kernel for call in program.plan.calls if "matmul" in call.kernel]
-    assert len(products) == 4
-    assert len(program.weights) == 3
-    # t0 and t1 are one kernel's output, which e0 does not need beside it.
-    assert sum(program.plan.storages) <= 2 * 8 * 16 * 4
+    return program
+
+
+def test_branches_share_memory_kernels_and_weights() -> None:
+    own = np.random.default_rng(1).standard_normal((64, 16)).astype(np.float32) / 8
+    long = planned(branch(chain("e"), ["e4"], {"e_own": own}))
+    short = planned(branch([helper.make_node("Sigmoid", ["h"], ["e4"])], ["e4"]))
+    assert sum(long.plan.storages) >= 2 * 8 * 64 * 4
+    # The chain in the other branch needs what the first one has left.
+    assert long.plan.storages == short.plan.storages
+    calls = [call for call in long.plan.calls if call.conditions]
+    then, other = ([call for call in calls if call.conditions[0].value is value] for value in (True, False))
+    assert len(then) == 3
+    assert [call.kernel for call in then] == [call.kernel for call in other]
+    # wide and square once, and an own matrix each.
+    assert len(long.weights) == 4
 
 
 def test_profile_counts_the_branch_that_was_taken(network: onnx.ModelProto) -> None:
@@ -113,6 +135,31 @@ def test_branches_nest() -> None:
     for c in (True, False):
         for d in (True, False):
             check(model, module, feeds(c=c, d=d))
+
+
+def test_a_branch_may_read_the_condition_of_its_if() -> None:
+    """cast(c) is a number in either branch, and an If on c inside them is one of its own branches."""
+    inner = choose(
+        "c",
+        ["i"],
+        branch([helper.make_node("Exp", ["x"], ["a"])], ["a"]),
+        branch([helper.make_node("Neg", ["x"], ["b"])], ["b"]),
+    )
+    cast = [helper.make_node("Cast", ["c"], ["f"], to=FLOAT), helper.make_node("Add", ["i", "f"], ["r"])]
+    both = branch([inner, *cast], ["r"])
+    for shape in ([], [1]):
+        model = small_models.model(
+            [choose("c", ["y"], both, both)],
+            [("c", BOOL, shape), ("x", FLOAT, [8, 16])],
+            [("y", FLOAT, [8, 16])],
+        )
+        module = fusion.compile(model, strict=True)
+        for value in (True, False):
+            check(model, module, {**feeds(), "c": np.full(shape, value)})
+        program = module.specializations[0].program
+        assert isinstance(program, KernelProgram)
+        # One kernel a branch: nothing of the inner If is left.
+        assert [len(call.conditions) for call in program.plan.calls if call.conditions] == [1, 1]
 
 
 def test_a_branch_may_compute_nothing() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
 from onnx import helper
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.script import tirx as T
 from tvm_ffi.structural import structural_walk
 
 import fusion
 from fusion import context
+from fusion.errors import SavedFileError
 from fusion.module import codegen, linker
 from tests.module import small_models
 from tests.module.small_models import FLOAT
@@ -64,15 +66,77 @@ def test_each_call_of_a_kernel_gets_a_name_of_its_own() -> None:
     assert script == "".join(f'"{name}" = "__tvm_ffi_k";\n' for name in names)
 
 
-@pytest.mark.parametrize("name", [None, "false"])
-def test_models_compile_without_a_working_linker(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = run(fusion.compile(chain()))
+def why_unlinked(module: fusion.CompiledModule) -> list[str]:
+    """Return what the notes say of code that no linker made."""
+    (form,) = module.specializations
+    return [note for note in form.notes if "without a linker" in note]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [(None, "none was found"), ("false", "linking failed"), (__file__, "linking failed")]
+)
+def test_models_compile_without_a_working_linker(
+    name: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked = fusion.compile(chain())
+    assert not why_unlinked(linked)
     if name is None:
         monkeypatch.setattr("fusion.module.build.find_linker", lambda: None)
     else:
-        monkeypatch.setenv("CC", name)
+        monkeypatch.setattr("shutil.which", lambda _: name)
         assert linker.find_linker() is not None
-    np.testing.assert_array_equal(run(fusion.compile(chain())), expected)
+    module = fusion.compile(chain())
+    np.testing.assert_array_equal(run(module), run(linked))
+    (note,) = why_unlinked(module)
+    assert reason in note
+    assert note in module.explain()
+
+
+@pytest.mark.parametrize("folder", ["missing", "full"])
+def test_models_compile_where_no_temporary_file_can_be_written(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, saved = run(fusion.compile(chain())), tmp_path / "m.fusion"
+    if folder == "missing":
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    else:
+        monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(100, 99, 1))
+    module = fusion.compile(chain())
+    np.testing.assert_array_equal(run(module), expected)
+    (note,) = why_unlinked(module)
+    assert "cannot write temporary files" in note
+    with pytest.raises(SavedFileError, match="cannot write temporary files"):
+        module.save(saved)
+    assert not saved.exists()
+
+
+def test_a_module_is_not_loaded_where_no_temporary_file_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fusion.compile(chain()).save(tmp_path / "m.fusion")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises(SavedFileError, match="cannot write temporary files"):
+        fusion.load(tmp_path / "m.fusion")
+
+
+def test_objects_are_made_only_where_they_are_elf(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run(fusion.compile(chain()))
+    monkeypatch.setattr("fusion.module.build.ELF", False)
+    monkeypatch.delattr("fusion.module.build.generate_objects")
+    module = fusion.compile(chain())
+    np.testing.assert_array_equal(run(module), expected)
+    assert "not ELF" in why_unlinked(module)[0]
+
+
+def test_loops_with_a_step_are_refused() -> None:
+    """LLVM would end the process: its types differ."""
+    data, i = tirx.decl_buffer((4,), "float32"), tirx.Var("i", "int64")
+    bounds = [tirx.const(value, "int64") for value in (0, 4, 2)]
+    store = tirx.BufferStore(data, tirx.const(1.0, "float32"), [i])
+    loop = tirx.For(i, bounds[0], bounds[1], tirx.ForKind.SERIAL, store, None, {}, bounds[2])
+    mod = tvm.IRModule({"k": tirx.PrimFunc([data], loop).with_attr("global_symbol", "k")})
+    with pytest.raises(AssertionError):
+        codegen.generate_module(mod, context.resolve("llvm").target)
 
 
 def test_kernels_with_blocks_are_lowered() -> None:

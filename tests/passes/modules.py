@@ -43,7 +43,9 @@ def evaluate(mod: tvm.IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray
 def execute(executable: relax.VMExecutable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return the outputs of the compiled `main`."""
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    result = machine["main"](*(tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays))
+    # ascontiguousarray alone gives a scalar one dimension.
+    tensors = [tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape)) for array in arrays]
+    result = machine["main"](*tensors)
     return [tensor.numpy() for tensor in (result if isinstance(result, tvm_ffi.Array) else [result])]
 
 

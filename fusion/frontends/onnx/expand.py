@@ -10,6 +10,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 
 from fusion.frontends.onnx.infer import schema_of
 from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.weights import read_weights
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,25 @@ def expand_function(
 
 
 def expand_if(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], str]) -> Expansion | None:
-    """Return the branch that runs, or None where the condition is not constant."""
-    if node.op_type != "If" or node.input[0] not in scope.constants:
+    """Return the branch that runs, or None where the condition is not constant, or has no one value, or the branch
+    returns another number of values than the If.
+
+    Raises:
+        InvalidWeightsError: A weight of the branch holds NaN.
+    """
+    if node.op_type != "If" or node.input[0] not in scope.constants or scope.array(node.input[0]).size != 1:
         return None
-    wanted = "then_branch" if bool(scope.array(node.input[0]).reshape(-1)[0]) else "else_branch"
+    wanted = "then_branch" if bool(scope.array(node.input[0]).item()) else "else_branch"
     graph = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
-    constants = {tensor.name: fresh(tensor.name) for tensor in graph.initializer}
-    names = dict(constants)
+    if len(graph.output) != len(node.output):
+        return None
+    weights = list(read_weights(graph))
+    names = {tensor.name: fresh(tensor.name) for tensor in weights}
+    constants = {names[tensor.name]: tensor for tensor in weights}
     nodes = [_instantiate(inner, names, {}, fresh) for inner in graph.node]
-    outputs = {
-        actual: names.get(value.name, value.name) for actual, value in zip(node.output, graph.output, strict=True)
-    }
-    return Expansion(nodes, opset, {constants[t.name]: t for t in graph.initializer}, outputs)
+    results = zip(node.output, graph.output, strict=True)
+    outputs = {actual: names.get(value.name, value.name) for actual, value in results if actual}
+    return Expansion(nodes, opset, constants, outputs)
 
 
 def cast_of_cast_like(node: NodeProto, types: Mapping[str, TypeProto]) -> NodeProto:
@@ -84,18 +92,29 @@ def rename(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
 
 
 def reads(node: NodeProto) -> Iterable[str]:
-    """Yield every value name that `node` reads, also from within its subgraphs (their own names included)."""
+    """Yield the name of every value that `node` reads, as its inputs or from within its subgraphs."""
     yield from node.input
+    yield from captured(node)
+
+
+def captured(node: NodeProto) -> Iterable[str]:
+    """Yield the name of every value around `node` that its subgraphs read."""
     for attribute in node.attribute:
         for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            yield from (value.name for value in graph.output)
-            for inner in graph.node:
-                yield from reads(inner)
+            own = _own(graph)
+            inside = (name for inner in graph.node for name in reads(inner))
+            yield from (name for name in (*inside, *(value.name for value in graph.output)) if name not in own)
+
+
+def _own(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of the values that a subgraph defines; they hide those around it."""
+    inputs, weights = (value.name for value in graph.input), (tensor.name for tensor in graph.initializer)
+    sparse = (tensor.values.name for tensor in graph.sparse_initializer)
+    return {*inputs, *weights, *sparse, *(name for node in graph.node for name in node.output)}
 
 
 def _rename_graph(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    own.update(name for node in graph.node for name in node.output)
+    own = _own(graph)
     visible = {old: new for old, new in names.items() if old not in own}
     for index, node in enumerate(graph.node):
         graph.node[index].CopyFrom(rename(node, visible))

@@ -1,8 +1,8 @@
 """Collects the nodes that ONNX Runtime must run, and merges neighbours into one subgraph each.
 
 Nodes come in topological order. A node waits until a native node or the model's output reads it; then it is emitted
-with all
-waiting nodes that it is connected to. Everything such a group reads was computed before, so the merge makes no cycle.
+with all waiting nodes that it is connected to. Everything such a group reads was computed before, so the merge makes no
+cycle.
 """
 
 from __future__ import annotations
@@ -50,14 +50,21 @@ class _Waiting:
     reason: str
 
 
+@dataclass(frozen=True)
+class Subgraph:
+    """The bytes of one ONNX model, and the nodes in it."""
+
+    data: bytes
+    nodes: tuple[FallbackNode, ...]
+
+
 class FallbackPlan:
-    """The waiting nodes and the subgraphs made so far."""
+    """The waiting nodes and the subgraphs made so far, by key."""
 
     def __init__(
         self, scope: Scope, builder: BlockBuilder, still_read: Callable[[], set[str]], domains: dict[str, int]
     ) -> None:
-        self.subgraphs: dict[str, bytes] = {}
-        self.nodes: list[FallbackNode] = []
+        self.subgraphs: dict[str, Subgraph] = {}
         self._scope, self._builder, self._still_read, self._domains = scope, builder, still_read, domains
         self._waiting: list[_Waiting] = []
         scope.materialize = self._emit_group_of
@@ -75,12 +82,10 @@ class FallbackPlan:
         outputs = [n for item in group for n in item.node.output if n and n in read_later]
         inputs = self._inputs_of(group)
         model = self._model_of(group, inputs, outputs)
-        self.nodes += [
-            FallbackNode(item.node.op_type, item.node.name or item.node.output[0], item.reason) for item in group
-        ]
         data = _prepare(model, group)
         key = hashlib.sha256(data).hexdigest()
-        self.subgraphs[key] = data
+        nodes = [FallbackNode(item.node.op_type, item.node.name or item.node.output[0], item.reason) for item in group]
+        self.subgraphs[key] = Subgraph(data, tuple(nodes))
         self._emit_call(key, inputs, outputs)
 
     def _group_of(self, name: str) -> list[_Waiting]:

@@ -9,9 +9,11 @@ from google.protobuf.message import DecodeError
 from onnx import checker
 
 from fusion.errors import FusionError, InvalidModelError, ModelFileError, UnsupportedOperatorError
+from fusion.frontends.onnx.foreign import CHECK, describe
 from fusion.frontends.onnx.sort_nodes import sort_nodes
 
-_HINT = "check the file with `python -m onnx.checker`, or export the model again"
+# Of ONNX's own domain, which has two names.
+_NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
 
 def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.ModelProto:
@@ -20,30 +22,42 @@ def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.
     Raises:
         ModelFileError: The file is no ONNX model, or its external data is missing, too short, or outside its folder.
         InvalidModelError: The model has no nodes and no outputs.
+        UnsupportedOperatorError: Its operator set is newer than the installed onnx.
     """
     model = source if isinstance(source, onnx.ModelProto) else _load_file(source, weights)
     if not model.graph.output:
-        raise InvalidModelError("the model's graph is empty: it has no outputs", hint=_HINT)
+        raise InvalidModelError("the model's graph is empty: it has no outputs", hint=CHECK)
+    _check_opset(model)
     return model
+
+
+def _check_opset(model: onnx.ModelProto) -> None:
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx") and opset.version > _NEWEST_OPSET:
+            raise UnsupportedOperatorError(
+                f"the model uses operator set {opset.version}, and the newest that onnx {onnx.__version__} knows is "
+                f"{_NEWEST_OPSET}",
+                hint=f"install a newer onnx, or export the model with operator set {_NEWEST_OPSET} or older",
+            )
 
 
 def _load_file(path: Path, weights: bool) -> onnx.ModelProto:
     try:
         model = onnx.load(path, load_external_data=False)
     except (DecodeError, OSError, ValueError) as error:
-        raise ModelFileError(
-            f"{path.name} is not an ONNX model, or is cut short", where=str(path), why=_last_line(error), hint=_HINT
-        ) from error
+        raise _not_onnx(path, _last_line(error)) from error
     if not model.ByteSize() or not model.HasField("graph") or not model.ir_version:
-        raise ModelFileError(
-            f"{path.name} is not an ONNX model",
-            where=str(path),
-            why="it holds no graph or no format version",
-            hint=_HINT,
-        )
+        raise _not_onnx(path, "it holds no graph or no format version")
     if weights:
         _load_external_data(model, path)
     return model
+
+
+def _not_onnx(path: Path, why: str) -> ModelFileError:
+    kind, hint = describe(path)
+    if kind:
+        return ModelFileError(f"{path.name} is {kind}, not an ONNX model", where=str(path), hint=hint)
+    return ModelFileError(f"{path.name} is not an ONNX model, or is cut short", where=str(path), why=why, hint=hint)
 
 
 def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
@@ -106,7 +120,7 @@ def _explain(error: checker.ValidationError) -> FusionError:
             why=cause,
             hint="import the operator as a model-local function, or rename its domain",
         )
-    return InvalidModelError("the model breaks ONNX's rules", where=where, why=cause, hint=_HINT)
+    return InvalidModelError("the model breaks ONNX's rules", where=where, why=cause, hint=CHECK)
 
 
 def _last_line(error: Exception) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from itertools import count
 
 import onnx
-import tvm
 from onnx import NodeProto, TensorProto, TypeProto, inliner
 from tvm import relax
 
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
+from fusion.frontends.onnx.branches import assemble, common_results, split_if
 from fusion.frontends.onnx.convert import convert_node, is_native
 from fusion.frontends.onnx.expand import (
     Expansion,
@@ -37,7 +37,7 @@ def translate(model: onnx.ModelProto, inputs: dict[str, TypeProto], *, strict: b
 
     Raises:
         UnsupportedOperatorError: A node needs the fallback and `strict` is set, or the fallback cannot run it.
-        InvalidWeightsError: A weight holds NaN.
+        InvalidWeightsError: A weight of the graph, or of a branch that may run, holds NaN.
     """
     if model.functions:
         model = inliner.inline_local_functions(model)
@@ -87,7 +87,7 @@ class _Translator:
         self._names: dict[str, str] = {}
         self._current = NodeProto()
         self._numbers = numbers
-        self._branches: dict[str, tvm.IRModule] = {}
+        self._branches: dict[str, ImportedModel] = {}
         self._builder = relax.BlockBuilder()
         self._plan = FallbackPlan(self._scope, self._builder, self._still_read, self._domains)
 
@@ -103,7 +103,7 @@ class _Translator:
         mod = relax.transform.DeadCodeElimination()(self._builder.get())
         specs = tuple(spec_of(name, kind) for name, kind in self._inputs.items())
         outputs = tuple(map(self._output_spec, self._outputs))
-        return ImportedModel(mod, specs, outputs, self._plan.subgraphs, tuple(self._plan.nodes), self._branches)
+        return assemble(mod, specs, outputs, self._plan.subgraphs, self._branches)
 
     def _parameter(self, name: str, kind: TypeProto) -> relax.Var:
         shape = static_shape(kind)
@@ -142,39 +142,33 @@ class _Translator:
 
         Raises:
             Decline: A branch cannot be translated, or they do not return tensors of the same static types.
+            InvalidWeightsError: A weight of a branch holds NaN.
         """
-        known = [name for name in dict.fromkeys(reads(node)) if name in self._scope.types and name != node.input[0]]
-        constants = {name: self._scope.constants[name] for name in known if name in self._scope.constants}
-        inputs = {name: self._scope.types[name] for name in known if name not in constants}
-        graphs = {attribute.name: attribute.g for attribute in node.attribute}
+        branches = split_if(node, self._scope)
         domains = {**self._domains, "": opset}
         try:
             then, other = (
-                _Translator(graphs[branch], domains, inputs, constants, self._numbers).run()
-                for branch in ("then_branch", "else_branch")
+                _Translator(branch.graph, domains, branch.inputs, branch.constants, self._numbers).run()
+                for branch in branches
             )
-        except (NotATensor, UnsupportedOperatorError) as error:
+        except NotATensor as error:
             raise Decline(f"in a branch: {error}") from error
-        kinds = [(spec.shape, spec.dtype) for spec in then.outputs]
-        if kinds != [(spec.shape, spec.dtype) for spec in other.outputs] or not all(s.is_static for s in then.outputs):
-            raise Decline("its branches return values of different or unknown shapes")
+        except UnsupportedOperatorError as error:
+            # ONNX Runtime's own message, which `why` ends with, may have several lines; a reason has one.
+            raise Decline(" ".join(f"in a branch: {error.what}; {error.why}".split())) from error
+        specs = common_results(then, other)
+        names = self._fresh("branch"), self._fresh("branch")
+        self._branches.update(zip(names, (then, other), strict=True))
         condition = self._builder.emit(relax.op.reshape(self._scope.expr(node.input[0]), ()))
-        arguments = [self._scope.expr(name) for name in inputs]
-        types = [relax.TensorType(spec.shape, spec.dtype) for spec in then.outputs]
-        kind = types[0] if len(types) == 1 else relax.TupleType(types)
-        call = branch_call(condition, self._add_branch(then), self._add_branch(other), arguments, kind)
-        result = self._builder.emit(call)
-        for index, (name, spec) in enumerate(zip(node.output, then.outputs, strict=True)):
-            self._scope.types[name] = type_of_spec(spec)
-            self._scope.exprs[name] = result if len(types) == 1 else relax.TupleGetItem(result, index)
-
-    def _add_branch(self, branch: ImportedModel) -> str:
-        """Take over what belongs to a branch and return its name."""
-        self._plan.subgraphs.update(branch.subgraphs)
-        self._plan.nodes += branch.fallbacks
-        name = self._fresh("branch")
-        self._branches.update({**branch.branches, name: branch.mod})
-        return name
+        arguments = [self._scope.expr(name) for name in branches[0].inputs]
+        types = [relax.TensorType(spec.shape, spec.dtype) for spec in specs]
+        call = branch_call(condition, *names, arguments, types[0] if len(types) == 1 else relax.TupleType(types))
+        result = self._builder.emit(call, name_hint=identifier(node.output[0]))
+        for index, (name, spec) in enumerate(zip(node.output, specs, strict=True)):
+            if name:
+                item = relax.TupleGetItem(result, index)
+                self._scope.types[name] = type_of_spec(spec)
+                self._scope.exprs[name] = result if len(specs) == 1 else self._builder.emit(item, identifier(name))
 
     def _expand_or_defer(self, node: NodeProto, opset: int, standard_opset: int, reason: str) -> None:
         native = is_native(node, self._scope)

@@ -1,0 +1,50 @@
+"""Shared libraries pass through files, as linkers and the system's loader want paths."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fusion.errors import SavedFileError
+from fusion.runtime import Module, tvm_ffi
+
+
+@contextmanager
+def temporary_folder(room: int = 0) -> Iterator[Path]:
+    """Make a folder that is gone at the end; `room` is how many bytes must be free in it.
+
+    Raises:
+        SavedFileError: There is none with that much room, or the system refuses what is done with the files in it.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="fusion-") as folder:
+            if shutil.disk_usage(folder).free < room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+            yield Path(folder)
+    except OSError as error:
+        raise SavedFileError(
+            "cannot write temporary files",
+            why=str(error),
+            hint="set TMPDIR to a folder that can be written and has room",
+        ) from error
+
+
+def load_library(path: Path, origin: str) -> Module:
+    """Return the library at `path`, loaded into this process; the mapping that the loader makes outlives the file.
+
+    Raises:
+        SavedFileError: The system refuses to load it; the error calls it the code of `origin`.
+    """
+    try:
+        return tvm_ffi.load_module(str(path))
+    except Exception as error:  # TVM passes on the text of dlerror in several classes
+        raise SavedFileError(
+            f"the system refuses to load the code of {origin}",
+            why=str(error).strip()[-500:],
+            hint="if the folder for temporary files forbids execution, set TMPDIR to one that allows it",
+        ) from error

@@ -1,0 +1,38 @@
+"""A module that has run goes on running in a forked process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+
+import numpy as np
+import pytest
+
+import fusion
+from tests.module import small_models
+
+
+def wide() -> fusion.CompiledModule:
+    """A module with kernels on two threads."""
+    return fusion.compile(small_models.mlp(4000), threads=2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process")  # of its threads, none of which the test waits for
+def test_a_forked_process_runs_it() -> None:
+    module = wide()
+    x = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
+    expected = module(x)[0]
+    queue = multiprocessing.get_context("fork").SimpleQueue()
+
+    def child() -> None:
+        queue.put(all(np.array_equal(module(x)[0], expected) for _ in range(3)))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(20)
+    alive = process.is_alive()
+    process.kill()
+    assert not alive
+    assert queue.get()
+    np.testing.assert_array_equal(module(x)[0], expected)
