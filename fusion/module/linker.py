@@ -7,13 +7,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-
-import tvm
+from typing import TYPE_CHECKING, Any
 
 from fusion.errors import SavedFileError
 from fusion.module.shared_library import load_library, temporary_folder
-from fusion.runtime import Module
+from fusion.runtime import Module, tvm_ffi
+
+if TYPE_CHECKING:
+    # Whoever asks for the linker need not have the compiler.
+    import tvm
 
 _LINKERS = ("cc", "gcc", "clang", "ld")
 
@@ -74,7 +76,7 @@ class _Link:
 
     def get_target_triple(self) -> str:
         """Return the machine for which TVM writes the object file with the virtual machine's instructions."""
-        return str(tvm.target.codegen.llvm_get_system_triple())
+        return str(tvm_ffi.get_global_func("target.llvm_get_system_triple")())
 
     def __call__(self, output: str, objects: list[str], **_: Any) -> None:
         # Undefined symbols (expf, memcpy) are found in the process that loads the library.
