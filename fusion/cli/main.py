@@ -11,7 +11,7 @@ import fusion
 from fusion.cli import bench, compare, compile_model, doctor, explain, run
 from fusion.cli.exit_codes import INTERNAL, exit_code
 from fusion.cli.wording import command_text
-from fusion.errors import FusionError
+from fusion.errors import FusionError, InternalError
 
 _VERBS = (compile_model, run, bench, compare, explain, doctor)
 
@@ -22,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.verb(options))
     except FusionError as error:
+        if isinstance(error, InternalError):
+            traceback.print_exc()
         print(command_text(error), file=sys.stderr)
         return exit_code(error)
     except BrokenPipeError:
