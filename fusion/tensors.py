@@ -64,6 +64,13 @@ def allocate_tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
     return as_tensor(allocate(tensor_bytes(shape, dtype)).view(numpy_dtype(dtype)).reshape(shape))
 
 
+def aligned_copy(array: np.ndarray) -> Tensor:
+    """Return a copy of `array` as an aligned tensor."""
+    tensor = allocate_tensor(array.shape, array.dtype.name)
+    as_numpy(tensor)[...] = array
+    return tensor
+
+
 def view(tensor: Tensor, dtype: str, shape: tuple[int, ...] | None = None) -> Tensor:
     """Return the memory of `tensor` under another dtype of the same width, or another shape of as many elements."""
     extents = tvm_ffi.Shape(tensor.shape if shape is None else shape)

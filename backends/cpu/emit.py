@@ -51,17 +51,17 @@ class Nest:
         var = tirx.Var(name, "int64")
         self._open.append([])
         if isinstance(extent, int) and extent == 1 and kind is not ForKind.PARALLEL:
-            yield _int64(0)
+            yield int64(0)
             body = self._open.pop()
             self._open[-1] += (
-                body if not _allocates(body) else [tirx.For(var, _int64(0), _int64(1), kind, _sequence(body))]
+                body if not _allocates(body) else [tirx.For(var, int64(0), int64(1), kind, _sequence(body))]
             )
             return
         yield var
         self.add_loop(var, extent, kind, self._open.pop())
 
     def add_loop(self, var: tirx.Var, extent: Expr, kind: ForKind, body: list[tirx.Stmt]) -> None:
-        self.add(tirx.For(var, _int64(0), _int64(extent), kind, _sequence(body)))
+        self.add(tirx.For(var, int64(0), int64(extent), kind, _sequence(body)))
 
     @contextmanager
     def when(self, condition: Expr) -> Iterator[None]:
@@ -77,7 +77,7 @@ class Nest:
 
 def ramp(base: Expr, lanes: int) -> Expr:
     """Return the indices base, base+1, … of a contiguous vector."""
-    return tirx.Ramp(_int64(base), _int64(1), lanes) if lanes > 1 else base
+    return tirx.Ramp(int64(base), int64(1), lanes) if lanes > 1 else base
 
 
 def splat(value: Expr, lanes: int) -> Expr:
@@ -97,7 +97,8 @@ def pieces(extent: int, lanes: int) -> list[tuple[int, int]]:
     return found
 
 
-def _int64(value: Expr) -> Expr:
+def int64(value: Expr) -> Expr:
+    """Return a Python number as a constant; expressions as they are."""
     return tirx.const(value, "int64") if isinstance(value, int) else value
 
 

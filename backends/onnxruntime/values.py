@@ -12,7 +12,7 @@ import onnxruntime as ort
 from onnx import TensorProto
 
 from fusion.runtime import Tensor, tvm_ffi
-from fusion.tensors import ALIGNMENT, allocate_tensor, as_numpy
+from fusion.tensors import ALIGNMENT, aligned_copy, as_numpy
 
 # Element types that ONNX Runtime's DLPack converter takes as they are.
 _DLPACK_DTYPES = frozenset(
@@ -48,10 +48,7 @@ def to_tensor(value: ort.OrtValue) -> Tensor:
     """Return `value` as a TVM tensor."""
     if _numpy_dtype(value).name in _DLPACK_DTYPES and value.data_ptr() % ALIGNMENT == 0:
         return tvm_ffi.from_dlpack(value)
-    array = to_array(value)
-    tensor = allocate_tensor(array.shape, array.dtype.name)
-    as_numpy(tensor)[...] = array
-    return tensor
+    return aligned_copy(to_array(value))
 
 
 def to_value(array: np.ndarray) -> ort.OrtValue:

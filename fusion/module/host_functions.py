@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from fusion.runtime import Tensor, tvm_ffi
-from fusion.tensors import allocate_tensor, as_numpy
+from fusion.tensors import aligned_copy, as_numpy
 
 NONZERO, UNIQUE = "fusion.nonzero", "fusion.unique"
 
 
 def _nonzero(x: Tensor) -> Tensor:
     """Return the indices of what is not zero, [rank, count] int64."""
-    return _tensor(np.stack(np.atleast_1d(as_numpy(x)).nonzero()))
+    return aligned_copy(np.stack(np.atleast_1d(as_numpy(x)).nonzero()))
 
 
 def _unique(x: Tensor, in_order: int, index: int, inverse: int, counts: int, axis: int | None = None) -> Any:
@@ -31,14 +31,8 @@ def _unique(x: Tensor, in_order: int, index: int, inverse: int, counts: int, axi
         values = np.take(values, order, axis=axis)
         first, many, which = first[order], many[order], np.argsort(order)[which]
     asked = [part for part, wanted in ((first, index), (which, inverse), (many, counts)) if wanted]
-    results = [_tensor(part) for part in (values, *asked)]
+    results = [aligned_copy(part) for part in (values, *asked)]
     return tvm_ffi.convert(results) if asked else results[0]
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    tensor = allocate_tensor(array.shape, array.dtype.name)
-    as_numpy(tensor)[...] = array
-    return tensor
 
 
 tvm_ffi.register_global_func(NONZERO, _nonzero, override=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from fusion.cpus import cpu_numbers
 from fusion.runtime import tvm_ffi
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ def use_threads(count: int) -> None:
     """
     if getattr(_configured, "count", 0) == count:
         return
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    allowed = cpu_numbers()
     # The length of the list is also the largest number of workers.
     cpus = [str(allowed[index % len(allowed)]) for index in range(max(count, len(allowed)))]
     _configure(_SHARE_ALL_CORES, count, cpus)

@@ -31,7 +31,7 @@ from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.split import Split, tile_count
-from backends.cpu.emit import Expr, Nest, guard, pieces, prefetch, splat
+from backends.cpu.emit import Expr, Nest, guard, int64, pieces, prefetch, splat
 
 Pixels = list[tuple[Expr, Expr]]
 
@@ -96,18 +96,14 @@ def emit(nest: Nest, work: Contraction, blocking: Blocking, prologue: Prologue |
         panel_chunk = task % panel_chunks.count
         row_chunk = task // panel_chunks.count % row_chunks.count
         outer = task // (panel_chunks.count * row_chunks.count)
-        first = nest.bind("first_tile", _int(row_chunks.start(row_chunk)))
+        first = nest.bind("first_tile", int64(row_chunks.start(row_chunk)))
         many = tile_count(row_chunks, row_chunk)
         load_rows = work.load_rows
         if prologue:
             load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many))
         epilogue = Epilogue.prepare(nest, work.outputs, blocking.tile.rows * blocking.tile.vectors * work.extents.lanes)
         kernel = MicroKernel(nest, work, blocking, load_rows, outer, epilogue)
-        kernel.emit(_int(panel_chunks.start(panel_chunk)), tile_count(panel_chunks, panel_chunk), rows, first, many)
-
-
-def _int(value: Expr) -> Expr:
-    return tirx.const(value, "int64") if isinstance(value, int) else value
+        kernel.emit(int64(panel_chunks.start(panel_chunk)), tile_count(panel_chunks, panel_chunk), rows, first, many)
 
 
 @dataclass(frozen=True)

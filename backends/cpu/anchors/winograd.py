@@ -30,7 +30,7 @@ from backends.cpu.anchors.register_tile import LOADS_PER_CYCLE, RegisterTile, ch
 from backends.cpu.anchors.roles import Output, Roles
 from backends.cpu.anchors.split import Split, tile_count
 from backends.cpu.anchors.winograd_transform import F2, F4, KERNEL, Transform, square
-from backends.cpu.emit import Expr, Nest, guard, pieces, ramp, splat, vector_runs
+from backends.cpu.emit import Expr, Nest, guard, int64, pieces, ramp, splat, vector_runs
 from backends.cpu.templates.result import Repack, Scheduled
 from fusion.context import Machine
 
@@ -160,7 +160,7 @@ class _Emitter:
         with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
             chunk, block = task % panels.count, task // panels.count % tiles.count
             image = task // (panels.count * tiles.count)
-            first, many = nest.bind("first_tile", _int(tiles.start(block))), tile_count(tiles, block)
+            first, many = nest.bind("first_tile", int64(tiles.start(block))), tile_count(tiles, block)
             # Rows a vector apart from a power of two: those of a register tile would share a few sets of L1.
             inputs = nest.allocate("inputs", (products, rows, shape.depth + shape.lanes))
             made = nest.allocate("products", (products, rows, plan.tile.vectors * shape.lanes))
@@ -168,7 +168,7 @@ class _Emitter:
             with nest.loop("tile", many) as tile:
                 self._transform_inputs(inputs, tile, image, *self._place(first + tile))
             with nest.loop("panel", tile_count(panels, chunk)) as index:
-                panel = nest.bind("panel_at", _int(panels.start(chunk)) + index)
+                panel = nest.bind("panel_at", int64(panels.start(chunk)) + index)
                 with nest.loop("product", products) as number:
                     self._multiply(inputs, made, number, panel, rows)
                 with nest.loop("tile", many) as tile:
@@ -240,7 +240,7 @@ class _Emitter:
             self.nest, work, Blocking(tile, 1, 1, 1), work.load_rows, number, Epilogue(work.outputs, None)
         )
         split = Split.of(rows, tile.height)
-        kernel.emit(panel, 1, split, _int(0), split.count)
+        kernel.emit(panel, 1, split, int64(0), split.count)
 
     def _transform_products(
         self, made: Var, epilogue: Epilogue, tile: Expr, panel: Expr, image: Expr, y: Expr, x: Expr
@@ -299,7 +299,3 @@ def _keep(nest: Nest, lanes: int, value: Expr) -> Expr:
 
 def _flat(rows: list[list[Expr]]) -> list[Expr]:
     return [value for row in rows for value in row]
-
-
-def _int(value: Expr) -> Expr:
-    return tirx.const(value, "int64") if isinstance(value, int) else value
