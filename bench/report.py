@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import markdown
 from bench.peers import OURS
-from bench.result import MEBIBYTE, RATIO, ComparisonResult, EngineResult, notes
+from bench.result import MEBIBYTE, PRECISIONS, RATIO, ComparisonResult, EngineResult, notes
 from fusion.report.machine_limits import MachineLimits
 
 
@@ -18,11 +18,12 @@ def zoo_table(results: Sequence[ComparisonResult], machine: MachineLimits) -> st
     """Return the whole report: the machine, a line per model, the geometric mean, and what failed."""
     peers = list(dict.fromkeys(name for result in results for name in result.engines if name != OURS))
     header = ("model", "fusion ms", *(f"{peer} ms" for peer in peers), "ratio", "spread", "compile s", "load s")
-    header = (*header, "peak MiB / ort", "error / ort", "right")
+    precision = next((result.precision for result in results), "fp32")
+    header = (*header, "peak MiB / ort", "error / ort" if precision == "fp32" else "error / openvino", "right")
     rows = [_model_row(result, peers) for result in results]
     mean = geometric_mean(results)
     lines = [
-        f"{machine.threads} threads, float32, batch 1. FMA peak {machine.peak_gflops:.0f} GFLOP/s, "
+        f"{machine.threads} threads, {PRECISIONS[precision]}, batch 1. FMA peak {machine.peak_gflops:.0f} GFLOP/s, "
         f"memory bandwidth {machine.bandwidth_gbs:.1f} GB/s, measured in this run.",
         "",
         markdown.table(header, rows),

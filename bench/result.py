@@ -14,6 +14,7 @@ from bench.peers import OURS
 MEBIBYTE = 1 << 20
 # What the tables call the ratio; the latencies they print are medians over the rounds, each by itself.
 RATIO = "median over the rounds of (latency of the faster peer / latency of fusion), not the quotient of the columns"
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16 (fusion, openvino)"}
 _FASTER = "fusion is faster by = median over the rounds of (latency of the engine / latency of fusion)"
 # Share of the CPUs that others may use before the report speaks of it; /proc/stat counts in steps of 10 ms.
 _QUIET = 0.1
@@ -81,12 +82,14 @@ class ComparisonResult:
         shapes: Input name to shape.
         threads: Threads each engine had.
         engines: Engine name to what it did; ours is "fusion".
+        precision: Of the engines that have a choice: "fp32", or "bf16" for fusion and OpenVINO.
     """
 
     model: str
     shapes: dict[str, tuple[int, ...]]
     threads: int
     engines: dict[str, EngineResult] = field(default_factory=dict)
+    precision: str = "fp32"
 
     @property
     def ours(self) -> EngineResult:
@@ -133,7 +136,7 @@ def _engines_table(result: ComparisonResult) -> str:
     """Return one comparison: a line per engine, the reasons of failures below."""
     header = ("engine", "ms", "fusion is faster by", "spread", "compile s", "load s", "peak MiB", "error", "right")
     rows = [_engine_row(result, name) for name in result.engines]
-    title = f"{result.model}, {result.threads} threads, float32"
+    title = f"{result.model}, {result.threads} threads, {PRECISIONS[result.precision]}"
     legend = f"{_FASTER}; spread = its smallest and largest."
     return "\n".join([title, "", markdown.table(header, rows), "", legend, *notes(result)])
 

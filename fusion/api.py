@@ -10,10 +10,10 @@ import tvm
 
 from fusion import context, pipeline
 from fusion.context import Context
-from fusion.errors import FusionError, InternalError, ShapeError
+from fusion.errors import FusionError, InternalError, ShapeError, TargetError, unknown_shape
 from fusion.frontends import TensorSpec, import_model, read_signature
 from fusion.module.compiled import CompiledModule, lazy_module
-from fusion.module.settings import check_runnable, settings_of
+from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specialize import specialize
 from fusion.module.threads import use_threads
@@ -31,29 +31,38 @@ def compile(
     threads: int | None = None,
     backends: Sequence[str] | None = None,
     strict: bool = False,
+    precision: str = "fp32",
 ) -> CompiledModule:
     """Compile `model` into the fastest program found for `target`.
 
     Args:
         model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, or a
             tuple of a `torch.nn.Module` and its example inputs.
-        target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU.
+        target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
+            -mcpu=cortex-a72" another architecture. A module that cannot run here can be saved, and needs every shape.
         shapes: Shape of each input that the model leaves open. Without it such a model is compiled for each input
             shape when it is first called with it, and the last 16 forms are kept.
         effort: "fast": nothing is measured or tuned while compiling. No other effort is available yet.
-        threads: Worker threads at run time; None for all CPUs this process may use.
+        threads: Worker threads at run time; None for as many as this process may use CPUs.
         backends: Backends that may be used, of "cpu" and "onnxruntime"; None for all. ["cpu"] is the same as `strict`.
         strict: Refuse a model of which a part needs the fallback backend.
+        precision: "fp32"; "bf16": matmuls and convolutions round their operands to bfloat16 and sum in float32, and a
+            CPU without instructions for that (x86's AVX512_BF16) is an error; "bf16-or-fp32": float32 on such a CPU.
 
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.
     """
-    ctx = context.resolve(target, threads=threads, effort=effort, strict=strict, backends=backends)
+    ctx = context.resolve(
+        target, threads=threads, effort=effort, strict=strict, backends=backends, precision=precision
+    )
     settings = settings_of(ctx)
-    check_runnable(settings)
-    use_threads(ctx.threads)
+    reason = refusal(settings)
     inputs, outputs = read_signature(model)
     bound = bind_shapes(inputs, shapes or {})
+    if reason is None:
+        use_threads(ctx.threads)
+    else:
+        _require_shapes(bound, reason)
     if all(spec.is_static for spec in bound):
         form = _specialize(model, {name: tuple(shape) for name, shape in (shapes or {}).items()}, ctx)
         return CompiledModule(form.inputs, form.outputs, settings, fixed=form)
@@ -95,6 +104,14 @@ def bind_shapes(inputs: Sequence[TensorSpec], shapes: Shapes) -> tuple[TensorSpe
                 hint="use one of these",
             )
     return tuple(_bind(spec, shapes[spec.name]) if spec.name in shapes else spec for spec in inputs)
+
+
+def _require_shapes(inputs: Sequence[TensorSpec], reason: TargetError) -> None:
+    """Raise unless every input has a shape: what cannot be called here meets none later."""
+    for spec in inputs:
+        if not spec.is_static:
+            error = unknown_shape(spec.name, spec.shape)
+            raise ShapeError(error.what, why=f"{error.why}; {reason.what}", hint=error.hint)
 
 
 def _bind(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:

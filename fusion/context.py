@@ -22,6 +22,9 @@ EFFORTS = ("fast",)
 _EFFORTS_TO_COME = ("balanced", "max")
 GENERATOR, FALLBACK = "cpu", "onnxruntime"
 BACKENDS = (GENERATOR, FALLBACK)
+BF16_OR_FP32 = "bf16-or-fp32"
+PRECISIONS = ("fp32", "bf16", BF16_OR_FP32)
+_DOT_BFLOAT16 = "avx512bf16"
 # More than any machine has CPUs for one process; a pool of ten thousand threads fails when it starts.
 _MOST_THREADS = 1024
 
@@ -34,6 +37,7 @@ class Machine:
         vector_lanes: float32 lanes of the widest vector register.
         vector_registers: How many such registers there are.
         l1_bytes, l2_bytes, l3_bytes: Data-cache sizes in bytes; L1 and L2 per core, L3 shared.
+        dot_bfloat16: Whether it multiplies pairs of bfloat16 in one instruction, in vectors of float32's lanes.
     """
 
     vector_lanes: int
@@ -41,6 +45,7 @@ class Machine:
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
+    dot_bfloat16: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Context:
         features: LLVM's names of the CPU features the generated code may use.
         threads: Worker threads at run time.
         strict: Whether an operator that needs the fallback backend is an error.
+        precision: "bf16" where matmuls and convolutions may round their operands to bfloat16, otherwise "fp32".
     """
 
     target: tvm.target.Target
@@ -60,6 +66,7 @@ class Context:
     features: frozenset[str]
     threads: int
     strict: bool = False
+    precision: str = "fp32"
 
 
 def resolve(
@@ -69,24 +76,27 @@ def resolve(
     effort: str = "fast",
     strict: bool = False,
     backends: Sequence[str] | None = None,
+    precision: str = "fp32",
 ) -> Context:
     """Return the frozen context for a compilation.
 
     Raises:
-        TargetError: The target is unknown, or LLVM knows no such CPU.
-        OptionError: `effort`, `threads` or `backends` has a value that is not allowed.
+        TargetError: The target is unknown, LLVM knows no such CPU, or it lacks the instructions of `precision="bf16"`.
+        OptionError: `effort`, `threads`, `backends` or `precision` has a value that is not allowed.
     """
     _check_effort(effort)
     _check_backends(backends)
     check_threads(threads)
     resolved = _resolve_target(target)
     features = _features(resolved)
+    machine = _machine(resolved, features)
     return Context(
         target=resolved,
-        machine=_machine(features),
+        machine=machine,
         features=features,
         threads=threads or allowed_cpus(),
         strict=strict or (backends is not None and FALLBACK not in backends),
+        precision=_resolve_precision(precision, machine),
     )
 
 
@@ -120,6 +130,21 @@ def _check_effort(effort: str) -> None:
         raise OptionError(f"unknown effort {effort!r}", hint=f"use one of {', '.join(EFFORTS)}")
 
 
+def _resolve_precision(precision: str, machine: Machine) -> str:
+    """Return "fp32" or "bf16"."""
+    if precision not in PRECISIONS:
+        raise OptionError(f"unknown precision {precision!r}", hint=f"use one of {', '.join(PRECISIONS)}")
+    if precision == "fp32" or machine.dot_bfloat16:
+        return precision.partition("-")[0]
+    if precision == BF16_OR_FP32:
+        return "fp32"
+    raise TargetError(
+        "the CPU has no instruction for bfloat16, which precision=\"bf16\" needs",
+        why=f"LLVM's feature {_DOT_BFLOAT16!r} is not among those of the target",
+        hint=f'use precision="{BF16_OR_FP32}" for float32 on such a CPU',
+    )
+
+
 def _check_backends(backends: Sequence[str] | None) -> None:
     unknown = [name for name in backends or () if name not in BACKENDS]
     if unknown or isinstance(backends, str):
@@ -142,7 +167,7 @@ def _resolve_target(target: str | tvm.target.Target) -> tvm.target.Target:
     if fields["kind"] != "llvm":
         raise TargetError(f"target kind {fields['kind']!r} is not available", hint='use "llvm" or "llvm -mcpu=NAME"')
     if not fields.get("mcpu") and not fields.get("mtriple"):
-        fields["mcpu"] = str(tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUName")())
+        fields["mcpu"] = _host_cpu()
     _check_names(str(fields.get("mtriple") or ""), str(fields.get("mcpu") or ""))
     try:
         return tvm.target.Target({key: value for key, value in fields.items() if key not in ("tag", "keys")})
@@ -155,12 +180,19 @@ def _check_names(triple: str, cpu: str) -> None:
     # With an unknown triple, the list of CPUs ends the process.
     if triple and not codegen.llvm_is_valid_cpu("generic", triple):
         raise TargetError(f"LLVM knows no target {triple!r}", hint="leave -mtriple out for this machine")
+    # Kernels are linked and loaded as ELF files; of other systems' only this machine's own are known to work.
+    if triple and "linux" not in triple and triple != _host_triple():
+        raise TargetError(
+            f"fusion does not compile for {triple}",
+            why="of other systems it knows only Linux",
+            hint="leave -mtriple out for this machine, or use one such as aarch64-linux-gnu",
+        )
     machine = {"mtriple": triple} if triple else {}
     known = [str(name) for name in codegen.llvm_get_cpu_archlist(tvm.target.Target({"kind": "llvm", **machine}))]
     if cpu and cpu not in known:
         near = difflib.get_close_matches(cpu, known)
         raise TargetError(
-            f"LLVM knows no CPU {cpu!r} of {triple or codegen.llvm_get_system_triple()}",
+            f"LLVM knows no CPU {cpu!r} of {triple or _host_triple()}",
             hint=f"{'did you mean ' + ', '.join(near) + '? ' if near else ''}leave -mcpu out for this machine",
         )
 
@@ -182,17 +214,34 @@ def _features(target: tvm.target.Target) -> frozenset[str]:
     return frozenset(str(name) for name in found)
 
 
-def _machine(features: frozenset[str]) -> Machine:
+def _machine(target: tvm.target.Target, features: frozenset[str]) -> Machine:
     lanes, registers = next(row for feature, *row in _VECTOR_UNITS if feature in features or not feature)
-    l1, l2, l3 = (_cache_bytes(level, default) for level, default in _CACHE_DEFAULTS)
-    return Machine(lanes, registers, l1, l2, l3)
+    triple = str(target.attrs.get("mtriple", "")) or _host_triple()
+    architecture = triple.partition("-")[0]
+    sizes = _CACHES.get(architecture, _CACHES["x86_64"])
+    if architecture == _host_triple().partition("-")[0] and str(target.attrs.get("mcpu", "")) == _host_cpu():
+        sizes = [_cache_bytes(index, size) for index, size in zip(_CACHE_INDICES, sizes, strict=True)]
+    l1, l2, l3 = sizes
+    return Machine(lanes, registers, l1, l2, l3, _DOT_BFLOAT16 in features)
+
+
+def _host_cpu() -> str:
+    return str(tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUName")())
+
+
+def _host_triple() -> str:
+    return str(codegen.llvm_get_system_triple())
 
 
 # (LLVM feature, float32 lanes, registers): the first whose feature the CPU has. Intel SDM vol. 1 ch. 14-15, Arm ARM
-# A1.4.
+# A1.4. Vectors of SVE have no fixed length: its CPUs count as NEON's.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx2", 8, 16), ("avx", 8, 16), ("neon", 4, 32), ("", 4, 16))
-# sysfs index and the size assumed where the kernel tells none: the smallest of current server cores.
-_CACHE_DEFAULTS = ((0, 32 << 10), (2, 1 << 20), (3, 16 << 20))
+# Bytes of L1, L2 and L3, for a CPU that is not this machine's, so that a target gives the same code wherever it is
+# compiled, and where the kernel tells none. aarch64: a Cortex-A72 (TRM 100095), without L3; others: the smallest of
+# current server cores.
+_CACHES = {"x86_64": [32 << 10, 1 << 20, 16 << 20], "aarch64": [32 << 10, 1 << 20, 0]}
+# In sysfs; 1 is that of instructions.
+_CACHE_INDICES = (0, 2, 3)
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 

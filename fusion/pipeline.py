@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import tvm
 from tvm import relax
 
+from backends.cpu.anchors.attention_plan import judge
 from backends.cpu.kernel_info import kernel_info
 from backends.cpu.legalize import LEGALIZATIONS
 from backends.cpu.lower_anchors import LowerAnchors
@@ -22,6 +23,7 @@ from fusion.passes.fold_scales import FoldScales
 from fusion.passes.inline_branches import InlineBranches
 from fusion.passes.layout import AssignLayouts
 from fusion.passes.lift_weights import lift_weights
+from fusion.passes.lower_precision import LowerPrecision
 from fusion.passes.widen_conv1d import WidenConv1d
 from partition.form_groups import FormGroups
 
@@ -38,7 +40,8 @@ def graph_passes(ctx: Context, groups: FormGroups) -> list[Pass]:
         FoldScales(),
         relax.transform.DecomposeOpsForInference(),
         # Phase 2: where each tensor lies
-        AssignLayouts(),
+        AssignLayouts(ctx.machine.vector_lanes),
+        *([LowerPrecision(ctx.machine, ctx.threads)] if ctx.precision == "bf16" else []),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
@@ -66,7 +69,7 @@ def kernel_passes(branches: Mapping[str, tvm.IRModule], kernels: ScheduleKernels
 
 def lower(imported: ImportedModel, ctx: Context) -> Lowered:
     """Run every pass over the Relax modules of `imported` under the target of `ctx`."""
-    groups, kernels = FormGroups(), ScheduleKernels(ctx.machine, ctx.threads)
+    groups, kernels = FormGroups(judge(ctx.machine, ctx.threads)), ScheduleKernels(ctx.machine, ctx.threads)
     with ctx.target:
         per_graph = graph_passes(ctx, groups)
         branches = {name: _apply(per_graph, branch) for name, branch in imported.branches.items()}
@@ -74,7 +77,8 @@ def lower(imported: ImportedModel, ctx: Context) -> Lowered:
     mod, weights = lift_weights(mod)
     infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
     kept = [f"{edge.producer} -> {edge.consumer} stays in memory: {edge.reason}" for edge in groups.kept]
-    return Lowered(mod, weights, infos, (*kept, *kernels.notes()))
+    rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
+    return Lowered(mod, weights, infos, (*rounding, *kept, *kernels.notes()))
 
 
 def _apply(passes: list[Pass], mod: tvm.IRModule) -> tvm.IRModule:

@@ -10,7 +10,7 @@ import numpy as np
 from fusion.runtime import Tensor, tvm_ffi
 
 ALIGNMENT = 64
-"""Bytes: generated code loads vectors from addresses that are multiples of this (TVM's kAllocAlignment)."""
+"""Bytes: the widest vector and the cache line; no vector of memory of ours lies in two lines."""
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

@@ -42,6 +42,7 @@ class Access:
         rows: For `ROWS`, the extents of the axes that are not reduced.
         keeps_last: For `REORDER`, whether the contiguous axis stays contiguous.
         moves: For `REORDER`, whether any element changes its place in memory (a reshape moves none).
+        anchor: For `ANCHOR`, what the annotation says.
     """
 
     kind: Kind
@@ -49,6 +50,7 @@ class Access:
     rows: tuple[int, ...] = ()
     keeps_last: bool = True
     moves: bool = False
+    anchor: str = ""
 
     @property
     def elements(self) -> int:
@@ -65,8 +67,9 @@ def read_access(func: tirx.PrimFunc) -> Access:
     if not blocks or len(outputs) != 1 or any(len(block.writes) != 1 for block in blocks):
         return Access(Kind.OPAQUE)
     shape = _shape(outputs[0])
-    if any(ANCHOR in block.annotations for block in blocks):
-        return Access(Kind.ANCHOR, shape)
+    for block in blocks:
+        if ANCHOR in block.annotations:
+            return Access(Kind.ANCHOR, shape, anchor=str(block.annotations[ANCHOR]))
     if any(_reduced(block) for block in blocks):
         return _reduction(blocks, shape)
     return _injective(func, blocks, shape)
@@ -103,9 +106,9 @@ def _reduction(blocks: Sequence[SBlock], shape: tuple[int, ...]) -> Access:
         load = _widest_load(block)
         if load is None or not _reduces_trailing(load, reduced):
             return Access(Kind.REDUCTION, shape)
-        rows.add(_dense(_shape(load.source)[: len(load.indices) - len(reduced)]))
+        rows.add(dense(_shape(load.source)[: len(load.indices) - len(reduced)]))
     kept = next(iter(rows))
-    if len(rows) > 1 or _dense(shape)[: len(kept)] != kept:
+    if len(rows) > 1 or dense(shape)[: len(kept)] != kept:
         return Access(Kind.REDUCTION, shape)
     return Access(Kind.ROWS, shape, kept)
 
@@ -122,7 +125,8 @@ def _reduces_trailing(load: TensorLoad, reduced: Sequence[Var]) -> bool:
     return all(any(index.same_as(var) for var in reduced) for index in trailing)
 
 
-def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the extents that are not 1."""
     return tuple(extent for extent in shape if extent != 1)
 
 

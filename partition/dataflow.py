@@ -107,32 +107,28 @@ class Groups:
         """Return every group once, ordered by first member."""
         return list({id(members): members for members in self._members.values()}.values())
 
-    def can_merge(self, first: Node, second: Node) -> bool:
-        """Return whether no path leads from one group through a third back into the other."""
-        left, right = self.of(first), self.of(second)
-        return not self._reaches(left, right) and not self._reaches(right, left)
-
-    def merge(self, first: Node, second: Node) -> None:
-        """Make one group of two; the caller has asked `can_merge`."""
-        joined = sorted({*self.of(first), *self.of(second)}, key=lambda node: node.index)
-        for node in joined:
-            self._members[node] = joined
-
-    def _reaches(self, start: list[Node], goal: list[Node]) -> bool:
-        """Return whether a path from `start` to `goal` passes through a group that is neither."""
-        ends = {id(start), id(goal)}
-        last = goal[-1].index
-        stack = [group for node in start for group in self._following(node) if id(group) not in ends]
-        seen = ends | {id(group) for group in stack}
+    def can_merge(self, *nodes: Node) -> bool:
+        """Return whether no path leads from the groups of `nodes` through another one back into them."""
+        goals = {id(self.of(node)): self.of(node) for node in nodes}
+        last = max(group[-1].index for group in goals.values())
+        stack = [group for goal in goals.values() for node in goal for group in self._following(node)]
+        stack = [group for group in stack if id(group) not in goals]
+        seen = {id(group) for group in stack}
         while stack:
             for node in stack.pop():
                 for group in self._following(node):
-                    if group is goal:
-                        return True
+                    if id(group) in goals:
+                        return False
                     if id(group) not in seen and group[0].index <= last:
                         seen.add(id(group))
                         stack.append(group)
-        return False
+        return True
+
+    def merge(self, *nodes: Node) -> None:
+        """Make one group of those of `nodes`; the caller has asked `can_merge`."""
+        joined = sorted({member for node in nodes for member in self.of(node)}, key=lambda node: node.index)
+        for node in joined:
+            self._members[node] = joined
 
     def _following(self, node: Node) -> Iterator[list[Node]]:
         return (self._members[consumer] for consumer in node.consumers)

@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from partition.access import Kind
+from partition.chains import Judge, no_template, read_chain
 from partition.dataflow import Groups, Node, call_arguments, is_call_tir, read_graph
 from partition.rules import decline
 from partition.substitution import substitute
@@ -23,6 +24,10 @@ class Kept:
     reason: str
 
 
+Edge = tuple[Node, Node, str]
+"""Producer, consumer, and why they stay apart."""
+
+
 @dataclass(frozen=True)
 class FormGroups:
     """`y = call_tir(conv, x, w); z = call_tir(relu, y)`  ->  `z = group0(x, w)` with both calls in the private
@@ -30,29 +35,46 @@ class FormGroups:
 
     Nodes are visited in order of execution; each joins the groups of its producers where a rule allows it and the
     graph of groups stays acyclic. `kept` collects the edges that were not fused.
+
+    Attributes:
+        judge: Which chains of two products become one kernel; none unless given.
     """
 
+    judge: Judge = no_template
     kept: list[Kept] = field(default_factory=list)
     name: str = "form_groups"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         nodes = read_graph(mod)
         groups = Groups(nodes)
-        for node in nodes:
-            self._join(node, groups)
+        declined = [edge for node in nodes for edge in self._join(node, groups)]
+        self.kept.extend(
+            Kept(producer.name, node.name, reason)
+            for producer, node, reason in declined
+            if groups.of(producer) is not groups.of(node)
+        )
         return _Emitter(mod, groups).run(nodes)
 
-    def _join(self, node: Node, groups: Groups) -> None:
+    def _join(self, node: Node, groups: Groups) -> list[Edge]:
+        """Put `node` into a group; returns the edges that stay as they are, and why."""
         if not is_call_tir(node.value) or node.access.kind is Kind.OPAQUE:
-            return
+            return []
+        chain = read_chain(groups, node, self.judge)
+        if chain is not None and chain.first is not None:
+            groups.merge(chain.first, chain.rows, node)
+        declined = []
         for producer in sorted(node.inputs, key=lambda n: (n.access.elements, n.index), reverse=True):
             if groups.of(producer) is groups.of(node) or not is_call_tir(producer.value):
                 continue
-            reason = _decline_merge(groups, producer, node)
+            if chain is not None and producer is chain.rows:
+                reason = chain.reason
+            else:
+                reason = _decline_merge(groups, producer, node)
             if reason:
-                self.kept.append(Kept(producer.name, node.name, reason))
+                declined.append((producer, node, reason))
             else:
                 groups.merge(producer, node)
+        return declined
 
 
 def _decline_merge(groups: Groups, producer: Node, node: Node) -> str:
@@ -145,12 +167,17 @@ def _group_function(
 
 
 def _split_views(group: list[Node]) -> tuple[list[Node], list[Node]]:
-    """Split off trailing reshapes: outside a kernel they are views of its result and cost nothing."""
+    """Split off trailing reshapes: outside a kernel they are views of its result and cost nothing, but for those that
+    the function returns, which would be copies."""
     kernel = list(group)
     views: list[Node] = []
-    while len(kernel) > 1 and kernel[-1].access.kind is Kind.REORDER and not kernel[-1].access.moves:
+    while len(kernel) > 1 and _is_view(kernel[-1]):
         views.insert(0, kernel.pop())
     return kernel, views
+
+
+def _is_view(node: Node) -> bool:
+    return node.access.kind is Kind.REORDER and not node.access.moves and not node.escapes
 
 
 def _in_order(groups: Groups, nodes: list[Node]) -> Iterator[list[Node]]:

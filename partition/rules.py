@@ -15,7 +15,7 @@ def decline(group: list[Node], node: Node) -> str:
         return f"{node.name or 'the consumer'} is {_article(node.access.kind)}"
     anchors = [member for member in group if member.access.kind is Kind.ANCHOR]
     if anchors:
-        return _decline_epilogue(anchors[0], group, node)
+        return _decline_epilogue(anchors[-1], group, node)
     if any(member.access.kind is Kind.OPAQUE for member in group):
         return "the producer is not analysed"
     return _decline_stitch(group, node)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import StringImm
 from tvm.tirx import ForKind
 
 Expr = Any  # a TensorIR expression or a Python number
@@ -22,6 +23,7 @@ class Nest:
 
     def __init__(self) -> None:
         self._open: list[list[tirx.Stmt]] = [[]]
+        self._functions: dict[str, None] = {}
 
     def add(self, statement: tirx.Stmt) -> None:
         self._open[-1].append(statement)
@@ -70,9 +72,16 @@ class Nest:
         yield
         self.add(tirx.IfThenElse(condition, _sequence(self._open.pop()), None))
 
+    def use_functions(self, llvm_ir: str) -> None:
+        """Let the statements call functions that are written in LLVM's own language; LLVM puts them in line."""
+        self._functions[llvm_ir] = None
+
     def finish(self) -> tirx.Stmt:
         """Return everything added as one statement."""
-        return _sequence(self._open.pop())
+        body = _sequence(self._open.pop())
+        for text in self._functions:
+            body = tirx.AttrStmt(int64(0), "pragma_import_llvm", StringImm(text), body)
+        return body
 
 
 def ramp(base: Expr, lanes: int) -> Expr:

@@ -12,14 +12,17 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from backends.cpu.anchors.conv2d import lower_conv2d
 from backends.cpu.anchors.conv2d_transpose import lower_conv2d_transpose
 from backends.cpu.anchors.depthwise import lower_depthwise
+from backends.cpu.anchors.image_conv2d import lower_image_conv2d
 from backends.cpu.anchors.matmul import lower_matmul
+from backends.cpu.anchors.planar import lower_planar_depthwise, lower_planar_pool
 
 Lower = Callable[[relax.BlockBuilder, relax.Call, int], relax.Expr | None]
 
 LOWERINGS: dict[str, tuple[Lower, ...]] = {
     "relax.matmul": (lower_matmul,),
     "relax.nn.conv2d_transpose": (lower_conv2d_transpose,),
-    "relax.nn.conv2d": (lower_depthwise, lower_conv2d),
+    "relax.nn.conv2d": (lower_depthwise, lower_planar_depthwise, lower_image_conv2d, lower_conv2d),
+    **dict.fromkeys(("relax.nn.max_pool2d", "relax.nn.avg_pool2d"), (lower_planar_pool,)),
 }
 
 

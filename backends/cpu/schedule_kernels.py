@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import tvm
 from tvm import tirx
 
+from backends.cpu.anchors.attention import ScheduleAttention
 from backends.cpu.anchors.conv2d import Conv2D
 from backends.cpu.anchors.depthwise import Depthwise
+from backends.cpu.anchors.image_conv2d import ImageConv2D
 from backends.cpu.anchors.matmul import BatchMatmul, Matmul
-from backends.cpu.anchors.roles import find_anchor, read_roles
+from backends.cpu.anchors.planar_loops import PlanarWindow
+from backends.cpu.anchors.roles import Roles, find_anchors, read_roles
 from backends.cpu.repack_weights import repack_weights
 from backends.cpu.templates import TEMPLATES, schedule_with
-from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
+from backends.cpu.templates.result import Declined, NotRecognized, Scheduled, Template
+from backends.cpu.templates.space import Space
 from fusion.context import Machine
 
-ANCHORED = {template.name: template for template in (Matmul(), BatchMatmul(), Conv2D(), Depthwise())}
+
+class Anchored(Protocol):
+    """Template of one kind of anchor: a space of points, and the loops of each."""
+
+    @property
+    def name(self) -> str:
+        """The kind."""
+        ...
+
+    def space(self, roles: Roles, machine: Machine, threads: int) -> Space[Any]:
+        """Return the points for one kernel, all of them right."""
+        ...
+
+    def emit(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Any) -> Scheduled:
+        """Return `func` with the loops of a point of its space."""
+        ...
+
+
+_TEMPLATES: tuple[Anchored, ...] = (
+    Matmul(), BatchMatmul(), Conv2D(), ImageConv2D(), Depthwise(), PlanarWindow(),
+)  # fmt: skip
+ANCHORED = {template.name: template for template in _TEMPLATES}
 
 
 @dataclass(frozen=True)
@@ -63,7 +89,8 @@ class ScheduleAnchored:
         """Return the loops of the anchor's template; declines a function whose blocks have other roles."""
         try:
             roles = read_roles(func)
-            return ANCHORED[roles.kind].apply(func, roles, machine, threads)
+            template = ANCHORED[roles.kind]
+            return template.emit(func, roles, machine, template.space(roles, machine, threads).default)
         except NotRecognized as reason:
             return Declined(str(reason))
 
@@ -73,5 +100,6 @@ def schedule(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
 
     Never raises for a valid PrimFunc; the note of the result tells what did not take it.
     """
-    anchored = () if find_anchor(func) is None else (ScheduleAnchored(),)
-    return schedule_with((*anchored, *TEMPLATES), func, machine, threads)
+    anchors = find_anchors(func)
+    anchored: Template = ScheduleAnchored() if len(anchors) == 1 else ScheduleAttention()
+    return schedule_with((*([anchored] if anchors else []), *TEMPLATES), func, machine, threads)

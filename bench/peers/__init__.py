@@ -8,10 +8,11 @@ import importlib.util
 from bench.peers.engine import Engine
 from fusion.errors import OptionError
 
-OURS = "fusion"
+OURS, OURS_FP32 = "fusion", "fusion-fp32"
 # Engine name -> module here, and the package it needs.
 _ENGINES = {
     OURS: ("bench.peers.ours", "fusion"),
+    OURS_FP32: ("bench.peers.ours_fp32", "fusion"),
     "onnxruntime": ("bench.peers.ort", "onnxruntime"),
     "openvino": ("bench.peers.ov", "openvino"),
     "torch": ("bench.peers.inductor", "torch"),
@@ -19,6 +20,8 @@ _ENGINES = {
 }
 # The peers every speed claim is made against; the others are slower and take long to compile.
 STANDARD = ("onnxruntime", "openvino")
+# Those of precision "bf16": the one peer that has it, and what it gains over float32.
+STANDARD_BF16 = (OURS_FP32, "openvino")
 
 
 def names() -> list[str]:

@@ -36,6 +36,7 @@ class Job:
         threads: How many threads every engine gets.
         zoo_name: The model's name in the zoo, or empty; for engines that cannot read ONNX.
         compiled: Ours, where it need not be compiled again.
+        precision: "fp32", or "bf16" for the engines that have it: fusion and OpenVINO.
     """
 
     path: Path
@@ -43,6 +44,7 @@ class Job:
     threads: int
     zoo_name: str = ""
     compiled: Compiled | None = None
+    precision: str = "fp32"
 
 
 class Engine(Protocol):

@@ -15,7 +15,7 @@ _FILE = "model.fusion"
 
 
 class Fusion:
-    """`fusion.compile` with default options."""
+    """`fusion.compile` with default options but for the job's precision."""
 
     def build(self, job: Job, folder: Path) -> bool:
         """Compile the model, and save it if there is a linker; return whether there is one."""
@@ -33,7 +33,9 @@ class Fusion:
 
 
 def _compile(job: Job) -> fusion.CompiledModule:
-    return fusion.compile(str(job.path), target="llvm", shapes=dict(job.shapes), threads=job.threads)
+    return fusion.compile(
+        str(job.path), target="llvm", shapes=dict(job.shapes), threads=job.threads, precision=job.precision
+    )
 
 
 ENGINE: Engine = Fusion()

@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU: latency hint, float32 precision (its default there may be bfloat16), static shapes.
+"""OpenVINO on the CPU: latency hint, the job's precision (its default may be bfloat16), static shapes.
 
 Settings: https://docs.openvino.ai/2026/openvino-workflow/running-inference/optimize-inference.html
 """
@@ -14,6 +14,8 @@ from openvino.properties import hint
 
 from bench.peers.engine import Arrays, Engine, Job, Runner
 
+_PRECISIONS = {"fp32": openvino.Type.f32, "bf16": openvino.Type.bf16}
+
 
 class OpenVino:
     """One compiled model and one inference request."""
@@ -25,7 +27,7 @@ class OpenVino:
         model.reshape({name: openvino.PartialShape(list(shape)) for name, shape in job.shapes.items()})
         config = {
             hint.performance_mode: hint.PerformanceMode.LATENCY,
-            hint.inference_precision: openvino.Type.f32,
+            hint.inference_precision: _PRECISIONS[job.precision],
             properties.inference_num_threads: job.threads,
         }
         compiled = core.compile_model(model, "CPU", config)

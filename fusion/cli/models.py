@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fusion.module import CompiledModule
     from fusion.signature import TensorSpec
 
-_COMPILE_ONLY = ("target", "effort", "threads", "strict")
+_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict")
 
 
 @dataclass(frozen=True)

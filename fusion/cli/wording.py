@@ -32,6 +32,7 @@ _WORDS = tuple(
         (r"\bwith strict=False", "without --strict"),
         (r"\bstrict=True", "--strict"),
         (r"\bthreads=(?=[-\d])", "--threads "),
+        (r"\bprecision=(['\"])([^'\"]*)\1", r"--precision \2"),
         (r"\beffort=(['\"])([^'\"]*)\1", r"--effort \2"),
         (r"\btarget=(?=\")", "--target "),
     )

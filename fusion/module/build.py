@@ -29,19 +29,23 @@ class Built:
 
     Attributes:
         executable: What can be linked and saved.
-        library: The same code, ready to run in this process.
+        library: The same code, ready to run in this process; None unless that was asked for.
         plan: The buffers it runs in.
         notes: Why it was not built as it should have been.
     """
 
     executable: tvm.runtime.Executable
-    library: Module
+    library: Module | None
     plan: Plan
     notes: tuple[str, ...] = ()
 
 
-def build(lowered: Lowered, n_inputs: int, ctx: Context) -> Built:
-    """Return the machine code of `lowered`, whose `main` takes `n_inputs` inputs before the weights."""
+def build(lowered: Lowered, n_inputs: int, ctx: Context, *, to_run: bool = True) -> Built:
+    """Return the machine code of `lowered`, whose `main` takes `n_inputs` inputs before the weights.
+
+    Args:
+        to_run: Whether this process will run it; False for code of which this machine lacks instructions.
+    """
     with ctx.target:
         mod = tvm.transform.Sequential(_to_planned_calls())(lowered.mod)
         mod, plan = preallocate(mod, n_inputs)
@@ -49,7 +53,7 @@ def build(lowered: Lowered, n_inputs: int, ctx: Context) -> Built:
         mod = tvm.transform.Sequential(_to_vm_calls())(mod)
         mod = drop_checks(mod)
         mod = transform.AttachGlobalSymbol()(mod)
-        return _generate(mod, plan, ctx)
+        return _generate(mod, plan, ctx) if to_run else Built(_assemble(mod, ctx, generate_objects), None, plan)
 
 
 def _to_planned_calls() -> list[tvm.transform.Pass]:

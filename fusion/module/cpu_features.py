@@ -1,13 +1,16 @@
 """Which CPU features code may need, by LLVM's name, and whether this CPU has them; without LLVM itself.
 
-The kernel lists them in /proc/cpuinfo under names of its own. Only features whose instructions LLVM can generate from
-the code fusion makes are here: privileged ones and tuning hints ("prefer-256-bit") do not keep a module from running.
+The kernel lists x86's in /proc/cpuinfo under names of its own; Arm's it gives as bits, which emulators set too. Only
+features whose instructions LLVM can generate from the code fusion makes are here: privileged ones and tuning hints
+("prefer-256-bit") do not keep a module from running.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import platform
+from collections.abc import Collection
 from pathlib import Path
 
 _X86 = {
@@ -21,11 +24,12 @@ _X86 = {
     "amx-bf16": "amx_bf16", "amx-fp16": "amx_fp16", "gfni": "gfni", "vaes": "vaes", "vpclmulqdq": "vpclmulqdq",
     "pclmul": "pclmulqdq", "aes": "aes", "sha": "sha_ni", "adx": "adx",
 }  # fmt: skip
+# (16 for AT_HWCAP or 26 for AT_HWCAP2, bit), of Linux's arch/arm64/include/uapi/asm/hwcap.h.
 _ARM = {
-    "neon": "asimd", "dotprod": "asimddp", "fullfp16": "asimdhp", "fp16fml": "asimdfhm", "sve": "sve", "sve2": "sve2",
-    "i8mm": "i8mm", "bf16": "bf16", "lse": "atomics", "crc": "crc32", "aes": "aes", "sha2": "sha2", "rdm": "asimdrdm",
+    "neon": (16, 1), "aes": (16, 3), "sha2": (16, 6), "crc": (16, 7), "lse": (16, 8), "fullfp16": (16, 10),
+    "rdm": (16, 12), "dotprod": (16, 20), "sve": (16, 22), "fp16fml": (16, 23), "sve2": (26, 1), "i8mm": (26, 13),
+    "bf16": (26, 14),
 }  # fmt: skip
-_TABLES = {"x86_64": _X86, "aarch64": _ARM}
 _MACHINE_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -35,23 +39,41 @@ def host_architecture() -> str:
     return _MACHINE_NAMES.get(name, name)
 
 
+def host_system() -> str:
+    """Return this machine's system as LLVM's triples name it."""
+    return platform.system().lower()
+
+
 def needed_features(architecture: str, features: frozenset[str]) -> tuple[str, ...]:
     """Return those of a target's `features` that a CPU must have to run its code."""
-    return tuple(sorted(features & _TABLES.get(architecture, {}).keys()))
+    known: dict[str, Collection[str]] = {"x86_64": _X86, "aarch64": _ARM}
+    return tuple(sorted(features.intersection(known.get(architecture, ()))))
 
 
 def missing_features(features: tuple[str, ...]) -> list[str]:
     """Return those of `features` that this CPU lacks; none where the system does not tell what it has."""
-    flags, table = _host_flags(), _TABLES.get(host_architecture(), {})
-    return [name for name in features if flags and table.get(name, name) not in flags]
+    here = _host_features()
+    return [name for name in features if here and name not in here]
 
 
 @functools.cache
-def _host_flags() -> frozenset[str]:
+def _host_features() -> frozenset[str]:
+    return _arm_features() if host_architecture() == "aarch64" else _x86_features()
+
+
+def _x86_features() -> frozenset[str]:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return frozenset()
-    return frozenset(
-        next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "").split()
-    )
+    flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split()
+    return frozenset(name for name, flag in _X86.items() if flag in flags)
+
+
+def _arm_features() -> frozenset[str]:
+    try:
+        word = ctypes.CDLL(None).getauxval
+    except (AttributeError, OSError):
+        return frozenset()
+    word.argtypes, word.restype = [ctypes.c_ulong], ctypes.c_ulong
+    return frozenset(name for name, (kind, bit) in _ARM.items() if word(kind) >> bit & 1)

@@ -9,7 +9,7 @@ import numpy as np
 from fusion.errors import InputError
 from fusion.runtime import Tensor, tvm_ffi
 from fusion.signature import TensorSpec
-from fusion.tensors import ALIGNMENT, allocate_tensor, as_numpy, needs_carrier, numpy_dtype
+from fusion.tensors import allocate_tensor, as_numpy, needs_carrier, numpy_dtype
 
 _ZERO_COPY_BYTES = 16 << 10
 """From this size on a view costs less than a copy (0.6 us against a memcpy at 25 GB/s)."""
@@ -29,8 +29,8 @@ class InputSlot:
     def bind(self, value: Any) -> Tensor:
         """Return `value` as a tensor that generated code can read.
 
-        That is a view where `value` is contiguous and its address a multiple of `ALIGNMENT`, otherwise a copy in this
-        slot, which the next call overwrites.
+        That is a view where `value` is large and contiguous, otherwise a copy in this slot, which the next call
+        overwrites.
 
         Raises:
             InputError: `value` is no array on the CPU, or its rank, shape or dtype differs from the model's.
@@ -39,9 +39,7 @@ class InputSlot:
         if array.shape != self._shape or array.dtype != self._dtype:
             raise mismatch(array, self.spec, self._shape)
         if self._may_view and array.flags.carray:
-            tensor = tvm_ffi.from_dlpack(array)
-            if tensor.data_ptr() % ALIGNMENT == 0:
-                return tensor
+            return tvm_ffi.from_dlpack(array)
         np.copyto(self._array, array)
         return self._tensor
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusion.errors import SavedFileError
+from fusion.module.cpu_features import host_architecture, host_system
 from fusion.module.shared_library import load_library, temporary_folder
 from fusion.runtime import Module, tvm_ffi
 
@@ -27,20 +28,48 @@ ROOM = 16 << 20
 models measured, makes a library of 0.56 MB."""
 
 
-def find_linker() -> str | None:
-    """Return the program that links: `CC` if it is set, otherwise the first of cc, gcc, clang and ld in PATH."""
+def find_linker(triple: str = "") -> str | None:
+    """Return the program that links for `triple`, "" for this machine.
+
+    That is `CC` if it is set and compiles for that architecture, otherwise the first in PATH of cc, gcc, clang and ld,
+    or for another machine, of those that link for `triple`.
+    """
     chosen = os.environ.get("CC")
-    return next((path for name in ((chosen,) if chosen else _LINKERS) if (path := shutil.which(name))), None)
+    if chosen and (not triple or _architecture(chosen) == triple.partition("-")[0]):
+        return shutil.which(chosen)
+    return next((path for name in _names(triple) if (path := shutil.which(name))), None)
 
 
-def link(executable: tvm.runtime.Executable) -> bytes:
-    """Return `executable` as the bytes of a shared library.
+def _names(triple: str) -> tuple[str, ...]:
+    """Return the linkers to look for; LLVM's, of no name of its own for each triple, links for all."""
+    if not triple:
+        return _LINKERS
+    return tuple(dict.fromkeys((f"{triple}-gcc", f"{_gnu(triple)}-gcc", "ld.lld", f"{_gnu(triple)}-ld")))
+
+
+def _gnu(triple: str) -> str:
+    """Return `triple` without a vendor, as Linux distributions name their compilers by it."""
+    parts = triple.split("-")
+    return "-".join([parts[0], *parts[-2:]])
+
+
+def _architecture(compiler: str) -> str:
+    """Return the architecture that `compiler` compiles for, "" if it does not tell."""
+    try:
+        done = subprocess.run([compiler, "-dumpmachine"], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.partition("-")[0]
+
+
+def link(executable: tvm.runtime.Executable, target: tvm.target.Target) -> bytes:
+    """Return `executable`, made for `target`, as the bytes of a shared library.
 
     Raises:
         SavedFileError: There is no linker, or it failed, or temporary files cannot be written.
     """
     with temporary_folder(ROOM) as folder:
-        return _export(executable, folder).read_bytes()
+        return _export(executable, _foreign_triple(target), folder).read_bytes()
 
 
 def load_linked(executable: tvm.runtime.Executable) -> Module:
@@ -50,20 +79,33 @@ def load_linked(executable: tvm.runtime.Executable) -> Module:
         SavedFileError: As `link`; or the system refuses to load the library.
     """
     with temporary_folder(ROOM) as folder:
-        return load_library(_export(executable, folder), "the model")
+        return load_library(_export(executable, "", folder), "the model")
 
 
-def _export(executable: tvm.runtime.Executable, folder: Path) -> Path:
-    linker = find_linker()
+def _foreign_triple(target: tvm.target.Target) -> str:
+    """Return the triple of `target`; "" if it is of this machine's architecture and system."""
+    triple = str(target.attrs.get("mtriple", ""))
+    ours = triple.startswith(f"{host_architecture()}-") and host_system() in triple
+    return "" if ours else triple
+
+
+def _export(executable: tvm.runtime.Executable, triple: str, folder: Path) -> Path:
+    linker = find_linker(triple)
     if linker is None:
-        raise SavedFileError(
-            "cannot save: no linker was found",
-            why=f"looked for {', '.join(_LINKERS)} in PATH",
-            hint="install a C compiler (Debian and Ubuntu: apt install gcc) or set CC to one",
-        )
+        raise _no_linker(triple)
     library = folder / "module.so"
-    executable.export_library(str(library), fcompile=_Link(linker), workspace_dir=str(folder))
+    executable.export_library(str(library), fcompile=_Link(linker, triple), workspace_dir=str(folder))
     return library
+
+
+def _no_linker(triple: str) -> SavedFileError:
+    package = f"gcc-{_gnu(triple).replace('_', '-')}" if triple else "gcc"
+    return SavedFileError(
+        f"cannot save: no linker {f'for {triple} ' if triple else ''}was found",
+        why=f"looked for {', '.join(_names(triple))} in PATH",
+        hint=f"install a C compiler (Debian and Ubuntu: apt install {package}) or set CC to one"
+        + (" that compiles for it" if triple else ""),
+    )
 
 
 class _Link:
@@ -71,17 +113,19 @@ class _Link:
 
     object_format = "o"
 
-    def __init__(self, linker: str) -> None:
+    def __init__(self, linker: str, triple: str) -> None:
+        """`triple` is "" for this machine."""
         self.linker = linker
+        self.triple = triple
 
     def get_target_triple(self) -> str:
         """Return the machine for which TVM writes the object file with the virtual machine's instructions."""
-        return str(tvm_ffi.get_global_func("target.llvm_get_system_triple")())
+        return self.triple or str(tvm_ffi.get_global_func("target.llvm_get_system_triple")())
 
     def __call__(self, output: str, objects: list[str], **_: Any) -> None:
         # Undefined symbols (expf, memcpy) are found in the process that loads the library.
         # "now": one that is missing is an error when the library is loaded; later it would end the process.
-        now = ["-z", "now"] if ELF else []
+        now = ["-z", "now"] if ELF or self.triple else []
         command = [self.linker, "-shared", *now, "-o", output, *objects]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)

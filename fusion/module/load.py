@@ -15,7 +15,7 @@ from fusion.module.manifest import FORMAT, Form, Manifest, from_fields, read_hea
 from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import check_runnable
 from fusion.module.shared_library import load_library, temporary_folder
-from fusion.module.specialization import Specialization
+from fusion.module.specialization import Code, Specialization
 from fusion.module.specializations import Specializations
 from fusion.module.weights_file import map_weights
 from fusion.runtime import TVM_VERSION, Module
@@ -84,11 +84,12 @@ def _check_versions(fields: dict[str, Any], archive: Archive) -> None:
 def _load_form(form: Form, manifest: Manifest, archive: Archive) -> Specialization:
     subgraphs = {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
     register_fallbacks(subgraphs, manifest.settings.threads)
+    code = _load_code(form, archive)
     return Specialization(
         form.inputs,
         form.outputs,
-        _load_program(form, subgraphs, manifest.settings.threads, archive),
-        lambda: bytes(archive.read(form.code)) if form.code else b"",
+        _load_program(form, code, subgraphs, manifest.settings.threads, archive),
+        code,
         form.kernels,
         form.fallbacks,
         subgraphs,
@@ -96,15 +97,27 @@ def _load_form(form: Form, manifest: Manifest, archive: Archive) -> Specializati
     )
 
 
-def _load_program(form: Form, subgraphs: dict[str, bytes], threads: int, archive: Archive) -> Program:
+def _load_code(form: Form, archive: Archive) -> Code | None:
     if form.plan is None:
+        return None
+    types = [(weight.shape, weight.dtype) for weight in form.weight_types]
+    try:
+        weights = map_weights(archive.read(form.weights), types)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise archive.damaged(str(error)) from error
+    return Code(form.plan, weights, lambda: bytes(archive.read(form.code)))
+
+
+def _load_program(
+    form: Form, code: Code | None, subgraphs: dict[str, bytes], threads: int, archive: Archive
+) -> Program:
+    if code is None:
         if len(subgraphs) != 1:
             raise archive.damaged("its manifest lists neither a plan nor a fallback model")
         return FallbackProgram(next(iter(subgraphs)), form.inputs)
+    library = _load_library(archive, form.code)
     try:
-        types = [(weight.shape, weight.dtype) for weight in form.weight_types]
-        weights = map_weights(archive.read(form.weights), types)
-        return KernelProgram(_load_library(archive, form.code), form.plan, weights, form.inputs, threads)
+        return KernelProgram(library, code.plan, code.weights, form.inputs, threads)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise archive.damaged(str(error)) from error
 

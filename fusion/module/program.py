@@ -64,13 +64,14 @@ class KernelProgram:
 
     def _run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         use_threads(self.threads)
-        tensors = [slot.bind(array) for slot, array in zip(self.slots, arrays, strict=True)]
+        # A zip that is strict takes 0.5 us, as long as the shortest kernels; `CompiledModule` has counted the arrays.
+        tensors = list(map(InputSlot.bind, self.slots, arrays))
         try:
             result = self._main(*tensors, *self._constants)
         except Exception as error:  # TVM raises RuntimeError, ValueError, its own classes and what fallbacks raise
             raise ExecutionError("the compiled model failed while it ran", why=str(error).strip()) from error
         fields = [result] if isinstance(result, Tensor) else result
-        return tuple([read(field) for read, field in zip(self._readers, fields, strict=True)])
+        return tuple([read(field) for read, field in zip(self._readers, fields)])  # noqa: B905 -- as above
 
 
 def _reader(output: OutputPlan) -> Callable[[Tensor], np.ndarray]:

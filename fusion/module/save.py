@@ -9,7 +9,6 @@ import fusion
 from fusion.errors import SavedFileError
 from fusion.module.archive import MANIFEST, Data, checksum, write_archive
 from fusion.module.manifest import FORMAT, Form, Manifest, Weight, to_json
-from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
 from fusion.runtime import FFI_VERSION, TVM_VERSION
@@ -61,11 +60,11 @@ class _Members:
 def _describe(form: Specialization, index: int, members: _Members) -> Form:
     plan, code, weights = None, "", ""
     types: tuple[Weight, ...] = ()
-    if isinstance(form.program, KernelProgram):
-        plan = form.program.plan
-        code = members.add(f"form{index}/module.so", form.machine_code())
-        weights = members.add(f"form{index}/weights.safetensors", write_weights(form.program.weights))
-        types = tuple(Weight(tuple(int(d) for d in w.shape), str(w.dtype)) for w in form.program.weights)
+    if form.code is not None:
+        plan = form.code.plan
+        code = members.add(f"form{index}/module.so", form.code.library())
+        weights = members.add(f"form{index}/weights.safetensors", write_weights(form.code.weights))
+        types = tuple(Weight(tuple(int(d) for d in w.shape), str(w.dtype)) for w in form.code.weights)
     subgraphs = {
         key: members.add(f"form{index}/fallback{number}.onnx", model)
         for number, (key, model) in enumerate(form.subgraphs.items())

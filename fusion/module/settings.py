@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusion.errors import TargetError
-from fusion.module.cpu_features import host_architecture, missing_features, needed_features
+from fusion.module.cpu_features import host_architecture, host_system, missing_features, needed_features
 
 if TYPE_CHECKING:
     from fusion.context import Context
@@ -36,22 +37,40 @@ def settings_of(ctx: Context) -> Settings:
     return Settings(str(ctx.target), architecture, needed_features(architecture, ctx.features), ctx.threads)
 
 
-def check_runnable(settings: Settings) -> None:
-    """Raise if this CPU cannot run code made for `settings`.
+def refusal(settings: Settings) -> TargetError | None:
+    """Return why this machine cannot run code made for `settings`, None where it can.
 
-    Raises:
-        TargetError: The architecture is another one, or features are missing; the error names them.
+    Its architecture or system is another one, or its CPU lacks features, which the error names.
     """
-    architecture = host_architecture()
-    if settings.architecture != architecture:
-        raise TargetError(
-            f"the module was compiled for {settings.architecture} and this machine is {architecture}",
-            hint="compile the model again on this machine, or run the module on a machine of its kind",
+    here, there = (host_architecture(), host_system()), (settings.architecture, _system(settings))
+    if there != here:
+        return TargetError(
+            f"the module was compiled for {' '.join(there)} and this machine is {' '.join(here)}",
+            hint="save it and load it on a machine of its kind, or compile the model again for this one",
         )
     missing = missing_features(settings.features)
     if missing:
-        raise TargetError(
+        older = "x86-64-v3" if settings.architecture == "x86_64" else "generic"
+        return TargetError(
             f"this CPU lacks features the module was compiled for: {', '.join(missing)}",
             why=f"the module's target is {settings.target}",
-            hint='compile the model again on this machine, or for an older CPU: target="llvm -mcpu=x86-64-v3"',
+            hint=f'compile the model again on this machine, or for an older CPU: target="llvm -mcpu={older}"',
         )
+    return None
+
+
+def check_runnable(settings: Settings) -> None:
+    """Raise if this machine cannot run code made for `settings`.
+
+    Raises:
+        TargetError: What `refusal` returns.
+    """
+    reason = refusal(settings)
+    if reason is not None:
+        raise reason
+
+
+def _system(settings: Settings) -> str:
+    """Return the system of the target's triple: `resolve` allows Linux and this machine's own."""
+    triple = re.search(r'"mtriple":"([^"]*)"', settings.target)
+    return "linux" if triple and "linux" in triple[1] else host_system()

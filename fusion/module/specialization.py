@@ -6,10 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backends.kernel import KernelInfo
+from fusion.module.plan import Plan
 from fusion.module.program import Program
+from fusion.runtime import Tensor
 from fusion.signature import FallbackNode, TensorSpec
 
 Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """The kernels of a form, as they are saved.
+
+    Attributes:
+        plan: The calls of kernels and the buffers they run in.
+        weights: What kernels take beside inputs and buffers.
+        library: Returns the bytes of the shared library.
+    """
+
+    plan: Plan
+    weights: tuple[Tensor, ...]
+    library: Callable[[], bytes]
 
 
 @dataclass(frozen=True)
@@ -17,9 +34,9 @@ class Specialization:
     """One compiled form of a model.
 
     Attributes:
-        inputs, outputs: The signature, without unknown dimensions where the program is a `KernelProgram`.
+        inputs, outputs: The signature, without unknown dimensions where there is code.
         program: What runs.
-        machine_code: Returns the shared library's bytes; empty for a model that is wholly a fallback.
+        code: None for a model that is wholly a fallback.
         kernels: What is known of each kernel, by name.
         fallbacks, subgraphs: As in `ImportedModel`.
         notes: What passes declined to do, and why.
@@ -28,7 +45,7 @@ class Specialization:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     program: Program
-    machine_code: Callable[[], bytes]
+    code: Code | None
     kernels: dict[str, KernelInfo]
     fallbacks: tuple[FallbackNode, ...]
     subgraphs: dict[str, bytes]

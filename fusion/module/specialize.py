@@ -7,27 +7,34 @@ from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
 from fusion.module.build import build
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
+from fusion.module.foreign_program import ForeignProgram
 from fusion.module.linker import link
 from fusion.module.program import KernelProgram, Program
-from fusion.module.specialization import Specialization
+from fusion.module.settings import refusal, settings_of
+from fusion.module.specialization import Code, Specialization
 
 
 def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -> Specialization:
     """Build the program of `imported`; `lowered` is None where it is wholly a fallback."""
+    reason = refusal(settings_of(ctx))
     register_fallbacks(imported.subgraphs, ctx.threads)
     if lowered is None:
         (key,) = imported.subgraphs
-        program: Program = FallbackProgram(key, imported.inputs)
+        program: Program = FallbackProgram(key, imported.inputs) if reason is None else ForeignProgram(reason)
         return Specialization(
-            imported.inputs, imported.outputs, program, bytes, {}, imported.fallbacks, imported.subgraphs, ()
+            imported.inputs, imported.outputs, program, None, {}, imported.fallbacks, imported.subgraphs, ()
         )
-    built = build(lowered, len(imported.inputs), ctx)
-    program = KernelProgram(built.library, built.plan, lowered.weights, imported.inputs, ctx.threads)
+    built = build(lowered, len(imported.inputs), ctx, to_run=reason is None)
+    if reason is None:
+        assert built.library is not None
+        program = KernelProgram(built.library, built.plan, lowered.weights, imported.inputs, ctx.threads)
+    else:
+        program = ForeignProgram(reason)
     return Specialization(
         imported.inputs,
         imported.outputs,
         program,
-        lambda: link(built.executable),
+        Code(built.plan, lowered.weights, lambda: link(built.executable, ctx.target)),
         lowered.kernels,
         imported.fallbacks,
         imported.subgraphs,

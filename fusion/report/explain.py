@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from backends.kernel import KernelInfo
-from fusion.module.program import KernelProgram
-from fusion.module.specialization import Specialization
+from fusion.module.specialization import Code, Specialization
 from fusion.report.table import format_table, shorten
 from fusion.signature import TensorSpec
 from fusion.tensors import tensor_bytes
@@ -47,8 +46,8 @@ def _shape(spec: TensorSpec) -> str:
 
 def _explain_form(form: Specialization, titled: bool) -> list[str]:
     lines = ["", f"for {_signature(form.inputs)}"] if titled else [""]
-    if isinstance(form.program, KernelProgram):
-        lines += _explain_kernels(form, form.program)
+    if form.code is not None:
+        lines += _explain_kernels(form, form.code)
     else:
         lines.append("no kernels: the whole model runs on ONNX Runtime")
     if form.fallbacks:
@@ -59,15 +58,15 @@ def _explain_form(form: Specialization, titled: bool) -> list[str]:
     return lines
 
 
-def _explain_kernels(form: Specialization, program: KernelProgram) -> list[str]:
-    calls = program.plan.calls
+def _explain_kernels(form: Specialization, code: Code) -> list[str]:
+    calls = code.plan.calls
     counts = Counter(call.kernel for call in calls)
     in_branches = sum(1 for call in calls if call.conditions)
     branches = f" ({in_branches} in branches, of which a run takes some)" if in_branches else ""
-    weights = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in program.weights)
+    weights = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in code.weights)
     summary = (
         f"{len(counts)} kernels in {len(calls)} calls{branches}, weights {_megabytes(weights)} MB, "
-        f"activations {_megabytes(sum(program.plan.storages))} MB"
+        f"activations {_megabytes(sum(code.plan.storages))} MB"
     )
     header = ("kernel", "calls", "MFLOP", "MB", "template", "tile", "operators")
     rows = [_kernel_row(name, count, form.kernels.get(name)) for name, count in counts.items()]
@@ -97,7 +96,7 @@ def as_dict(module: CompiledModule) -> dict[str, Any]:
 
 
 def _form_as_dict(form: Specialization) -> dict[str, Any]:
-    calls = form.program.plan.calls if isinstance(form.program, KernelProgram) else ()
+    calls = () if form.code is None else form.code.plan.calls
     counts = Counter(call.kernel for call in calls)
     return {
         "inputs": [dataclasses.asdict(spec) for spec in form.inputs],

@@ -48,11 +48,6 @@ def test_without_onnxruntime_a_fallback_is_refused() -> None:
         fusion.compile(model, backends=["cpu"])
 
 
-def test_a_target_this_machine_cannot_run() -> None:
-    with pytest.raises(TargetError, match="compiled for aarch64"):
-        fusion.compile(small_models.mlp(), "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
-
-
 @pytest.mark.parametrize(
     ("target", "near"),
     [

@@ -60,3 +60,11 @@ def test_a_detector_that_sees_nothing_is_right_although_its_sigmoid_is_0() -> No
     assert verdict_of(reference.astype(np.float32), baseline, reference).passed
     assert verdict_of(np.zeros(2), reference, reference).passed
     assert not verdict_of(np.full(2, 1e-5), baseline, reference).passed
+
+
+def test_in_bfloat16_the_other_engine_measures_what_is_allowed() -> None:
+    verdict = gate.Verdict(reference="onnxruntime", baseline="openvino")
+    gate.judge(verdict, {"y": REFERENCE + 0.19}, {"y": REFERENCE + 0.1}, {"y": REFERENCE})
+    assert verdict.passed
+    gate.judge(verdict, {"y": REFERENCE + 0.22}, {"y": REFERENCE + 0.1}, {"y": REFERENCE})
+    assert not verdict.passed

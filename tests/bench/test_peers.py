@@ -54,7 +54,7 @@ def test_a_shape_that_the_graph_computes(name: str, reshaping: Job, tmp_path: Pa
 
 
 def test_fusion_runs_without_a_linker(reshaping: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusion.module.linker.find_linker", lambda: None)
+    monkeypatch.setattr("fusion.module.linker.find_linker", lambda triple="": None)
     ours = engine("fusion")
     assert isinstance(ours, AheadOfTime)
     assert not ours.build(reshaping, tmp_path)

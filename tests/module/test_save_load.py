@@ -149,7 +149,7 @@ def test_saving_into_a_missing_folder_says_so(mlp: fusion.CompiledModule, tmp_pa
 def test_without_a_linker_the_error_says_what_to_install(
     mlp: fusion.CompiledModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linker, "find_linker", lambda: None)
+    monkeypatch.setattr(linker, "find_linker", lambda triple: None)
     with pytest.raises(SavedFileError, match="no linker") as caught:
         mlp.save(tmp_path / "mlp.fusion")
     assert "install" in caught.value.hint

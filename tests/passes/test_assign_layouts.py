@@ -27,9 +27,9 @@ def moves(build: Build, *arrays: np.ndarray) -> int:
 
     Twice is not always the same code: a sum of two orders may follow its other operand.
     """
-    after = apply(AssignLayouts(), build, list(arrays) or [normal(*IMAGE)], settles=False)
+    after = apply(AssignLayouts(16), build, list(arrays) or [normal(*IMAGE)], settles=False)
     count = names(after).count("permute_dims")
-    assert names(AssignLayouts()(after)).count("permute_dims") <= count
+    assert names(AssignLayouts(16)(after)).count("permute_dims") <= count
     return count
 
 
@@ -102,7 +102,7 @@ def test_convolutions_in_a_row_move_data_twice() -> None:
         second = b.emit(op.add(conv(b, first, seed=1), weight(12, 1, 1)))
         return op.nn.relu(op.add(first, second))
 
-    after = apply(AssignLayouts(), build, [normal(*IMAGE)])
+    after = apply(AssignLayouts(16), build, [normal(*IMAGE)])
     assert names(after).count("permute_dims") == 2
     assert {str(call.attrs.data_layout) for name, call in calls(after) if name == "nn.conv2d"} == {"NHWC"}
 
@@ -110,6 +110,26 @@ def test_convolutions_in_a_row_move_data_twice() -> None:
 def test_grouped_and_depthwise_convolutions() -> None:
     assert moves(lambda b, x: conv(b, b.emit(op.nn.relu(conv(b, x))), groups=12)) == 2
     assert moves(lambda b, x: conv(b, x, groups=3)) == 2
+
+
+WINDOWS: dict[str, Step] = {
+    "depthwise": lambda b, x: conv(b, x, 6, groups=6),
+    "max pool": lambda b, x: op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1), ceil_mode=True),
+    "average pool": lambda b, x: op.nn.avg_pool2d(x, (3, 3), (2, 2), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_over_row_major_planes_stay_row_major(name: str) -> None:
+    assert moves(lambda b, x: op.nn.relu(b.emit(WINDOWS[name](b, x)))) == 0
+
+
+def test_other_windows_over_row_major_planes_do_not() -> None:
+    assert moves(lambda b, x: conv(b, x, groups=6)) == 2  # two output channels for each of the input
+    assert moves(lambda b, x: op.nn.avg_pool2d(x, (3, 3), (2, 2), ceil_mode=True)) == 2
+    assert moves(lambda b, x: op.nn.max_pool2d(x, (3, 3)), normal(*IMAGE).astype("float64")) == 2
+    assert moves(lambda b, x: op.nn.max_pool2d(x, (3, 3)), normal(2, 1, 8, 10)) == 0  # either order
+    assert moves(lambda b, x: op.nn.max_pool2d(x, (1, 17), (1, 17)), normal(2, 6, 8, 40)) == 2
 
 
 def test_transposed_convolution() -> None:
@@ -179,21 +199,21 @@ def test_transposes_that_cancel_vanish() -> None:
 
 
 def test_pooling_and_resize_of_other_layouts_are_left_alone() -> None:
-    unchanged(AssignLayouts(), lambda b, x: op.nn.max_pool2d(x, (2, 2), layout="NHWC"), [normal(*IMAGE)])
+    unchanged(AssignLayouts(16), lambda b, x: op.nn.max_pool2d(x, (2, 2), layout="NHWC"), [normal(*IMAGE)])
 
 
 def test_graphs_without_images_are_left_alone() -> None:
-    unchanged(AssignLayouts(), lambda b, x: op.nn.relu(op.matmul(x, weight(8, 5))), [normal(3, 8)])
-    unchanged(AssignLayouts(), lambda b, x: op.nn.softmax(op.add(x, weight(3, 1)), 1), [normal(3, 8)])
+    unchanged(AssignLayouts(16), lambda b, x: op.nn.relu(op.matmul(x, weight(8, 5))), [normal(3, 8)])
+    unchanged(AssignLayouts(16), lambda b, x: op.nn.softmax(op.add(x, weight(3, 1)), 1), [normal(3, 8)])
 
 
 def test_convolutions_without_an_anchor_stay_row_major() -> None:
     def variable(b: relax.BlockBuilder, x: relax.Var, w: relax.Var) -> relax.Expr:
         return op.nn.conv2d(x, w, padding=1)
 
-    unchanged(AssignLayouts(), variable, [normal(*IMAGE), normal(4, 6, 3, 3)])
+    unchanged(AssignLayouts(16), variable, [normal(*IMAGE), normal(4, 6, 3, 3)])
     half = relax.const(normal(4, 6, 3, 3).astype("float16"))
-    unchanged(AssignLayouts(), lambda b, x: op.nn.conv2d(x, half), [normal(*IMAGE).astype("float16")])
+    unchanged(AssignLayouts(16), lambda b, x: op.nn.conv2d(x, half), [normal(*IMAGE).astype("float16")])
 
 
 @pytest.mark.parametrize("rank", [1, 3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from tests.backends.cpu.anchors.anchored import normal, run
+from tests.backends.cpu.anchors.anchored import TARGETS, normal, run
 from tests.backends.cpu.anchors.test_anchors import convolve
 
 
@@ -16,7 +16,7 @@ def test_rows_of_padding_alone_are_zero() -> None:
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         return relax.op.nn.conv2d(x, relax.const(weight), strides, padding, groups=4, data_layout="NHWC")
 
-    for target in ("llvm", "llvm -mcpu=haswell"):
+    for target in TARGETS:
         (got,) = run(build, [data], target, 1).outputs
         np.testing.assert_allclose(got, convolve(data, weight, strides, padding, (1, 1), 4), atol=1e-5)
         assert not got[:, [0, -1]].any()

@@ -43,14 +43,14 @@ def test_nothing_to_note() -> None:
 
 
 def test_anchored_template_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Matmul, "apply", _raise(ValueError("no such tile")))
+    monkeypatch.setattr(Matmul, "emit", _raise(ValueError("no such tile")))
     report = _compile_and_check()
     assert "schedule_anchored failed: ValueError: no such tile" in report
     assert "stitch_stages" in report
 
 
 def test_anchored_template_does_not_recognize(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Matmul, "apply", _raise(NotRecognized("two tiles")))
+    monkeypatch.setattr(Matmul, "emit", _raise(NotRecognized("two tiles")))
     assert "schedule_anchored declined: two tiles" in _compile_and_check()
 
 
@@ -60,7 +60,7 @@ def test_unknown_kind_of_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stitching_fails_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Matmul, "apply", _raise(ValueError("no such tile")))
+    monkeypatch.setattr(Matmul, "emit", _raise(ValueError("no such tile")))
     monkeypatch.setattr(StitchStages, "apply", _raise(AssertionError()))
     report = _compile_and_check()
     assert "stitch_stages failed: AssertionError" in report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from tests.backends.cpu.anchors.anchored import normal, run
+from tests.backends.cpu.anchors.anchored import TARGETS, normal, run
 
 
 def test_transposed_convolution_to_one_channel() -> None:
@@ -18,5 +18,5 @@ def test_transposed_convolution_to_one_channel() -> None:
 
     expected = np.zeros((5, 9, 8, 1))
     expected[:, ::2] = data.astype("float64") @ weight[:, :, 0, 0]
-    for target in ("llvm", "llvm -mcpu=haswell"):
+    for target in TARGETS:
         np.testing.assert_allclose(run(build, [data], target, 1).outputs[0], expected, atol=1e-5)

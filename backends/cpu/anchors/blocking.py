@@ -2,42 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 from backends.cpu.anchors.contraction import Blocking
 from backends.cpu.anchors.extents import Extents
-from backends.cpu.anchors.register_tile import FMA_PER_CYCLE, choose
+from backends.cpu.anchors.register_tile import FMA_PER_CYCLE, RegisterTile, choose, tiles, total_cycles
 from backends.cpu.anchors.split import Split
+from backends.cpu.templates.space import Space
 from fusion.context import Machine
 
 BYTES_PER_CYCLE = 8.0  # one core from L3 or memory, the slower of the two kinds of machines measured
 TASK_CYCLES = 600  # hand a task to a worker and leave it
+REGION_CYCLES = 5_000  # wake the workers and wait for the last one: 1.5 us
 
 
 def choose_blocking(extents: Extents, machine: Machine, threads: int) -> Blocking:
-    """Return register tile and task grid of a contraction."""
-    outer, groups, height, width = extents.outer, extents.groups, extents.height, extents.width
-    vectors, depth = extents.vectors, extents.steps
-    tile = choose(height, width, vectors, depth, machine.vector_registers)
-    rows = Split.of(height, tile.height).count
-    panels = -(-vectors // tile.vectors) * groups
-    weight_bytes = groups * vectors * extents.lanes * depth * 4
-    compute = outer * groups * height * width * vectors * depth / FMA_PER_CYCLE
+    """Return register tile and task grid of a contraction: the tile that costs least by itself, then the best grid."""
+    tile = choose(extents.height, extents.width, extents.vectors, extents.steps, machine.vector_registers)
+    return min(_grids(extents, tile, machine, threads), key=lambda blocking: blocking.cycles)
 
-    def cycles(grid: tuple[int, int]) -> float:
-        row_chunks, panel_chunks = grid
+
+def blocking_space(extents: Extents, machine: Machine, threads: int) -> Space[Blocking]:
+    """Return every register tile with every grid."""
+
+    def every() -> Iterator[Blocking]:
+        for tile in tiles(extents.height, extents.width, extents.vectors, machine.vector_registers):
+            yield from _grids(extents, tile, machine, threads)
+
+    return Space(choose_blocking(extents, machine, threads), every)
+
+
+def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int) -> Iterator[Blocking]:
+    """Yield the cuts of rows and panels into tasks worth looking at."""
+    outer, vectors, depth = extents.outer, extents.vectors, extents.steps
+    rows = Split.of(extents.height, tile.height).count
+    panels = -(-vectors // tile.vectors) * extents.groups
+    weight_bytes = extents.groups * vectors * extents.lanes * depth * 4
+    panel_bytes = tile.vectors * extents.lanes * depth * 4
+    compute = extents.groups * total_cycles(tile, extents.height, extents.width, vectors, depth) / _speed(extents)
+    for row_chunks, panel_chunks in product(chunk_counts(rows, threads), chunk_counts(panels, threads)):
+        longest = Split(panels, panel_chunks).longest
+        share = Split(rows, row_chunks).longest / rows * longest / panels
         tasks = outer * row_chunks * panel_chunks
-        share = Split(rows, row_chunks).longest / rows * Split(panels, panel_chunks).longest / panels / outer
         # beyond half of L2 the chunk's rows are read again for every panel
         spill = max(1.0, extents.input_bytes / row_chunks / (machine.l2_bytes / 2))
         traffic = outer * (weight_bytes * row_chunks + extents.input_bytes * panel_chunks * spill)
-        return compute * share * -(-tasks // threads) + (traffic / BYTES_PER_CYCLE + tasks * TASK_CYCLES) / threads
+        busy = min(tasks, threads)
+        cycles = compute * share * -(-tasks // threads) + (traffic / BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
+        cycles += REGION_CYCLES if tasks > 1 else 0
+        block = min(max(1, machine.l2_bytes // 2 // panel_bytes), longest)
+        yield Blocking(tile, row_chunks, panel_chunks, block, cycles)
 
-    grids = product(chunk_counts(rows, threads), chunk_counts(panels, threads))
-    row_chunks, panel_chunks = best = min(grids, key=cycles)
-    panel_bytes = tile.vectors * extents.lanes * depth * 4
-    block = min(max(1, machine.l2_bytes // 2 // panel_bytes), Split(panels, panel_chunks).longest)
-    return Blocking(tile, row_chunks, panel_chunks, block, cycles(best))
+
+def _speed(extents: Extents) -> float:
+    """Return how many steps of k are done in the time of a float32 one."""
+    return extents.per_cycle / FMA_PER_CYCLE
 
 
 def chunk_counts(extent: int, threads: int) -> list[int]:

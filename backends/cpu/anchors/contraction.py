@@ -11,7 +11,7 @@ over taps (the window of a convolution) and `depth` contiguous steps of k. The l
             acc[rows, vectors] = 0                     registers
             for tap, for k
               w = weights[panel, tap, k]               `vectors` loads
-              acc[i] += splat(a[row i, tap, k]) * w    rows x vectors FMAs
+              acc[i] += splat(a[row i, tap, k]) * w    rows x vectors FMAs, or dot products of pairs of bfloat16
             outputs = epilogue(acc)                    neighbouring panels write neighbouring channels
 """
 
@@ -20,18 +20,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx import ForKind
 
+from backends.cpu import bfloat16
+from backends.cpu.anchors.arithmetic import FLOAT32, Arithmetic, BFloat16
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.split import Split, tile_count
-from backends.cpu.emit import Expr, Nest, guard, int64, pieces, prefetch, splat
+from backends.cpu.emit import Expr, Nest, guard, int64, pieces, prefetch
 
 Pixels = list[tuple[Expr, Expr]]
 
@@ -57,6 +60,11 @@ class Blocking:
     panel_block: int
     cycles: float = 0.0
 
+    def longest_task(self, height: int) -> int:
+        """Return how many rows of an image of `height` rows the largest task has at most."""
+        rows = Split.of(height, self.tile.height)
+        return Split(rows.count, self.row_chunks).longest * rows.longest
+
     def __str__(self) -> str:
         return f"{self.tile} rows/{self.row_chunks} panels/{self.panel_chunks} by {self.panel_block}"
 
@@ -68,10 +76,12 @@ class Contraction:
     Attributes:
         extents: Its sizes.
         padded_weights: Whether vectors of weights are whole even where the channels end inside one.
-        load_rows: (outer, group, y, x, taps, k) -> the scalar of the input.
-        load_weights: (outer, group, channel, taps, k, lanes) -> a vector of weights.
+        load_rows: (outer, group, y, x, taps, k) -> the load of an element of the input.
+        load_weights: (outer, group, channel, taps, step, count) -> the load of `count` weights, those of one step of k
+            for neighbouring channels.
         coordinates: (outer, group, y, x, channel) -> indices of the anchor's result.
         outputs: The epilogue.
+        arithmetic: What a step of k is.
     """
 
     extents: Extents
@@ -80,6 +90,7 @@ class Contraction:
     load_weights: Callable[[Expr, Expr, Expr, Sequence[Expr], Expr, int], Expr]
     coordinates: Callable[[Expr, Expr, Expr, Expr, Expr], list[Expr]]
     outputs: tuple[Output, ...]
+    arithmetic: Arithmetic = FLOAT32
 
 
 Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
@@ -88,6 +99,9 @@ Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
 
 def emit(nest: Nest, work: Contraction, blocking: Blocking, prologue: Prologue | None = None) -> None:
     """Add the loops of `work` to `nest`."""
+    rounds = isinstance(work.arithmetic, BFloat16)
+    if rounds:
+        nest.use_functions(bfloat16.FUNCTIONS)
     rows = Split.of(work.extents.height, blocking.tile.height)
     panels = -(-work.extents.vectors // blocking.tile.vectors) * work.extents.groups
     row_chunks, panel_chunks = Split(rows.count, blocking.row_chunks), Split(panels, blocking.panel_chunks)
@@ -101,7 +115,8 @@ def emit(nest: Nest, work: Contraction, blocking: Blocking, prologue: Prologue |
         load_rows = work.load_rows
         if prologue:
             load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many))
-        epilogue = Epilogue.prepare(nest, work.outputs, blocking.tile.rows * blocking.tile.vectors * work.extents.lanes)
+        elements = blocking.tile.rows * blocking.tile.vectors * work.extents.lanes
+        epilogue = Epilogue.prepare(nest, work.outputs, elements, rounds)
         kernel = MicroKernel(nest, work, blocking, load_rows, outer, epilogue)
         kernel.emit(int64(panel_chunks.start(panel_chunk)), tile_count(panel_chunks, panel_chunk), rows, first, many)
 
@@ -153,22 +168,38 @@ class MicroKernel:
         with ExitStack() as loops:
             windows = [nest.loop(f"tap{axis}", extent) for axis, extent in enumerate(work.extents.taps)]
             taps = [loops.enter_context(window) for window in windows]
-            k = loops.enter_context(nest.loop("k", work.extents.depth))
-            weights = [
-                nest.bind(f"w{at}", work.load_weights(self.outer, group, channel + at, taps, k, count))
-                for at, count in vectors
-            ]
-            for at, _ in vectors if work.padded_weights else ():
-                prefetch(nest, work.load_weights(self.outer, group, channel + at, taps, k + PREFETCH_STEPS, 1))
-            for row, (y, x) in enumerate(pixels):
-                value = nest.bind(f"a{row}", self.load_rows(self.outer, group, y, x, taps, k))
-                for part, weight in enumerate(weights):
-                    registers.accumulate(row, part, splat(value, vectors[part][1]) * weight)
+            whole, rest = divmod(work.extents.depth, work.arithmetic.step)
+            if whole:
+                with nest.loop("k", whole) as step:
+                    self._accumulate(registers, vectors, pixels, (group, channel), taps, step, work.arithmetic.step)
+            if rest:
+                self._accumulate(registers, vectors, pixels, (group, channel), taps, int64(whole), rest)
         top, left = pixels[0]
         self.epilogue.store(
             nest, registers, size, pieces(channels, lanes),
             lambda i, j, c: work.coordinates(self.outer, group, top + i, left + j, channel + c),
         )  # fmt: skip
+
+    def _accumulate(
+        self, registers: RegisterRows, vectors: Sequence[tuple[int, int]], pixels: Pixels, panel: tuple[Expr, Expr],
+        taps: Sequence[Expr], step: Expr, many: int,
+    ) -> None:  # fmt: skip
+        """Emit one step of k, of `many` elements."""
+        nest, work, width = self.nest, self.work, self.work.arithmetic.step
+        group, channel = panel
+        load_weights = partial(work.load_weights, self.outer, group)
+        weights = []
+        for at, count in vectors:
+            load = load_weights(channel + at, taps, step, count * work.arithmetic.packed)
+            weights.append(nest.bind(f"w{at}", work.arithmetic.weights(load, many)))
+        for at, _ in vectors if work.padded_weights else ():
+            prefetch(nest, load_weights(channel + at, taps, step + PREFETCH_STEPS, 1))
+        for row, (y, x) in enumerate(pixels):
+            first = self.load_rows(self.outer, group, y, x, taps, step * width)
+            value = nest.bind(f"a{row}", work.arithmetic.row(first, many))
+            for part, weight in enumerate(weights):
+                total = registers.read(row, part)
+                registers.write(row, part, work.arithmetic.multiply_add(total, value, weight, vectors[part][1]))
 
 
 def _kinds(split: Split, index: Expr) -> list[tuple[int, Expr | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,16 +10,17 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst, Var
 
 from backends.cpu.anchors import winograd
-from backends.cpu.anchors.blocking import choose_blocking
-from backends.cpu.anchors.contraction import Contraction, emit
+from backends.cpu.anchors.arithmetic import BFLOAT16, FLOAT32, Arithmetic, arithmetic_of
+from backends.cpu.anchors.blocking import blocking_space, choose_blocking
+from backends.cpu.anchors.contraction import Blocking, Contraction, emit
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.matmul import matmul_of
-from backends.cpu.anchors.packing import pack_conv2d
+from backends.cpu.anchors.packing import pack_conv2d, pack_conv2d_pairs
 from backends.cpu.anchors.roles import Roles
-from backends.cpu.anchors.split import Split
 from backends.cpu.emit import Expr, Nest, ramp, splat, vector_runs
 from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.stages import shape_of
+from backends.cpu.templates.space import Space
+from backends.cpu.templates.stages import dtype_of, shape_of
 from fusion.context import Machine
 from partition.access import ANCHOR
 
@@ -62,26 +63,36 @@ class Window:
         rows, columns = ((n - span) // s + 1 for n, span, s in zip(padded, spans, self.strides, strict=True))
         return rows, columns
 
+    def merges(self, groups: int) -> bool:
+        """Return whether the taps of a row and the channels under them lie together: one long k."""
+        return groups == 1 and self.dilation[1] == 1
+
     @property
     def is_pointwise(self) -> bool:
         return self.kernel == (1, 1) and self.strides == (1, 1) and not any(self.padding)
 
 
 def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return a channels-last `nn.conv2d` with constant float32 OIHW weights as an anchor; None where it is not one."""
+    """Return a channels-last `nn.conv2d` with constant OIHW weights as an anchor, of float32 or of bfloat16 with a
+    result in float32; None where it is not one."""
     data, weight = call.args
     attrs = call.attrs
     if attrs.data_layout != "NHWC" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
         return None
-    if str(call.ty.dtype.dtype) != "float32" or 0 in [int(n) for n in call.ty.shape]:
+    result, *types = (str(part.ty.dtype.dtype) for part in (call, data, weight))
+    if result != "float32" or types not in (["float32"] * 2, ["bfloat16"] * 2) or 0 in [int(n) for n in call.ty.shape]:
         return None
     values = weight.value.numpy()
     window = Window.of(attrs, values.shape[2:])
     if window.is_pointwise and int(attrs.groups) == 1:
         return matmul_of(data, values[:, :, 0, 0].T, builder, lanes)
-    packed = relax.const(pack_conv2d(values, int(attrs.groups), lanes))
-    compute = partial(_convolve, channels=values.shape[0], window=window)
-    return builder.call_te(compute, data, packed, primfunc_name_hint=CONV2D)
+    groups = int(attrs.groups)
+    if types[0] == "bfloat16":
+        packed, convolve = pack_conv2d_pairs(values, groups, lanes, window.merges(groups)), _convolve_pairs
+    else:
+        packed, convolve = pack_conv2d(values, groups, lanes), _convolve
+    compute = partial(convolve, channels=values.shape[0], window=window)
+    return builder.call_te(compute, data, relax.const(packed), primfunc_name_hint=CONV2D)
 
 
 def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window) -> te.Tensor:
@@ -102,6 +113,27 @@ def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window)
     return te.compute((batch, out_height, out_width, channels), sum_over_window, name=CONV2D, attrs=attrs)
 
 
+def _convolve_pairs(data: te.Tensor, packed: te.Tensor, channels: int, window: Window) -> te.Tensor:
+    batch, height, width, all_channels = (int(n) for n in data.shape)
+    groups, lanes = int(packed.shape[0]), int(packed.shape[-1]) // 2
+    per_group, depth, merged = channels // groups, all_channels // groups, window.merges(groups)
+    out_height, out_width = window.output(height, width)
+    (kh, kw), names = window.kernel, ("ry", "rx", "rc")
+    ry, rx, rc = (te.reduce_axis((0, n), name) for n, name in zip((kh, kw, depth), names, strict=True))
+
+    def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+        group, channel = c // per_group, c % per_group
+        at_y, at_x, inside = window_access(window, y, x, ry, rx, height, width)
+        value = data[n, at_y, at_x, group * depth + rc].astype("float32")
+        value = te.if_then_else(inside, value, tirx.const(0, "float32")) if inside is not None else value
+        tap, k = (0, rx * depth + rc) if merged else (rx, rc)
+        weight = packed[group, channel // lanes, ry, tap, k // 2, channel % lanes * 2 + k % 2]
+        return te.sum(value * weight.astype("float32"), axis=[ry, rx, rc])
+
+    attrs = {ANCHOR: CONV2D, "window": window.annotation()}
+    return te.compute((batch, out_height, out_width, channels), sum_over_window, name=CONV2D, attrs=attrs)
+
+
 def window_access(
     window: Window, y: Expr, x: Expr, ry: Expr, rx: Expr, height: int, width: int
 ) -> tuple[Expr, Expr, Expr | None]:
@@ -114,6 +146,51 @@ def window_access(
     return at_y, at_x, tirx.all(at_y >= 0, at_y < height, at_x >= 0, at_x < width)
 
 
+def prefers_bfloat16(call: relax.Call, machine: Machine, threads: int) -> bool:
+    """Return whether a float32 `nn.conv2d` with constant weights has a form in bfloat16 that is estimated to take no
+    longer than Winograd's in float32."""
+    data, weight = call.args
+    attrs = call.attrs
+    if attrs.data_layout != "NHWC" or attrs.kernel_layout != "OIHW":
+        return False
+    channels, depth, *kernel = (int(n) for n in weight.ty.shape)
+    window, groups, lanes = Window.of(attrs, (kernel[0], kernel[1])), int(attrs.groups), machine.vector_lanes
+    if depth == 1 and groups == channels > 1:  # depthwise: a vector has one product of each channel
+        return False
+    image = tuple(int(n) for n in data.ty.shape)
+    shape = _winograd_shape(window, image, groups, channels, lanes)
+    plan = winograd.plan_winograd(shape, machine, threads) if shape else None
+    extents = _extents(window, image, groups, channels, lanes, BFLOAT16)
+    return plan is None or choose_blocking(extents, machine, threads).cycles <= plan.cycles
+
+
+def _extents(
+    window: Window, image: Sequence[int], groups: int, channels: int, lanes: int, arithmetic: Arithmetic
+) -> Extents:
+    """Return the sizes of the sum of a convolution of an N, H, W, C image."""
+    batch, height, width, all_channels = image
+    (out_height, out_width), (kh, kw) = window.output(height, width), window.kernel
+    depth, merged = all_channels // groups, window.merges(groups)
+    return Extents(
+        outer=batch, groups=groups, height=out_height, width=out_width, channels=channels // groups,
+        taps=(kh,) if merged else (kh, kw), depth=kw * depth if merged else depth, lanes=lanes,
+        input_bytes=arithmetic.bytes * height * width * all_channels, step=arithmetic.step,
+        per_cycle=arithmetic.per_cycle,
+    )  # fmt: skip
+
+
+def _winograd_shape(
+    window: Window, image: Sequence[int], groups: int, channels: int, lanes: int
+) -> winograd.Shape | None:
+    """Return the sizes of a convolution for Winograd's method; None where it is none for it."""
+    if not winograd.applies(window.kernel, window.strides, window.dilation, groups):
+        return None
+    batch, height, width, depth = image
+    return winograd.Shape(
+        batch, height, width, depth, *window.output(height, width), channels, *window.padding[:2], lanes
+    )
+
+
 @dataclass(frozen=True)
 class Conv2D:
     """Recipe: see `contraction`. A padded input is copied row by row into per-task scratch with its border of
@@ -122,14 +199,43 @@ class Conv2D:
 
     name: str = CONV2D
 
-    def apply(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, threads: int) -> Scheduled:
-        """Return the micro-kernel form of `func`."""
+    def space(self, roles: Roles, machine: Machine, threads: int) -> Space[Blocking | winograd.WinogradPlan]:
+        """Return the blockings of the sum, and the plans of Winograd's method where it applies."""
+        data, packed = roles.operands
+        window, arithmetic = Window.from_annotation(roles.attrs["window"]), arithmetic_of(dtype_of(data), machine)
+        sizes = (window, shape_of(data), shape_of(packed)[0], roles.shape[3], machine.vector_lanes)
+        sums = blocking_space(_extents(*sizes, arithmetic), machine, threads)
+        shape = _winograd_shape(*sizes) if arithmetic is FLOAT32 else None
+        best = winograd.plan_winograd(shape, machine, threads) if shape else None
+        if shape is None or best is None:
+            return Space(sums.default, sums.every)
+
+        def every() -> Iterator[Blocking | winograd.WinogradPlan]:
+            yield from sums
+            yield from winograd.plans(shape, machine, threads)
+
+        return Space(best if best.cycles < sums.default.cycles else sums.default, every)
+
+    def emit(
+        self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Blocking | winograd.WinogradPlan
+    ) -> Scheduled:
+        """Return `func` in the form of `point`."""
+        window, data = Window.from_annotation(roles.attrs["window"]), roles.operands[0]
+        if isinstance(point, Blocking):
+            return self._emit_sum(func, roles, machine, point)
+        groups = shape_of(roles.operands[1])[0]
+        shape = _winograd_shape(window, shape_of(data), groups, roles.shape[3], machine.vector_lanes)
+        assert shape is not None, "a plan comes from its space"
+        return winograd.emit_winograd(func, roles, shape, point)
+
+    def _emit_sum(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, blocking: Blocking) -> Scheduled:
         data, packed = roles.operands
         window = Window.from_annotation(roles.attrs["window"])
-        batch, height, width, all_channels = shape_of(data)
-        groups, _, kh, kw, depth, lanes = shape_of(packed)
-        _, out_height, out_width, out_channels = roles.shape
-        merged = groups == 1 and window.dilation[1] == 1  # taps of a row and their channels lie together
+        all_channels = shape_of(data)[3]
+        groups, lanes = shape_of(packed)[0], machine.vector_lanes
+        depth = all_channels // groups
+        out_channels = roles.shape[3]
+        arithmetic, merged = arithmetic_of(dtype_of(data), machine), window.merges(groups)
         sh, sw = window.strides
         dh, dw = window.dilation
 
@@ -143,31 +249,18 @@ class Conv2D:
 
             return load
 
-        def weights(outer: Expr, group: Expr, n: Expr, taps: Sequence[Expr], k: Expr, count: int) -> Expr:
+        def weights(outer: Expr, group: Expr, n: Expr, taps: Sequence[Expr], step: Expr, count: int) -> Expr:
             tap = 0 if merged else taps[1]  # merged: k runs over the taps of a row, past the end of the axis before it
-            return tirx.BufferLoad(packed, [group, tirx.floordiv(n, lanes), taps[0], tap, k, ramp(0, count)])
+            return tirx.BufferLoad(packed, [group, tirx.floordiv(n, lanes), taps[0], tap, step, ramp(0, count)])
 
         direct = rows_from(data, 0, lambda n, row, column: [n, row, 0, column])
-        extents = Extents(
-            outer=batch, groups=groups, height=out_height, width=out_width, channels=out_channels // groups,
-            taps=(kh,) if merged else (kh, kw), depth=kw * depth if merged else depth, lanes=lanes,
-            input_bytes=4 * height * width * all_channels,
-        )  # fmt: skip
+        extents = _extents(window, shape_of(data), groups, out_channels, lanes, arithmetic)
         work = Contraction(
-            extents, padded_weights=True, load_rows=direct, load_weights=weights,
+            extents, padded_weights=True, arithmetic=arithmetic, load_rows=direct, load_weights=weights,
             coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c],
             outputs=roles.outputs,
         )  # fmt: skip
-        blocking = choose_blocking(extents, machine, threads)
-        shape = winograd.Shape(
-            batch, height, width, depth, out_height, out_width, out_channels, *window.padding[:2], lanes
-        )
-        if winograd.applies(window.kernel, window.strides, window.dilation, groups):
-            plan = winograd.plan_winograd(shape, machine, threads)
-            if plan and plan.cycles < blocking.cycles:
-                return winograd.emit_winograd(func, roles, shape, plan)
-        rows = Split.of(out_height, blocking.tile.height)
-        pad = _PaddedRows(data, window, Split(rows.count, blocking.row_chunks).longest * rows.longest, lanes)
+        pad = _PaddedRows(data, window, blocking.longest_task(roles.shape[1]), lanes * arithmetic.step)
         nest = Nest()
         emit(nest, work, blocking, (lambda *at: rows_from(*pad.fill(*at))) if any(window.padding) else None)
         return Scheduled(func.with_body(nest.finish()), self.name, str(blocking))
@@ -182,6 +275,11 @@ class _PaddedRows:
     rows: int  # output rows of the largest task
     lanes: int
 
+    @property
+    def dtype(self) -> str:
+        """Type of scratch: TVM would make float32 of a buffer of bfloat16."""
+        return "uint16" if dtype_of(self.data) == "bfloat16" else "float32"
+
     def fill(
         self, nest: Nest, outer: Expr, first: Expr, end: Expr
     ) -> tuple[Var, Expr, Callable[[Expr, Expr, Expr], list[Expr]]]:
@@ -191,7 +289,7 @@ class _PaddedRows:
         top, left, _, right = self.window.padding
         stride, reach = self.window.strides[0], (self.window.kernel[0] - 1) * self.window.dilation[0] + 1
         row_size = (left + width + right) * channels
-        scratch = nest.allocate("padded", ((self.rows - 1) * stride + reach, row_size))
+        scratch = nest.allocate("padded", ((self.rows - 1) * stride + reach, row_size), self.dtype)
         with nest.loop("row", (end - first - 1) * stride + reach) as row:
             source = first * stride - top + row
             with nest.when(tirx.all(source >= 0, source < height)):
@@ -203,10 +301,13 @@ class _PaddedRows:
         return scratch, first, lambda _, y, column: [y, column]
 
     def _clear(self, nest: Nest, scratch: Var, row: Expr, start: int, size: int) -> None:
-        zero = tirx.const(0, "float32")
+        zero = tirx.const(0, self.dtype)
         for at, lanes in vector_runs(nest, size, self.lanes):
             nest.store(scratch, [row, ramp(start + at, lanes)], splat(zero, lanes))
 
     def _copy(self, nest: Nest, scratch: Var, row: Expr, start: int, source: list[Expr], size: int) -> None:
         for at, lanes in vector_runs(nest, size, self.lanes):
-            nest.store(scratch, [row, ramp(start + at, lanes)], tirx.BufferLoad(self.data, [*source, ramp(at, lanes)]))
+            value = tirx.BufferLoad(self.data, [*source, ramp(at, lanes)])
+            if self.dtype != "float32":
+                value = tirx.reinterpret(self.dtype if lanes == 1 else f"{self.dtype}x{lanes}", value)
+            nest.store(scratch, [row, ramp(start + at, lanes)], value)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
+from math import prod
 
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst, Var
 from tvm.tirx import ForKind
 
+from backends.cpu.anchors.blocking import TASK_CYCLES, chunk_counts
 from backends.cpu.anchors.conv2d import Window, window_access
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
+from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split, tile_count
 from backends.cpu.emit import Expr, Nest, guard, pieces, ramp
 from backends.cpu.templates.result import Scheduled
+from backends.cpu.templates.space import Space
 from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
 from partition.access import ANCHOR
@@ -54,6 +59,29 @@ def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
     return te.compute((batch, out_height, out_width, channels), sum_over_window, name=DEPTHWISE, attrs=attrs)
 
 
+_SPARE_REGISTERS = 4
+"""For weights and loaded pixels."""
+_MAX_WIDTH = 14
+
+
+@dataclass(frozen=True)
+class DepthwiseTile:
+    """How the loops are cut.
+
+    Attributes:
+        tile: Pixels of a row times vectors of channels in registers.
+        chunks: Cuts of the channels; each with an output row is a parallel task.
+        cycles: Estimate for the slowest thread.
+    """
+
+    tile: RegisterTile
+    chunks: int
+    cycles: float
+
+    def __str__(self) -> str:
+        return f"{self.tile} channels/{self.chunks}"
+
+
 @dataclass(frozen=True)
 class Depthwise:
     """Recipe:
@@ -72,13 +100,39 @@ class Depthwise:
 
     name: str = DEPTHWISE
 
-    def apply(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, threads: int) -> Scheduled:
+    def space(self, roles: Roles, machine: Machine, threads: int) -> Space[DepthwiseTile]:
+        """Return every width of a register tile, with one vector of channels or two, and cuts of the channels."""
+        batch, height, width, channels = roles.shape
+        taps = prod(Window.from_annotation(roles.attrs["window"]).kernel)
+
+        def point(vectors: int, most: int, chunks: int) -> DepthwiseTile:
+            tile = RegisterTile(1, Split.of(width, most).longest, vectors)
+            blocks = -(-channels // (vectors * machine.vector_lanes))
+            sizes = Split.of(width, most).sizes()
+            row = sum(RegisterTile(1, size, vectors).cycles(taps) * many for size, many in sizes)
+            rounds = -(-batch * height * chunks // threads)
+            cycles = rounds * (Split(blocks, chunks).longest * row + TASK_CYCLES)
+            return DepthwiseTile(tile, chunks, cycles)
+
+        def every() -> Iterator[DepthwiseTile]:
+            for vectors in (1, 2) if channels >= 2 * machine.vector_lanes else (1,):
+                blocks = -(-channels // (vectors * machine.vector_lanes))
+                widths = range(1, min(width, (machine.vector_registers - _SPARE_REGISTERS) // vectors) + 1)
+                for most, chunks in product(widths, chunk_counts(blocks, threads)):
+                    yield point(vectors, most, chunks)
+
+        # Two vectors where one pixel row alone would leave the FMA units waiting.
+        vectors = 2 if channels >= 2 * machine.vector_lanes and width <= 8 else 1
+        most = min((machine.vector_registers - _SPARE_REGISTERS) // vectors, _MAX_WIDTH)
+        blocks = -(-channels // (vectors * machine.vector_lanes))
+        return Space(point(vectors, most, 1 if batch * height >= 8 * threads else min(blocks, threads)), every)
+
+    def emit(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: DepthwiseTile) -> Scheduled:
         """Return the vectorised form of `func`."""
         data, weight = roles.operands
         nest = Nest()
-        work = _Work(nest, data, weight, Window.from_annotation(roles.attrs["window"]), roles, machine)
-        work.emit(threads)
-        return Scheduled(func.with_body(nest.finish()), self.name, f"1x{work.columns.longest}x{work.vectors}v")
+        _Work(nest, data, weight, Window.from_annotation(roles.attrs["window"]), roles, machine, point).emit()
+        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
 
 
 @dataclass(frozen=True)
@@ -89,25 +143,20 @@ class _Work:
     window: Window
     roles: Roles
     machine: Machine
-
-    @property
-    def vectors(self) -> int:
-        """Vectors of channels per block: two where one pixel row alone would leave the FMA units waiting."""
-        channels, width = self.roles.shape[3], self.roles.shape[2]
-        return 2 if channels >= 2 * self.machine.vector_lanes and width <= 8 else 1
+    point: DepthwiseTile
 
     @property
     def columns(self) -> Split:
-        budget = (self.machine.vector_registers - 4) // self.vectors  # four for weights and loaded pixels
-        return Split.of(self.roles.shape[2], min(budget, 14))
+        """The register tiles of a row."""
+        return Split.of(self.roles.shape[2], self.point.tile.width)
 
-    def emit(self, threads: int) -> None:
+    def emit(self) -> None:
         """Emit the tasks: rows in order, so that the window's other rows are still in cache; few rows are cut by
         channels too."""
         batch, height, _, channels = self.roles.shape
-        block = self.vectors * self.machine.vector_lanes
+        block = self.point.tile.vectors * self.machine.vector_lanes
         blocks = -(-channels // block)
-        chunks = Split(blocks, 1 if batch * height >= 8 * threads else min(blocks, threads))
+        chunks = Split(blocks, self.point.chunks)
         with self.nest.loop("task", batch * height * chunks.count, ForKind.PARALLEL) as task:
             chunk, y = tirx.floormod(task, chunks.count), tirx.floormod(tirx.floordiv(task, chunks.count), height)
             n = tirx.floordiv(task, chunks.count * height)

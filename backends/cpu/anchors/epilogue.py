@@ -13,8 +13,10 @@ from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_walk
 
+from backends.cpu import bfloat16
 from backends.cpu.anchors.roles import Output
 from backends.cpu.emit import Expr, Nest, ramp, splat
+from backends.cpu.templates.stages import substitute
 
 UNROLLED_COST = 12  # an epilogue beyond this is emitted once in a loop over the tile, not once per register
 _CALL_COST = 12  # a math call becomes a polynomial of about as many operations
@@ -67,16 +69,22 @@ class Epilogue:
 
     A costly epilogue reads the accumulators back from scratch in a loop: unrolled over 28 registers, one sigmoid
     made a kernel compile in 0.7 s instead of 0.1.
+
+    Attributes:
+        outputs: What to compute and where to store it.
+        scratch: The accumulators of a tile, for a costly epilogue.
+        rounds: Whether the kernel has the CPU's instructions for bfloat16.
     """
 
     outputs: tuple[Output, ...]
     scratch: Var | None
+    rounds: bool = False
 
     @staticmethod
-    def prepare(nest: Nest, outputs: tuple[Output, ...], elements: int) -> Epilogue:
+    def prepare(nest: Nest, outputs: tuple[Output, ...], elements: int, rounds: bool = False) -> Epilogue:
         """Return the epilogue of tiles of up to `elements`; scratch is allocated where `nest` stands."""
         costly = sum(_cost(output) for output in outputs) > UNROLLED_COST
-        return Epilogue(outputs, nest.allocate("tile", (elements,)) if costly else None)
+        return Epilogue(outputs, nest.allocate("tile", (elements,)) if costly else None, rounds)
 
     def store(
         self,
@@ -124,8 +132,34 @@ class Epilogue:
             where = at(offset + lane)
             for output in self.outputs:
                 indices, value = output.at(where, read(offset, lane))
-                store = tirx.BufferStore(output.buffer, value, [analyzer.simplify(index) for index in indices])
+                indices = [analyzer.simplify(index) for index in indices]
+                if self.rounds and lanes == bfloat16.LANES and _is_rounded(value) and _is_contiguous(indices, lane):
+                    self._store_rounded(nest, output.buffer, indices, lane, value.value)
+                    continue
+                store = tirx.BufferStore(output.buffer, value, indices)
                 nest.add_loop(lane, lanes, ForKind.VECTORIZED if lanes > 1 else ForKind.SERIAL, [store])
+
+    def _store_rounded(self, nest: Nest, buffer: Var, indices: Sequence[Expr], lane: Var, value: Expr) -> None:
+        """Store a vector as bfloat16; `value` and `indices` are those of one lane."""
+        wide = nest.allocate("wide", (bfloat16.LANES,))
+        nest.add_loop(lane, bfloat16.LANES, ForKind.VECTORIZED, [tirx.BufferStore(wide, value, [lane])])
+        first = [substitute(index, {lane: tirx.const(0, "int64")}) for index in indices]
+        vector = tirx.BufferLoad(wide, [ramp(0, bfloat16.LANES)])
+        nest.add(bfloat16.store(tirx.BufferLoad(buffer, first), vector))
+
+
+def _is_rounded(value: Expr) -> bool:
+    return isinstance(value, tirx.Cast) and str(value.ty.dtype) == "bfloat16" and str(value.value.ty.dtype) == "float32"
+
+
+def _is_contiguous(indices: Sequence[Expr], lane: Var) -> bool:
+    """Return whether the lanes of a vector are stored next to each other."""
+    *outer, last = indices
+    found: list[Var] = []
+    for index in outer:
+        structural_walk(index, (Var, lambda var: found.append(var) if var.same_as(lane) else None))
+    step = Analyzer().simplify(last - substitute(last, {lane: tirx.const(0, "int64")}))
+    return not found and isinstance(step, Var) and step.same_as(lane)
 
 
 def _cost(output: Output) -> int:

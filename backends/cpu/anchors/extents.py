@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from backends.cpu.anchors.register_tile import FMA_PER_CYCLE
+
 
 @dataclass(frozen=True)
 class Extents:
@@ -16,9 +18,11 @@ class Extents:
         height, width: Rows of one image.
         channels: Output channels per group.
         taps: Extents of the window loops.
-        depth: Contiguous steps of k per tap.
+        depth: Contiguous elements of k per tap.
         lanes: float32 lanes of a vector.
         input_bytes: Bytes of one image of the input.
+        step: Elements of k that one instruction multiplies; a step's weights fill a vector register.
+        per_cycle: Such instructions a cycle.
     """
 
     outer: int
@@ -30,6 +34,8 @@ class Extents:
     depth: int
     lanes: int
     input_bytes: int
+    step: int = 1
+    per_cycle: int = FMA_PER_CYCLE
 
     @property
     def vectors(self) -> int:
@@ -39,4 +45,4 @@ class Extents:
     @property
     def steps(self) -> int:
         """Steps of k over all taps."""
-        return self.depth * prod(self.taps)
+        return -(-self.depth // self.step) * prod(self.taps)

@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+import ml_dtypes
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
-from backends.cpu.anchors.blocking import choose_blocking
-from backends.cpu.anchors.contraction import Contraction, emit
+from backends.cpu import bfloat16
+from backends.cpu.anchors.arithmetic import arithmetic_of
+from backends.cpu.anchors.blocking import blocking_space
+from backends.cpu.anchors.contraction import Blocking, Contraction, emit
 from backends.cpu.anchors.extents import Extents
-from backends.cpu.anchors.packing import pack_matmul
+from backends.cpu.anchors.packing import pack_matmul, pack_matmul_pairs
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.emit import Expr, Nest, ramp
 from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.stages import shape_of
+from backends.cpu.templates.space import Space
+from backends.cpu.templates.stages import dtype_of, shape_of
 from fusion.context import Machine
 from partition.access import ANCHOR
 
 PACKED, BATCHED = "matmul", "batch_matmul"
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def lower_matmul(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return `relax.matmul` of float32 operands as an anchor, a constant matrix packed; None where it is not one."""
+    """Return `relax.matmul` of float32 operands, or of bfloat16 ones with a result in float32, as an anchor, a constant
+    matrix packed; None where it is not one."""
     data, weight = call.args
     shape, other = (tuple(int(extent) for extent in arg.ty.shape) for arg in (data, weight))
-    types = {str(part.ty.dtype.dtype) for part in (call, data, weight)}
-    if types != {"float32"} or len(shape) < 2 or len(other) < 2 or not prod(shape) * prod(other):
+    result, *types = (str(part.ty.dtype.dtype) for part in (call, data, weight))
+    if result != "float32" or len(shape) < 2 or len(other) < 2 or not prod(shape) * prod(other):
         return None
-    if isinstance(weight, GenericConst) and len(other) == 2:
-        packed = relax.const(pack_matmul(weight.value.numpy(), lanes))
-        return builder.call_te(_rows_by_weights, data, packed, other[1], primfunc_name_hint=PACKED)
+    if isinstance(weight, GenericConst) and len(other) == 2 and types in (["float32"] * 2, ["bfloat16"] * 2):
+        return matmul_of(data, weight.value.numpy(), builder, lanes)
+    if types != ["float32"] * 2 and not (types == ["bfloat16"] * 2 and pairs_rows(other)):
+        return None
     return builder.call_te(_batches, data, weight, primfunc_name_hint=BATCHED)
+
+
+def pairs_rows(shape: Sequence[int]) -> bool:
+    """Return whether the right operand of a product of batches can be of bfloat16: its rows fill vectors."""
+    return shape[-1] % bfloat16.LANES == 0
 
 
 def matmul_of(data: relax.Expr, matrix: np.ndarray, builder: relax.BlockBuilder, lanes: int) -> relax.Expr:
     """Return rows of `data` (..., K) times the constant K x N `matrix`; a 1x1 convolution is one of these."""
-    packed = relax.const(pack_matmul(matrix, lanes))
-    return builder.call_te(_rows_by_weights, data, packed, matrix.shape[1], primfunc_name_hint=PACKED)
+    if matrix.dtype == BFLOAT16:
+        packed, compute = pack_matmul_pairs(matrix, lanes), _rows_by_pairs
+    else:
+        packed, compute = pack_matmul(matrix, lanes), _rows_by_weights
+    return builder.call_te(compute, data, relax.const(packed), matrix.shape[1], primfunc_name_hint=PACKED)
 
 
 def _rows_by_weights(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Tensor:
@@ -54,13 +70,27 @@ def _rows_by_weights(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Te
     return te.compute((*data.shape[:-1], channels), sum_over_k, name=PACKED, attrs={ANCHOR: PACKED})
 
 
+def _rows_by_pairs(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Tensor:
+    k = te.reduce_axis((0, data.shape[-1]), "k")
+    lanes = int(packed.shape[-1]) // 2
+
+    def sum_over_k(*at: Expr) -> Expr:
+        *row, n = at
+        weight = packed[n // lanes, k // 2, n % lanes * 2 + k % 2]
+        return te.sum(data(*row, k).astype("float32") * weight.astype("float32"), axis=k)
+
+    return te.compute((*data.shape[:-1], channels), sum_over_k, name=PACKED, attrs={ANCHOR: PACKED})
+
+
 def _batches(left: te.Tensor, right: te.Tensor) -> te.Tensor:
     k = te.reduce_axis((0, left.shape[-1]), "k")
     batch = _broadcast([int(n) for n in left.shape[:-2]], [int(n) for n in right.shape[:-2]])
 
     def sum_over_k(*at: Expr) -> Expr:
         *which, m, n = at
-        return te.sum(left(*_of(left, which), m, k) * right(*_of(right, which), k, n), axis=k)
+        factors = left(*_of(left, which), m, k), right(*_of(right, which), k, n)
+        row, weight = factors if left.dtype == "float32" else (factor.astype("float32") for factor in factors)
+        return te.sum(row * weight, axis=k)
 
     shape = (*batch, left.shape[-2], right.shape[-1])
     return te.compute(shape, sum_over_k, name=BATCHED, attrs={ANCHOR: BATCHED})
@@ -83,68 +113,83 @@ def _broadcast(left: list[int], right: list[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Matmul:
+class _Product(ABC):
+    """A contraction without taps, whose parameters are those of `Blocking`."""
+
+    name: str
+
+    @abstractmethod
+    def contraction(self, roles: Roles, machine: Machine) -> Contraction:
+        """Return what the product tells the emitter about itself."""
+
+    def space(self, roles: Roles, machine: Machine, threads: int) -> Space[Blocking]:
+        """Return the blockings of the product."""
+        return blocking_space(self.contraction(roles, machine).extents, machine, threads)
+
+    def emit(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Blocking) -> Scheduled:
+        """Return the micro-kernel form of `func`."""
+        nest = Nest()
+        emit(nest, self.contraction(roles, machine), point)
+        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+
+
+@dataclass(frozen=True)
+class Matmul(_Product):
     """Recipe: see `contraction`; the rows are every leading axis of the data taken together."""
 
     name: str = PACKED
 
-    def apply(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, threads: int) -> Scheduled:
-        """Return the micro-kernel form of `func`."""
+    def contraction(self, roles: Roles, machine: Machine) -> Contraction:
+        """See `_Product`."""
         data, packed = roles.operands
         *lead, depth = shape_of(data)
         rows, channels = prod(lead), roles.shape[-1]
+        arithmetic = arithmetic_of(dtype_of(data), machine)
         extents = Extents(
             outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
-            lanes=machine.vector_lanes, input_bytes=4 * rows * depth,
+            lanes=machine.vector_lanes, input_bytes=arithmetic.bytes * rows * depth, step=arithmetic.step,
+            per_cycle=arithmetic.per_cycle,
         )  # fmt: skip
-        work = Contraction(
-            extents, padded_weights=True,
+        return Contraction(
+            extents, padded_weights=True, arithmetic=arithmetic,
             load_rows=lambda outer, group, y, x, taps, k: tirx.BufferLoad(data, [*unravel(y, lead), k]),
-            load_weights=lambda outer, group, n, taps, k, lanes: tirx.BufferLoad(
-                packed, [tirx.floordiv(n, machine.vector_lanes), k, ramp(0, lanes)]
+            load_weights=lambda outer, group, n, taps, step, count: tirx.BufferLoad(
+                packed, [tirx.floordiv(n, machine.vector_lanes), step, ramp(0, count)]
             ),
             coordinates=lambda outer, group, y, x, n: [*unravel(y, lead), n],
             outputs=roles.outputs,
         )  # fmt: skip
-        return _scheduled(func, self.name, work, machine, threads)
 
 
 @dataclass(frozen=True)
-class BatchMatmul:
+class BatchMatmul(_Product):
     """Recipe: see `contraction`; one image per batch, weights read as they lie, k by n."""
 
     name: str = BATCHED
 
-    def apply(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, threads: int) -> Scheduled:
-        """Return the micro-kernel form of `func`."""
+    def contraction(self, roles: Roles, machine: Machine) -> Contraction:
+        """See `_Product`."""
         left, right = roles.operands
         *batch, rows, channels = roles.shape
         depth = shape_of(left)[-1]
         left_batch, right_batch = shape_of(left)[:-2], shape_of(right)[:-2]
+        arithmetic = arithmetic_of(dtype_of(left), machine, packed=False)
         extents = Extents(
             outer=prod(batch), groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
-            lanes=machine.vector_lanes, input_bytes=4 * rows * depth,
+            lanes=machine.vector_lanes, input_bytes=arithmetic.bytes * rows * depth, step=arithmetic.step,
+            per_cycle=arithmetic.per_cycle,
         )  # fmt: skip
-        work = Contraction(
-            extents, padded_weights=False,
+        return Contraction(
+            extents, padded_weights=False, arithmetic=arithmetic,
             load_rows=lambda outer, group, y, x, taps, k: tirx.BufferLoad(
                 left, [*broadcast_indices(left_batch, unravel(outer, batch)), y, k]
             ),
-            load_weights=lambda outer, group, n, taps, k, lanes: tirx.BufferLoad(
-                right, [*broadcast_indices(right_batch, unravel(outer, batch)), k, ramp(n, lanes)]
+            load_weights=lambda outer, group, n, taps, step, count: tirx.BufferLoad(
+                right, [*broadcast_indices(right_batch, unravel(outer, batch)), step * arithmetic.step, ramp(n, count)]
             ),
             coordinates=lambda outer, group, y, x, n: [*unravel(outer, batch), y, n],
             outputs=roles.outputs,
         )  # fmt: skip
-        return _scheduled(func, self.name, work, machine, threads)
-
-
-def _scheduled(func: tirx.PrimFunc, name: str, work: Contraction, machine: Machine, threads: int) -> Scheduled:
-    """Return `func` with the loops of a contraction without taps, at the blocking that costs least."""
-    blocking = choose_blocking(work.extents, machine, threads)
-    nest = Nest()
-    emit(nest, work, blocking)
-    return Scheduled(func.with_body(nest.finish()), name, str(blocking))
 
 
 def unravel(index: Expr, shape: Sequence[int]) -> list[Expr]:

@@ -14,6 +14,7 @@ from itertools import product
 from backends.cpu.anchors.split import Split
 
 FMA_PER_CYCLE = 2
+BFLOAT16_DOTS_PER_CYCLE = 1  # VDPBF16PS of 512 bits: Zen 4 and Sapphire Rapids alike (uops.info)
 LOADS_PER_CYCLE = 2
 FMA_LATENCY = 4
 TILE_OVERHEAD = 24  # cycles to set up, store and leave one tile, measured with K = 0
@@ -47,11 +48,12 @@ class RegisterTile:
 
 def choose(height: int, width: int, vectors: int, depth: int, registers: int) -> RegisterTile:
     """Return the cheapest tile for a height x width image of `vectors` output vectors and `depth` steps of k."""
-    space = _space(height, width, vectors, registers)
+    space = tiles(height, width, vectors, registers)
     return min(space, key=lambda tile: total_cycles(tile, height, width, vectors, depth))
 
 
-def _space(height: int, width: int, vectors: int, registers: int) -> Iterator[RegisterTile]:
+def tiles(height: int, width: int, vectors: int, registers: int) -> Iterator[RegisterTile]:
+    """Yield the tiles that fit the registers: rectangles of the image times vectors."""
     for count, rows, columns in product(range(1, min(vectors, 8) + 1), range(1, height + 1), range(1, width + 1)):
         if rows * columns > registers:
             continue

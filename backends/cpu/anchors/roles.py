@@ -17,6 +17,8 @@ from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal, structural_map, structural_walk
 
 from backends.cpu.emit import Expr
+from backends.cpu.templates.accesses import flat_index
+from backends.cpu.templates.inlining import uses
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Stage, dtype_of, read_stages, shape_of, substitute
 from partition.access import ANCHOR
@@ -69,22 +71,39 @@ def read_roles(func: tirx.PrimFunc) -> Roles:
     if anchor is None:
         raise NotRecognized("no anchor")
     result = anchor.writes[0].source
-    producers = {stage.buffer: stage for stage in read_stages(func) if not stage.buffer.same_as(result)}
-    shape = shape_of(result)
-    composer = _Composer(result, producers, tuple(Var(f"c{axis}", "int64") for axis in range(len(shape))))
-    outputs = tuple(composer.output(buffer) for buffer in func.params if buffer in producers or buffer.same_as(result))
+    behind = [stage for stage in read_stages(func) if not stage.buffer.same_as(result)]
+    producers = {stage.buffer for stage in behind}
+    written = [buffer for buffer in func.params if buffer in producers or buffer.same_as(result)]
+    outputs = compose(result, behind, written)
     operands = tuple(region.source for region in anchor.reads if not region.source.same_as(result))
     if any(operand in producers for operand in operands):
         raise NotRecognized("the anchor reads a value made inside the kernel")
     attrs = {str(key): value for key, value in anchor.annotations.items()}
-    return Roles(str(attrs[ANCHOR]), attrs, operands, shape, outputs)
+    return Roles(str(attrs[ANCHOR]), attrs, operands, shape_of(result), outputs)
+
+
+def compose(result: Var, behind: Sequence[Stage], buffers: Sequence[Var]) -> tuple[Output, ...]:
+    """Return how each of `buffers`, which `behind` computes from an anchor's `result`, follows from one element of it.
+
+    Raises:
+        NotRecognized: A stage is not elementwise in the result.
+    """
+    coordinates = tuple(Var(f"c{axis}", "int64") for axis in range(len(shape_of(result))))
+    composer = _Composer(result, {stage.buffer: stage for stage in behind}, coordinates)
+    return tuple(composer.output(buffer) for buffer in buffers)
 
 
 def find_anchor(func: tirx.PrimFunc) -> SBlock | None:
     """Return the block that carries an anchor annotation, if exactly one does."""
+    found = find_anchors(func)
+    return found[0] if len(found) == 1 else None
+
+
+def find_anchors(func: tirx.PrimFunc) -> list[SBlock]:
+    """Return the blocks that carry an anchor annotation."""
     found: list[SBlock] = []
     structural_walk(func.body, (SBlock, lambda block: found.append(block) if ANCHOR in block.annotations else None))
-    return found[0] if len(found) == 1 else None
+    return found
 
 
 @dataclass(frozen=True)
@@ -107,13 +126,26 @@ class _Composer:
         if any(not _same(reads[0], other) for other in reads[1:]):
             raise NotRecognized("the anchor's result is read at two places")
         indices = _invert(at, shape, reads[0], self.coordinates)
-        return Output(
-            buffer,
-            self.coordinates,
-            accumulator,
-            tuple(indices),
-            substitute(value, dict(zip(at, indices, strict=True))),
-        )
+        composed = substitute(value, dict(zip(at, indices, strict=True)))
+        return Output(buffer, self.coordinates, accumulator, *self._flattened(buffer, indices, composed))
+
+    def _flattened(self, buffer: Var, indices: list[Expr], value: Expr) -> tuple[tuple[Expr, ...], Expr]:
+        """Write an access through a reshape as one position in memory: neighbours along the last coordinate are lanes
+        of a vector, and (c // 7) * 7 + c % 7 is none of a vector c to TVM."""
+        analyzer, last = Analyzer(), self.coordinates[-1]
+        for var, extent in zip(self.coordinates, shape_of(self.result), strict=True):
+            analyzer.bind(var, Range(0, extent))
+
+        def flat(source: Var, given: Sequence[Expr]) -> tuple[Expr, ...]:
+            if not any(uses(index, last) and not index.same_as(last) for index in given):
+                return tuple(given)
+            zeros = [tirx.const(0, "int64")] * (len(given) - 1)
+            return (*zeros, flat_index(shape_of(source), given, analyzer))
+
+        def rule(load: TensorLoad) -> Expr:
+            return tirx.BufferLoad(load.source, list(flat(load.source, load.indices)))
+
+        return flat(buffer, indices), structural_map(value, (TensorLoad, rule), order="post")
 
     def _load(self, buffer: Var, at: Sequence[Expr], accumulator: Var, reads: list[tuple[Expr, ...]]) -> Expr:
         """Return the value of `buffer[at]` over parameters and the accumulator."""

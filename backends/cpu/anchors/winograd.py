@@ -22,7 +22,7 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, TASK_CYCLES, chunk_counts
+from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES, chunk_counts
 from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.extents import Extents
@@ -92,12 +92,17 @@ class WinogradPlan:
 
 def plan_winograd(shape: Shape, machine: Machine, threads: int) -> WinogradPlan | None:
     """Return the plan that is estimated to take the fewest cycles; None where none fits the caches."""
-    plans = (plan for transform in TRANSFORMS for plan in _plans(shape, transform, machine, threads))
-    return min(plans, key=lambda plan: plan.cycles, default=None)
+    return min(plans(shape, machine, threads), key=lambda plan: plan.cycles, default=None)
+
+
+def plans(shape: Shape, machine: Machine, threads: int) -> Iterator[WinogradPlan]:
+    """Yield the points of the space."""
+    for transform in TRANSFORMS:
+        yield from _plans(shape, transform, machine, threads)
 
 
 def _plans(shape: Shape, transform: Transform, machine: Machine, threads: int) -> Iterator[WinogradPlan]:
-    """Yield the points of the space: every size of block whose data fits half of L2, and every cut of the panels."""
+    """Yield every size of block whose data fits half of L2, with every cut of the panels."""
     tiles = -(-shape.out_height // transform.tile) * -(-shape.out_width // transform.tile)
     products = transform.size**2
     for blocks in sorted({-(-tiles // size) for size in range(1, min(tiles, _MAX_BLOCK) + 1)}):
@@ -115,8 +120,9 @@ def _plans(shape: Shape, transform: Transform, machine: Machine, threads: int) -
                 + 4 * products * shape.depth * vectors * shape.lanes / BYTES_PER_CYCLE
                 + TASK_CYCLES
             )
-            rounds = -(-shape.batch * blocks * chunks // threads)
-            yield WinogradPlan(transform, tile, blocks, chunks, rounds * cycles)
+            tasks = shape.batch * blocks * chunks
+            region = REGION_CYCLES if tasks > 1 else 0
+            yield WinogradPlan(transform, tile, blocks, chunks, -(-tasks // threads) * cycles + region)
 
 
 def _transform_cycles(transform: Transform) -> float:

@@ -13,6 +13,8 @@ from backends.cpu.templates.stitching import StitchStages
 from backends.cpu.vector_math import VectorizeMath
 from fusion.context import Machine
 
+_AVX512_LANES = 16
+
 TEMPLATES: tuple[Template, ...] = (StitchStages(), FallbackLoops())
 
 
@@ -31,7 +33,8 @@ def schedule_with(templates: Sequence[Template], func: tirx.PrimFunc, machine: M
         try:
             result = template.apply(func, machine, threads)
             if isinstance(result, Scheduled):
-                return replace(result, func=VectorizeMath()(result.func), note="; ".join(refusals))
+                math = VectorizeMath(has_scalef=machine.vector_lanes == _AVX512_LANES)
+                return replace(result, func=math(result.func), note="; ".join(refusals))
             refusals.append(f"{template.name} declined: {result.reason}")
         except Exception as failure:  # TVM raises whatever its checks raise
             refusals.append(f"{template.name} failed: {_last_line(failure)}")

@@ -46,7 +46,7 @@ def _load_file(path: Path, weights: bool) -> onnx.ModelProto:
         model = onnx.load(path, load_external_data=False)
     except (DecodeError, OSError, ValueError) as error:
         raise _not_onnx(path, _last_line(error)) from error
-    if not model.ByteSize() or not model.HasField("graph") or not model.ir_version:
+    if not model.HasField("graph") or not model.ir_version:
         raise _not_onnx(path, "it holds no graph or no format version")
     if weights:
         _load_external_data(model, path)

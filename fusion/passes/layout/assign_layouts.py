@@ -11,7 +11,7 @@ from tvm.ir import GenericConst
 
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.placed import Placed, move, row_major
-from fusion.passes.layout.rules import RULES
+from fusion.passes.layout.rules import Rule, rules
 from fusion.passes.rebuild import all_bindings, call_name
 
 Value: TypeAlias = Placed | list[Placed] | relax.Expr  # the last: not a tensor of static shape, left alone
@@ -27,8 +27,12 @@ class AssignLayouts:
 
         z = relu(conv2d(x: NCHW))
         ->  t = permute_dims(x, NHWC); z = relu(conv2d(t: NHWC)); permute_dims(z, NCHW)
+
+    Attributes:
+        vector_lanes: float32 lanes of a vector.
     """
 
+    vector_lanes: int
     name: str = "assign_layouts"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
@@ -36,7 +40,7 @@ class AssignLayouts:
         builder = relax.BlockBuilder()
         with builder.function("main", list(main.params)):
             with builder.dataflow():
-                result = builder.emit_output(_Walk(builder).run(main))
+                result = builder.emit_output(_Walk(builder, rules(self.vector_lanes)).run(main))
             builder.emit_func_output(result)
         rebuilt = mod.clone()
         rebuilt["main"] = builder.finalize()["main"].with_attrs(dict(main.attrs or {}))
@@ -48,6 +52,7 @@ class _Walk:
     """One pass over the bindings; `placed` knows where each variable of the old function lives."""
 
     builder: relax.BlockBuilder
+    rules: dict[str, Rule]
     placed: dict[relax.Var, Value] = field(default_factory=dict)
 
     def run(self, main: relax.Function) -> relax.Expr:
@@ -68,7 +73,7 @@ class _Walk:
             return whole[value.index] if isinstance(whole, list) else relax.TupleGetItem(whole, value.index)
         if isinstance(value, relax.Var | GenericConst):
             return self._value(value)
-        rule = RULES.get(call_name(value))
+        rule = self.rules.get(call_name(value))
         operands = self._operands(value) if rule else None
         if rule and operands:
             made = rule(self.builder, value, operands)

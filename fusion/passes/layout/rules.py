@@ -8,6 +8,7 @@ computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tvm import relax
 from tvm.ir import GenericConst
@@ -15,6 +16,8 @@ from tvm.ir import GenericConst
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import Placed, move, row_major
+from fusion.passes.layout.planar import runs_row_major
+from fusion.passes.layout.pointwise import as_product
 from fusion.passes.rebuild import call_name, constant, static_shape, with_attrs
 
 Rule = Callable[[relax.BlockBuilder, relax.Call, list[Placed]], "Placed | list[Placed] | None"]
@@ -28,18 +31,26 @@ def _emit(builder: relax.BlockBuilder, call: relax.Call, order: Order) -> Placed
 
 
 def _spatial(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -> Placed | None:
-    """Pooling and resize on N, C, spatial: run channels-last."""
+    """Pooling, resize and convolution on N, C, spatial: run channels-last, or as they are where that is as fast."""
     data, *others = args
     attrs = call.attrs
     layout = getattr(attrs, "data_layout", None) or attrs.layout
     rank = len(data.shape)
     if layout != "NC" + "DHW"[5 - rank :]:
         return None
-    order = orders.channels_last(rank)
-    last = "N" + layout[2:] + "C"
+    order, last = orders.channels_last(rank), "N" + layout[2:] + "C"
+    if runs_row_major(call, data):
+        order, last = orders.identity(rank), layout
     changes = {name: last for name in ("data_layout", "layout", "out_layout") if hasattr(attrs, name)}
     operands = [move(builder, data, order), *(other.stored for other in others), *call.args[len(args) :]]
     return _emit(builder, with_attrs(call, operands, **changes), order)
+
+
+def _conv2d(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed], lanes: int) -> Placed | None:
+    """A product where the image is row-major and the kernel 1x1, otherwise as `_convolution`."""
+    is_float = str(call.ty.dtype.dtype) == "float32"
+    product = as_product(builder, call, args[0], lanes) if is_float else None
+    return product or _convolution(builder, call, args)
 
 
 def _convolution(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -> Placed | None:
@@ -199,10 +210,10 @@ _ELEMENTWISE = """
 """.split()  # noqa: SIM905 -- a list of words
 _POOLS = [f"nn.{kind}_pool{rank}d" for kind in ("max", "avg", "adaptive_avg") for rank in (1, 2, 3)]
 
-RULES: dict[str, Rule] = {
+_RULES: dict[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys((*_POOLS, "image.resize2d"), _spatial),
-    **dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose"), _convolution),
+    "nn.conv2d_transpose": _convolution,
     **dict.fromkeys(("nn.softmax", "nn.log_softmax", "cumsum", "cumprod"), _along_axis),
     **dict.fromkeys(("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm"), _normalize),
     **dict.fromkeys(("mean", "sum", "max", "min", "prod", "variance", "std", "argmax", "argmin"), _reduce),
@@ -215,3 +226,8 @@ RULES: dict[str, Rule] = {
     "nn.pad": _pad,
     "matmul": _matmul,
 }
+
+
+def rules(vector_lanes: int) -> dict[str, Rule]:
+    """Return the rule of each operator that has one; `vector_lanes`: float32 lanes of a vector."""
+    return _RULES | {"nn.conv2d": partial(_conv2d, lanes=vector_lanes)}

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax import op
 
 from tests.backends.cpu.kernels import run, schedule
+from tests.targets import AVX2
 
 Arrays = Sequence[np.ndarray]
 # not multiples of 16 or 8, size 1 axes, one vector, less than a vector, big enough to be parallel
@@ -22,9 +23,9 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def check(build: Callable, arrays: Arrays, expected: np.ndarray | Sequence[np.ndarray], tolerance: float = 2e-6) -> str:
-    """Compare with the float64 result on AVX-512 and AVX2 register widths; return the template's name."""
+    """Compare with the float64 result on the register widths of AVX-512, AVX2 and NEON; return the template's name."""
     expected = expected if isinstance(expected, list | tuple) else [expected]
-    for target, threads in (("llvm", 2), ("llvm -mcpu=haswell", 3)):
+    for target, threads in (("llvm", 2), (AVX2, 3), ("llvm -mcpu=nehalem", 2)):
         kernel = schedule(build, arrays, target, threads)
         for got, want in zip(run(kernel, arrays), expected, strict=True):
             np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * max(1, np.abs(want).max(initial=0)))

@@ -15,8 +15,10 @@ from backends.cpu.legalize import LEGALIZATIONS
 from backends.cpu.lower_anchors import LowerAnchors
 from backends.cpu.schedule_kernels import Kernel, ScheduleKernels
 from fusion import context
+from partition.chains import Judge, no_template
 from partition.form_groups import FormGroups
 from tests.passes.modules import Build, execute, module
+from tests.targets import AVX2, runs_here
 
 # TVM's default pipeline looks for reshapes among PrimFuncs, and aborts on those that are scheduled.
 TO_VM_CODE = [
@@ -31,8 +33,9 @@ TO_VM_CODE = [
     relax.transform.VMShapeLower(),
     relax.transform.AttachGlobalSymbol(),
 ]
-TARGETS = ("llvm", "llvm -mcpu=haswell")  # 16 lanes and 32 registers; 8 lanes and 16 registers
-EPILOGUES = ("bias", "residual", "relu", "sigmoid", "scale", "clip", "pixel", "regroup", "fork")
+# Of an AVX-512 machine: 16 lanes and 32 registers, 8 and 16, 4 and 16 (the vectors of NEON).
+TARGETS = ("llvm", *filter(runs_here, (AVX2, "llvm -mcpu=nehalem")))
+EPILOGUES = ("bias", "channel", "residual", "relu", "sigmoid", "scale", "clip", "pixel", "regroup", "fork")
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,9 @@ class Ran:
         return sorted(kernel.made.template for kernel in self.kernels.values())
 
 
-def run(build: Build, arrays: Sequence[np.ndarray], target: str, threads: int) -> Ran:
+def run(
+    build: Build, arrays: Sequence[np.ndarray], target: str, threads: int, judge: Judge = no_template
+) -> Ran:
     """Return what `build(builder, *inputs)` gives on `arrays`, through the code generator for `target`."""
     machine = context.resolve(target).machine
     schedule = ScheduleKernels(machine, threads)
@@ -54,7 +59,7 @@ def run(build: Build, arrays: Sequence[np.ndarray], target: str, threads: int) -
     for apply in (
         LowerAnchors(machine.vector_lanes),
         relax.transform.LegalizeOps(LEGALIZATIONS),
-        FormGroups(),
+        FormGroups(judge),
         relax.transform.FuseTIR(),
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(["main"]),
@@ -84,8 +89,8 @@ class Epilogue:
         for step in self.steps:
             value = builder.emit(value)
             match step:
-                case "bias":
-                    value = op.add(value, relax.const(normal(self.shape[-1:], self.seed)))
+                case "bias" | "channel":
+                    value = op.add(value, relax.const(self._bias(step)))
                 case "residual":
                     value = op.add(value, extra.pop(0))
                 case "pixel":
@@ -103,6 +108,11 @@ class Epilogue:
         value = self._regrouped(builder, value) if self.regroups else value
         return relax.Tuple([*results, builder.emit(value)]) if results else builder.emit(value)
 
+    def _bias(self, step: str) -> np.ndarray:
+        """Return numbers along the last axis, or for "channel" along the second: that of the channels of N, C, H, W."""
+        shape = self.shape[-1:] if step == "bias" else (*self.shape[1:2], *(1 for _ in self.shape[2:]))
+        return normal(shape, self.seed)
+
     @property
     def regroups(self) -> bool:
         """Whether the rows are split in two axes that change places at the end."""
@@ -118,8 +128,8 @@ class Epilogue:
         extra, results = self.arrays(), []
         for step in self.steps:
             match step:
-                case "bias":
-                    value = value + normal(self.shape[-1:], self.seed)
+                case "bias" | "channel":
+                    value = value + self._bias(step)
                 case "residual":
                     value = value + extra.pop(0)
                 case "pixel":

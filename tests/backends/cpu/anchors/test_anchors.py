@@ -17,6 +17,8 @@ from backends.cpu.anchors.blocking import choose_blocking
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.winograd import TRANSFORMS
 from backends.cpu.anchors.winograd_transform import Transform
+from backends.cpu.templates.space import Space
+from fusion import context
 from fusion.context import Machine
 from tests.backends.cpu.anchors.anchored import (
     EPILOGUES,
@@ -101,9 +103,9 @@ channel_counts = st.tuples(st.sampled_from([1, 1, 1, 2, 3]), *[st.sampled_from([
 def check_convolution(
     size: tuple, channels: tuple, kernel: tuple, strides: tuple, padding: tuple, dilation: tuple,
     steps: tuple[str, ...],
-    target: str, many: int, seed: int,
+    target: str, many: int, seed: int, by_planes: bool = False,
 ) -> list[str]:  # fmt: skip
-    """Compare one convolution with PyTorch; returns the templates that made it."""
+    """Compare one convolution with PyTorch; `by_planes`: the image lies so. Returns the templates that made it."""
     groups, depth, out = channels
     # An image smaller than the window grows to one output pixel.
     spans = [(k - 1) * d + 1 - a - b for k, d, a, b in zip(kernel, dilation, padding[:2], padding[2:], strict=True)]
@@ -114,10 +116,12 @@ def check_convolution(
     epilogue = Epilogue(steps, expected.shape, seed)
 
     def build(b: relax.BlockBuilder, x: relax.Var, *extra: relax.Var) -> relax.Expr:
-        conv = relax.op.nn.conv2d(x, relax.const(weight), strides, padding, dilation, groups, data_layout="NHWC")
+        image = b.emit(relax.op.permute_dims(x, [0, 2, 3, 1])) if by_planes else x
+        conv = relax.op.nn.conv2d(image, relax.const(weight), strides, padding, dilation, groups, data_layout="NHWC")
         return epilogue.relax(b, conv, extra)
 
-    ran = run(build, [data, *epilogue.arrays()], target, many)
+    image_of = np.ascontiguousarray(data.transpose(0, 3, 1, 2)) if by_planes else data
+    ran = run(build, [image_of, *epilogue.arrays()], target, many)
     check(ran, epilogue.numpy(expected))
     return ran.templates()
 
@@ -134,6 +138,21 @@ def test_conv2d(
     assert anchored in {"conv2d", "matmul", "depthwise_conv2d", "winograd"}
 
 
+@settings(EXAMPLES, max_examples=14)
+@given(
+    images, st.tuples(st.integers(2, 5), extents), pairs, pairs, paddings, pairs, epilogues(), targets, threads, seeds
+)
+def test_image_conv2d(
+    size: tuple, channels: tuple, kernel: tuple, strides: tuple, padding: tuple, dilation: tuple,
+    steps: tuple[str, ...], target: str, many: int, seed: int,
+) -> None:  # fmt: skip
+    counts = (1, *channels)
+    templates = check_convolution(
+        size, counts, kernel, strides, padding, dilation, steps, target, many, seed, by_planes=True
+    )
+    assert ("image_conv2d" in templates) == (channels[0] < context.resolve(target).machine.vector_lanes)
+
+
 @settings(EXAMPLES, max_examples=16)
 @given(
     images, st.tuples(extents, extents), st.tuples(*[st.integers(0, 2)] * 4), st.sampled_from(TRANSFORMS),
@@ -145,9 +164,10 @@ def test_winograd(
 ) -> None:  # fmt: skip
     """Where the cost model would rather have the sum too."""
     sum_is_slow = replace(choose_blocking(Extents(1, 1, 1, 1, 16, (), 1, 16, 4), MACHINE, 1), cycles=inf)
+    sums = Space(sum_is_slow, lambda: iter([sum_is_slow]))
     with (
         mock.patch.object(winograd, "TRANSFORMS", (transform,)),
-        mock.patch.object(conv2d, "choose_blocking", return_value=sum_is_slow),
+        mock.patch.object(conv2d, "blocking_space", return_value=sums),
     ):
         templates = check_convolution(size, (1, *channels), (3, 3), (1, 1), padding, (1, 1), steps, target, many, seed)
     assert set(templates) - {"stitch_stages"} == {"winograd"}

@@ -1,0 +1,174 @@
+"""Reads the kernel of an attention: two products, and the stages before, between and behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+from tvm_ffi.structural import structural_map
+
+from backends.cpu.anchors.roles import find_anchors
+from backends.cpu.emit import Expr
+from backends.cpu.templates.result import NotRecognized
+from backends.cpu.templates.stages import Axis, Stage, loads, read_stages, shape_of, substitute
+
+
+@dataclass(frozen=True)
+class AttentionStages:
+    """The stages of `values(softmax(epilogue(scores)))`.
+
+    Attributes:
+        scores: The first product.
+        epilogue: What maps each of its elements to one of its own.
+        rows: What follows, from the first reduction on: each row depends on the same row of scores only.
+        values: The second product.
+        behind: What follows it.
+    """
+
+    scores: Stage
+    epilogue: tuple[Stage, ...]
+    rows: tuple[Stage, ...]
+    values: Stage
+    behind: tuple[Stage, ...]
+
+    @property
+    def entering(self) -> list[Var]:
+        """The buffers that `rows` reads of those before."""
+        before = {stage.buffer for stage in (self.scores, *self.epilogue)}
+        read = (load.source for stage in self.rows for load in loads(stage.value))
+        return [buffer for buffer in dict.fromkeys(read) if buffer in before]
+
+
+def read_attention(func: tirx.PrimFunc) -> AttentionStages:
+    """Return the parts of `func`.
+
+    Raises:
+        NotRecognized: It has another form.
+    """
+    products = {block.writes[0].source for block in find_anchors(func)}
+    stages = read_stages(func)
+    places = [place for place, stage in enumerate(stages) if stage.buffer in products]
+    if len(places) != 2 or places[0] != 0:
+        raise NotRecognized("not two products, the first before all else")
+    scores, values = (stages[place] for place in places)
+    middle, behind = stages[1 : places[1]], stages[places[1] + 1 :]
+    epilogue = tuple(takewhile(lambda stage: stage.combine is None, middle))
+    rows = tuple(middle[len(epilogue) :])
+    if not rows or not operand(values, 0).same_as(rows[-1].buffer):
+        raise NotRecognized("the second product does not read the last of the rows")
+    return AttentionStages(scores, epilogue, rows, values, tuple(behind))
+
+
+def operand(product: Stage, position: int) -> Var:
+    """Return the left (0) or right (1) operand of a product."""
+    factors = (product.value.a, product.value.b) if isinstance(product.value, tirx.Mul) else ()
+    if not all(isinstance(factor, TensorLoad) for factor in factors) or not factors:
+        raise NotRecognized("a product is not one of two loads")
+    return factors[position].source
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one batch.
+
+    Attributes:
+        batch: Indices of the batch.
+        first: The first row.
+        rows: How many.
+    """
+
+    batch: tuple[Expr, ...]
+    first: Expr
+    rows: int
+
+
+def in_block(stages: Sequence[Stage], block: Block, local: Mapping[Var, Var]) -> list[Stage]:
+    """Return `stages` over the rows of a block alone, writing and reading the buffers of `local`.
+
+    `sum[b, m] += exp[b, m, k]`  ->  `local_sum[i] += local_exp[i, k]`
+    """
+    return [_in_block(stage, block, local) for stage in stages]
+
+
+def _in_block(stage: Stage, block: Block, local: Mapping[Var, Var]) -> Stage:
+    lead = len(block.batch) + 1
+    own, rest = stage.spatial[:lead], stage.spatial[lead:]
+    row = Axis(Var("row", "int64"), block.rows)
+
+    def move(load: TensorLoad) -> Expr:
+        if load.source not in local:
+            return load
+        if not all(map(_is_at, load.indices[:lead], own)):
+            raise NotRecognized(f"{stage.buffer.name} reads another row")
+        return tirx.BufferLoad(local[load.source], [row.var, *load.indices[lead:]])
+
+    places = dict(zip((axis.var for axis in own), (*block.batch, block.first + row.var), strict=True))
+    value = substitute(structural_map(stage.value, (TensorLoad, move), order="post"), places)
+    return replace(stage, buffer=local[stage.buffer], spatial=(row, *rest), value=value)
+
+
+def _is_at(index: Expr, axis: Axis) -> bool:
+    fixed = isinstance(index, tirx.IntImm) and int(index.value) == 0 and axis.extent == 1
+    return fixed or (isinstance(index, Var) and index.same_as(axis.var))
+
+
+def local_shape(buffer: Var, lead: tuple[int, ...], rows: int, row_elements: int) -> tuple[int, ...]:
+    """Return the shape of the part of a buffer of [*lead, ...] that belongs to `rows` rows, `row_elements` apart.
+
+    Raises:
+        NotRecognized: The buffer has other rows.
+    """
+    shape = shape_of(buffer)
+    if shape[: len(lead)] != lead or len(shape) > len(lead) + 1:
+        raise NotRecognized(f"{buffer.name} has other rows")
+    return (rows,) if len(shape) == len(lead) else (rows, row_elements)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the second product reads.
+
+    Attributes:
+        stages: What makes it.
+        buffer: Its rows.
+        factor: One number a row that multiplies the product; None where there is none.
+    """
+
+    stages: list[Stage]
+    buffer: Var
+    factor: Var | None = None
+
+
+def defer_factor(rows: Rows) -> Rows:
+    """Return `rows` without the last stage, `p[i, n] = exp[i, n] * scale[i]`, whose factor then comes behind the
+    product, where rows are shorter; with another last stage, as they are.
+
+    sum over n of (exp[i, n] * scale[i]) * v[n]  =  (sum over n of exp[i, n] * v[n]) * scale[i]
+    """
+    *others, last = rows.stages
+    if last.combine is not None or not isinstance(last.value, tirx.Mul):
+        return rows
+    for whole, factor in ((last.value.a, last.value.b), (last.value.b, last.value.a)):
+        if _is_whole(whole, last, others) and _is_factor(factor, last, others):
+            return Rows(others, whole.source, factor.source)
+    return rows
+
+
+def _is_whole(load: Expr, stage: Stage, made: Sequence[Stage]) -> bool:
+    return _is_made(load, made) and all(map(_is_at, load.indices, stage.spatial))
+
+
+def _is_factor(load: Expr, stage: Stage, made: Sequence[Stage]) -> bool:
+    """Return whether `load` is of one number a row."""
+    *lead, _ = stage.spatial
+    extents = tuple(axis.extent for axis in lead)
+    if not _is_made(load, made) or shape_of(load.source) not in (extents, (*extents, 1)):
+        return False
+    return all(map(_is_at, load.indices[: len(lead)], lead))
+
+
+def _is_made(load: Expr, made: Sequence[Stage]) -> bool:
+    return isinstance(load, TensorLoad) and any(load.source.same_as(other.buffer) for other in made)

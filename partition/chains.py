@@ -1,0 +1,112 @@
+"""Recognises two products with row-wise work between them, the attention `softmax(q k) v`, which may be one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from partition.access import Kind, dense
+from partition.dataflow import Groups, Node, call_arguments
+
+PRODUCT = "batch_matmul"
+"""Annotation of a product of two activations; its operands are those of the call."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Sizes of [batch, rows, depth] x [batch, depth, keys], whose rows go on to [batch, keys, channels]."""
+
+    batch: int
+    rows: int
+    depth: int
+    keys: int
+    channels: int
+
+
+Judge = Callable[[Chain], str]
+"""Says why a chain is better left in parts; "" where one kernel is the faster form."""
+
+
+def no_template(chain: Chain) -> str:
+    """Decline every chain."""
+    return "no template takes two products"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A chain in the graph.
+
+    Attributes:
+        rows: The node whose rows the second product reads.
+        first: A node of the first product's group; None where the chain stays in parts.
+        reason: Why it does.
+    """
+
+    rows: Node
+    first: Node | None = None
+    reason: str = ""
+
+
+def read_chain(groups: Groups, node: Node, judge: Judge) -> Found | None:
+    """Return the chain that ends in `node`; None where that is no product or has nothing row-wise before it."""
+    rows = _operand(node, 0) if node.access.anchor == PRODUCT else None
+    if rows is None or not any(member.access.kind is Kind.ROWS for member in groups.of(rows)):
+        return None
+    first = _first(groups, groups.of(rows))
+    if first is None:
+        return Found(rows, reason="no product makes the rows that it reads")
+    reason = _decline(groups, rows, first, node) or judge(_sizes(_anchor(groups.of(first)), node))
+    return Found(rows, reason=reason) if reason else Found(rows, first)
+
+
+def _operand(node: Node, position: int) -> Node | None:
+    argument = call_arguments(node.value)[position]
+    return next((source for source in node.inputs if source.var.same_as(argument)), None)
+
+
+def _first(groups: Groups, middle: list[Node]) -> Node | None:
+    """Return a node of the group of a product whose result has the rows of `middle`."""
+    for member in middle:
+        for source in member.inputs:
+            anchors = [other for other in groups.of(source) if other.access.kind is Kind.ANCHOR]
+            is_product = len(anchors) == 1 and anchors[0].access.anchor == PRODUCT
+            if is_product and anchors[0].access.shape == middle[-1].access.shape:
+                return source
+    return None
+
+
+def _anchor(group: list[Node]) -> Node:
+    return next(member for member in group if member.access.kind is Kind.ANCHOR)
+
+
+def _sizes(scores: Node, values: Node) -> Chain:
+    *batch, rows, keys = scores.access.shape
+    depth = int(call_arguments(scores.value)[0].ty.shape[-1])
+    return Chain(prod(batch), rows, depth, keys, values.access.shape[-1])
+
+
+def _decline(groups: Groups, rows: Node, first: Node, node: Node) -> str:
+    middle, before = groups.of(rows), groups.of(first)
+    lead = _anchor(before).access.shape[:-1]
+    inside = {*middle, *before, node}
+    if any(member.escapes or not inside.issuperset(member.consumers) for member in (*middle, *before)):
+        return "a value between the products is used elsewhere"
+    if node.access.shape[:-1] != lead:
+        return "the products have other batches"
+    if _operand(node, 1) in inside:
+        return "both operands are made inside the kernel"
+    if any(member.access.kind is Kind.REORDER for member in before) or not _is_row_wise(middle, lead):
+        return "what stands between the products is not row-wise"
+    operands = (argument for product in (_anchor(before), node) for argument in call_arguments(product.value))
+    if any(str(operand.ty.dtype.dtype) != "float32" for operand in operands):
+        return "the products are not of float32"
+    return "" if groups.can_merge(rows, first, node) else "a path between them leaves the kernel"
+
+
+def _is_row_wise(middle: list[Node], lead: tuple[int, ...]) -> bool:
+    """Return whether every member maps each row of the leading axes `lead` to one of its own."""
+    kinds = {member.access.kind for member in middle}
+    reduced = {member.access.rows for member in middle if member.access.kind is Kind.ROWS}
+    same_lead = all(member.access.shape[: len(lead)] == lead for member in middle)
+    return kinds <= {Kind.ELEMENTWISE, Kind.ROWS} and reduced == {dense(lead)} and same_lead

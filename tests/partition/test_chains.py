@@ -1,0 +1,121 @@
+"""Attention becomes one group, and stays in parts with a reason where it must."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm_ffi
+from tvm import relax
+from tvm.relax import op
+
+from fusion.passes.rebuild import bindings
+from partition.chains import Chain, no_template
+from partition.form_groups import FormGroups
+from tests.partition.test_form_groups import legal
+from tests.passes.modules import Build, evaluate, normal, weight
+
+Q, K, V = normal(2, 3, 20, 8), normal(2, 3, 8, 24), normal(2, 3, 24, 8)
+
+
+def grouped(build: Build, *arrays: np.ndarray, reason: str = "") -> tuple[int, list[str], list[Chain]]:
+    """Return how many kernels are left, why edges stayed, and the chains that were asked for."""
+    asked: list[Chain] = []
+
+    def judge(chain: Chain) -> str:
+        asked.append(chain)
+        return reason
+
+    mod, same = (legal(build, list(arrays)) for _ in range(2))
+    groups = FormGroups(judge)
+    after = relax.transform.FuseTIR()(groups(mod))
+    assert tvm_ffi.structural_equal(mod, same), "the pass changed its input"
+    relax.analysis.well_formed(after)
+    for got, want in zip(evaluate(after, arrays), evaluate(mod, arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    kernels = [value for _, value in bindings(after["main"]) if isinstance(value, relax.Call)]
+    return len(kernels), [kept.reason for kept in groups.kept], asked
+
+
+def attention(b: relax.BlockBuilder, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
+    scores = b.emit(op.multiply(op.matmul(q, k), relax.const(np.float32(0.5))))
+    return b.emit(op.matmul(b.emit(op.nn.softmax(scores, -1)), v))
+
+
+def test_attention_and_what_is_behind_it_is_one_kernel() -> None:
+    def build(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+        return op.nn.relu(op.add(attention(b, q, k, v), weight(8)))
+
+    assert grouped(build, Q, K, V) == (1, [], [Chain(batch=6, rows=20, depth=8, keys=24, channels=8)])
+
+
+def test_the_judge_keeps_a_chain_in_parts() -> None:
+    kernels, reasons, _ = grouped(attention, Q, K, V, reason="too long")
+    assert kernels == 3
+    assert "too long" in reasons
+    assert no_template(Chain(1, 1, 1, 1, 1))
+
+
+def _scores_returned(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+    scores = b.emit(op.matmul(q, k))
+    return relax.Tuple([scores, b.emit(op.matmul(b.emit(op.nn.softmax(scores, -1)), v))])
+
+
+def _weights_read_twice(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+    weights = b.emit(op.nn.softmax(b.emit(op.matmul(q, k)), -1))
+    return op.add(b.emit(op.matmul(weights, v)), b.emit(op.mean(weights, [-1], keepdims=True)))
+
+
+def _values_of_the_weights(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+    weights = b.emit(op.nn.softmax(b.emit(op.matmul(op.matmul(q, k), v)), -1))
+    return op.matmul(weights, b.emit(op.permute_dims(weights, [0, 1, 3, 2])))
+
+
+def _values_behind_the_scores(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+    scores = b.emit(op.matmul(q, k))
+    bent = b.emit(op.matmul(b.emit(op.permute_dims(scores, [0, 1, 3, 2])), weight(20, 8)))
+    return op.matmul(b.emit(op.nn.softmax(scores, -1)), bent)
+
+
+def _other_batch(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+    shared = b.emit(op.matmul(b.emit(op.strided_slice(q, [0], [0], [1])), b.emit(op.strided_slice(k, [0], [0], [1]))))
+    return op.matmul(b.emit(op.nn.softmax(shared, -1)), v)
+
+
+def _softmax_over_rows(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+    return op.matmul(b.emit(op.nn.softmax(b.emit(op.matmul(q, k)), -2)), v)
+
+
+def _no_first_product(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+    return op.matmul(b.emit(op.nn.softmax(q, -1)), k)
+
+
+DECLINED: dict[str, tuple[Build, str]] = {
+    "the scores are returned": (_scores_returned, "used elsewhere"),
+    "the weights are read twice": (_weights_read_twice, "used elsewhere"),
+    "both operands from one group": (_values_of_the_weights, "used elsewhere"),
+    "the values depend on the scores": (_values_behind_the_scores, "used elsewhere"),
+    "weights shared by batches": (_other_batch, "other batches"),
+    "a softmax over another axis": (_softmax_over_rows, "complex operator"),
+    "no product before": (_no_first_product, "no product makes the rows"),
+}
+
+
+@pytest.mark.parametrize("name", DECLINED)
+def test_chains_decline_with_a_reason(name: str) -> None:
+    build, reason = DECLINED[name]
+    kernels, reasons, asked = grouped(build, Q, K, V)
+    assert kernels >= 2
+    assert any(reason in given for given in reasons), reasons
+    assert not asked
+
+
+def test_a_mask_that_depends_on_the_scores_through_another_kernel() -> None:
+    """The scores of one head mask those of another: each is a kernel, and none reads itself."""
+
+    def build(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+        first = attention(b, q, k, v)
+        return attention(b, first, k, b.emit(op.matmul(b.emit(op.permute_dims(k, [0, 1, 3, 2])), weight(8, 8))))
+
+    kernels, _, asked = grouped(build, Q, K, V)
+    assert len(asked) == 2
+    assert kernels == 4  # two attentions, a transpose, a product

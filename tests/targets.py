@@ -1,0 +1,44 @@
+"""Which targets' code tests can run here, and whether what it computes is right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from bench import gate, zoo
+from bench.reference.evaluate import evaluate
+from fusion import context
+from fusion.errors import TargetError
+from fusion.module.settings import refusal, settings_of
+
+AVX2 = "llvm -mcpu=haswell"
+
+
+def runs_here(target: str) -> bool:
+    """Return whether this machine has every instruction that code for `target` may use."""
+    try:
+        return refusal(settings_of(context.resolve(target))) is None
+    except TargetError:
+        return False
+
+
+def zoo_model(name: str) -> zoo.ZooModel:
+    """Return a model of the zoo; skip the test where a package that it is made from is not installed."""
+    if name not in zoo.available():
+        pytest.skip(f"a package that {name} is made from is not installed")
+    return zoo.make(name)
+
+
+def judge(model: zoo.ZooModel, feeds: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> None:
+    """Raise unless `outputs` of `model` pass the float64 gate."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(model.path), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    baseline = dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    verdict = gate.Verdict()
+    gate.judge(verdict, outputs, baseline, evaluate(model.path, feeds))
+    assert verdict.passed, verdict.reasons
