@@ -88,7 +88,8 @@ def _sizes(scores: Node, values: Node) -> Chain:
 
 def _decline(groups: Groups, rows: Node, first: Node, node: Node) -> str:
     middle, before = groups.of(rows), groups.of(first)
-    lead = _anchor(before).access.shape[:-1]
+    scores = _anchor(before).access.shape
+    lead = scores[:-1]
     inside = {*middle, *before, node}
     if any(member.escapes or not inside.issuperset(member.consumers) for member in (*middle, *before)):
         return "a value between the products is used elsewhere"
@@ -96,7 +97,7 @@ def _decline(groups: Groups, rows: Node, first: Node, node: Node) -> str:
         return "the products have other batches"
     if _operand(node, 1) in inside:
         return "both operands are made inside the kernel"
-    if any(member.access.kind is Kind.REORDER for member in before) or not _is_row_wise(middle, lead):
+    if any(member.access.kind is Kind.REORDER for member in before) or not _is_row_wise(middle, scores):
         return "what stands between the products is not row-wise"
     operands = (argument for product in (_anchor(before), node) for argument in call_arguments(product.value))
     if any(str(operand.ty.dtype.dtype) != "float32" for operand in operands):
@@ -104,9 +105,11 @@ def _decline(groups: Groups, rows: Node, first: Node, node: Node) -> str:
     return "" if groups.can_merge(rows, first, node) else "a path between them leaves the kernel"
 
 
-def _is_row_wise(middle: list[Node], lead: tuple[int, ...]) -> bool:
-    """Return whether every member maps each row of the leading axes `lead` to one of its own."""
+def _is_row_wise(middle: list[Node], scores: tuple[int, ...]) -> bool:
+    """Return whether every member maps each row of `scores` to one as long, or to one number."""
+    lead, widths = scores[:-1], ((), (1,), scores[-1:])
     kinds = {member.access.kind for member in middle}
     reduced = {member.access.rows for member in middle if member.access.kind is Kind.ROWS}
-    same_lead = all(member.access.shape[: len(lead)] == lead for member in middle)
-    return kinds <= {Kind.ELEMENTWISE, Kind.ROWS} and reduced == {dense(lead)} and same_lead
+    shapes = [member.access.shape for member in middle]
+    same = all(shape[: len(lead)] == lead and shape[len(lead) :] in widths for shape in shapes)
+    return kinds <= {Kind.ELEMENTWISE, Kind.ROWS} and reduced == {dense(lead)} and same

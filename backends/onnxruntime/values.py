@@ -12,7 +12,7 @@ import onnxruntime as ort
 from onnx import TensorProto
 
 from fusion.runtime import Tensor, tvm_ffi
-from fusion.tensors import ALIGNMENT, aligned_copy, as_numpy
+from fusion.tensors import aligned_copy, as_numpy
 
 # Element types that ONNX Runtime's DLPack converter takes as they are.
 _DLPACK_DTYPES = frozenset(
@@ -46,7 +46,7 @@ def from_tensor(tensor: Tensor) -> ort.OrtValue:
 
 def to_tensor(value: ort.OrtValue) -> Tensor:
     """Return `value` as a TVM tensor."""
-    if _numpy_dtype(value).name in _DLPACK_DTYPES and value.data_ptr() % ALIGNMENT == 0:
+    if _numpy_dtype(value).name in _DLPACK_DTYPES:
         return tvm_ffi.from_dlpack(value)
     return aligned_copy(to_array(value))
 

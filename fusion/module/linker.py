@@ -50,7 +50,7 @@ def _names(triple: str) -> tuple[str, ...]:
 def _gnu(triple: str) -> str:
     """Return `triple` without a vendor, as Linux distributions name their compilers by it."""
     parts = triple.split("-")
-    return "-".join([parts[0], *parts[-2:]])
+    return "-".join([parts[0], *parts[1:][-2:]])
 
 
 def _architecture(compiler: str) -> str:

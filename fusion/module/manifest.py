@@ -18,7 +18,7 @@ from fusion.module.plan import Plan
 from fusion.module.settings import Settings
 from fusion.signature import FallbackNode, TensorSpec
 
-FORMAT = 2
+FORMAT = 3
 """Raised when a file of the old form cannot be read any more."""
 
 

@@ -120,9 +120,9 @@ class _Emitter:
         if chain.channels < chain.keys:
             rows = defer_factor(rows)
         entering = stages.entering
-        lead, stride = shape_of(stages.scores.buffer)[:-1], padded(chain.keys, machine.vector_lanes)
+        scores, stride = shape_of(stages.scores.buffer), padded(chain.keys, machine.vector_lanes)
         local = {
-            buffer: tirx.decl_buffer(local_shape(buffer, lead, plan.rows, stride), dtype_of(buffer), buffer.name)
+            buffer: tirx.decl_buffer(local_shape(buffer, scores, plan.rows, stride), dtype_of(buffer), buffer.name)
             for buffer in (*entering, *(stage.buffer for stage in rows.stages))
         }
         if any(dtype_of(buffer) != "float32" for buffer in local.values()):

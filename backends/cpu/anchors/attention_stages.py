@@ -115,14 +115,14 @@ def _is_at(index: Expr, axis: Axis) -> bool:
     return fixed or (isinstance(index, Var) and index.same_as(axis.var))
 
 
-def local_shape(buffer: Var, lead: tuple[int, ...], rows: int, row_elements: int) -> tuple[int, ...]:
-    """Return the shape of the part of a buffer of [*lead, ...] that belongs to `rows` rows, `row_elements` apart.
+def local_shape(buffer: Var, scores: tuple[int, ...], rows: int, row_elements: int) -> tuple[int, ...]:
+    """Return the shape of the part of a buffer that belongs to `rows` rows of `scores`, `row_elements` apart.
 
     Raises:
         NotRecognized: The buffer has other rows.
     """
-    shape = shape_of(buffer)
-    if shape[: len(lead)] != lead or len(shape) > len(lead) + 1:
+    shape, lead = shape_of(buffer), scores[:-1]
+    if shape[: len(lead)] != lead or shape[len(lead) :] not in ((), (1,), scores[-1:]):
         raise NotRecognized(f"{buffer.name} has other rows")
     return (rows,) if len(shape) == len(lead) else (rows, row_elements)
 

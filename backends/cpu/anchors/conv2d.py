@@ -158,6 +158,8 @@ def prefers_bfloat16(call: relax.Call, machine: Machine, threads: int) -> bool:
     if depth == 1 and groups == channels > 1:  # depthwise: a vector has one product of each channel
         return False
     image = tuple(int(n) for n in data.ty.shape)
+    if groups == 1 and image[3] < lanes:  # the first layer, which reads float32 planes as they lie
+        return False
     shape = _winograd_shape(window, image, groups, channels, lanes)
     plan = winograd.plan_winograd(shape, machine, threads) if shape else None
     extents = _extents(window, image, groups, channels, lanes, BFLOAT16)

@@ -36,7 +36,9 @@ def lower_image_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int
     data, weight = call.args
     attrs = call.attrs
     planes = _transposed(builder, data)
-    if attrs.data_layout != "NHWC" or planes is None or not isinstance(weight, GenericConst) or int(attrs.groups) != 1:
+    if (attrs.data_layout, attrs.kernel_layout, int(attrs.groups)) != ("NHWC", "OIHW", 1):
+        return None
+    if planes is None or not isinstance(weight, GenericConst):
         return None
     if any(str(part.ty.dtype.dtype) != "float32" for part in (call, data)):
         return None

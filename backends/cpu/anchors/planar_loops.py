@@ -91,7 +91,7 @@ class _Work:
         nest, planes, plan = self.nest, self.planes, self.plan
         units = planes.count * plan.bands.count
         shares = Split(units, min(units, self.plan.threads))
-        with nest.loop("task", shares.count, ForKind.PARALLEL) as task:
+        with nest.loop("task", shares.count, ForKind.PARALLEL if shares.count > 1 else ForKind.SERIAL) as task:
             staged = _Staged.allocate(self, plan.line) if plan.line else None
             gathered = nest.allocate("gathered", (plan.block * self.out_size + plan.lanes,)) if plan.narrow else None
             epilogue = Epilogue.prepare(nest, self.roles.outputs, plan.rows * plan.vectors * plan.lanes)

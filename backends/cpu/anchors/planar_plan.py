@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from backends.cpu.anchors.blocking import REGION_CYCLES
 from backends.cpu.anchors.conv2d import Window
 from backends.cpu.anchors.split import Split
 from backends.cpu.templates.space import Space
@@ -121,10 +122,13 @@ class Plan:
 
 def _band_rows(planes: Planes, line: Line, machine: Machine) -> int:
     """Return how many output rows have their input in half of L1."""
-    size = 4 * line.pitch * planes.window.strides[1]
-    fitting = machine.l1_bytes // 2 // size
     reach = planes.rows_under(1)
-    return max(1, (fitting - reach) // planes.window.strides[0] + 1)
+    return max(1, (_fitting_rows(planes, line, machine) - reach) // planes.window.strides[0] + 1)
+
+
+def _fitting_rows(planes: Planes, line: Line, machine: Machine) -> int:
+    """Return how many rows of scratch half of L1 holds."""
+    return machine.l1_bytes // 2 // (4 * line.pitch * planes.window.strides[1])
 
 
 def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:
@@ -138,21 +142,25 @@ def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:
     least = 1 if narrow else max(-(-planes.out_height // most), -(-2 * threads // planes.count))
     row_vectors = -(-planes.out_width // lanes)
 
-    def plans(bands: Split) -> Iterator[Plan]:
-        shares = -(-planes.count * bands.count // threads)
+    def plans(bands: Split, workers: int) -> Iterator[Plan]:
+        shares = -(-planes.count * bands.count // workers)
+        region = REGION_CYCLES if planes.count * bands.count > 1 < workers else 0
+        together = _fitting_rows(planes, line, machine) // planes.rows_under(planes.out_height)
         for rows, vectors, cycles in _tiles(planes, bands.short, row_vectors, machine.vector_registers):
             in_place = planes.window.strides[1] == 1 and not planes.pads_columns and not narrow
             in_place = in_place and (not planes.pads_rows or rows == planes.out_height)
-            block = 1 if in_place or bands.count > 1 else max(1, most // planes.out_height)
-            where = None if in_place else line
-            yield Plan(lanes, rows, vectors, row_vectors, bands, block, narrow, where, threads, shares * cycles)
+            block = 1 if in_place or bands.count > 1 else max(1, min(together, shares))
+            where, total = None if in_place else line, shares * cycles + region
+            yield Plan(lanes, rows, vectors, row_vectors, bands, block, narrow, where, workers, total)
 
     def every() -> Iterator[Plan]:
         for count in sorted({min(planes.out_height, least << power) for power in range(1 if narrow else 4)}):
-            yield from plans(Split(planes.out_height, count))
+            for workers in sorted({1, threads}):
+                yield from plans(Split(planes.out_height, count), workers)
 
     first = Split(planes.out_height, min(planes.out_height, least))
-    return Space(min(plans(first), key=lambda plan: plan.cycles), every)
+    candidates = (plan for workers in sorted({1, threads}) for plan in plans(first, workers))
+    return Space(min(candidates, key=lambda plan: plan.cycles), every)
 
 
 def _tiles(planes: Planes, most_rows: int, row_vectors: int, registers: int) -> Iterator[tuple[int, int, float]]:

@@ -23,7 +23,8 @@ class AssignLayouts:
 
     Every tensor is tracked as (stored tensor, order of its axes). Operators with a rule run on the storage their
     operand already has, transposes and most reshapes only rename axes, and data moves where two orders meet: `conv2d`
-    wants N, H, W, C; an operator without a rule and the function's outputs want row-major.
+    wants N, H, W, C, unless the image is row-major and it is a 1x1 or depthwise one; an operator without a rule and the
+    function's outputs want row-major.
 
         z = relu(conv2d(x: NCHW))
         ->  t = permute_dims(x, NHWC); z = relu(conv2d(t: NHWC)); permute_dims(z, NCHW)

@@ -7,7 +7,8 @@ from math import prod
 from tvm import relax
 from tvm.ir import GenericConst
 
-from fusion.passes.layout.placed import Placed, row_major
+from fusion.passes.layout import order as orders
+from fusion.passes.layout.placed import Placed, move, row_major
 from fusion.passes.rebuild import constant
 
 _BYTES_PER_CYCLE = 3.0  # what a transpose reads and writes; 2.5 to 5 measured
@@ -24,6 +25,8 @@ def as_product(builder: relax.BlockBuilder, call: relax.Call, data: Placed, lane
     weight, attrs = call.args[1], call.attrs
     if not data.is_row_major or attrs.data_layout != "NCHW" or not isinstance(weight, GenericConst):
         return None
+    if orders.same_storage(data.order, orders.channels_last(len(data.shape)), data.shape):
+        return None  # one pixel lies channels-last as well, and its channels fill lanes
     values = weight.value.numpy()
     if any(int(padding) for padding in attrs.padding) or values.shape[1:] == (1, 1, 1) or not prod(data.shape):
         return None
@@ -33,17 +36,18 @@ def as_product(builder: relax.BlockBuilder, call: relax.Call, data: Placed, lane
         return None
     grouped = (groups,) if groups > 1 else ()
     matrix = values.reshape(*grouped, made // groups, channels // groups)
-    read = builder.emit(_strided(data, [int(stride) for stride in attrs.strides]))
+    read = builder.emit(_strided(builder, data, [int(stride) for stride in attrs.strides]))
     image = builder.emit(relax.op.reshape(read, (batch, *grouped, channels // groups, pixels)))
     product = builder.emit(relax.op.matmul(constant(matrix), image))
     return row_major(builder.emit(relax.op.reshape(product, (batch, made, height, width))))
 
 
-def _strided(image: Placed, strides: list[int]) -> relax.Expr:
+def _strided(builder: relax.BlockBuilder, image: Placed, strides: list[int]) -> relax.Expr:
     """Return the pixels of a row-major image that a 1x1 convolution reads."""
+    stored = move(builder, image, orders.identity(len(image.shape)))
     if strides == [1, 1]:
-        return image.stored
-    return relax.op.strided_slice(image.stored, [2, 3], [0, 0], list(image.shape[2:]), strides)
+        return stored
+    return relax.op.strided_slice(stored, [2, 3], [0, 0], list(image.shape[2:]), strides)
 
 
 def _pays(weights: int, channels: int, pixels: int, lanes: int) -> bool:

@@ -1,8 +1,8 @@
 """What each operator does with the storage order of its operands.
 
 A rule gets the call and its operands as `Placed` tensors and returns the result(s) as `Placed`; it may return None
-to decline, and the operator then runs on row-major operands. Rules only relabel axes: they never change what is
-computed.
+to decline, and the operator then runs on row-major operands. Rules only relabel axes; the one that changes what is
+computed, for the same result, is that of 1x1 convolutions (`pointwise`).
 """
 
 from __future__ import annotations
