@@ -17,6 +17,7 @@ from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.matmul import matmul_of
 from backends.cpu.anchors.packing import pack_conv2d, pack_conv2d_pairs
 from backends.cpu.anchors.roles import Roles
+from backends.cpu.anchors.window import Window, read_under
 from backends.cpu.emit import Expr, Nest, ramp, splat, vector_runs
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
@@ -25,51 +26,6 @@ from fusion.context import Machine
 from partition.access import ANCHOR
 
 CONV2D = "conv2d"
-
-
-@dataclass(frozen=True)
-class Window:
-    """Geometry of a convolution: kernel, strides and dilations as (height, width), padding as (top, left, bottom,
-    right)."""
-
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    padding: tuple[int, int, int, int]
-    dilation: tuple[int, int]
-
-    @staticmethod
-    def of(attrs: relax.op.op_attrs.Conv2DAttrs, kernel: tuple[int, int]) -> Window:
-        """Return the window of a `conv2d` call."""
-        top, left, bottom, right = (int(n) for n in attrs.padding)
-        return Window(
-            kernel, (int(attrs.strides[0]), int(attrs.strides[1])), (top, left, bottom, right),
-            (int(attrs.dilation[0]), int(attrs.dilation[1])),
-        )  # fmt: skip
-
-    @staticmethod
-    def from_annotation(numbers: list[int]) -> Window:
-        """Return what `annotation` wrote."""
-        kh, kw, sh, sw, top, left, bottom, right, dh, dw = (int(n) for n in numbers)
-        return Window((kh, kw), (sh, sw), (top, left, bottom, right), (dh, dw))
-
-    def annotation(self) -> list[int]:
-        return [*self.kernel, *self.strides, *self.padding, *self.dilation]
-
-    def output(self, height: int, width: int) -> tuple[int, int]:
-        """Return the output's height and width."""
-        spans = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
-        top, left, bottom, right = self.padding
-        padded = (height + top + bottom, width + left + right)
-        rows, columns = ((n - span) // s + 1 for n, span, s in zip(padded, spans, self.strides, strict=True))
-        return rows, columns
-
-    def merges(self, groups: int) -> bool:
-        """Return whether the taps of a row and the channels under them lie together: one long k."""
-        return groups == 1 and self.dilation[1] == 1
-
-    @property
-    def is_pointwise(self) -> bool:
-        return self.kernel == (1, 1) and self.strides == (1, 1) and not any(self.padding)
 
 
 def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
@@ -104,9 +60,9 @@ def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window)
 
     def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
         group, channel = c // per_group, c % per_group
-        at_y, at_x, inside = window_access(window, y, x, ry, rx, height, width)
-        value = data[n, at_y, at_x, group * depth + rc]
-        value = te.if_then_else(inside, value, tirx.const(0, data.dtype)) if inside is not None else value
+        value = read_under(
+            window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, group * depth + rc]
+        )
         return te.sum(value * packed[group, channel // lanes, ry, rx, rc, channel % lanes], axis=[ry, rx, rc])
 
     attrs = {ANCHOR: CONV2D, "window": window.annotation()}
@@ -123,27 +79,16 @@ def _convolve_pairs(data: te.Tensor, packed: te.Tensor, channels: int, window: W
 
     def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
         group, channel = c // per_group, c % per_group
-        at_y, at_x, inside = window_access(window, y, x, ry, rx, height, width)
-        value = data[n, at_y, at_x, group * depth + rc].astype("float32")
-        value = te.if_then_else(inside, value, tirx.const(0, "float32")) if inside is not None else value
+        value = read_under(
+            window, (height, width), (y, x), (ry, rx),
+            lambda row, column: data[n, row, column, group * depth + rc].astype("float32"),
+        )  # fmt: skip
         tap, k = (0, rx * depth + rc) if merged else (rx, rc)
         weight = packed[group, channel // lanes, ry, tap, k // 2, channel % lanes * 2 + k % 2]
         return te.sum(value * weight.astype("float32"), axis=[ry, rx, rc])
 
     attrs = {ANCHOR: CONV2D, "window": window.annotation()}
     return te.compute((batch, out_height, out_width, channels), sum_over_window, name=CONV2D, attrs=attrs)
-
-
-def window_access(
-    window: Window, y: Expr, x: Expr, ry: Expr, rx: Expr, height: int, width: int
-) -> tuple[Expr, Expr, Expr | None]:
-    """Return the input's row and column under a tap, and the condition that they lie inside (None: always)."""
-    top, left, _, _ = window.padding
-    at_y = y * window.strides[0] + ry * window.dilation[0] - top
-    at_x = x * window.strides[1] + rx * window.dilation[1] - left
-    if not any(window.padding):
-        return at_y, at_x, None
-    return at_y, at_x, tirx.all(at_y >= 0, at_y < height, at_x >= 0, at_x < width)
 
 
 def prefers_bfloat16(call: relax.Call, machine: Machine, threads: int) -> bool:
@@ -289,11 +234,10 @@ class _PaddedRows:
         indexed."""
         _, height, width, channels = shape_of(self.data)
         top, left, _, right = self.window.padding
-        stride, reach = self.window.strides[0], (self.window.kernel[0] - 1) * self.window.dilation[0] + 1
         row_size = (left + width + right) * channels
-        scratch = nest.allocate("padded", ((self.rows - 1) * stride + reach, row_size), self.dtype)
-        with nest.loop("row", (end - first - 1) * stride + reach) as row:
-            source = first * stride - top + row
+        scratch = nest.allocate("padded", (self.window.rows_under(self.rows), row_size), self.dtype)
+        with nest.loop("row", self.window.rows_under(end - first)) as row:
+            source = first * self.window.strides[0] - top + row
             with nest.when(tirx.all(source >= 0, source < height)):
                 self._clear(nest, scratch, row, 0, left * channels)
                 self._copy(nest, scratch, row, left * channels, [outer, source, 0], width * channels)

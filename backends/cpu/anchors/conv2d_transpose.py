@@ -8,8 +8,8 @@ from functools import partial
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
-from backends.cpu.anchors.conv2d import Window
 from backends.cpu.anchors.matmul import matmul_of
+from backends.cpu.anchors.window import Window
 from backends.cpu.emit import Expr
 
 

@@ -14,11 +14,11 @@ from tvm.ir import GenericConst, Var
 from tvm.tirx import ForKind
 
 from backends.cpu.anchors.blocking import TASK_CYCLES, chunk_counts
-from backends.cpu.anchors.conv2d import Window, window_access
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split, tile_count
+from backends.cpu.anchors.window import Window, read_under
 from backends.cpu.emit import Expr, Nest, guard, pieces, ramp
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
@@ -50,9 +50,7 @@ def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
     ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window.kernel, ("ry", "rx"), strict=True))
 
     def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        at_y, at_x, inside = window_access(window, y, x, ry, rx, height, width)
-        value = data[n, at_y, at_x, c]
-        value = te.if_then_else(inside, value, tirx.const(0, data.dtype)) if inside is not None else value
+        value = read_under(window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, c])
         return te.sum(value * weight[ry, rx, c], axis=[ry, rx])
 
     attrs = {ANCHOR: DEPTHWISE, "window": window.annotation()}

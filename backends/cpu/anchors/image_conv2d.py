@@ -16,10 +16,10 @@ from tvm.ir import GenericConst, Var
 
 from backends.cpu.anchors.blocking import blocking_space
 from backends.cpu.anchors.contraction import Blocking, Contraction, emit
-from backends.cpu.anchors.conv2d import Window, window_access
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.packing import pack_conv2d
 from backends.cpu.anchors.roles import Roles
+from backends.cpu.anchors.window import Window, read_under
 from backends.cpu.emit import Expr, Nest, ramp, splat, vector_runs
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
@@ -66,9 +66,7 @@ def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window)
     lanes = int(packed.shape[-1])
 
     def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        at_y, at_x, inside = window_access(window, y, x, ry, rx, height, width)
-        value = data[n, rc, at_y, at_x]
-        value = te.if_then_else(inside, value, tirx.const(0, data.dtype)) if inside is not None else value
+        value = read_under(window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, rc, row, column])
         return te.sum(value * packed[c // lanes, rc, ry, rx, c % lanes], axis=[rc, ry, rx])
 
     attrs = {ANCHOR: IMAGE_CONV2D, "window": window.annotation()}
@@ -143,11 +141,10 @@ class _PaddedPlanes:
         """Copy what lies under the output rows first..end-1; return the `load_rows` that reads it."""
         _, planes, height, width = shape_of(self.data)
         top, left, _, right = self.window.padding
-        stride, reach = self.window.strides[0], (self.window.kernel[0] - 1) * self.window.dilation[0] + 1
         padded = left + width + right
-        scratch = nest.allocate("padded", (planes, (self.rows - 1) * stride + reach, padded))
-        with nest.loop("plane", planes) as plane, nest.loop("row", (end - first - 1) * stride + reach) as row:
-            source = nest.bind("source", first * stride - top + row)
+        scratch = nest.allocate("padded", (planes, self.window.rows_under(self.rows), padded))
+        with nest.loop("plane", planes) as plane, nest.loop("row", self.window.rows_under(end - first)) as row:
+            source = nest.bind("source", first * self.window.strides[0] - top + row)
             for at, lanes in vector_runs(nest, padded, self.lanes):
                 nest.store(scratch, [plane, row, ramp(at, lanes)], splat(tirx.const(0, "float32"), lanes))
             with nest.when(tirx.all(source >= 0, source < height)):

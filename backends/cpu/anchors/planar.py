@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import relax, te, tirx
+from tvm import relax, te
 from tvm.ir import GenericConst
 
-from backends.cpu.anchors.conv2d import Window, window_access
+from backends.cpu.anchors.window import Window, read_under
 from backends.cpu.emit import Expr
 from partition.access import ANCHOR
 
@@ -108,9 +108,9 @@ def _over_window(
     ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window.kernel, ("ry", "rx"), strict=True))
 
     def reduce_window(n: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
-        at_y, at_x, inside = window_access(window, y, x, ry, rx, height, width)
-        value = data[n, c, at_y, at_x]
-        value = te.if_then_else(inside, value, tirx.const(outside, data.dtype)) if inside is not None else value
+        value = read_under(
+            window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, c, row, column], outside
+        )
         return combine(value if weight is None else value * weight[c, ry, rx], axis=[ry, rx])
 
     attrs = {ANCHOR: PLANAR, "window": window.annotation(), "takes_max": int(combine is te.max)}

@@ -12,12 +12,12 @@ from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
-from backends.cpu.anchors.conv2d import Window
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.planar import PLANAR
 from backends.cpu.anchors.planar_plan import Line, Plan, Planes, plan_space
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split, tile_count
+from backends.cpu.anchors.window import Window
 from backends.cpu.emit import Expr, Nest, guard, ramp, splat
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
@@ -156,7 +156,7 @@ class _Staged:
     @staticmethod
     def allocate(work: _Work, line: Line) -> _Staged:
         """Return scratch for the largest bands, the padding at the sides already in place."""
-        rows = work.planes.rows_under(work.plan.bands.longest) * work.plan.block
+        rows = work.planes.window.rows_under(work.plan.bands.longest) * work.plan.block
         size = rows * work.planes.window.strides[1] * line.pitch
         staged = _Staged(work, line, work.nest.allocate("line", (size,)))
         staged._clear(0, size)
@@ -168,7 +168,7 @@ class _Staged:
 
     def start(self, slot: Expr) -> Expr:
         """Return where the rows of a band begin."""
-        return slot * (self.work.planes.rows_under(self.work.plan.bands.longest) * self.row_size)
+        return slot * (self.work.planes.window.rows_under(self.work.plan.bands.longest) * self.row_size)
 
     def _clear(self, start: Expr, size: int) -> None:
         nest, lanes = self.work.nest, self.work.plan.lanes
@@ -180,7 +180,7 @@ class _Staged:
         nest, planes = self.work.nest, self.work.planes
         window = planes.window
         begin = nest.bind("begin", self.start(band.slot))
-        under = (band.rows - 1) * window.strides[0] + (window.kernel[0] - 1) * window.dilation[0] + 1
+        under = window.rows_under(band.rows)
         if planes.pads_rows and self.work.plan.bands.count == 1:
             top = window.padding[0]
             with nest.loop("row", max(0, min(planes.height, under - top))) as row:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from backends.cpu.anchors.blocking import REGION_CYCLES
-from backends.cpu.anchors.conv2d import Window
 from backends.cpu.anchors.split import Split
+from backends.cpu.anchors.window import Window
 from backends.cpu.templates.space import Space
 from fusion.context import Machine
 
@@ -43,13 +43,10 @@ class Planes:
                     found.setdefault(row + self.window.padding[0], []).append((y, ky))
         return dict(sorted(found.items()))
 
-    def rows_under(self, rows: int) -> int:
-        """Return how many rows lie under `rows` output rows, those between the taps included."""
-        return (rows - 1) * self.window.strides[0] + (self.window.kernel[0] - 1) * self.window.dilation[0] + 1
-
     @property
     def pads_rows(self) -> bool:
-        return self.window.padding[0] > 0 or self.rows_under(self.out_height) - self.window.padding[0] > self.height
+        top = self.window.padding[0]
+        return top > 0 or bool(self.window.rows_under(self.out_height) - top > self.height)
 
     @property
     def pads_columns(self) -> bool:
@@ -122,7 +119,7 @@ class Plan:
 
 def _band_rows(planes: Planes, line: Line, machine: Machine) -> int:
     """Return how many output rows have their input in half of L1."""
-    reach = planes.rows_under(1)
+    reach: int = planes.window.rows_under(1)
     return max(1, (_fitting_rows(planes, line, machine) - reach) // planes.window.strides[0] + 1)
 
 
@@ -145,7 +142,7 @@ def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:
     def plans(bands: Split, workers: int) -> Iterator[Plan]:
         shares = -(-planes.count * bands.count // workers)
         region = REGION_CYCLES if planes.count * bands.count > 1 < workers else 0
-        together = _fitting_rows(planes, line, machine) // planes.rows_under(planes.out_height)
+        together = _fitting_rows(planes, line, machine) // planes.window.rows_under(planes.out_height)
         for rows, vectors, cycles in _tiles(planes, bands.short, row_vectors, machine.vector_registers):
             in_place = planes.window.strides[1] == 1 and not planes.pads_columns and not narrow
             in_place = in_place and (not planes.pads_rows or rows == planes.out_height)

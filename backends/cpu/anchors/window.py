@@ -1,0 +1,78 @@
+"""What an output pixel of a convolution or a pooling sees of its image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tvm import te, tirx
+
+from backends.cpu.emit import Expr
+
+Attrs: TypeAlias = Any  # of any operator with strides, padding and dilation, each of which is another class to TVM
+
+
+@dataclass(frozen=True)
+class Window:
+    """Geometry of a convolution or pooling: kernel, strides and dilations as (height, width), padding as (top, left,
+    bottom, right)."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+
+    @staticmethod
+    def of(attrs: Attrs, kernel: tuple[int, int]) -> Window:
+        """Return the window of an operator's call."""
+        top, left, bottom, right = (int(n) for n in attrs.padding)
+        return Window(
+            kernel, (int(attrs.strides[0]), int(attrs.strides[1])), (top, left, bottom, right),
+            (int(attrs.dilation[0]), int(attrs.dilation[1])),
+        )  # fmt: skip
+
+    @staticmethod
+    def from_annotation(numbers: list[int]) -> Window:
+        """Return what `annotation` wrote."""
+        kh, kw, sh, sw, top, left, bottom, right, dh, dw = (int(n) for n in numbers)
+        return Window((kh, kw), (sh, sw), (top, left, bottom, right), (dh, dw))
+
+    def annotation(self) -> list[int]:
+        return [*self.kernel, *self.strides, *self.padding, *self.dilation]
+
+    def output(self, height: int, width: int) -> tuple[int, int]:
+        """Return the output's height and width."""
+        spans = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+        top, left, bottom, right = self.padding
+        padded = (height + top + bottom, width + left + right)
+        rows, columns = ((n - span) // s + 1 for n, span, s in zip(padded, spans, self.strides, strict=True))
+        return rows, columns
+
+    def rows_under(self, rows: Expr) -> Expr:
+        """Return how many rows of the padded image lie under `rows` rows of the result, those between taps included."""
+        return (rows - 1) * self.strides[0] + (self.kernel[0] - 1) * self.dilation[0] + 1
+
+    def merges(self, groups: int) -> bool:
+        """Return whether the taps of a row and the channels under them lie together: one long k."""
+        return groups == 1 and self.dilation[1] == 1
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.kernel == (1, 1) and self.strides == (1, 1) and not any(self.padding)
+
+
+def read_under(
+    window: Window, size: tuple[int, int], pixel: tuple[Expr, Expr], tap: tuple[Expr, Expr],
+    load: Callable[[Expr, Expr], Expr], outside: float = 0.0,
+) -> Expr:  # fmt: skip
+    """Return what `load`, from row and column to a float32 value, reads of an image of `size` under a tap of the window
+    at an output pixel; `outside` where the tap is on the padding."""
+    top, left, _, _ = window.padding
+    y = pixel[0] * window.strides[0] + tap[0] * window.dilation[0] - top
+    x = pixel[1] * window.strides[1] + tap[1] * window.dilation[1] - left
+    value = load(y, x)
+    if not any(window.padding):
+        return value
+    inside = tirx.all(y >= 0, y < size[0], x >= 0, x < size[1])
+    return te.if_then_else(inside, value, tirx.const(outside, "float32"))
