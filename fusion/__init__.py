@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from fusion.errors import FusionError
     from fusion.module import CompiledModule
     from fusion.module.load import load
+    from fusion.relax_source import convert
 
 __version__ = "0.1.0"
-__all__ = ["CompiledModule", "FusionError", "__version__", "compile", "load"]
+__all__ = ["CompiledModule", "FusionError", "__version__", "compile", "convert", "load"]
 
 _HOME = {
     "compile": "fusion.api",
+    "convert": "fusion.relax_source",
     "load": "fusion.module.load",
     "FusionError": "fusion.errors",
     "CompiledModule": "fusion.module",
@@ -32,7 +34,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'fusion' has no attribute {name!r}")
-    if _HOME[name] == "fusion.api":
+    if _HOME[name] in ("fusion.api", "fusion.relax_source"):
         # Before the first import of tvm, which would bring PyTorch with it.
         import_module("fusion.runtime").import_compiler()
     return getattr(import_module(_HOME[name]), name)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 
 from fusion import context, pipeline
 from fusion.context import Context
-from fusion.errors import FusionError, InternalError, ShapeError, TargetError, unknown_shape
-from fusion.frontends import TensorSpec, import_model, read_signature
+from fusion.errors import FusionError, InternalError, InvalidModelError, ShapeError, TargetError, unknown_shape
+from fusion.frontends import TensorSpec, import_model, open_model, read_signature
 from fusion.module.compiled import CompiledModule, lazy_module
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specialize import specialize
 from fusion.module.threads import use_threads
+
+if TYPE_CHECKING:
+    from fusion.frontends.relay.parameters import Parameters
 
 Shapes = Mapping[str, Sequence[int]]
 _WHY_LENGTH = 300
@@ -32,12 +35,14 @@ def compile(
     backends: Sequence[str] | None = None,
     strict: bool = False,
     precision: str = "fp32",
+    params: Parameters | None = None,
 ) -> CompiledModule:
     """Compile `model` into the fastest program found for `target`.
 
     Args:
-        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, or a
-            tuple of a `torch.nn.Module` and its example inputs.
+        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, a
+            tuple of a `torch.nn.Module` and its example inputs, or a Relay module: its text, the path of that, an
+            object with `astext`, or a tuple of it and its parameters.
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
             -mcpu=cortex-a72" another architecture. A module that cannot run here can be saved, and needs every shape.
         shapes: Shape of each input that the model leaves open. Without it such a model is compiled for each input
@@ -48,6 +53,8 @@ def compile(
         strict: Refuse a model of which a part needs the fallback backend.
         precision: "fp32"; "bf16": matmuls and convolutions round their operands to bfloat16 and sum in float32, and a
             CPU without instructions for that (x86's AVX512_BF16) is an error; "bf16-or-fp32": float32 on such a CPU.
+        params: Values of parameters of a Relay module's `main`, which become constants; the others stay inputs. A dict
+            of arrays, or the path of an .npz or of what `relay.save_param_dict` wrote; a file may hold more than that.
 
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.
@@ -57,6 +64,7 @@ def compile(
     )
     settings = settings_of(ctx)
     reason = refusal(settings)
+    model = open_model(model, params)
     inputs, outputs = read_signature(model)
     bound = bind_shapes(inputs, shapes or {})
     if reason is None:
@@ -66,6 +74,7 @@ def compile(
     if all(spec.is_static for spec in bound):
         form = _specialize(model, {name: tuple(shape) for name, shape in (shapes or {}).items()}, ctx)
         return CompiledModule(form.inputs, form.outputs, settings, fixed=form)
+    _require_result(outputs)
     return lazy_module(bound, outputs, settings, lambda concrete: _specialize(model, concrete, ctx))
 
 
@@ -112,6 +121,15 @@ def _require_shapes(inputs: Sequence[TensorSpec], reason: TargetError) -> None:
         if not spec.is_static:
             error = unknown_shape(spec.name, spec.shape)
             raise ShapeError(error.what, why=f"{error.why}; {reason.what}", hint=error.hint)
+
+
+def _require_result(outputs: Sequence[TensorSpec]) -> None:
+    """Raise unless the outputs are known before the model is compiled, as a module with open dimensions needs them."""
+    if not outputs:
+        raise InvalidModelError(
+            "the model leaves dimensions open and does not say what it returns",
+            hint="give every input its shape with shapes=, or write the result type: def @main(...) -> Tensor[...]",
+        )
 
 
 def _bind(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:

@@ -38,6 +38,18 @@ class ModelFileError(FusionError):
     code = "F101"
 
 
+class RelayTextError(FusionError):
+    """The text of a Relay module breaks the rules of Relay's text form; `where` has line and column."""
+
+    code = "F102"
+
+
+class ParameterFileError(FusionError):
+    """A file of parameters is missing, cut short or no such file."""
+
+    code = "F103"
+
+
 class InvalidModelError(FusionError):
     """The model was read but breaks its own format's rules: cyclic, empty, ill-typed."""
 

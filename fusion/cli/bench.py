@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fusion
+from fusion.cli.bench_relay import bench_relay
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
-from fusion.cli.models import is_saved, read_inputs_of, require_shapes
-from fusion.cli.options import add_json, add_model, add_verb, parse_shapes
+from fusion.cli.models import is_relay, is_saved, read_inputs_of, require_shapes
+from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_verb, parse_shapes
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import ExecutionError, FusionError, OptionError
@@ -21,10 +22,9 @@ def add_parser(verbs: Any) -> None:
         verbs, "bench", "MODEL ", "check a model and time it against the peers",
         "Make inputs, compile, check, and time against the peers installed, each in a process of its own.",
     )  # fmt: skip
-    add_model(parser, "ONNX file")
-    parser.add_argument(
-        "--shape", action="append", default=[], metavar="X=1,3,8,8", help="shape of input X; repeatable"
-    )
+    add_model(parser, "ONNX file or Relay text")
+    add_shapes(parser)
+    add_params(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="of every engine; all allowed CPUs by default")
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="how often each engine is timed")
     parser.add_argument("--peers", help="comma-separated: onnxruntime,openvino,torch,tvm; the first two by default")
@@ -35,9 +35,13 @@ def add_parser(verbs: Any) -> None:
 def bench(options: argparse.Namespace) -> int:
     """Print the comparison; 1 where the results are not right."""
     if is_saved(options.model):
-        raise OptionError(f"{options.model} is a saved module, which the peers cannot run", hint="give the ONNX file")
+        raise OptionError(f"{options.model} is a saved module, which the peers cannot run", hint="give the model")
     if options.rounds < 1:
         raise OptionError(f"--rounds {options.rounds} is not a number of rounds", hint="use 1 or more")
+    if is_relay(options.model):
+        return bench_relay(options)
+    if options.params:
+        raise OptionError("--params is for Relay modules", hint="leave it out")
     peers = None if options.peers is None else options.peers.split(",")
     _check_peers(peers or ())
     shapes = parse_shapes(options.shape)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
-from fusion.cli.models import is_saved, open_module, read_inputs_of
+from fusion.cli.models import is_relay, is_saved, open_module, read_inputs_of
 from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
 from fusion.cli.output import show
 from fusion.errors import OptionError
@@ -71,6 +71,11 @@ def _check(engine: str, other: str, options: argparse.Namespace) -> None:
         raise OptionError(
             f"ONNX Runtime cannot run the saved module {other}",
             hint=f"name the model it was made from: fusion compare {options.model} MODEL.onnx --with onnxruntime",
+        )
+    if engine == "onnxruntime" and is_relay(other):
+        raise OptionError(
+            f"ONNX Runtime cannot run the Relay module {other}",
+            hint=f"name the ONNX model it was made from: fusion compare {options.model} MODEL.onnx --with onnxruntime",
         )
     if engine == "fusion" and not options.other:
         raise OptionError("there is nothing to compare with", hint="name a second model, or use --with onnxruntime")

@@ -16,7 +16,7 @@ from fusion.errors import OptionError
 def add_parser(verbs: Any) -> None:
     """Add the verb."""
     parser = add_verb(verbs, "compile", "MODEL [-o FILE] ", "compile a model and save it")
-    add_model(parser, "ONNX file")
+    add_model(parser, "ONNX file or Relay text")
     parser.add_argument("-o", "--output", metavar="FILE", help="saved module; beside the model by default")
     add_compile_options(parser)
     add_json(parser)
@@ -26,7 +26,7 @@ def add_parser(verbs: Any) -> None:
 def compile_model(options: argparse.Namespace) -> int:
     """Compile and save; print where to and how long it took."""
     if is_saved(options.model):
-        raise OptionError(f"{options.model} is a compiled module already", hint="give an ONNX file")
+        raise OptionError(f"{options.model} is a compiled module already", hint="give the model")
     model = Path(options.model)
     output = Path(options.output or model.parent / f"{model.stem}{SAVED_SUFFIX}")
     refuse_overwriting(output, [options.model])

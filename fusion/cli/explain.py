@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from fusion.cli.models import open_module
 from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
-from fusion.cli.output import show
+from fusion.cli.output import refuse_overwriting, show
 from fusion.cli.progress import progress
 
 
@@ -19,6 +20,7 @@ def add_parser(verbs: Any) -> None:
     )  # fmt: skip
     add_model(parser)
     parser.add_argument("--profile", action="store_true", help="time each kernel (about 5 s)")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the graph as a page for a browser")
     add_inputs(parser)
     add_compile_options(parser)
     add_json(parser)
@@ -31,14 +33,20 @@ def explain(options: argparse.Namespace) -> int:
     from fusion.report.explain import as_dict
 
     given, shapes = read_inputs(options.input), parse_shapes(options.shape)
+    if options.html is not None:
+        refuse_overwriting(options.html, [options.model])
     module = open_module(options.model, options).module
     if options.profile or (module.dynamic and shapes):
         # A module with open dimensions has nothing to explain before its first run.
         module.run(complete_inputs(module, given, shapes, options.seed))
-    text, data = module.explain(), as_dict(module)
+    profile = None
     if options.profile:
         with progress("profiling"):
             profile = module.profile(complete_inputs(module, given, shapes, options.seed))
+    if options.html is not None:
+        module.explain_html(options.html, title=Path(options.model).stem, profile=profile)
+    text, data = module.explain(), as_dict(module)
+    if profile is not None:
         text, data = f"{text}\n\n{profile}", data | {"profile": profile.as_dict()}
     show(text, data, options.json)
     return 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fusion.module import CompiledModule
     from fusion.signature import TensorSpec
 
-_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict")
+_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "params")
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,24 @@ def is_saved(path: str) -> bool:
     return Path(path).suffix == SAVED_SUFFIX
 
 
+def is_relay(path: str) -> bool:
+    """Whether `path` names the text of a Relay module."""
+    from fusion.runtime import import_compiler
+
+    import_compiler()
+    from fusion.frontends.relay.source import is_relay_file
+
+    return is_relay_file(path)
+
+
 def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -> Opened:
     """Load the saved module at `path`, or compile the model there as `options` say.
 
     Args:
         path: What the command names.
         options: As parsed; an option that is not given is None or False.
-        alone: Whether the options are for `path` only. If not, a saved module leaves them to the other model.
+        alone: Whether the options are for `path` only. If not, a saved module leaves them to the other model, and so
+            does one that is no Relay module with its parameters.
 
     Raises:
         FusionError: It cannot be read or compiled, or an option has no use with a saved module.
@@ -49,6 +60,8 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -
     # By identity: 0 threads equal False.
     given = {name: getattr(options, name) for name in _COMPILE_ONLY}
     given = {name: value for name, value in given.items() if value is not None and value is not False}
+    if not alone and not is_relay(path):
+        given.pop("params", None)
     started = time.perf_counter()
     if is_saved(path):
         module = _load(path, given if alone else {}, shapes)
@@ -73,7 +86,7 @@ def _useless(name: str, path: str) -> OptionError:
     return OptionError(
         f"--{name} has no use with the saved module {path}",
         why="it was settled when the module was compiled",
-        hint="leave it out, or give the ONNX file",
+        hint="leave it out, or give the model",
     )
 
 

@@ -26,16 +26,27 @@ def add_verb(verbs: Any, name: str, arguments: str, summary: str, description: s
     return parser
 
 
-def add_model(parser: argparse.ArgumentParser, text: str = "ONNX file or saved module (*.fusion)") -> None:
+def add_model(parser: argparse.ArgumentParser, text: str = "ONNX file, Relay text or saved module (*.fusion)") -> None:
     """Add the positional argument for one model."""
     parser.add_argument("model", metavar="MODEL", help=text)
 
 
-def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Add what steers a compilation."""
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    """Add `--shape`."""
     parser.add_argument(
         "--shape", action="append", default=[], metavar="X=1,3,8,8", help="shape of input X; repeatable"
     )
+
+
+def add_params(parser: argparse.ArgumentParser) -> None:
+    """Add `--params`."""
+    parser.add_argument("--params", metavar="FILE", help="of a Relay module: .npz or relay.save_param_dict's")
+
+
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """Add what steers a compilation."""
+    add_shapes(parser)
+    add_params(parser)
     parser.add_argument("--target", metavar="T", help='"llvm" (this machine, default) or "llvm -mcpu=NAME"')
     parser.add_argument("--effort", metavar="E", help="fast (measuring efforts are to come)")
     parser.add_argument("--threads", type=int, metavar="N", help="worker threads; all allowed CPUs by default")

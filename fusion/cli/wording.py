@@ -29,6 +29,7 @@ _WORDS = tuple(
         (rf"shapes\['(?P<name>[^']*)'\] = {_EXTENTS}", _shape_option),
         (r"shapes\['([^']*)'\]", r"--shape \1"),
         (r"\bshapes=", "--shape"),
+        (r"\bparams=", "--params"),
         (r"\bwith strict=False", "without --strict"),
         (r"\bstrict=True", "--strict"),
         (r"\bthreads=(?=[-\d])", "--threads "),

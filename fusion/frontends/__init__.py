@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusion.frontends.dispatch import Signature, import_model, read_signature
+from fusion.frontends.dispatch import Signature, import_model, open_model, read_signature
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec
 
-__all__ = ["FallbackNode", "ImportedModel", "Signature", "TensorSpec", "import_model", "read_signature"]
+__all__ = ["FallbackNode", "ImportedModel", "Signature", "TensorSpec", "import_model", "open_model", "read_signature"]

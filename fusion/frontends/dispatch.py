@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import tvm
@@ -13,34 +13,74 @@ from fusion.errors import ModelFileError, OptionError
 from fusion.frontends import relax_module, torch_export
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx import import_onnx, read_onnx_signature
+from fusion.frontends.relay.source import find_text
+from fusion.frontends.relay.syntax import RelayModel
+
+if TYPE_CHECKING:
+    from fusion.frontends.relay.parameters import Parameters
 
 Shapes = Mapping[str, Sequence[int]]
 Signature = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
+
+
+def open_model(model: Any, params: Parameters | None = None) -> Any:
+    """Return a Relay module as a `RelayModel`, which is read only once, and any other model as it is.
+
+    Args:
+        model: As for `import_model`.
+        params: Values of parameters of a Relay module's `main`: a mapping, or a file of them.
+
+    Raises:
+        RelayTextError: The text breaks Relay's rules.
+        ParameterFileError: The file of `params` cannot be read.
+        OptionError: `params` does not fit the module, or is given with a model of another kind.
+        ModelFileError, InvalidModelError, UnsupportedOperatorError: As `import_model` does.
+    """
+    text = find_text(model)
+    if text is not None:
+        # Here, not above: of all models only these need the parser.
+        from fusion.frontends.relay.model import open_relay
+
+        return open_relay(text, params)
+    if params is not None:
+        raise OptionError(
+            f"params= is of no use with {_kind(model)}",
+            why="it is for Relay modules; models of other kinds bring their weights along",
+            hint="leave it out",
+        )
+    return model
 
 
 def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = False) -> ImportedModel:
     """Return `model` as Relax with static shapes.
 
     Args:
-        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, or a
-            tuple of a `torch.nn.Module` and its example inputs.
+        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, a
+            tuple of a `torch.nn.Module` and its example inputs, or a Relay module: its text, the path of that, an
+            object with `astext`, or a tuple of it and its parameters.
         shapes: Concrete shape of each input that the model itself leaves open; inputs that are closed may be named too.
         strict: Refuse a model that needs a fallback subgraph.
 
     Raises:
         ModelFileError: The file or the data it points at cannot be read.
+        RelayTextError: The text of a Relay module breaks Relay's rules.
         InvalidModelError: The model breaks its format's rules.
         UnsupportedOperatorError: `strict` and an operator needs the fallback, or no backend knows it.
         InvalidWeightsError: A weight holds NaN.
         ShapeError: `shapes` contradicts the model, or leaves a dimension open.
         OptionError: `model` is of a kind no frontend takes.
     """
+    model = open_model(model)
     if isinstance(model, (str, Path, onnx.ModelProto)):
         return import_onnx(_onnx_source(model), shapes or {}, strict=strict)
     if isinstance(model, tvm.IRModule):
         return relax_module.import_relax(model, shapes or {})
     if torch_export.accepts(model):
         return torch_export.import_torch(model, shapes or {})
+    if isinstance(model, RelayModel):
+        from fusion.frontends.relay.model import import_relay
+
+        return import_relay(model, shapes or {})
     raise _not_a_model(model)
 
 
@@ -48,14 +88,19 @@ def read_signature(model: Any) -> Signature:
     """Return inputs and outputs of `model` without compiling anything; an unknown dimension is None.
 
     Raises:
-        ModelFileError, InvalidModelError, OptionError: As `import_model` does.
+        ModelFileError, RelayTextError, InvalidModelError, OptionError: As `import_model` does.
     """
+    model = open_model(model)
     if isinstance(model, (str, Path, onnx.ModelProto)):
         return read_onnx_signature(_onnx_source(model))
     if isinstance(model, tvm.IRModule):
         return relax_module.read_relax_signature(model)
     if torch_export.accepts(model):
         return torch_export.read_torch_signature(model)
+    if isinstance(model, RelayModel):
+        from fusion.frontends.relay.model import read_relay_signature
+
+        return read_relay_signature(model)
     raise _not_a_model(model)
 
 
@@ -70,8 +115,13 @@ def _onnx_source(model: str | Path | onnx.ModelProto) -> Path | onnx.ModelProto:
     return path
 
 
+def _kind(model: Any) -> str:
+    return repr(str(model)) if isinstance(model, (str, Path)) else f"a {type(model).__name__}"
+
+
 def _not_a_model(model: Any) -> OptionError:
     return OptionError(
         f"cannot import a {type(model).__name__}",
-        hint="give an ONNX path, an onnx.ModelProto, a Relax tvm.IRModule, a torch ExportedProgram or (module, inputs)",
+        hint="give an ONNX path, an onnx.ModelProto, a Relax tvm.IRModule, a Relay module's text, "
+        "a torch ExportedProgram or (module, inputs)",
     )

@@ -9,6 +9,7 @@ from tvm import relax
 
 from fusion.errors import InvalidModelError, ShapeError
 from fusion.frontends.imported import ImportedModel, TensorSpec
+from fusion.frontends.relax_ifs import take_out_branches
 
 
 def import_relax(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
@@ -16,6 +17,7 @@ def import_relax(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int]]) -> Impo
 
     Raises:
         InvalidModelError: There is no Relax function `main`, or a parameter is no tensor.
+        UnsupportedOperatorError: What an If computes has no static shape.
         ShapeError: `shapes` names no parameter, contradicts one, or leaves a dimension open.
     """
     main = _main(mod)
@@ -36,7 +38,8 @@ def import_relax(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int]]) -> Impo
             raise ShapeError(
                 f"the shape of input {spec.name!r} is not known", hint=f"give it: shapes={{{spec.name!r}: (...)}}"
             )
-    return ImportedModel(bound, inputs, outputs)
+    flat, branches = take_out_branches(bound)
+    return ImportedModel(flat, inputs, outputs, branches=branches)
 
 
 def read_relax_signature(mod: tvm.IRModule) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

@@ -20,7 +20,7 @@ from fusion.errors import FusionError
 from tests.module import small_models
 from tests.module.small_models import FLOAT, mlp_numpy
 
-VERBS = ("compile", "run", "bench", "compare", "explain", "doctor")
+VERBS = ("compile", "run", "bench", "compare", "explain", "convert", "doctor")
 COMPILE_OPTIONS = (["--threads", "1"], ["--strict"], ["--effort", "fast"], ["--target", "llvm"])
 ROOT = Path(__file__).parents[2]
 
@@ -230,6 +230,14 @@ def test_explain_lists_kernels_and_times(folder: Path, capsys: pytest.CaptureFix
     code, data = run_json(capsys, "explain", folder / "mlp.fusion", "--profile")
     assert code == 0
     assert {row["kernel"] for row in data["profile"]["kernels"]} == set(data["forms"][0]["calls"])
+
+
+def test_explain_writes_a_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "explain", folder / "mlp.fusion", "--html", folder / "page.html")
+    assert (code, "kernels in" in out) == (0, True)
+    assert (folder / "page.html").read_text().startswith("<!doctype html>")
+    code, _, error = run(capsys, "explain", folder / "mlp.fusion", "--html", folder / "mlp.fusion")
+    assert (code, "would be lost" in error) == (2, True)
 
 
 def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,10 @@
-"""Sums and means of float16 and bfloat16 in float32; of other types as TVM has them."""
+"""Sums and means of float16 and bfloat16 in float32, means of integers in int64; of other types as TVM has them."""
 
 from __future__ import annotations
 
 from math import prod
 
-from tvm import relax, te, topi
+from tvm import relax, te, tirx, topi
 
 from backends.cpu.legalize.common import FLegalize, normalized_axes, wide_dtype
 
@@ -15,9 +15,12 @@ def total(x: te.Tensor, axes: list[int], keepdims: bool) -> te.Tensor:
 
 
 def mean(x: te.Tensor, axes: list[int], keepdims: bool) -> te.Tensor:
-    """Return the mean over `axes`."""
-    count = prod(int(x.shape[axis]) for axis in axes)
-    return _cast(total(x, axes, keepdims) / max(count, 1), x.dtype)
+    """Return the mean over `axes`; that of integers is rounded towards zero."""
+    count = max(prod(int(x.shape[axis]) for axis in axes), 1)
+    if "int" in str(x.dtype):
+        whole = topi.sum(_cast(x, "int64"), axes, keepdims)
+        return _cast(topi.divide(whole, tirx.const(count, "int64")), x.dtype)
+    return _cast(total(x, axes, keepdims) / count, x.dtype)
 
 
 def _sum(x: te.Tensor, axes: list[int], keepdims: bool) -> te.Tensor:

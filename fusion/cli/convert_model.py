@@ -1,0 +1,51 @@
+"""`fusion convert`: from a model to Relax source that people can read and keep."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import fusion
+from fusion.cli.models import is_saved
+from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_verb, parse_shapes
+from fusion.cli.output import refuse_overwriting, show, signature
+from fusion.cli.progress import progress
+from fusion.errors import OptionError
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs, "convert", "MODEL [-o FILE.py] ", "write a model as Relax source",
+        "Write a model as TVMScript, a Python file, and its weights as NAME.safetensors beside it.",
+    )  # fmt: skip
+    add_model(parser, "ONNX file or Relay text")
+    parser.add_argument("-o", "--output", metavar="FILE.py", help="the Python file; beside the model by default")
+    add_shapes(parser)
+    add_params(parser)
+    add_json(parser)
+    parser.set_defaults(verb=convert_model)
+
+
+def convert_model(options: argparse.Namespace) -> int:
+    """Write the files and name them."""
+    if is_saved(options.model):
+        raise OptionError(f"{options.model} is a compiled module, which is no graph any more", hint="give its model")
+    model = Path(options.model)
+    output = Path(options.output or model.with_name(f"{model.stem}.py"))
+    given = [options.model, *([options.params] if options.params else [])]
+    refuse_overwriting(output, given)
+    refuse_overwriting(output.with_suffix(".safetensors"), given)
+    with progress(f"converting {model}"):
+        done = fusion.convert(
+            options.model, output, shapes=parse_shapes(options.shape) or None, params=options.params
+        )
+    inputs = ", ".join(spec.name for spec in done.inputs)
+    weights = f", weights in {done.weights}" if done.weights else ", without weights"
+    data = {
+        "output": str(done.script), "weights": None if done.weights is None else str(done.weights),
+        "inputs": signature(done.inputs), "outputs": signature(done.outputs),
+    }  # fmt: skip
+    show(f"{done.script}: Relax source{weights}; inputs: {inputs}", data, options.json)
+    return 0

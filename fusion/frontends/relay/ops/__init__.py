@@ -1,0 +1,1 @@
+"""Translations by family of operators; `registry` imports every module here."""

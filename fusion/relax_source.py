@@ -1,0 +1,247 @@
+"""Writes a model as Relax source: a Python file with TVMScript, and its weights in a file of safetensors beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm
+from safetensors.numpy import save_file
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm_ffi.structural import structural_equal
+
+import fusion
+from fusion.errors import InternalError, OptionError, UnsupportedOperatorError
+from fusion.frontends import ImportedModel, TensorSpec, import_model, open_model
+from fusion.frontends.relay.syntax import RelayModel
+from fusion.passes.inline_branches import InlineBranches
+from fusion.tensors import as_numpy
+
+if TYPE_CHECKING:
+    from fusion.frontends.relay.parameters import Parameters
+
+_INLINE = ("bool", "int32", "int64", "float32", "float64")
+"""Dtypes of scalars that the printer writes exactly, as far as they are finite."""
+_IMPORT = re.compile(r"^# (from [\w.]+ import .*)$", re.MULTILINE)
+
+_FILE = '''\
+"""{name} as a Relax module, converted by fusion {version}.
+
+    from {name} import load
+
+    module = fusion.compile({module})
+
+{signature}
+"""
+
+from pathlib import Path
+
+from safetensors.numpy import load_file
+from tvm import IRModule, relax
+{imports}
+
+{script}
+
+
+def load() -> IRModule:
+    """Return `Module` with the weights in {weights} as its constants."""
+    return relax.transform.BindParams("main", load_file(Path(__file__).with_name("{weights}")))(Module)
+'''
+_FILE_ALONE = '''\
+"""{name} as a Relax module, converted by fusion {version}.
+
+    from {name} import Module
+
+    module = fusion.compile({module})
+
+{signature}
+"""
+
+{imports}
+
+{script}
+'''
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What `convert` wrote.
+
+    Attributes:
+        script: The Python file.
+        weights: The file of weights; None where the model has none besides scalars.
+        inputs, outputs: Of the model; an input is called in the script as its name says, made an identifier.
+    """
+
+    script: Path
+    weights: Path | None
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def convert(
+    model: Any,
+    path: str | Path,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    params: Parameters | None = None,
+) -> Converted:
+    """Write `model` as Relax to the Python file `path`, and its weights to NAME.safetensors beside it.
+
+    `main` of the class `Module` in that file takes the weights as parameters behind the inputs; the file's `load()`
+    gives the module with the weights bound. Parameters of a Relay module that `params` leaves out are inputs.
+
+    Args:
+        model, shapes, params: As for `fusion.compile`.
+
+    Raises:
+        FusionError: The model cannot be imported without a fallback; see `fusion.compile`.
+        OptionError: The files cannot be written.
+    """
+    path = Path(path)
+    if not path.stem.isidentifier() or keyword.iskeyword(path.stem) or path.suffix != ".py":
+        raise OptionError(f"{str(path)!r} is no name of a Python module", hint="call it NAME.py, such as model.py")
+    model = open_model(model, params)
+    imported = import_model(model, shapes, strict=True)
+    if imported.mod is None:
+        raise UnsupportedOperatorError("the model cannot be written as Relax", why="it runs on ONNX Runtime as a whole")
+    named = _lift(imported, model.params if isinstance(model, RelayModel) else {})
+    text, weights = _render(path.stem, imported, named)
+    _write(path, text, weights, named.values)
+    return Converted(path, path.with_name(weights) if weights else None, imported.inputs, imported.outputs)
+
+
+@dataclass
+class _Named:
+    """A module whose parameters have names of Python, and its weights by those names."""
+
+    mod: tvm.IRModule
+    inputs: list[str] = field(default_factory=list)
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def _lift(imported: ImportedModel, params: Mapping[str, np.ndarray]) -> _Named:
+    """Return the module of `imported` with its constants, but scalars, as parameters, called as `params` calls them."""
+    mod = relax.transform.CanonicalizeBindings()(InlineBranches(imported.branches)(imported.mod))
+    main = mod["main"]
+    names = _Identifiers()
+    inputs = {
+        old: relax.Var(names.make(spec.name), old.ty) for old, spec in zip(main.params, imported.inputs, strict=True)
+    }
+    lift = _LiftConstants(names, params)
+    body = lift.visit_expr(main.bind_params(inputs).body)
+    lifted = relax.Function(
+        [*inputs.values(), *lift.weights], body, main.ret_ty, main.is_pure, main.attrs
+    ).with_attr("num_input", len(inputs))
+    result = tvm.IRModule({**mod.functions})
+    result.update_func(result.get_global_var("main"), lifted)
+    return _Named(result, [str(variable.name) for variable in inputs.values()], lift.values)
+
+
+class _Identifiers:
+    """Makes names that Python takes, each once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def make(self, name: str) -> str:
+        """Return `name`, or what is most like it."""
+        base = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
+        base = f"_{base}" if base[0].isdigit() or keyword.iskeyword(base) else base
+        found, number = base, 0
+        while found in self._taken:
+            number += 1
+            found = f"{base}_{number}"
+        self._taken.add(found)
+        return found
+
+
+@mutator
+class _LiftConstants(PyExprMutator):  # type: ignore[misc]  # TVM's decorator is untyped
+    """Replaces constants by parameters; equal ones, as far as `params` has them, keep their name there."""
+
+    def __init__(self, names: _Identifiers, params: Mapping[str, np.ndarray]) -> None:
+        super().__init__()
+        self.names = names
+        self.known = {_key(array): name for name, array in params.items()}
+        self.found: dict[Any, relax.Var] = {}
+        self.weights: list[relax.Var] = []
+        self.values: dict[str, np.ndarray] = {}
+
+    def visit_generic_const_(self, op: tvm.ir.GenericConst) -> relax.Expr:
+        """Replace one constant."""
+        if not isinstance(op.value, tvm.runtime.Tensor):
+            return op
+        array = as_numpy(op.value)
+        if array.ndim == 0 and array.dtype.name in _INLINE and np.isfinite(array):
+            return op
+        key = _key(array)
+        if key not in self.found:
+            name = self.names.make(self.known.get(key, f"w{len(self.weights)}"))
+            self.found[key] = relax.Var(name, relax.TensorType(array.shape, str(op.value.dtype)))
+            self.weights.append(self.found[key])
+            self.values[name] = array
+        return self.found[key]
+
+
+def _key(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
+    return array.dtype.name, array.shape, hashlib.blake2b(np.ascontiguousarray(array).tobytes()).digest()
+
+
+def _render(name: str, imported: ImportedModel, named: _Named) -> tuple[str, str | None]:
+    """Return the text of the Python file, and the name of the file of weights.
+
+    Raises:
+        UnsupportedOperatorError: TVM's printer writes the module in a way that its parser does not read.
+    """
+    script = str(named.mod.script())
+    _check_loads(script, named.mod)
+    weights = f"{name}.safetensors" if named.values else None
+    imports = "\n".join(_IMPORT.findall(script))
+    text = (_FILE if weights else _FILE_ALONE).format(
+        name=name,
+        version=fusion.__version__,
+        module="load()" if weights else "Module",
+        signature="\n".join(_signature(imported, named.inputs)),
+        imports=imports,
+        script=_IMPORT.sub("", script).strip(),
+        weights=weights,
+    )
+    return text, weights
+
+
+def _signature(imported: ImportedModel, names: Sequence[str]) -> list[str]:
+    lines = [
+        f"input   {name}: {spec.dtype}{list(spec.shape or ())}" + (f", {spec.name!r}" if spec.name != name else "")
+        for spec, name in zip(imported.inputs, names, strict=True)
+    ]
+    return lines + [f"output  {spec.name}: {spec.dtype}{list(spec.shape or ())}" for spec in imported.outputs]
+
+
+def _check_loads(script: str, mod: tvm.IRModule) -> None:
+    try:
+        same = structural_equal(tvm.script.from_source(script), mod)
+    except Exception as error:  # whatever TVM's parser raises
+        raise UnsupportedOperatorError(
+            "TVM cannot read the module that its printer writes",
+            why=" ".join(str(error).split())[:300],
+            hint="compile the model itself, and report this",
+        ) from error
+    if not same:
+        raise InternalError("TVM reads another module than its printer wrote", hint="report it with the model")
+
+
+def _write(path: Path, text: str, weights: str | None, values: Mapping[str, np.ndarray]) -> None:
+    try:
+        if weights is not None:
+            save_file({name: np.ascontiguousarray(array) for name, array in values.items()}, path.with_name(weights))
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"cannot write {str(path)!r}", why=error.strerror or str(error)) from error
