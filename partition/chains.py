@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
+
+from tvm import tirx
 
 from partition.access import Kind, dense
 from partition.dataflow import Groups, Node, call_arguments
@@ -13,22 +14,14 @@ PRODUCT = "batch_matmul"
 """Annotation of a product of two activations; its operands are those of the call."""
 
 
-@dataclass(frozen=True)
-class Chain:
-    """Sizes of [batch, rows, depth] x [batch, depth, keys], whose rows go on to [batch, keys, channels]."""
+Judge = Callable[[tirx.PrimFunc], str]
+"""Says why a chain, given as the kernel it would be, is better left in parts; "" where that kernel is faster."""
 
-    batch: int
-    rows: int
-    depth: int
-    keys: int
-    channels: int
+Merge = Callable[[Sequence[Node]], tirx.PrimFunc]
+"""Makes one PrimFunc of nodes, as a group of them will be."""
 
 
-Judge = Callable[[Chain], str]
-"""Says why a chain is better left in parts; "" where one kernel is the faster form."""
-
-
-def no_template(chain: Chain) -> str:
+def no_template(kernel: tirx.PrimFunc) -> str:
     """Decline every chain."""
     return "no template takes two products"
 
@@ -48,7 +41,7 @@ class Found:
     reason: str = ""
 
 
-def read_chain(groups: Groups, node: Node, judge: Judge) -> Found | None:
+def read_chain(groups: Groups, node: Node, judge: Judge, merge: Merge) -> Found | None:
     """Return the chain that ends in `node`; None where that is no product or has nothing row-wise before it."""
     rows = _operand(node, 0) if node.access.anchor == PRODUCT else None
     if rows is None or not any(member.access.kind is Kind.ROWS for member in groups.of(rows)):
@@ -56,7 +49,7 @@ def read_chain(groups: Groups, node: Node, judge: Judge) -> Found | None:
     first = _first(groups, groups.of(rows))
     if first is None:
         return Found(rows, reason="no product makes the rows that it reads")
-    reason = _decline(groups, rows, first, node) or judge(_sizes(_anchor(groups.of(first)), node))
+    reason = _decline(groups, rows, first, node) or judge(merge([*groups.of(first), *groups.of(rows), node]))
     return Found(rows, reason=reason) if reason else Found(rows, first)
 
 
@@ -78,12 +71,6 @@ def _first(groups: Groups, middle: list[Node]) -> Node | None:
 
 def _anchor(group: list[Node]) -> Node:
     return next(member for member in group if member.access.kind is Kind.ANCHOR)
-
-
-def _sizes(scores: Node, values: Node) -> Chain:
-    *batch, rows, keys = scores.access.shape
-    depth = int(call_arguments(scores.value)[0].ty.shape[-1])
-    return Chain(prod(batch), rows, depth, keys, values.access.shape[-1])
 
 
 def _decline(groups: Groups, rows: Node, first: Node, node: Node) -> str:

@@ -19,6 +19,7 @@ class Node:
         index: Place in the order of execution.
         var, value: The binding.
         access: What its PrimFunc does; `OPAQUE` where it calls none.
+        func: That PrimFunc; None where it calls none.
         inputs: Nodes it reads, in order, without repeats.
         consumers: Nodes that read it.
         escapes: Whether the function returns it.
@@ -29,6 +30,7 @@ class Node:
     var: relax.Var
     value: relax.Expr
     access: Access
+    func: tirx.PrimFunc | None = None
     inputs: list[Node] = field(default_factory=list)
     consumers: list[Node] = field(default_factory=list)
     escapes: bool = False
@@ -57,7 +59,8 @@ def read_graph(mod: tvm.IRModule) -> list[Node]:
     nodes: dict[relax.Var, Node] = {}
     for block in main.body.blocks:
         for binding in block.bindings:
-            node = Node(len(nodes), binding.var, binding.value, _access(mod, binding.value, accesses))
+            func = mod[binding.value.args[0]] if is_call_tir(binding.value) else None
+            node = Node(len(nodes), binding.var, binding.value, _access(mod, binding.value, accesses), func)
             node.cast = binding.ty if isinstance(binding, relax.MatchCast) else None
             for var in dict.fromkeys(_variables(binding.value)):
                 if var in nodes:

@@ -2,45 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
 import tvm
 from tvm import tirx
 
-from backends.cpu.anchors.attention import ScheduleAttention
+from backends.cpu.anchors.attention import Attention
+from backends.cpu.anchors.chains import read_chain
 from backends.cpu.anchors.conv2d import Conv2D
+from backends.cpu.anchors.conv2d_transpose import Conv2DTranspose
 from backends.cpu.anchors.depthwise import Depthwise
 from backends.cpu.anchors.image_conv2d import ImageConv2D
 from backends.cpu.anchors.matmul import BatchMatmul, Matmul
 from backends.cpu.anchors.planar_loops import PlanarWindow
-from backends.cpu.anchors.roles import Roles, find_anchors, read_roles
+from backends.cpu.anchors.pointwise_depthwise import PointwiseDepthwise
+from backends.cpu.anchors.recurrent import Recurrent
+from backends.cpu.anchors.roles import find_anchors, read_roles
 from backends.cpu.repack_weights import repack_weights
 from backends.cpu.templates import TEMPLATES, schedule_with
-from backends.cpu.templates.result import Declined, NotRecognized, Scheduled, Template
+from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
 from backends.cpu.templates.space import Space
 from fusion.context import Machine
+from partition.recurrence import recurrence_of
+
+R = TypeVar("R", contravariant=True)
 
 
-class Anchored(Protocol):
-    """Template of one kind of anchor: a space of points, and the loops of each."""
+class Anchored(Protocol[R]):
+    """Template of one kind of anchor: a space of points, and the loops of each; `R` is what its blocks are read as."""
 
     @property
     def name(self) -> str:
         """The kind."""
         ...
 
-    def space(self, roles: Roles, machine: Machine, threads: int) -> Space[Any]:
+    def space(self, roles: R, machine: Machine, threads: int) -> Space[Any]:
         """Return the points for one kernel, all of them right."""
         ...
 
-    def emit(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Any) -> Scheduled:
+    def emit(self, func: tirx.PrimFunc, roles: R, machine: Machine, point: Any) -> Scheduled:
         """Return `func` with the loops of a point of its space."""
         ...
 
 
-_TEMPLATES: tuple[Anchored, ...] = (
-    Matmul(), BatchMatmul(), Conv2D(), ImageConv2D(), Depthwise(), PlanarWindow(),
+_TEMPLATES: tuple[Anchored[Any], ...] = (
+    Matmul(), BatchMatmul(), Conv2D(), Conv2DTranspose(), ImageConv2D(), Depthwise(), PlanarWindow(), Attention(),
+    PointwiseDepthwise(),
 )  # fmt: skip
 ANCHORED = {template.name: template for template in _TEMPLATES}
 
@@ -81,16 +89,17 @@ class ScheduleKernels:
 
 @dataclass(frozen=True)
 class ScheduleAnchored:
-    """Template of kernels with one anchor: that of the anchor's kind."""
+    """Template of kernels with an anchor, or the two of a chain: that of their kind."""
 
     name: str = "schedule_anchored"
 
     def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled | Declined:
         """Return the loops of the anchor's template; declines a function whose blocks have other roles."""
         try:
-            roles = read_roles(func)
+            roles = read_roles(func) if len(find_anchors(func)) == 1 else read_chain(func)
             template = ANCHORED[roles.kind]
-            return template.emit(func, roles, machine, template.space(roles, machine, threads).default)
+            point = template.space(roles, machine, threads).default
+            return replace(template.emit(func, roles, machine, point), cycles=float(point.cycles))
         except NotRecognized as reason:
             return Declined(str(reason))
 
@@ -100,6 +109,6 @@ def schedule(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
 
     Never raises for a valid PrimFunc; the note of the result tells what did not take it.
     """
-    anchors = find_anchors(func)
-    anchored: Template = ScheduleAnchored() if len(anchors) == 1 else ScheduleAttention()
-    return schedule_with((*([anchored] if anchors else []), *TEMPLATES), func, machine, threads)
+    anchored = (ScheduleAnchored(),) if find_anchors(func) else ()
+    recurrent = (Recurrent(),) if recurrence_of(func) else ()
+    return schedule_with((*anchored, *recurrent, *TEMPLATES), func, machine, threads)

@@ -48,12 +48,17 @@ def _fold(builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var,
     if evaluate is None:
         return None
     tensors = [known.get(arg, arg) if isinstance(arg, relax.Var) else arg for arg in value.args]
-    operands = [tensor for tensor in tensors if not isinstance(tensor, relax.ShapeExpr)]
+    operands = [tensor for tensor in tensors if not isinstance(tensor, relax.ShapeExpr) and not _are_numbers(tensor)]
     if not all(isinstance(operand, GenericConst) and _is_plain(operand) for operand in operands):
         return None
     result = builder.normalize(value).ty
     made = evaluate(value, [operand.value.numpy() for operand in operands]).astype(str(result.dtype.dtype), copy=False)
     return constant(made.reshape([int(extent) for extent in result.shape]))
+
+
+def _are_numbers(arg: relax.Expr) -> bool:
+    """Return whether an argument is a tuple of known integers, such as the ends of a slice."""
+    return isinstance(arg, relax.Tuple) and all(isinstance(item, tvm.tirx.IntImm) for item in arg.fields)
 
 
 def _is_plain(operand: GenericConst) -> bool:
@@ -79,6 +84,14 @@ def _permuted(call: relax.Call, operands: Sequence[Array]) -> Array:
     return np.transpose(operands[0], None if axes is None else [int(axis) for axis in axes])
 
 
+def _sliced(call: relax.Call, operands: Sequence[Array]) -> Array:
+    axes, begin, end, *strides = ([int(item) for item in arg.fields] for arg in call.args[1:])
+    parts = [slice(None)] * operands[0].ndim
+    for axis, *part in zip(axes, begin, end, *strides, strict=True):
+        parts[axis] = slice(*part)
+    return operands[0][tuple(parts)]
+
+
 def _combine(function: Callable[..., Array]) -> Evaluate:
     return lambda call, operands: function(*operands)
 
@@ -86,6 +99,7 @@ def _combine(function: Callable[..., Array]) -> Evaluate:
 _EVALUATE: dict[str, Evaluate] = {
     **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _reshaped),
     "permute_dims": _permuted,
+    "strided_slice": _sliced,
     "astype": _reshaped,
     "add": _combine(np.add),
     "subtract": _combine(np.subtract),

@@ -15,8 +15,10 @@ from tvm.ir import GenericConst
 from fusion.passes.rebuild import bindings, call_name, constant, rebuild_main, static_shape
 
 Array = npt.NDArray[Any]
-# Operator -> (axis of output channels in its result, the same in its weights, weights as O-first).
-_CHANNELS = {"nn.conv1d": (1, 0), "nn.conv2d": (1, 0), "nn.conv3d": (1, 0), "matmul": (-1, 1)}
+# Operator -> (axis of output channels in its result, the same in its weights).
+_CHANNELS = {
+    "nn.conv1d": (1, 0), "nn.conv2d": (1, 0), "nn.conv3d": (1, 0), "nn.conv2d_transpose": (1, 1), "matmul": (-1, 1)
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,11 @@ def _has_constant_weights(call: relax.Call) -> bool:
     weight = call.args[1]
     if not isinstance(weight, GenericConst):
         return False
-    return (call_name(call) == "matmul" and weight.value.numpy().ndim == 2) or getattr(call.attrs, "kernel_layout", "")[
-        :1
-    ] == "O"
+    if call_name(call) == "matmul":
+        return bool(weight.value.numpy().ndim == 2)
+    if call_name(call) == "nn.conv2d_transpose":
+        return str(call.attrs.kernel_layout) == "IOHW" and int(call.attrs.groups) == 1
+    return str(call.attrs.kernel_layout).startswith("O")
 
 
 def _per_channel(known: _Affine, data: relax.Expr, operand: relax.Expr) -> Array | None:

@@ -90,7 +90,7 @@ class _Rounding:
                 made = with_attrs(source, [self._round(builder, source.args[0]), *source.args[1:]])
             else:
                 made = relax.op.astype(operand, "bfloat16")
-            self.rounded[operand] = builder.emit(made)
+            self.rounded[operand] = builder.emit(made, "rounded")
         return self.rounded[operand]
 
 

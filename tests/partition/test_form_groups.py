@@ -211,3 +211,34 @@ def test_time_grows_with_the_size_of_the_graph() -> None:
             former._join(node, groups)
         taken.append(time.process_time() - start)
     assert taken[1] < 14 * taken[0] + 0.1, taken  # a search per edge that copies its set of seen groups is cubic
+
+
+def saved(build: Build, *arrays: np.ndarray) -> list[int]:
+    """Return what each kernel saves."""
+    groups = FormGroups()
+    groups(legal(build, list(arrays)))
+    return [formed.saved for formed in groups.formed if len(formed.members) > 1]
+
+
+def test_savings_count_each_write_and_read_inside_a_kernel() -> None:
+    size = 6 * 32 * 4
+
+    def diamond(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        left = b.emit(op.exp(x))
+        return op.add(op.tanh(left), left)
+
+    # exp is written once and read twice, tanh written and read once.
+    assert saved(diamond, X) == [3 * size + 2 * size]
+
+    def returned(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        total = b.emit(op.exp(x))
+        return relax.Tuple([total, b.emit(op.tanh(total))])
+
+    # exp is written all the same: only the read is saved.
+    assert saved(returned, X) == [size]
+
+    def reshaped(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.tanh(op.reshape(op.exp(x), (32, 6)))
+
+    # The reshape between them moves nothing.
+    assert saved(reshaped, X) == [2 * size]

@@ -13,6 +13,7 @@ from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.fold_pads import FoldPads
 from fusion.passes.fold_scales import FoldScales
 from fusion.passes.lift_weights import lift_weights
+from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.widen_conv1d import WidenConv1d
 from tests.passes.modules import Build, apply, calls, evaluate, module, names, normal, unchanged, weight
 
@@ -36,6 +37,19 @@ def test_combinations_of_constants(name: str) -> None:
         return op.maximum(x, b.emit(getattr(op, name)(weight(3, 1), weight(4, seed=1))))
 
     assert names(apply(FoldConstants(), build, [normal(3, 4)])) == ["maximum"]
+
+
+@pytest.mark.parametrize(
+    "part", [([1], [2], [6]), ([0, -1], [0, -2], [2, 9]), ([1], [0], [7], [3]), ([1], [-1], [-9], [-2])]
+)
+def test_slices_of_constants(part: tuple[list[int], ...]) -> None:
+    """The biases of a recurrent network are two halves of one tensor."""
+    whole = weight(3, 8)
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.add(x, b.emit(op.sum(b.emit(op.strided_slice(whole, *part)))))
+
+    assert names(apply(FoldConstants(), build, [normal(2)])) == ["sum", "add"]
 
 
 def test_integers_are_divided_as_integers() -> None:
@@ -84,6 +98,10 @@ SCALED: dict[str, tuple[Build, list[str]]] = {
     "subtraction": (
         lambda b, x: op.multiply(op.subtract(convolution(b, x), weight(5, 1, 1)), weight(5, 1, 1, seed=3)),
         ["nn.conv2d", "add"],
+    ),
+    "transposed": (
+        lambda b, x: batch_norm(b, b.emit(op.nn.conv2d_transpose(x, weight(4, 5, 3, 3), 2)), 5),
+        ["nn.conv2d_transpose", "add"],
     ),
     "alone": (lambda b, x: batch_norm(b, x, 4), ["multiply", "add"]),
 }  # fmt: skip
@@ -184,6 +202,32 @@ def test_variable_weights_are_widened_too() -> None:
 
 def test_other_layouts_stay() -> None:
     unchanged(WidenConv1d(), lambda b, x: op.nn.conv1d(x, weight(8, 4, 3), data_layout="NWC"), [normal(2, 19, 4)])
+
+
+# --- SplitConv3d ---
+
+
+@pytest.mark.parametrize(
+    ("groups", "strides", "padding", "dilation"),
+    [
+        (1, 1, 0, 1), (1, 1, 1, 1), (1, (2, 1, 2), (1, 0, 2, 0, 1, 1), 1),
+        (2, (1, 2, 1), (2, 1, 1, 1, 0, 0), (2, 1, 2)), (4, (3, 1, 1), (0, 1, 1, 2, 1, 1), 1),
+    ],
+)  # fmt: skip
+def test_three_dimensional_convolutions_become_sums_of_images(
+    groups: int, strides: object, padding: object, dilation: object
+) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.nn.conv3d(x, weight(8, 4 // groups, 3, 2, 3), strides, padding, dilation, groups)
+
+    found = names(apply(SplitConv3d(), build, [normal(2, 4, 7, 6, 8)]))
+    assert (found.count("nn.conv2d"), found.count("add")) == (3, 2)
+
+
+def test_variable_or_half_weights_of_three_dimensions_stay() -> None:
+    unchanged(SplitConv3d(), lambda b, x, w: op.nn.conv3d(x, w), [normal(1, 2, 5, 5, 5), normal(3, 2, 3, 3, 3)])
+    half = relax.const(np.ones((3, 2, 2, 2, 2), "float16"))
+    unchanged(SplitConv3d(), lambda b, x: op.nn.conv3d(x, half), [normal(1, 2, 4, 4, 4).astype("float16")])
 
 
 # --- lift_weights ---

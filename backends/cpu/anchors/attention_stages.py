@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from math import prod
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm_ffi.structural import structural_map
 
-from backends.cpu.anchors.roles import find_anchors
+from backends.cpu.anchors.roles import compose, find_anchors
 from backends.cpu.emit import Expr
 from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import Axis, Stage, loads, read_stages, shape_of, substitute
+from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, read_stages, shape_of, substitute
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Sizes of [batch, rows, depth] x [batch, depth, keys], whose rows go on to [batch, keys, channels]."""
+
+    batch: int
+    rows: int
+    depth: int
+    keys: int
+    channels: int
 
 
 @dataclass(frozen=True)
@@ -26,6 +38,7 @@ class AttentionStages:
         rows: What follows, from the first reduction on: each row depends on the same row of scores only.
         values: The second product.
         behind: What follows it.
+        kind: Of the template that takes it.
     """
 
     scores: Stage
@@ -33,6 +46,7 @@ class AttentionStages:
     rows: tuple[Stage, ...]
     values: Stage
     behind: tuple[Stage, ...]
+    kind: str = "attention"
 
     @property
     def entering(self) -> list[Var]:
@@ -40,6 +54,13 @@ class AttentionStages:
         before = {stage.buffer for stage in (self.scores, *self.epilogue)}
         read = (load.source for stage in self.rows for load in loads(stage.value))
         return [buffer for buffer in dict.fromkeys(read) if buffer in before]
+
+    @property
+    def chain(self) -> Chain:
+        """The sizes."""
+        *batch, rows, keys = shape_of(self.scores.buffer)
+        depth = shape_of(operand(self.scores, 0))[-1]
+        return Chain(prod(batch), rows, depth, keys, shape_of(self.values.buffer)[-1])
 
 
 def read_attention(func: tirx.PrimFunc) -> AttentionStages:
@@ -59,7 +80,22 @@ def read_attention(func: tirx.PrimFunc) -> AttentionStages:
     rows = tuple(middle[len(epilogue) :])
     if not rows or not operand(values, 0).same_as(rows[-1].buffer):
         raise NotRecognized("the second product does not read the last of the rows")
-    return AttentionStages(scores, epilogue, rows, values, tuple(behind))
+    found = AttentionStages(scores, epilogue, rows, values, tuple(behind))
+    _check_rows(found)
+    return found
+
+
+def _check_rows(found: AttentionStages) -> None:
+    """Raise where a stage between the products has other rows than the scores, reads other rows than its own, or is not
+    of float32."""
+    compose(found.scores.buffer, found.epilogue, found.entering)
+    scores = shape_of(found.scores.buffer)
+    made = [*found.entering, *(stage.buffer for stage in found.rows)]
+    if any(dtype_of(buffer) != "float32" for buffer in made):
+        raise NotRecognized("a stage between the products is not of float32")
+    zero = tirx.const(0, "int64")
+    local = {buffer: tirx.decl_buffer(local_shape(buffer, scores, 1, scores[-1])) for buffer in made}
+    in_block(found.rows, Block((zero,) * (len(scores) - 2), zero, 1), local)
 
 
 def operand(product: Stage, position: int) -> Var:
@@ -101,7 +137,7 @@ def _in_block(stage: Stage, block: Block, local: Mapping[Var, Var]) -> Stage:
     def move(load: TensorLoad) -> Expr:
         if load.source not in local:
             return load
-        if not all(map(_is_at, load.indices[:lead], own)):
+        if not all(map(is_at, load.indices[:lead], own)):
             raise NotRecognized(f"{stage.buffer.name} reads another row")
         return tirx.BufferLoad(local[load.source], [row.var, *load.indices[lead:]])
 
@@ -110,7 +146,7 @@ def _in_block(stage: Stage, block: Block, local: Mapping[Var, Var]) -> Stage:
     return replace(stage, buffer=local[stage.buffer], spatial=(row, *rest), value=value)
 
 
-def _is_at(index: Expr, axis: Axis) -> bool:
+def is_at(index: Expr, axis: Axis) -> bool:
     fixed = isinstance(index, tirx.IntImm) and int(index.value) == 0 and axis.extent == 1
     return fixed or (isinstance(index, Var) and index.same_as(axis.var))
 
@@ -158,7 +194,7 @@ def defer_factor(rows: Rows) -> Rows:
 
 
 def _is_whole(load: Expr, stage: Stage, made: Sequence[Stage]) -> bool:
-    return _is_made(load, made) and all(map(_is_at, load.indices, stage.spatial))
+    return _is_made(load, made) and all(map(is_at, load.indices, stage.spatial))
 
 
 def _is_factor(load: Expr, stage: Stage, made: Sequence[Stage]) -> bool:
@@ -167,7 +203,7 @@ def _is_factor(load: Expr, stage: Stage, made: Sequence[Stage]) -> bool:
     extents = tuple(axis.extent for axis in lead)
     if not _is_made(load, made) or shape_of(load.source) not in (extents, (*extents, 1)):
         return False
-    return all(map(_is_at, load.indices[: len(lead)], lead))
+    return all(map(is_at, load.indices[: len(lead)], lead))
 
 
 def _is_made(load: Expr, made: Sequence[Stage]) -> bool:

@@ -16,9 +16,10 @@ from backends.cpu.anchors.contraction import Blocking, Contraction, emit
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.matmul import matmul_of
 from backends.cpu.anchors.packing import pack_conv2d, pack_conv2d_pairs
+from backends.cpu.anchors.padded_rows import PaddedRows
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.window import Window, read_under
-from backends.cpu.emit import Expr, Nest, ramp, splat, vector_runs
+from backends.cpu.emit import Expr, Nest, ramp
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
 from backends.cpu.templates.stages import dtype_of, shape_of
@@ -207,53 +208,7 @@ class Conv2D:
             coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c],
             outputs=roles.outputs,
         )  # fmt: skip
-        pad = _PaddedRows(data, window, blocking.longest_task(roles.shape[1]), lanes * arithmetic.step)
+        pad = PaddedRows(data, window, blocking.longest_task(roles.shape[1]), lanes * arithmetic.step)
         nest = Nest()
         emit(nest, work, blocking, (lambda *at: rows_from(*pad.fill(*at))) if any(window.padding) else None)
         return Scheduled(func.with_body(nest.finish()), self.name, str(blocking))
-
-
-@dataclass(frozen=True)
-class _PaddedRows:
-    """Scratch for the input rows of one task, zeros around them: [row][(left + width + right) * channels]."""
-
-    data: Var
-    window: Window
-    rows: int  # output rows of the largest task
-    lanes: int
-
-    @property
-    def dtype(self) -> str:
-        """Type of scratch: TVM would make float32 of a buffer of bfloat16."""
-        return "uint16" if dtype_of(self.data) == "bfloat16" else "float32"
-
-    def fill(
-        self, nest: Nest, outer: Expr, first: Expr, end: Expr
-    ) -> tuple[Var, Expr, Callable[[Expr, Expr, Expr], list[Expr]]]:
-        """Copy the rows under the output rows first..end-1; return scratch, its first output row, and how it is
-        indexed."""
-        _, height, width, channels = shape_of(self.data)
-        top, left, _, right = self.window.padding
-        row_size = (left + width + right) * channels
-        scratch = nest.allocate("padded", (self.window.rows_under(self.rows), row_size), self.dtype)
-        with nest.loop("row", self.window.rows_under(end - first)) as row:
-            source = first * self.window.strides[0] - top + row
-            with nest.when(tirx.all(source >= 0, source < height)):
-                self._clear(nest, scratch, row, 0, left * channels)
-                self._copy(nest, scratch, row, left * channels, [outer, source, 0], width * channels)
-                self._clear(nest, scratch, row, (left + width) * channels, right * channels)
-            with nest.when(tirx.any(source < 0, source >= height)):
-                self._clear(nest, scratch, row, 0, row_size)
-        return scratch, first, lambda _, y, column: [y, column]
-
-    def _clear(self, nest: Nest, scratch: Var, row: Expr, start: int, size: int) -> None:
-        zero = tirx.const(0, self.dtype)
-        for at, lanes in vector_runs(nest, size, self.lanes):
-            nest.store(scratch, [row, ramp(start + at, lanes)], splat(zero, lanes))
-
-    def _copy(self, nest: Nest, scratch: Var, row: Expr, start: int, source: list[Expr], size: int) -> None:
-        for at, lanes in vector_runs(nest, size, self.lanes):
-            value = tirx.BufferLoad(self.data, [*source, ramp(at, lanes)])
-            if self.dtype != "float32":
-                value = tirx.reinterpret(self.dtype if lanes == 1 else f"{self.dtype}x{lanes}", value)
-            nest.store(scratch, [row, ramp(start + at, lanes)], value)

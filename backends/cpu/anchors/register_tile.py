@@ -48,8 +48,18 @@ class RegisterTile:
 
 def choose(height: int, width: int, vectors: int, depth: int, registers: int) -> RegisterTile:
     """Return the cheapest tile for a height x width image of `vectors` output vectors and `depth` steps of k."""
-    space = tiles(height, width, vectors, registers)
-    return min(space, key=lambda tile: total_cycles(tile, height, width, vectors, depth))
+    found = cheapest_by_width(height, width, vectors, depth, registers)
+    return min(found, key=lambda tile: total_cycles(tile, height, width, vectors, depth))
+
+
+def cheapest_by_width(height: int, width: int, vectors: int, depth: int, registers: int) -> list[RegisterTile]:
+    """Return, for each number of vectors in a tile, the cheapest such tile for what `choose` is given."""
+    found: dict[int, tuple[float, RegisterTile]] = {}
+    for tile in tiles(height, width, vectors, registers):
+        cycles = total_cycles(tile, height, width, vectors, depth)
+        if tile.vectors not in found or cycles < found[tile.vectors][0]:
+            found[tile.vectors] = cycles, tile
+    return [tile for _, tile in found.values()]
 
 
 def tiles(height: int, width: int, vectors: int, registers: int) -> Iterator[RegisterTile]:

@@ -28,14 +28,12 @@ from backends.cpu.templates.nests import (
     vectorized,
 )
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, substitute
+from backends.cpu.templates.stitch_space import Tiling
 from backends.cpu.templates.vectors import fitting_lanes, fold_lanes, map_vectors
 
 Expr = Any
 At = dict[Var, Expr]
 
-# Independent accumulators: 4 hide the 4-cycle latency of an add on 1 port, 8 on 2 ports (Intel and AMD alike).
-_ROW_ACCUMULATORS = 4
-_COLUMN_ACCUMULATORS = 8
 # Bodies up to this many operations are unrolled: there the loop's own instructions count.
 _UNROLL_BELOW = 12
 _MAX_SEGMENTS = 64
@@ -70,6 +68,7 @@ class StageWriter:
         vector: The axis whose neighbours become lanes; None for scalar code.
         inlined, place, analyzer: As in `Resolver`.
         vector_bytes: Size of a vector register.
+        tiling: How many vectors are computed side by side.
     """
 
     stage: Stage
@@ -82,6 +81,7 @@ class StageWriter:
     place: Place
     analyzer: sym.Analyzer
     vector_bytes: int
+    tiling: Tiling
 
     def write(self) -> tirx.Stmt:
         """Return the loops."""
@@ -144,7 +144,7 @@ class StageWriter:
         along = self._vector_loop(self.spatial)
         if along is None:
             return self._store(at, *self._resolve(at))
-        unroll = 4 if operation_cost(self.stage.value) <= _UNROLL_BELOW else 1
+        unroll = self.tiling.unrolled if is_unrolled(self.stage) else 1
         parts = []
         for begin, extent in self._segments(along, at):
             # lanes that branch differently would each be a scalar anyway, and TVM's vectoriser gets them wrong
@@ -194,7 +194,7 @@ class StageWriter:
     # --- reduction over other axes than the vector ----------------------------------------------------------------
 
     def _reduce_columns(self, at: At) -> tirx.Stmt:
-        """Keep up to 8 vectors of results in registers while the reduced axes run.
+        """Keep several vectors of results in registers, 8 unless the tiling says otherwise, while the reduced axes run.
 
         ```
         for block of 8 vectors:
@@ -210,10 +210,10 @@ class StageWriter:
         if along is None:
             return self._reduce_scalar(at)
         lanes = fitting_lanes(along.extent, self.lanes)
-        accumulators = allocate(_COLUMN_ACCUMULATORS * lanes, dtype_of(self.stage.buffer), "acc")
+        accumulators = allocate(self.tiling.column_vectors * lanes, dtype_of(self.stage.buffer), "acc")
         parts: list[tirx.Stmt] = [tirx.AllocBuffer(accumulators)]
         done, vectors = 0, along.extent // lanes
-        for width in (_COLUMN_ACCUMULATORS, _COLUMN_ACCUMULATORS // 2, 2, 1):
+        for width in (width for width in (8, 4, 2, 1) if width <= self.tiling.column_vectors):
             count = (vectors - done) // width
             if count:
                 start, size = done * lanes, width * lanes
@@ -292,7 +292,7 @@ class StageWriter:
     # --- reduction along the vector axis --------------------------------------------------------------------------
 
     def _reduce_row(self, at: At) -> tirx.Stmt:
-        """Reduce a row with 4 vector accumulators, then across the lanes.
+        """Reduce a row with several vector accumulators, 4 unless the tiling says otherwise, then across the lanes.
 
         ```
         acc[0:4*lanes] = identity
@@ -308,7 +308,7 @@ class StageWriter:
         if self._guarded and self._branches_on(along, at | self._free(), 0, along.extent):
             return self._reduce_scalar(at)
         lanes = fitting_lanes(along.extent, self.lanes)
-        width = min(_ROW_ACCUMULATORS, along.extent // lanes)
+        width = min(self.tiling.row_vectors, along.extent // lanes)
         dtype = dtype_of(self.stage.buffer)
         accumulators = allocate(width * lanes, dtype, "acc")
 
@@ -368,6 +368,11 @@ class StageWriter:
             vector = name
         folds, scalar = fold_lanes(vector, lanes, dtype, self.stage.combine)
         return self._store(at, bindings + folds, scalar)
+
+
+def is_unrolled(stage: Stage) -> bool:
+    """Return whether a map is so cheap that its loop's own instructions count."""
+    return operation_cost(stage.value) <= _UNROLL_BELOW
 
 
 def _sum(a: Expr, b: Expr) -> Expr:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Var
 
@@ -53,6 +55,26 @@ def sequence(*statements: tirx.Stmt) -> tirx.Stmt:
 def allocate(elements: int, dtype: str, name: str) -> Var:
     """Return a new one-dimensional buffer; the caller places the `AllocBuffer`."""
     return tirx.decl_buffer((max(elements, 1),), dtype, name)
+
+
+@dataclass
+class DistinctSizes:
+    """Allocates buffers of which no two have the same size, each enlarged by as few elements as that takes.
+
+    Where a loop is the last to read one buffer and the first to write another of the same size, TVM puts both in one
+    place. Our loops compute what their last vector shares with the one before twice, then the second time from their
+    own result.
+    """
+
+    taken: set[int] = field(default_factory=set)
+
+    def allocate(self, elements: int, dtype: str, name: str) -> Var:
+        """Return a new one-dimensional buffer of at least `elements`; the caller places the `AllocBuffer`."""
+        size = tvm_ffi.dtype(dtype).itemsize
+        while elements * size in self.taken:
+            elements += 1
+        self.taken.add(elements * size)
+        return allocate(elements, dtype, name)
 
 
 def load_flat(buffer: Var, position: Expr) -> Expr:

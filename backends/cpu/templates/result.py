@@ -35,6 +35,7 @@ class Scheduled:
         tile: The loop structure in words, for `explain`.
         note: Which better templates did not take the function, and why; empty where the first one did.
         repack: What its callers have to do to a constant.
+        cycles: What the template estimates the slowest thread to take; 0 where it has no estimate.
     """
 
     func: tirx.PrimFunc
@@ -42,6 +43,7 @@ class Scheduled:
     tile: str
     note: str = ""
     repack: Repack | None = None
+    cycles: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -26,20 +26,19 @@ from tvm.ir import Range, Var
 
 from backends.cpu.templates.accesses import Accesses, flat_index, stage_accesses
 from backends.cpu.templates.collapsing import Run, axis_values, collapse_runs, run_extent
-from backends.cpu.templates.emission import LoopAxis, StageWriter
+from backends.cpu.templates.emission import LoopAxis, StageWriter, is_unrolled
 from backends.cpu.templates.inlining import inline_stages, operation_cost
-from backends.cpu.templates.nests import allocate, index, load_flat, loop, sequence
+from backends.cpu.templates.nests import DistinctSizes, index, load_flat, loop, sequence
 from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
+from backends.cpu.templates.space import Space
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of
+from backends.cpu.templates.stitch_space import Tiling, Work
 from backends.cpu.templates.tiling import SharedAxis, cluster_stages, shared_axes
 from backends.cpu.templates.transposing import TransposeWriter, Turn, find_turn
 from fusion.context import Machine
 
 Expr = Any
 
-# A parallel region costs about 2 us. Two threads begin to pay at 45,000 elements of relu, 24,000 of exp, 12,000 of
-# softmax, 25,000 of layer_norm (Zen 4): 180,000 to 560,000 of the operations that `_work` counts.
-_SERIAL_BELOW = 18 << 14
 _STRIDED_COST = 8
 # A vector axis shorter than this is not worth its overlapping rest.
 _SHORT_AXIS = 4
@@ -54,13 +53,32 @@ class StitchStages:
     def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled | Declined:
         """Return the stitched loops; declines what `read_stages` cannot read."""
         try:
-            stages = [_without_empty_sum(stage) for stage in read_stages(func)]
+            group = _Group.read(func, machine)
+            return self._emit(func, group, group.work().space(threads).default)
         except NotRecognized as reason:
             return Declined(str(reason))
-        if any(stage.iterations == 0 for stage in stages):
-            return _empty(func, stages, self.name)
-        kernel = _Kernel.make(stages, output_buffers(func, stages), machine, threads, {})
-        return Scheduled(func.with_body(kernel.body()), self.name, kernel.describe())
+
+    def space(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Space[Tiling]:
+        """Return the points for one kernel, all of them right.
+
+        Raises:
+            NotRecognized: `read_stages` cannot read it.
+        """
+        return _Group.read(func, machine).work().space(threads)
+
+    def emit(self, func: tirx.PrimFunc, machine: Machine, point: Tiling) -> Scheduled:
+        """Return the loops of a point of its space.
+
+        Raises:
+            NotRecognized: As `space`.
+        """
+        return self._emit(func, _Group.read(func, machine), point)
+
+    def _emit(self, func: tirx.PrimFunc, group: _Group, point: Tiling) -> Scheduled:
+        if group.is_empty:
+            return Scheduled(func.with_body(tirx.Evaluate(tirx.const(0, "int32"))), self.name, "empty")
+        kernel = _Kernel.make(group, point, {})
+        return Scheduled(func.with_body(kernel.body()), self.name, kernel.describe(), cycles=point.cycles)
 
 
 def stitch(stages: list[Stage], memory: Mapping[Var, Var], machine: Machine) -> tirx.Stmt:
@@ -69,7 +87,7 @@ def stitch(stages: list[Stage], memory: Mapping[Var, Var], machine: Machine) -> 
     `memory` says what holds a buffer that is read or written outside of them; each keeps its row-major order.
     """
     outputs = {stage.buffer for stage in stages if stage.buffer in memory}
-    return _Kernel.make(stages, outputs, machine, 1, memory).body()
+    return _Kernel.make(_Group.of(stages, outputs, machine), Tiling(), memory).body()
 
 
 def _without_empty_sum(stage: Stage) -> Stage:
@@ -79,11 +97,56 @@ def _without_empty_sum(stage: Stage) -> Stage:
     return Stage(stage.buffer, stage.spatial, (), stage.identity)
 
 
-def _empty(func: tirx.PrimFunc, stages: list[Stage], name: str) -> Scheduled | Declined:
-    """Return a kernel that does nothing where every buffer is empty."""
-    if any(0 not in shape_of(stage.buffer) for stage in stages):
-        return Declined("some of the shapes are empty, some are not")
-    return Scheduled(func.with_body(tirx.Evaluate(tirx.const(0, "int32"))), name, "empty")
+@dataclass(frozen=True)
+class _Group:
+    """The stages of one kernel: those that live in memory, and those that are inlined."""
+
+    kept: list[Stage]
+    inlined: dict[Var, Stage]
+    outputs: set[Var]
+    accesses: dict[Var, Accesses]
+    machine: Machine
+
+    @classmethod
+    def read(cls, func: tirx.PrimFunc, machine: Machine) -> _Group:
+        stages = [_without_empty_sum(stage) for stage in read_stages(func)]
+        outputs = output_buffers(func, stages)
+        if all(stage.iterations for stage in stages):
+            return cls.of(stages, outputs, machine)
+        if any(0 not in shape_of(stage.buffer) for stage in stages):
+            raise NotRecognized("some of the shapes are empty, some are not")
+        return cls([], {}, outputs, {}, machine)
+
+    @classmethod
+    def of(cls, stages: list[Stage], outputs: set[Var], machine: Machine) -> _Group:
+        inlined = inline_stages(stages, outputs)
+        kept = [stage for stage in stages if stage.buffer not in inlined]
+        return cls(kept, inlined, outputs, {s.buffer: stage_accesses(s, inlined) for s in kept}, machine)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every buffer is empty."""
+        return not self.kept
+
+    def work(self) -> Work:
+        """Return what the stages compute; inlined ones are counted once."""
+        kinds: dict[str, list[tuple[float, float]]] = {"maps": [], "rows": [], "columns": [], "others": []}
+        operations = 0
+        for stage in (*self.kept, *self.inlined.values()):
+            each = 2 + operation_cost(stage.value)
+            kind = "others" if stage.buffer in self.inlined else self._kind(stage)
+            vectors = stage.iterations / self.machine.vector_lanes
+            kinds[kind].append((vectors, each))
+            operations += stage.iterations * each
+        gathered = sum(_gathered(stage, self.accesses[stage.buffer]) for stage in self.kept)
+        kinds["others"].append((gathered / self.machine.vector_lanes, 1))
+        return Work(operations + gathered, **{kind: tuple(found) for kind, found in kinds.items()})
+
+    def _kind(self, stage: Stage) -> str:
+        if stage.combine is None:
+            return "maps" if is_unrolled(stage) else "others"
+        vector = choose_vector_axis(stage, self.accesses[stage.buffer])
+        return "rows" if vector in stage.reduce else "columns"
 
 
 @dataclass
@@ -91,50 +154,38 @@ class _Kernel:
     """The stages that live in memory, cut into clusters."""
 
     clusters: list[list[Stage]]
-    inlined: dict[Var, Stage]
-    outputs: set[Var]
-    machine: Machine
-    threads: int
+    group: _Group
+    tiling: Tiling
     words: list[str]
     full: dict[Var, Var]
 
     @classmethod
-    def make(
-        cls, stages: list[Stage], outputs: set[Var], machine: Machine, threads: int, memory: Mapping[Var, Var]
-    ) -> _Kernel:
-        inlined = inline_stages(stages, outputs)
-        kept = [stage for stage in stages if stage.buffer not in inlined]
-        accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in kept}
-        if _work(kept, inlined) + sum(_gathered(stage, accesses[stage.buffer]) for stage in kept) < _SERIAL_BELOW:
-            threads = 1
-        return cls(cluster_stages(kept, accesses, threads), inlined, outputs, machine, threads, [], dict(memory))
+    def make(cls, group: _Group, tiling: Tiling, memory: Mapping[Var, Var]) -> _Kernel:
+        return cls(cluster_stages(group.kept, group.accesses, tiling.tasks), group, tiling, [], dict(memory))
 
     def body(self) -> tirx.Stmt:
+        inlined, outputs = self.group.inlined, self.group.outputs
         parts: list[tirx.Stmt] = []
+        sizes = DistinctSizes()
         for number, cluster in enumerate(self.clusters):
             rest = [stage for later_cluster in self.clusters[number + 1 :] for stage in later_cluster]
-            later = {buffer for stage in rest for buffer in _reads(stage, self.inlined)}
+            later = {buffer for stage in rest for buffer in _reads(stage, inlined)}
             for stage in cluster:
-                if stage.buffer in self.outputs or stage.buffer in later:
-                    made = stage.buffer if stage.buffer in self.outputs else _flat_copy(stage.buffer)
+                if stage.buffer in outputs or stage.buffer in later:
+                    made = stage.buffer if stage.buffer in outputs else _flat_copy(stage.buffer, sizes)
                     self.full.setdefault(stage.buffer, made)
-            parts += [tirx.AllocBuffer(self.full[s.buffer]) for s in cluster if s.buffer in later - self.outputs]
-            tile = _Cluster.make(cluster, self.inlined, self.full, self.machine, self.threads)
-            parts.append(tile.body())
+            parts += [tirx.AllocBuffer(self.full[s.buffer]) for s in cluster if s.buffer in later - outputs]
+            tile = _Cluster.make(cluster, inlined, self.full, self.group.machine, self.tiling)
+            parts.append(tile.body(sizes))
             self.words.append(tile.describe())
         return sequence(*parts)
 
     def describe(self) -> str:
-        return "; ".join(self.words)
+        return f"{'; '.join(self.words)}, {self.tiling}"
 
 
 def _reads(stage: Stage, inlined: dict[Var, Stage]) -> set[Var]:
     return {access.buffer for access in stage_accesses(stage, inlined).loads}
-
-
-def _work(stages: list[Stage], inlined: dict[Var, Stage]) -> int:
-    """Return the simple operations of all stages; inlined ones are counted once."""
-    return sum(stage.iterations * (2 + operation_cost(stage.value)) for stage in [*stages, *inlined.values()])
 
 
 def _gathered(stage: Stage, accesses: Accesses) -> int:
@@ -160,7 +211,7 @@ class _Cluster:
     inlined: dict[Var, Stage]
     full: dict[Var, Var]
     machine: Machine
-    threads: int
+    tiling: Tiling
     shared: list[SharedAxis]
     blocked: SharedAxis | None
     block: int
@@ -170,7 +221,7 @@ class _Cluster:
 
     @classmethod
     def make(
-        cls, stages: list[Stage], inlined: dict[Var, Stage], full: dict[Var, Var], machine: Machine, threads: int
+        cls, stages: list[Stage], inlined: dict[Var, Stage], full: dict[Var, Var], machine: Machine, tiling: Tiling
     ) -> _Cluster:
         accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in stages}
         vectors = [choose_vector_axis(stage, accesses[stage.buffer]) for stage in stages]
@@ -182,31 +233,37 @@ class _Cluster:
         lanes = machine.vector_lanes
         turn = find_turn(stages[0], accesses[stages[0].buffer], vectors[0], lanes) if len(stages) == 1 else None
         if turn is not None:
-            return cls._make_turning(stages, inlined, full, machine, threads, shared, vectors, accesses, turn)
+            return cls._make_turning(stages, inlined, full, machine, tiling, shared, vectors, accesses, turn)
         blocked = _blocked_axis(stages, vectors, shared)
         outer = [axis for axis in shared if axis is not blocked]
-        block = _block_size(blocked, prod(axis.extent for axis in outer), threads) if blocked else 1
-        return cls(stages, inlined, full, machine, threads, outer, blocked, block, vectors, accesses)
+        block = _block_size(blocked, prod(axis.extent for axis in outer), tiling.tasks * tiling.tiles) if blocked else 1
+        return cls(stages, inlined, full, machine, tiling, outer, blocked, block, vectors, accesses)
 
     @classmethod
     def _make_turning(
-        cls, stages: list[Stage], inlined: dict[Var, Stage], full: dict[Var, Var], machine: Machine, threads: int,
+        cls, stages: list[Stage], inlined: dict[Var, Stage], full: dict[Var, Var], machine: Machine, tiling: Tiling,
         shared: list[SharedAxis], vectors: list[Axis | None], accesses: dict[Var, Accesses], turn: Turn,
     ) -> _Cluster:  # fmt: skip
-        """Return the cluster of a transpose: a tile is as many positions of the input's contiguous axis as lanes."""
+        """Return the cluster of a transpose: a tile is as many positions of the input's contiguous axis as lanes.
+
+        Where these tiles overlap (24 channels are 16 and 16), threads also share out the leading axes of the result's
+        run: 24 channels of 120x120 took 123 us with two that wrote the same lines at once, and take 59.
+        """
         (vector,) = vectors
+        lanes = machine.vector_lanes
         across = SharedAxis(((turn.across,),))
         along = next(run for run in collapse_runs(stages[0].spatial, accesses[stages[0].buffer]) if vector in run)
+        if turn.across.extent % lanes:
+            along = _trailing(along, 2 * lanes)
         taken = {turn.across.var} | {axis.var for axis in along}
         outer = [SharedAxis(((axis,),)) for run in shared for axis in run.members[0] if axis.var not in taken]
         outer = [axis for axis in outer if axis.extent > 1]
-        lanes = machine.vector_lanes
-        return cls(stages, inlined, full, machine, threads, outer, across, lanes, vectors, accesses, turn)
+        return cls(stages, inlined, full, machine, tiling, outer, across, lanes, vectors, accesses, turn)
 
     def describe(self) -> str:
         tiles = " x ".join(str(axis.extent) for axis in self.shared) or "1"
         inner = f", blocks of {self.block} of {self.blocked.extent}" if self.blocked else ""
-        return f"{len(self.stages)} stages, {tiles} tiles{inner}, {self.threads} threads"
+        return f"{len(self.stages)} stages, {tiles} tiles{inner}"
 
     @property
     def units(self) -> int:
@@ -217,12 +274,12 @@ class _Cluster:
     def _blocks(self) -> int:
         return -(-self.blocked.extent // self.block) if self.blocked else 1
 
-    def body(self) -> tirx.Stmt:
+    def body(self, sizes: DistinctSizes) -> tirx.Stmt:
         """Return the loop over tiles, cut into one run of neighbouring tiles per thread."""
-        scratch = {s.buffer: self._scratch(s) for s in self.stages if s.buffer not in self.full}
+        scratch = {s.buffer: self._scratch(s, sizes) for s in self.stages if s.buffer not in self.full}
         allocations = [tirx.AllocBuffer(buffer) for buffer, _ in scratch.values()]
         analyzer = sym.Analyzer()
-        threads, units = min(self.threads, self.units), self.units
+        threads, units = min(self.tiling.tasks, self.units), self.units
 
         def tile(unit: Var) -> tirx.Stmt:
             analyzer.bind(unit, Range.from_min_extent(index(0), index(units)))
@@ -238,7 +295,7 @@ class _Cluster:
 
         return loop(threads, run, kind=tirx.ForKind.PARALLEL, name="thread")
 
-    def _scratch(self, stage: Stage) -> tuple[Var, list[int]]:
+    def _scratch(self, stage: Stage, sizes: DistinctSizes) -> tuple[Var, list[int]]:
         """Return a tile's buffer for a stage and the extent of each of its dimensions, 1 where the tile is fixed."""
         extents = []
         for axis in stage.spatial:
@@ -246,7 +303,7 @@ class _Cluster:
                 extents.append(self.block)
             else:
                 extents.append(1 if any(shared.has(axis.var) for shared in self.shared) else axis.extent)
-        return allocate(prod(extents), dtype_of(stage.buffer), "tile"), extents
+        return sizes.allocate(prod(extents), dtype_of(stage.buffer), "tile"), extents
 
     def _tile(self, unit: Var, scratch: dict[Var, tuple[Var, list[int]]], analyzer: sym.Analyzer) -> tirx.Stmt:
         bindings, fixed, start = self._position(unit, analyzer)
@@ -267,9 +324,9 @@ class _Cluster:
             arguments = (stage, self.accesses[stage.buffer], at, spatial, reduce, lanes, self.inlined, place, analyzer)
             vector_bytes = self.machine.vector_lanes * 4
             if self.turn is None:
-                parts.append(StageWriter(*arguments, vector_bytes).write())
+                parts.append(StageWriter(*arguments, vector_bytes, self.tiling).write())
             else:
-                parts.append(TransposeWriter(*arguments, vector_bytes, self.turn).write())
+                parts.append(TransposeWriter(*arguments, vector_bytes, self.tiling, self.turn).write())
         return sequence(*parts)
 
     def _fix(self, shared: SharedAxis, stage: Stage, value: Expr) -> dict[Var, Expr]:
@@ -333,13 +390,21 @@ def _bind(bindings: list[tuple[Var, Expr]], name: str, value: Expr, extent: int,
     return var
 
 
+def _trailing(run: Run, least: int) -> Run:
+    """Return the last axes of `run` that together have at least `least` positions, or all of them."""
+    for first in range(len(run) - 1, 0, -1):
+        if run_extent(run[first:]) >= least:
+            return run[first:]
+    return run
+
+
 def _place_in_full(buffer: Var, shape: tuple[int, ...], indices: Sequence[Expr], analyzer: sym.Analyzer) -> Expr:
     return load_flat(buffer, flat_index(shape, indices, analyzer) if shape else index(0))
 
 
-def _flat_copy(buffer: Var) -> Var:
+def _flat_copy(buffer: Var, sizes: DistinctSizes) -> Var:
     """Return a one-dimensional buffer for an intermediate one, as CompactBufferAllocation trusts the dimensions."""
-    return allocate(prod(shape_of(buffer)), dtype_of(buffer), buffer.name)
+    return sizes.allocate(prod(shape_of(buffer)), dtype_of(buffer), buffer.name)
 
 
 def _blocked_axis(stages: list[Stage], vectors: list[Axis | None], shared: list[SharedAxis]) -> SharedAxis | None:
@@ -356,11 +421,11 @@ def _blocked_axis(stages: list[Stage], vectors: list[Axis | None], shared: list[
     return most if most is not None and work[most] > inside else None
 
 
-def _block_size(axis: SharedAxis, outer: int, threads: int) -> int:
-    """Return the elements of the vector axis per tile: all, unless the other axes are too few for the threads."""
-    if outer >= threads or threads <= 1:
+def _block_size(axis: SharedAxis, outer: int, tiles: int) -> int:
+    """Return the elements of the vector axis per tile: all, unless the other axes are too few for the tiles wanted."""
+    if outer >= tiles or tiles <= 1:
         return axis.extent
-    wanted = -(-axis.extent * outer // threads)
+    wanted = -(-axis.extent * outer // tiles)
     return min(axis.extent, -(-wanted // 64) * 64)
 
 

@@ -31,18 +31,22 @@ class AssignLayouts:
 
     Attributes:
         vector_lanes: float32 lanes of a vector.
+        stored: After a call, the names of the variables that hold each one of the old `main`, by its name.
     """
 
     vector_lanes: int
+    stored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     name: str = "assign_layouts"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         main = mod["main"]
         builder = relax.BlockBuilder()
+        walk = _Walk(builder, rules(self.vector_lanes))
         with builder.function("main", list(main.params)):
             with builder.dataflow():
-                result = builder.emit_output(_Walk(builder, rules(self.vector_lanes)).run(main))
+                result = builder.emit_output(walk.run(main))
             builder.emit_func_output(result)
+        self.stored.update((var.name, _names(value)) for var, value in walk.placed.items())
         rebuilt = mod.clone()
         rebuilt["main"] = builder.finalize()["main"].with_attrs(dict(main.attrs or {}))
         return relax.transform.DeadCodeElimination(["main"])(rebuilt)
@@ -131,6 +135,13 @@ class _Walk:
 
     def _settle(self, tensor: Placed) -> relax.Expr:
         return move(self.builder, tensor, orders.identity(len(tensor.shape)))
+
+
+def _names(value: Value) -> tuple[str, ...]:
+    """Return the names of the variables behind `value`."""
+    items = value if isinstance(value, list) else [value]
+    held = (item.stored if isinstance(item, Placed) else item for item in items)
+    return tuple(expr.name for expr in held if isinstance(expr, relax.Var))
 
 
 def _is_static(expr: relax.Expr) -> bool:

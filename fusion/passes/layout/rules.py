@@ -57,9 +57,7 @@ def _convolution(builder: relax.BlockBuilder, call: relax.Call, args: list[Place
     """conv2d and its transpose: channels-last where there is an anchor for them; TVM has no other NHWC form with
     OIHW weights."""
     is_float = str(call.ty.dtype.dtype) == "float32" and isinstance(args[1].stored, GenericConst)
-    if not is_float or (call_name(call).endswith("transpose") and int(call.attrs.groups) != 1):
-        return None
-    return _spatial(builder, call, args)
+    return _spatial(builder, call, args) if is_float else None
 
 
 def _elementwise(builder: relax.BlockBuilder, call: relax.Call, args: list[Placed]) -> Placed | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from string import ascii_letters
+
 from tvm import relax
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
+from fusion.frontends.onnx.types import Shape
 
 
 @converts("MatMul")
@@ -51,3 +55,29 @@ def matmul_integer(node: Node) -> Expr:
     if node.has(3):
         b = relax.op.subtract(b, relax.op.astype(node.x(3), "int32"))
     return relax.op.matmul(a, b)
+
+
+@converts("Einsum")
+def einsum(node: Node) -> Expr:
+    """Sum of products over named axes; "..." and a result that is left out get names."""
+    shapes = [node.shape(index) for index in range(len(node.proto.input))]
+    return relax.op.einsum(tuple(node.xs()), _explicit(node.attr("equation").replace(" ", ""), shapes))
+
+
+def _explicit(equation: str, shapes: Sequence[Shape]) -> str:
+    """Return `equation` with a letter for every axis; declines axes under "..." that broadcast."""
+    given, arrow, result = equation.partition("->")
+    terms = given.split(",")
+    spare = [letter for letter in ascii_letters if letter not in equation]
+    covered = [
+        shape[term.index("...") : len(shape) - len(term) + term.index("...") + 3]
+        for term, shape in zip(terms, shapes, strict=True)
+        if "..." in term
+    ]
+    if any(sizes != covered[0] for sizes in covered):
+        raise Decline("axes under an ellipsis broadcast")
+    dots = "".join(spare[: len(covered[0])]) if covered else ""
+    if not arrow:
+        once = sorted(letter for letter in set(given) - set(",.") if given.count(letter) == 1)
+        result = ("..." if covered else "") + "".join(once)
+    return f"{given}->{result}".replace("...", dots)

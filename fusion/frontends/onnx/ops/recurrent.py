@@ -1,180 +1,111 @@
-"""RNN, GRU and LSTM, unrolled over the sequence, whose length is static here."""
+"""RNN, GRU and LSTM: one product for the inputs of all steps, and one kernel for what has to wait for the step
+before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 from tvm import relax
+from tvm.ir import GenericConst
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
+from fusion.frontends.recurrence import Sizes, call_recurrence
+from partition.recurrence import ACTIVATIONS, GATES, Recurrence
 
-_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-_DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
-_FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {
-    "Sigmoid": relax.op.sigmoid,
-    "Tanh": relax.op.tanh,
-    "Relu": relax.op.nn.relu,
-}
-# Beyond this, the unrolled program would be larger than the loop is worth.
-_MAX_STEPS = 256
-
-
-@dataclass(frozen=True)
-class _Direction:
-    """Weights of one direction, ready to multiply from the right: [input, gates * hidden] and [hidden, gates *
-    hidden]."""
-
-    input_weights: Expr
-    hidden_weights: Expr
-    input_bias: Expr
-    hidden_bias: Expr
-    peepholes: Expr | None
-    functions: list[Callable[[Expr], Expr]]
+_DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+_WEIGHTS, _BIAS, _LENGTHS, _HIDDEN, _CELL, _PEEPHOLES = 2, 3, 4, 5, 6, 7
 
 
 @converts("RNN", "GRU", "LSTM")
 def recurrent(node: Node) -> list[Expr]:
     """X [steps, batch, input] -> Y [steps, directions, batch, hidden], Y_h and, of an LSTM, Y_c [directions, batch,
     hidden]."""
-    _refuse(node)
     batch_first = bool(node.attr("layout", 0))
+    _refuse(node)
     x = relax.op.permute_dims(node.x(0), [1, 0, 2]) if batch_first else node.x(0)
-    shape = node.shape(0)
-    steps, batch = (shape[1], shape[0]) if batch_first else (shape[0], shape[1])
-    directions = node.shape(1)[0]
-    runs = [_run(node, node.emit(x), index, steps, batch) for index in range(directions)]
-    return _outputs(node, runs, batch_first)
+    outer = node.shape(0)[:2]
+    steps, batch = reversed(outer) if batch_first else outer
+    recurrence, sizes = _described(node), Sizes(steps, batch, int(node.shape(_WEIGHTS)[2]))
+    operands = [_projected(node, x, recurrence), *_weights(node, recurrence)]
+    operands += [_initial(node, at, recurrence, sizes) for at in (_HIDDEN, _CELL)[: len(recurrence.states)]]
+    sequence, *last = call_recurrence(node.builder, recurrence, sizes, operands, node.dtype(0))
+    if not batch_first:
+        return [sequence, *last]
+    return [
+        relax.op.permute_dims(sequence, [2, 0, 1, 3]),
+        *(relax.op.permute_dims(state, [1, 0, 2]) for state in last),
+    ]
 
 
 def _refuse(node: Node) -> None:
     steps = node.shape(0)[1 if node.attr("layout", 0) else 0]
-    lengths = node.const(4)
+    lengths = node.const(_LENGTHS)
     if lengths is not None and np.any(lengths != steps):
         raise Decline("sequences of different lengths")
-    if steps > _MAX_STEPS or steps == 0:
-        raise Decline(f"{steps} steps")
+    if 0 in node.shape(0) or 0 in node.shape(_WEIGHTS):
+        raise Decline("a tensor without elements")
     if node.attr("clip") is not None or node.attr("activation_alpha") or node.attr("activation_beta"):
         raise Decline("clipped or parametrized activations")
     if node.attr("input_forget", 0):
         raise Decline("coupled input and forget gates")
 
 
-def _direction(node: Node, index: int) -> _Direction:
-    hidden = int(node.shape(2)[2])
-    width = _GATES[node.op] * hidden
-
-    def pick(at: int) -> Expr:
-        return relax.op.take(node.x(at), relax.const(index, "int64"), 0)
-
-    if node.has(3):
-        bias = node.emit(pick(3))
-        halves = [relax.op.strided_slice(bias, [0], [start], [start + width]) for start in (0, width)]
-    else:
-        halves = [relax.const(np.zeros(width, dtype=node.dtype(0)), node.dtype(0))] * 2
-    names = node.attr("activations") or _DEFAULTS[node.op] * node.shape(1)[0]
-    count = len(_DEFAULTS[node.op])
-    chosen = names[index * count : (index + 1) * count]
-    if any(name not in _FUNCTIONS for name in chosen):
-        raise Decline(f"activations {', '.join(chosen)}")
-    return _Direction(
-        node.emit(relax.op.permute_dims(pick(1), [1, 0])),
-        node.emit(relax.op.permute_dims(pick(2), [1, 0])),
-        node.emit(halves[0]) if node.has(3) else halves[0],
-        node.emit(halves[1]) if node.has(3) else halves[1],
-        node.emit(pick(7)) if node.op == "LSTM" and node.has(7) else None,
-        [_FUNCTIONS[name] for name in chosen],
+def _described(node: Node) -> Recurrence:
+    directions, count = node.shape(1)[0], len(_DEFAULTS[node.op])
+    names = tuple(node.attr("activations") or _DEFAULTS[node.op] * directions)
+    unknown = [name for name in names if name not in ACTIVATIONS]
+    if unknown:
+        raise Decline(f"activations {', '.join(unknown)}")
+    backward = (False, True) if directions > 1 else (node.attr("direction", "forward") == "reverse",)
+    return Recurrence(
+        node.op,
+        backward,
+        tuple(names[index * count : (index + 1) * count] for index in range(directions)),
+        reset_after=node.op == "GRU" and bool(node.attr("linear_before_reset", 0)),
+        peepholes=node.op == "LSTM" and node.has(_PEEPHOLES),
+        constant=isinstance(node.x(_WEIGHTS), GenericConst),
     )
 
 
-def _run(node: Node, x: Expr, index: int, steps: int, batch: int) -> tuple[list[Expr], Expr, Expr | None]:
-    """Return the hidden state after each step in the order of the input, the last one, and the last cell."""
-    weights = _direction(node, index)
-    backward = node.attr("direction", "forward") == "reverse" or index == 1
-    # One product for the whole sequence; only the recurrent part has to wait for the step before.
-    projected = node.emit(relax.op.add(relax.op.matmul(x, weights.input_weights), weights.input_bias))
-    hidden, cell = _initial(node, 5, index, batch), _initial(node, 6, index, batch) if node.op == "LSTM" else None
-    outputs: list[Expr] = [hidden] * steps
-    for step in reversed(range(steps)) if backward else range(steps):
-        gates = node.emit(relax.op.take(projected, relax.const(step, "int64"), 0))
-        hidden, cell = _STEPS[node.op](node, gates, hidden, cell, weights)
-        outputs[step] = hidden
-    return outputs, hidden, cell
+def _projected(node: Node, x: Expr, recurrence: Recurrence) -> Expr:
+    """Return the inputs of all steps times the weights of all directions, and the biases that are simply added."""
+    width, size = (int(extent) for extent in (recurrence.directions * node.shape(1)[1], node.shape(1)[2]))
+    weights = node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(node.x(1), (width, size))), [1, 0]))
+    product = node.emit(relax.op.matmul(x, weights))
+    return node.emit(relax.op.add(product, _bias(node, recurrence))) if node.has(_BIAS) else product
 
 
-def _initial(node: Node, at: int, index: int, batch: int) -> Expr:
-    size = int(node.shape(2)[2])
+def _bias(node: Node, recurrence: Recurrence) -> Expr:
+    """Return what is added to the product: the biases of inputs and state, but for that of the candidate of a GRU whose
+    reset gate is applied to it."""
+    hidden = int(node.shape(_WEIGHTS)[2])
+    width = GATES[node.op] * hidden
+    of_input, of_state = _part(node, 0, width), _part(node, width, 2 * width)
+    if recurrence.reset_after:
+        kept = np.arange(width) < 2 * hidden
+        of_state = node.emit(relax.op.multiply(of_state, relax.const(kept.astype(node.dtype(0)))))
+    return node.emit(relax.op.reshape(node.emit(relax.op.add(of_input, of_state)), (recurrence.directions * width,)))
+
+
+def _part(node: Node, start: int, end: int) -> Expr:
+    return node.emit(relax.op.strided_slice(node.x(_BIAS), [1], [start], [end]))
+
+
+def _weights(node: Node, recurrence: Recurrence) -> list[Expr]:
+    """Return the weights of the state, the bias that the reset gate is applied to, and the peepholes."""
+    hidden, found = int(node.shape(_WEIGHTS)[2]), [node.x(_WEIGHTS)]
+    if recurrence.reset_after:
+        last, zeros = 6 * hidden, _zeros(node, recurrence.directions, hidden)
+        found.append(_part(node, last - hidden, last) if node.has(_BIAS) else zeros)
+    return [*found, node.x(_PEEPHOLES)] if recurrence.peepholes else found
+
+
+def _initial(node: Node, at: int, recurrence: Recurrence, sizes: Sizes) -> Expr:
     if not node.has(at):
-        return relax.const(np.zeros((batch, size), dtype=node.dtype(0)), node.dtype(0))
-    axis = 1 if node.attr("layout", 0) else 0
-    return node.emit(relax.op.take(node.x(at), relax.const(index, "int64"), axis))
+        return _zeros(node, recurrence.directions, sizes.batch, sizes.hidden)
+    return node.emit(relax.op.permute_dims(node.x(at), [1, 0, 2])) if node.attr("layout", 0) else node.x(at)
 
 
-def _rnn_step(node: Node, gates: Expr, hidden: Expr, cell: Expr | None, w: _Direction) -> tuple[Expr, Expr | None]:
-    total = relax.op.add(relax.op.add(gates, relax.op.matmul(hidden, w.hidden_weights)), w.hidden_bias)
-    return node.emit(w.functions[0](total)), cell
-
-
-def _gru_step(node: Node, gates: Expr, hidden: Expr, cell: Expr | None, w: _Direction) -> tuple[Expr, Expr | None]:
-    """z, r and h are the gates, in this order."""
-    size = int(node.shape(2)[2])
-
-    def part(tensor: Expr, gate: int) -> Expr:
-        return relax.op.strided_slice(tensor, [-1], [gate * size], [(gate + 1) * size])
-
-    if node.attr("linear_before_reset", 0):
-        recurrent_part = node.emit(relax.op.add(relax.op.matmul(hidden, w.hidden_weights), w.hidden_bias))
-        reset = w.functions[0](relax.op.add(part(gates, 1), part(recurrent_part, 1)))
-        update = node.emit(w.functions[0](relax.op.add(part(gates, 0), part(recurrent_part, 0))))
-        candidate = relax.op.add(part(gates, 2), relax.op.multiply(reset, part(recurrent_part, 2)))
-    else:
-        gates = node.emit(relax.op.add(gates, w.hidden_bias))
-        early = node.emit(relax.op.matmul(hidden, relax.op.strided_slice(w.hidden_weights, [1], [0], [2 * size])))
-        reset = w.functions[0](relax.op.add(part(gates, 1), part(early, 1)))
-        update = node.emit(w.functions[0](relax.op.add(part(gates, 0), part(early, 0))))
-        late = relax.op.matmul(relax.op.multiply(reset, hidden), part(w.hidden_weights, 2))
-        candidate = relax.op.add(part(gates, 2), late)
-    fresh = node.emit(w.functions[1](candidate))
-    mixed = relax.op.add(
-        relax.op.multiply(relax.op.subtract(node.like(1.0), update), fresh), relax.op.multiply(update, hidden)
-    )
-    return node.emit(mixed), cell
-
-
-def _lstm_step(node: Node, gates: Expr, hidden: Expr, cell: Expr | None, w: _Direction) -> tuple[Expr, Expr | None]:
-    """i, o, f and c are the gates, in this order; peepholes come as i, o, f."""
-    assert cell is not None
-    size = int(node.shape(2)[2])
-    total = node.emit(relax.op.add(relax.op.add(gates, relax.op.matmul(hidden, w.hidden_weights)), w.hidden_bias))
-
-    def part(gate: int) -> Expr:
-        return relax.op.strided_slice(total, [-1], [gate * size], [(gate + 1) * size])
-
-    def peep(gate: int, state: Expr) -> Expr:
-        if w.peepholes is None:
-            return part(gate)
-        weight = relax.op.strided_slice(w.peepholes, [0], [gate * size], [(gate + 1) * size])
-        return relax.op.add(part(gate), relax.op.multiply(weight, state))
-
-    let_in, forget = w.functions[0](peep(0, cell)), w.functions[0](peep(2, cell))
-    new = node.emit(relax.op.add(relax.op.multiply(forget, cell), relax.op.multiply(let_in, w.functions[1](part(3)))))
-    return node.emit(relax.op.multiply(w.functions[0](peep(1, new)), w.functions[2](new))), new
-
-
-_STEPS = {"RNN": _rnn_step, "GRU": _gru_step, "LSTM": _lstm_step}
-
-
-def _outputs(node: Node, runs: list[tuple[list[Expr], Expr, Expr | None]], batch_first: bool) -> list[Expr]:
-    sequences = [relax.op.stack(outputs, 0) for outputs, _, _ in runs]
-    y = relax.op.stack(sequences, 1)
-    last = relax.op.stack([hidden for _, hidden, _ in runs], 0)
-    cells = [relax.op.stack([cell for _, _, cell in runs], 0)] if node.op == "LSTM" else []
-    if not batch_first:
-        return [y, last, *cells]
-    return [
-        relax.op.permute_dims(y, [2, 0, 1, 3]),
-        *(relax.op.permute_dims(state, [1, 0, 2]) for state in (last, *cells)),
-    ]
+def _zeros(node: Node, *shape: int) -> Expr:
+    return relax.const(np.zeros(shape, node.dtype(0)), node.dtype(0))

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, tirx
 
-from backends.cpu.anchors.attention_plan import judge, plan_attention
+from backends.cpu.anchors.attention_plan import Demand, decline_one_kernel, plan_attention
+from backends.cpu.anchors.attention_stages import Chain
 from backends.cpu.kernel_info import kernel_info
-from partition.chains import Chain
 from tests.backends.cpu.anchors.anchored import TARGETS, Epilogue, Ran, check, normal, run
 from tests.backends.cpu.anchors.test_anchors import EXAMPLES, MACHINE, epilogues, extents, seeds, targets, threads
 
 op = relax.op
 
 
-def always(chain: Chain) -> str:
+def always(kernel: tirx.PrimFunc) -> str:
     """Make every chain one kernel, whatever it costs."""
     return ""
 
@@ -202,19 +203,20 @@ def test_both_products_are_counted() -> None:
     ("keys", "reason"), [(128, ""), (1024, ""), (200_000, "rows of 200000 scores do not fit the cache"), (0, "empty")]
 )
 def test_the_judge_says_why_a_chain_stays_in_parts(keys: int, reason: str) -> None:
-    answer = judge(MACHINE, 2)(Chain(2, 64, 64, keys, 64))
+    answer = decline_one_kernel(Demand(Chain(2, 64, 64, keys, 64), unread="unread"), MACHINE, 2)
     assert reason in answer
     assert bool(reason) == bool(answer)
 
 
 def test_scores_of_a_block_stay_in_half_of_l2() -> None:
     for keys in (16, 197, 1024, 4096):
-        plan = plan_attention(Chain(2, 512, 64, keys, 64), MACHINE, 2)
-        assert plan is not None
-        assert 2 * 4 * plan.rows * keys <= MACHINE.l2_bytes // 2
+        for buffers, unread in itertools.product((2, 3), ("", "no softmax")):
+            plan = plan_attention(Demand(Chain(2, 512, 64, keys, 64), buffers, unread), MACHINE, 2)
+            assert plan is not None
+            assert (buffers if plan.keys == keys else 2) * 4 * plan.rows * plan.keys <= MACHINE.l2_bytes // 2
 
 
 def test_tasks_for_all_threads_where_batches_are_too_few() -> None:
-    plan = plan_attention(Chain(1, 512, 64, 512, 64), MACHINE, 4)
+    plan = plan_attention(Demand(Chain(1, 512, 64, 512, 64)), MACHINE, 4)
     assert plan is not None
     assert plan.chunks >= 4

@@ -13,14 +13,20 @@ import pytest
 from tvm import relax, tirx
 
 from backends.cpu import schedule_kernels
-from backends.cpu.anchors.roles import Roles
 from backends.cpu.schedule_kernels import ANCHORED, Anchored
+from backends.cpu.templates import TEMPLATES, schedule_with
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
+from backends.cpu.templates.stitch_space import Tiling
+from backends.cpu.templates.stitching import StitchStages
+from fusion import context
 from fusion.context import Machine
+from tests.backends.cpu import kernels
 from tests.backends.cpu.anchors.anchored import normal, run
+from tests.backends.cpu.anchors.test_attention import always
 from tests.passes.modules import Build
 
+op = relax.op
 MOST = 12
 """Points of a space that are run, spread over it."""
 
@@ -29,12 +35,12 @@ MOST = 12
 class Sampled:
     """A template whose default is another point of its space: the one at `share` of the way through it."""
 
-    template: Anchored
+    template: Anchored[Any]
     share: float
     name: str = ""
     points: int = 0
 
-    def space(self, roles: Roles, machine: Machine, threads: int) -> Space[Any]:
+    def space(self, roles: Any, machine: Machine, threads: int) -> Space[Any]:
         space = self.template.space(roles, machine, threads)
         points = list(space)
         self.points = len(points)
@@ -42,7 +48,7 @@ class Sampled:
         assert all(isfinite(point.cycles) and point.cycles > 0 for point in points)
         return Space(points[int(self.share * (len(points) - 1))], space.every)
 
-    def emit(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Any) -> Scheduled:
+    def emit(self, func: tirx.PrimFunc, roles: Any, machine: Machine, point: Any) -> Scheduled:
         return self.template.emit(func, roles, machine, point)
 
 
@@ -52,6 +58,11 @@ def matmul(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
 
 def batch_matmul(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return relax.op.matmul(x, b.emit(relax.op.permute_dims(x, [0, 2, 1])))
+
+
+def attention(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    scores = b.emit(relax.op.matmul(x, b.emit(relax.op.permute_dims(x, [0, 2, 1]))))
+    return relax.op.matmul(b.emit(relax.op.nn.softmax(b.emit(relax.op.tanh(scores)), -1)), x)
 
 
 def convolution(
@@ -67,13 +78,27 @@ def convolution(
     return build
 
 
+def expanded(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = op.nn.relu(convolution(1, 12, 100, 1)(b, x))
+    return convolution(100, 1, 100, 3)(b, b.emit(image))
+
+
+def transposed(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    weight = relax.const(normal((20, 40, 3, 3), 1) / np.float32(10))
+    made = relax.op.nn.conv2d_transpose(x, weight, 2, 1, 1, data_layout="NHWC", kernel_layout="IOHW")
+    return relax.op.nn.relu(made)
+
+
 CASES: dict[str, tuple[Build, tuple[int, ...]]] = {
     "matmul": (matmul, (45, 19)),
     "batch_matmul": (batch_matmul, (3, 21, 18)),
     "conv2d": (convolution(1, 20, 40, 3), (1, 13, 11, 20)),
+    "conv2d_transpose": (transposed, (1, 9, 7, 20)),
     "image_conv2d": (convolution(1, 3, 20, 3, by_planes=True), (1, 3, 15, 18)),
     "depthwise_conv2d": (convolution(40, 1, 40, 3), (1, 9, 10, 40)),
     "planar_window": (convolution(6, 1, 6, 3, layout="NCHW"), (1, 6, 20, 37)),
+    "attention": (attention, (2, 150, 12)),
+    "pointwise_depthwise": (expanded, (1, 13, 11, 12)),
 }
 
 
@@ -85,14 +110,67 @@ def test_every_template_has_a_case() -> None:
 def test_points_spread_over_the_space_are_right(kind: str) -> None:
     build, shape = CASES[kind]
     data = normal(shape, 0)
-    (expected,) = run(build, [data], "llvm", 1).outputs
+    (expected,) = run(build, [data], "llvm", 1, judge=always).outputs
     counts, tiles = set(), set()
     for step, threads in zip(range(MOST), itertools.cycle((1, 2, 3)), strict=False):
         sampled = Sampled(ANCHORED[kind], step / (MOST - 1), kind)
         with mock.patch.dict(schedule_kernels.ANCHORED, {kind: sampled}):
-            ran = run(build, [data], "llvm", threads)
+            ran = run(build, [data], "llvm", threads, judge=always)
         np.testing.assert_allclose(ran.outputs[0], expected, rtol=1e-5, atol=2e-5)
         counts.add(sampled.points)
         tiles |= {kernel.made.tile for kernel in ran.kernels.values()}
     assert max(counts) > 10
     assert len(tiles) > MOST // 2
+
+
+STITCHED: dict[str, tuple[Build, tuple[int, ...]]] = {
+    "softmax": (lambda b, x: op.nn.softmax(op.multiply(x, x), -1), (37, 83)),
+    "a sum over rows": (lambda b, x: op.sqrt(op.sum(op.abs(x), [0])), (21, 150)),
+    "a map": (lambda b, x: op.tanh(op.add(x, op.multiply(x, x))), (3, 517)),
+    "one long axis": (lambda b, x: op.add(x, relax.const(np.float32(1))), (1, 4099)),
+    "a pool": (lambda b, x: op.nn.relu(op.nn.max_pool2d(x, 3, 2, layout="NHWC")), (1, 15, 13, 35)),
+    "a transpose": (lambda b, x: op.add(op.permute_dims(x, [1, 0]), relax.const(np.float32(1))), (45, 67)),
+    "a normalisation": (lambda b, x: op.divide(x, b.emit(op.mean(x, [0, 2], keepdims=True))), (5, 6, 41)),
+}
+
+
+@dataclass(frozen=True)
+class Stitched:
+    """The template of kernels without an anchor, at one point."""
+
+    point: Tiling
+    name: str = "stitch_stages"
+
+    def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
+        return StitchStages().emit(func, machine, self.point)
+
+
+@pytest.mark.parametrize("name", STITCHED)
+def test_points_of_stitched_stages_are_right(name: str) -> None:
+    build, shape = STITCHED[name]
+    data = np.abs(normal(shape, 0)) + np.float32(0.5)
+    func, machine = kernels.prim_func(build, [data]), context.resolve("llvm").machine
+    usual = schedule_with(TEMPLATES, func, machine, 2)
+    (expected,) = kernels.run(usual, [data])
+    tiles = set()
+    for threads in (1, 2, 3):
+        space = StitchStages().space(func, machine, threads)
+        points = list(space)
+        assert space.default in points
+        assert all(isfinite(point.cycles) and point.cycles > 0 for point in points)
+        for step in range(MOST // 3):
+            point = points[step * (len(points) - 1) // (MOST // 3 - 1)]
+            made = schedule_with((Stitched(point),), func, machine, threads)
+            np.testing.assert_allclose(kernels.run(made, [data])[0], expected, rtol=1e-5, atol=2e-5)
+            tiles.add(made.tile)
+    assert usual.tile.endswith("1 threads")
+    assert len(tiles) > MOST // 2
+
+
+def test_the_default_of_stitched_stages_is_what_is_estimated_to_be_fast() -> None:
+    machine = context.resolve("llvm").machine
+    for rows in (1, 8, 200, 5000):
+        func = kernels.prim_func(lambda b, x: op.nn.softmax(x, -1), [normal((rows, 100), 0)])
+        space = StitchStages().space(func, machine, 2)
+        assert space.default.tasks == (2 if rows >= 200 else 1)
+        assert space.default.cycles <= 1.1 * min(point.cycles for point in space)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -94,6 +94,31 @@ def test_blockings_stay_within_their_image(
 @pytest.mark.parametrize(("vectors", "rows", "used"), [(2, 14, 31), (3, 8, 28), (1, 1, 3)])
 def test_registers_count_accumulators_weights_and_one_broadcast(vectors: int, rows: int, used: int) -> None:
     assert RegisterTile(rows, 1, vectors).registers() == used
+
+
+# Rows, columns, channels, k: convolutions of ResNet-50, matmuls of BERT and ViT, thin layers of detectors.
+LAYERS = [
+    (56, 56, 64, 576), (28, 28, 128, 1152), (14, 14, 256, 2304), (7, 7, 512, 4608), (49, 1, 2048, 512),
+    (128, 1, 768, 768), (128, 1, 3072, 768), (197, 1, 384, 1536), (3136, 1, 256, 64), (3600, 1, 24, 96),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
+def test_threads_have_even_shares(threads: int) -> None:
+    """Tasks go to the threads in order, as many to each as to any other; 64 threads share 100 tiles of 7 x 7 pixels."""
+    for height, width, channels, depth in LAYERS:
+        sizes = Extents(1, 1, height, width, channels, (), depth, 16, 4 * height * width * min(depth, 512))
+        blocking = choose_blocking(sizes, MACHINES[0], threads)
+        rows = Split.of(height, blocking.tile.height).count
+        panels = -(-sizes.vectors // blocking.tile.vectors)
+        grid = product(_parts(rows, blocking.row_chunks), _parts(panels, blocking.panel_chunks))
+        tasks = [tall * wide for tall, wide in grid]
+        shares = [sum(tasks[len(tasks) * t // threads : len(tasks) * (t + 1) // threads]) for t in range(threads)]
+        assert sum(tasks) / threads >= (0.85 if threads <= 8 else 0.66) * max(shares), (height, channels, str(blocking))
+
+
+def _parts(extent: int, chunks: int) -> list[int]:
+    return [size for size, many in Split(extent, chunks).sizes() for _ in range(many)]
 
 
 def test_large_matmuls_use_the_measured_tiles() -> None:

@@ -1,0 +1,101 @@
+"""The two products of an attention over a block of rows: the micro-kernel of `contraction` on buffers of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tvm import tirx
+from tvm.ir import Var
+
+from backends.cpu.anchors.attention_stages import Block
+from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel
+from backends.cpu.anchors.epilogue import Epilogue
+from backends.cpu.anchors.extents import Extents
+from backends.cpu.anchors.matmul import broadcast_indices
+from backends.cpu.anchors.register_tile import RegisterTile
+from backends.cpu.anchors.roles import Output
+from backends.cpu.anchors.split import Split
+from backends.cpu.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs
+from backends.cpu.templates.stages import shape_of, substitute
+
+Load = Callable[[Expr, Expr], Expr]
+
+
+@dataclass(frozen=True)
+class Right:
+    """The right operand of a product.
+
+    Attributes:
+        load: (k, channel, count) -> the load of `count` neighbouring channels.
+        padded: Whether the last vector of a row is a whole one.
+    """
+
+    load: Callable[[Expr, Expr, int], Expr]
+    padded: bool
+
+    def behind(self, step: Expr, channel: Expr) -> Right:
+        """Return the operand from step `step` of k and from `channel` on."""
+        return replace(self, load=lambda k, n, count: self.load(step + k, channel + n, count))
+
+
+@dataclass(frozen=True)
+class Products:
+    """Emits products for vectors of `lanes`."""
+
+    nest: Nest
+    lanes: int
+
+    def right(self, source: Var, batch: Sequence[Expr]) -> Right:
+        """Return the right operand of a batch: as it lies, or copied with zeros behind its rows where they end in
+        several narrow vectors, which take as long as whole ones."""
+        nest, lanes = self.nest, self.lanes
+        *outer, depth, channels = shape_of(source)
+        at = broadcast_indices(outer, batch)
+        width = -(-channels // lanes) * lanes
+        if len(pieces(channels, lanes)) == width // lanes:
+            return Right(lambda k, n, count: tirx.BufferLoad(source, [*at, k, ramp(n, count)]), padded=False)
+        copy = nest.allocate(f"{source.name}_copy", (depth * width,))
+        with nest.loop("k", depth) as k:
+            for n, count in vector_runs(nest, channels, lanes):
+                nest.store(copy, [ramp(k * width + n, count)], tirx.BufferLoad(source, [*at, k, ramp(n, count)]))
+            for n, count in pieces(width - channels, lanes):
+                nest.store(copy, [ramp(k * width + (channels + n), count)], splat(tirx.const(0, "float32"), count))
+        return Right(lambda k, n, count: tirx.BufferLoad(copy, [ramp(k * width + n, count)]), padded=True)
+
+    def multiply(
+        self, block: Block, size: tuple[int, int], left: Load, right: Right, tile: RegisterTile,
+        outputs: Sequence[Output], first: Expr = 0,
+    ) -> None:  # fmt: skip
+        """Emit the rows of a block times `right`.
+
+        `size` is (depth, channels), `left` gives the element of a row of the block at a step of k, and the outputs'
+        coordinates count channels from `first`.
+        """
+        depth, channels = size
+        extents = Extents(
+            outer=1, groups=1, height=block.rows, width=1, channels=channels, taps=(), depth=depth,
+            lanes=self.lanes, input_bytes=4 * block.rows * depth,
+        )  # fmt: skip
+        work = Contraction(
+            extents, padded_weights=right.padded,
+            load_rows=lambda outer, group, y, x, taps, k: left(y, k),
+            load_weights=lambda outer, group, n, taps, k, count: right.load(k, n, count),
+            coordinates=lambda outer, group, y, x, n: [*block.batch, block.first + y, first + n],
+            outputs=tuple(outputs),
+        )  # fmt: skip
+        panels = -(-extents.vectors // tile.vectors)
+        epilogue = Epilogue.prepare(self.nest, work.outputs, tile.rows * tile.vectors * self.lanes)
+        kernel = MicroKernel(self.nest, work, Blocking(tile, 1, 1, panels), work.load_rows, int64(0), epilogue)
+        split = Split.of(block.rows, tile.height)
+        kernel.emit(int64(0), panels, split, int64(0), split.count)
+
+
+def multiplied(output: Output, factor: Expr) -> Output:
+    """Return `output` with the product's result times `factor` in its place."""
+    return replace(output, value=substitute(output.value, {output.accumulator: output.accumulator * factor}))
+
+
+def row_of(output: Output, block: Block) -> Expr:
+    """Return which row of a block an element of a product belongs to."""
+    return output.coordinates[-2] - block.first

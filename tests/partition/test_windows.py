@@ -1,0 +1,104 @@
+"""A pointwise convolution joins the depthwise one behind it, and stays apart with a reason where it must."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.relax import op
+
+from backends.cpu.anchors.pointwise_depthwise_stages import read_pair
+from fusion.passes.rebuild import bindings
+from partition.form_groups import FormGroups
+from tests.partition.test_form_groups import legal
+from tests.passes.modules import Build, evaluate, normal, weight
+
+X = normal(1, 8, 8, 6)
+
+
+def grouped(build: Build, reason: str = "") -> tuple[int, list[str], int]:
+    """Return how many kernels are left, why edges stayed, and how many pairs were asked for."""
+    asked = []
+
+    def judge(kernel: tirx.PrimFunc) -> str:
+        asked.append(read_pair(kernel).sizes)
+        return reason
+
+    mod, same = (legal(build, [X]) for _ in range(2))
+    groups = FormGroups(judge)
+    after = relax.transform.FuseTIR()(groups(mod))
+    assert tvm_ffi.structural_equal(mod, same), "the pass changed its input"
+    relax.analysis.well_formed(after)
+    for got, want in zip(evaluate(after, [X]), evaluate(mod, [X]), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    kernels = [value for _, value in bindings(after["main"]) if isinstance(value, relax.Call)]
+    return len(kernels), [kept.reason for kept in groups.kept], len(asked)
+
+
+def expand(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    return b.emit(op.clip(b.emit(op.add(op.nn.conv2d(x, weight(20, 6, 1, 1), data_layout="NHWC"), weight(20))), 0, 6))
+
+
+def window(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    return b.emit(op.nn.conv2d(x, weight(20, 1, 3, 3), padding=1, groups=20, data_layout="NHWC"))
+
+
+def pair(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return op.nn.relu(op.add(window(b, expand(b, x)), weight(20)))
+
+
+def test_a_pair_and_what_is_behind_it_is_one_kernel() -> None:
+    assert grouped(pair) == (1, [], 1)
+
+
+def test_the_judge_keeps_a_pair_in_two_kernels() -> None:
+    kernels, reasons, asked = grouped(pair, reason="too slow")
+    assert (kernels, asked) == (2, 1)
+    assert "too slow" in reasons
+
+
+def _image_returned(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = expand(b, x)
+    return relax.Tuple([image, window(b, image)])
+
+
+def _image_read_twice(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = expand(b, x)
+    return op.add(window(b, image), image)
+
+
+def _two_windows(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return window(b, window(b, expand(b, x)))
+
+
+def _scaled_by_its_mean(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = expand(b, x)
+    return window(b, b.emit(op.multiply(image, b.emit(op.mean(image, [1, 2], keepdims=True)))))
+
+
+DECLINED: dict[str, tuple[Build, str, int, int]] = {
+    "the image is returned": (_image_returned, "used elsewhere", 2, 0),
+    "the image is read twice": (_image_read_twice, "used elsewhere", 2, 0),
+    "the second window": (_two_windows, "complex operator", 2, 1),
+    "a mean of the image": (_scaled_by_its_mean, "complex operator", 3, 0),
+}
+
+
+@pytest.mark.parametrize("name", DECLINED)
+def test_pairs_decline_with_a_reason(name: str) -> None:
+    build, reason, least, pairs = DECLINED[name]
+    kernels, reasons, asked = grouped(build)
+    assert kernels >= least
+    assert any(reason in given for given in reasons), reasons
+    assert asked == pairs
+
+
+def test_what_is_behind_the_pair_stays_with_it() -> None:
+    """The projection reads what the pair makes: a kernel of its own."""
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        made = b.emit(pair(b, x))
+        return op.add(op.nn.conv2d(made, weight(6, 20, 1, 1), data_layout="NHWC"), x)
+
+    assert grouped(build)[0] == 2

@@ -1,0 +1,1 @@
+"""Whole graphs, made at random."""
