@@ -22,7 +22,8 @@ test: .venv-test/ready
 # gcc-aarch64-linux-gnu installed.
 aarch64: .venv-aarch64/ready
 
-# The whole zoo against ONNX Runtime and OpenVINO; make bench ARGS="resnet50 --rounds 5" for one model.
+# The whole zoo against ONNX Runtime and OpenVINO; make bench ARGS="resnet50 --rounds 5" for one model,
+# ARGS="--beyond" for the second set, which nobody tuned for.
 bench: .venv-bench/ready
 	.venv-bench/bin/python -m bench $(ARGS)
 

@@ -19,7 +19,7 @@ from fusion.errors import FusionError
 def main() -> int:
     """Return 0 if every model ran and passed the gate, 1 if not, 2 for a wrong command line or without ONNX Runtime."""
     options = _parser().parse_args()
-    models = options.models or zoo.available()
+    models = options.models or zoo.available(zoo.BEYOND if options.beyond else zoo.ZOO)
     try:
         machine = measure_machine(options.threads)
         results = [_compare(name, options) for name in models]
@@ -37,7 +37,12 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {' '.join(zoo.names())} (default: all)")
+    known, further = (" ".join(zoo.names(which)) for which in (zoo.ZOO, zoo.BEYOND))
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "models", nargs="*", default=[], metavar="MODEL", help=f"of: {known} (default: all), or of: {further}"
+    )
+    chosen.add_argument("--beyond", action="store_true", help="all of the second set, which nobody tuned for")
     parser.add_argument("--peers", nargs="+", choices=bench.peers.names(), help="default: those of the precision")
     parser.add_argument("--precision", default="fp32", choices=tuple(PRECISIONS), help="of fusion and OpenVINO")
     parser.add_argument("--rounds", type=int, default=protocol.Plan.rounds)

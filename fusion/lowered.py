@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tvm
 
 from backends.kernel import KernelInfo
+from fusion.model_graph import ModelGraph
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,11 @@ class Lowered:
         weights: Values of the weight parameters, in their order.
         kernels: What is known of each PrimFunc, by its name.
         notes: What passes declined to do and why, one sentence each.
+        graph: The model before and after, for reports.
     """
 
     mod: tvm.IRModule
     weights: tuple[tvm.runtime.Tensor, ...]
     kernels: dict[str, KernelInfo]
     notes: tuple[str, ...] = ()
+    graph: ModelGraph = field(default_factory=ModelGraph)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call
+from tvm.ir import Call, TensorLoad
 from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_walk
 
@@ -21,27 +22,43 @@ _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
     """Return the report of one kernel: floating-point operations of all its blocks, bytes of all its parameters.
 
-    Where a shape is symbolic both are 0.
+    Where a shape is symbolic all are 0.
     """
+    made = kernel.made
     blocks: list[SBlock] = []
     structural_walk(kernel.source.body, (SBlock, blocks.append))
     blocks = [block for block in blocks if block.iter_vars]
-    ops = tuple(str(block.name_hint).removeprefix("T_") for block in reversed(blocks))
+    ops = tuple(str(block.name_hint).removeprefix("T_") for block in blocks)
     if not is_static(kernel.source):
-        return KernelInfo(name, ops, kernel.made.template, kernel.made.tile, 0, 0)
-    flops = sum(_operations(block) * prod(int(axis.dom.extent) for axis in block.iter_vars) for block in blocks)
-    moved = sum(_bytes(param) for param in kernel.source.params)
-    return KernelInfo(name, ops, kernel.made.template, kernel.made.tile, flops, moved)
+        return KernelInfo(name, ops, made.template, made.tile, 0, 0, note=made.note)
+    flops, loads = 0, Counter[Any]()
+    for block in blocks:
+        iterations = prod(int(axis.dom.extent) for axis in block.iter_vars)
+        operations, sources = _work(block)
+        flops += operations * iterations
+        loads.update({source: count * iterations for source, count in sources.items()})
+    stored = {region.source for block in blocks for region in block.writes}
+    written = sum(_bytes(param) for param in kernel.source.params if param in stored)
+    # A gather reads a few rows of its table.
+    read = sum(
+        min(_bytes(param), loads[param] * _width(param)) for param in kernel.source.params if param not in stored
+    )
+    return KernelInfo(name, ops, made.template, made.tile, flops, read + written, written, made.cycles, made.note)
 
 
-def _operations(block: SBlock) -> int:
-    """Count the floating-point operations of one iteration; a math call counts as one."""
+def _work(block: SBlock) -> tuple[int, Counter[Any]]:
+    """Count the floating-point operations of one iteration, where a math call is one, and the loads of each buffer."""
     found: list[Any] = []
-    for node in (*_ARITHMETIC, Call):
-        structural_walk(block.body, (node, lambda expr: found.append(expr) if "float" in str(expr.ty) else None))
-    return len(found)
+    loads: list[TensorLoad] = []
+    entries = [((*_ARITHMETIC, Call), found.append), (TensorLoad, loads.append)]
+    structural_walk(block.body, entries)
+    return sum("float" in str(expr.ty) for expr in found), Counter(load.source for load in loads)
 
 
 def _bytes(buffer: tirx.Buffer) -> int:
-    width = tirx.const(0, dtype_of(buffer)).ty.dtype
-    return prod(shape_of(buffer)) * ((int(width.bits) + 7) // 8)
+    return prod(shape_of(buffer)) * _width(buffer)
+
+
+def _width(buffer: tirx.Buffer) -> int:
+    """Return the bytes of an element."""
+    return (int(tirx.const(0, dtype_of(buffer)).ty.dtype.bits) + 7) // 8

@@ -24,10 +24,15 @@ _Workers = dict[str, Worker]
 
 @dataclass(frozen=True)
 class Measured:
-    """A case and what the engines did with it."""
+    """A case and what the engines did with it.
+
+    Attributes:
+        kernels_s: Seconds our kernels take in a run, without the call around them; None where ours did not run.
+    """
 
     case: Case
     result: ComparisonResult
+    kernels_s: float | None
 
 
 def measure(cases: Sequence[Case], plan: protocol.Plan) -> Iterator[Measured]:
@@ -42,10 +47,10 @@ def measure(cases: Sequence[Case], plan: protocol.Plan) -> Iterator[Measured]:
             for engine in engines:
                 if engine not in workers:
                     workers[engine] = stack.enter_context(Worker(engine, plan.threads))
-            yield Measured(case, _compare(case, plan, workers, Path(scratch)))
+            yield _compare(case, plan, workers, Path(scratch))
 
 
-def _compare(case: Case, plan: protocol.Plan, workers: _Workers, folder: Path) -> ComparisonResult:
+def _compare(case: Case, plan: protocol.Plan, workers: _Workers, folder: Path) -> Measured:
     """Return what the engines did with `case`, or why they did nothing; take those that failed out of `workers`."""
     path = folder / "case.onnx"
     onnx.save(case.model, path)
@@ -60,9 +65,22 @@ def _compare(case: Case, plan: protocol.Plan, workers: _Workers, folder: Path) -
     _check(job, plan, _running(workers, results), results, case)
     timed = {engine: worker for engine, worker in _running(workers, results).items() if engine in wanted}
     protocol.time_rounds(plan, timed, results, lambda seed: inputs.draw(case.inputs, seed))
+    kernels_s = _time_kernels(case, plan, timed, results)
     for engine in workers.keys() - _running(workers, results).keys():
         workers.pop(engine).close()
-    return ComparisonResult(case.name, dict(job.shapes), plan.threads, {engine: results[engine] for engine in wanted})
+    compared = {engine: results[engine] for engine in wanted}
+    return Measured(case, ComparisonResult(case.name, dict(job.shapes), plan.threads, compared), kernels_s)
+
+
+def _time_kernels(
+    case: Case, plan: protocol.Plan, timed: _Workers, results: dict[str, EngineResult]
+) -> float | None:
+    if OURS not in timed or results[OURS].failure:
+        return None
+    with protocol.noting(results[OURS]):
+        seconds: float = timed[OURS].ask(plan.run_s, "kernels_s", inputs.draw(case.inputs, 0), plan.round_s)
+        return seconds
+    return None
 
 
 def _check(job: Job, plan: protocol.Plan, running: _Workers, results: dict[str, EngineResult], case: Case) -> None:

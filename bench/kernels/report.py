@@ -22,7 +22,7 @@ class Rated:
     Attributes:
         intensity: Operations per byte.
         bound: As in `Floor`.
-        share: Least possible time over the time it took, of ours.
+        share: Least possible time over the time our kernels took.
     """
 
     measured: Measured
@@ -39,9 +39,9 @@ class Rated:
 
 def rate(measured: Measured, machine: MachineLimits) -> Rated:
     """Return `measured` against what the machine can do, its data lying in the level that holds all of it."""
-    case, latency_ms = measured.case, measured.result.ours.latency_ms
+    case, seconds = measured.case, measured.kernels_s
     floor = machine.floor(case.flops, Stream(case.bytes, case.bytes))
-    share = None if latency_ms is None else floor.seconds / latency_ms * 1e3
+    share = None if seconds is None else floor.seconds / seconds
     return Rated(measured, case.flops / case.bytes, floor.bound, share)
 
 
@@ -53,7 +53,8 @@ def text(cases: Sequence[Rated], machine: MachineLimits) -> str:
         "this run.",
         "",
         "Each operator alone, tensors in ONNX's layouts. share = least time its operations (at the FMA peak) or its "
-        f"bytes (at the bandwidth of the level that holds them all) allow / our time; ratio = {RATIO}.",
+        f"bytes (at the bandwidth of the level that holds them all) allow / time of our kernels, without the call from "
+        f"Python; ratio = {RATIO}.",
         "",
         markdown.table(_SUMMARY, [_summary_row(name, group) for name, group in _groups(cases)]),
         "",
@@ -105,7 +106,7 @@ def _table(cases: Sequence[Rated]) -> str:
     """Return a line a case, with the latency of each engine."""
     engines = list(dict.fromkeys(name for case in cases for name in case.measured.result.engines))
     latencies = (f"{name} us" for name in engines)
-    header = ("operator", "in", "MFLOP", "MB", *latencies, "ratio", "bound", "share", "right")
+    header = ("operator", "in", "MFLOP", "MB", *latencies, "kernels us", "ratio", "bound", "share", "right")
     return markdown.table(header, [_row(case, engines) for case in cases])
 
 
@@ -118,6 +119,7 @@ def _row(rated: Rated, engines: Sequence[str]) -> markdown.Row:
         f"{case.flops / 1e6:.1f}" if case.flops else "",
         f"{case.bytes / 1e6:.2f}",
         *(markdown.number(None if latency is None else latency * 1e3, ".1f") for latency in latencies),
+        markdown.number(None if rated.measured.kernels_s is None else rated.measured.kernels_s * 1e6, ".1f"),
         markdown.number(rated.ratio, ".2f"),
         rated.bound,
         markdown.number(rated.share, ".0%"),
@@ -134,7 +136,8 @@ def _fields(rated: Rated) -> dict[str, Any]:
     case = rated.measured.case
     return {
         "name": case.name, "family": case.family, "used": case.used, "flops": case.flops, "bytes": case.bytes,
-        "bound": rated.bound, "share": rated.share, **rated.measured.result.as_dict(),
+        "bound": rated.bound, "share": rated.share, "kernels_s": rated.measured.kernels_s,
+        **rated.measured.result.as_dict(),
     }  # fmt: skip
 
 

@@ -62,5 +62,13 @@ class AheadOfTime(Engine, Protocol):
         """Compile `job` and write what `load` needs into `folder`; return False where `load` must compile it again."""
 
 
+@runtime_checkable
+class Profiled(Engine, Protocol):
+    """An engine that can tell the time its kernels take from that of the calls around them."""
+
+    def kernels_s(self, inputs: Arrays, seconds: float) -> float:
+        """Return the seconds all kernels of a run of the model loaded last take, measured for about `seconds`."""
+
+
 class UnsupportedModelError(Exception):
     """An engine cannot run this model at all; the text says why."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import fusion
-from bench.peers.engine import Engine, Job, Runner
+from bench.peers.engine import Arrays, Engine, Job, Runner
 from fusion.module import linker
 
 _FILE = "model.fusion"
@@ -16,6 +16,8 @@ _FILE = "model.fusion"
 
 class Fusion:
     """`fusion.compile` with default options but for the job's precision."""
+
+    _module: fusion.CompiledModule | None = None
 
     def build(self, job: Job, folder: Path) -> bool:
         """Compile the model, and save it if there is a linker; return whether there is one."""
@@ -28,8 +30,15 @@ class Fusion:
     def load(self, job: Job, folder: Path) -> Runner:
         """Load the saved module, or compile the model where none could be saved."""
         if linker.find_linker() is None:
-            return _compile(job).run
-        return fusion.load(str(job.compiled.path if job.compiled else folder / _FILE)).run
+            self._module = _compile(job)
+        else:
+            self._module = fusion.load(str(job.compiled.path if job.compiled else folder / _FILE))
+        return self._module.run
+
+    def kernels_s(self, inputs: Arrays, seconds: float) -> float:
+        """Return what the profile says of the kernels."""
+        assert self._module is not None, "load comes first"
+        return sum(kernel.seconds for kernel in self._module.profile(inputs, seconds=seconds).kernels)
 
 
 def _compile(job: Job) -> fusion.CompiledModule:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 _OPSET = 17
-_IMAGE_RANK = 4
+_TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class Select(torch.nn.Module):  # type: ignore[misc]
-    """Calls a transformers model by keyword, for evaluation, and returns the chosen fields of its output."""
+    """Calls a model by keyword, for evaluation, and returns its tensor or the chosen fields of its output."""
 
     def __init__(self, model: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         super().__init__()
@@ -23,13 +23,13 @@ class Select(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *arrays: torch.Tensor) -> tuple[Any, ...]:
         result = self.model(**dict(zip(self.inputs, arrays, strict=True)))
-        return tuple(getattr(result, name) for name in self.outputs)
+        return (result,) if isinstance(result, torch.Tensor) else tuple(getattr(result, name) for name in self.outputs)
 
 
 def write(model: Select, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Write `model` as ONNX with inputs of `shapes`, inputs and outputs named as the model names them.
 
-    An input of rank four is an image in float32, any other holds int64 tokens.
+    An input that `transformers` names as tokens, their mask or types is int64, any other float32.
 
     The TorchScript exporter is used: it needs no further package and writes the operators that most ONNX files
     in the wild are made of (Erf for GELU, ReduceMean and Pow or LayerNormalization for normalisations).
@@ -39,7 +39,7 @@ def write(model: Select, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> N
         warnings.simplefilter("ignore")
         torch.onnx.export(
             model,
-            tuple(_example(shapes[name]) for name in model.inputs),
+            tuple(_example(name, shapes[name]) for name in model.inputs),
             str(path),
             dynamo=False,
             opset_version=_OPSET,
@@ -48,5 +48,5 @@ def write(model: Select, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> N
         )
 
 
-def _example(shape: tuple[int, ...]) -> torch.Tensor:
-    return torch.randn(shape) if len(shape) == _IMAGE_RANK else torch.ones(shape, dtype=torch.int64)
+def _example(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.ones(shape, dtype=torch.int64) if name in _TOKENS else torch.randn(shape)

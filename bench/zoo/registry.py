@@ -9,31 +9,36 @@ from pathlib import Path
 
 from bench import cache, inputs
 from bench.zoo import architectures, light, scale, trained
+from bench.zoo.beyond import configurations, networks
 from bench.zoo.model import Recipe, ZooModel
 from fusion.errors import OptionError
 
 # Part of the folder's name: raise it when a recipe changes, so that nobody measures an old file.
 VERSION = 1
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe for recipe in (*architectures.RECIPES, *light.RECIPES, *trained.RECIPES)
+ZOO, BEYOND = "zoo", "beyond"
+# What the project is judged and tuned on, and what it has not met.
+SETS = {
+    ZOO: (*architectures.RECIPES, *light.RECIPES, *trained.RECIPES),
+    BEYOND: (*configurations.RECIPES, *networks.RECIPES),
 }
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipes in SETS.values() for recipe in recipes}
 
 
-def names() -> list[str]:
-    """Return the names of all models of the zoo."""
-    return list(RECIPES)
+def names(which: str = ZOO) -> list[str]:
+    """Return the names of all models of the set `which`: ZOO or BEYOND."""
+    return [recipe.name for recipe in SETS[which]]
 
 
-def available() -> list[str]:
-    """Return the names of the models whose packages are installed here."""
-    return [name for name, recipe in RECIPES.items() if not _missing(recipe)]
+def available(which: str = ZOO) -> list[str]:
+    """Return the names of the models of the set `which` whose packages are installed here."""
+    return [recipe.name for recipe in SETS[which] if not _missing(recipe)]
 
 
 def make(name: str, folder: str | os.PathLike[str] | None = None) -> ZooModel:
     """Return the model `name`, making its file in the cache folder first where it is not there yet.
 
     Args:
-        name: One of `names()`.
+        name: One of `names()` or `names(BEYOND)`.
         folder: Cache folder to use in place of the default.
 
     Raises:

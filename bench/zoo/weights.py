@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
 _CALIBRATION_PASSES = 3
-_NORMS = (nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm)
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+_NORMS = (*_BATCH_NORMS, nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm2d)
 
 
 def initialize(model: nn.Module) -> None:
@@ -21,12 +24,20 @@ def initialize(model: nn.Module) -> None:
 
 
 def _initialize_layer(layer: nn.Module) -> None:
-    if isinstance(layer, nn.Conv2d):
+    if isinstance(layer, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
         nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    elif isinstance(layer, nn.ConvTranspose2d):
+        # Of a window's elements, one in as many as a stride skips meets an input.
+        inputs, _, height, width = layer.weight.shape
+        met = inputs * height * width / math.prod(layer.stride)
+        nn.init.normal_(layer.weight, std=math.sqrt(2 / met))
     elif isinstance(layer, nn.Linear):
         nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
     elif isinstance(layer, nn.Embedding):
         nn.init.normal_(layer.weight)
+    elif type(layer).__name__ == "NoNorm":
+        # MobileBERT's, after a sum of two; with the published 1 each layer would be larger than the one before.
+        nn.init.uniform_(layer.weight, 0.6, 0.8)
     elif isinstance(layer, _NORMS):
         nn.init.uniform_(layer.weight, 0.8, 1.2)
     bias = getattr(layer, "bias", None)
@@ -36,7 +47,7 @@ def _initialize_layer(layer: nn.Module) -> None:
 
 def calibrate(model: nn.Module, shape: tuple[int, ...]) -> None:
     """Give every BatchNorm the statistics of a few random batches of `shape`, by forward passes in training mode."""
-    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    norms = [layer for layer in model.modules() if isinstance(layer, _BATCH_NORMS)]
     if not norms:
         return
     for layer in norms:

@@ -98,8 +98,25 @@ class CompiledModule:
 
         return explain(self)
 
-    def profile(self, inputs: Mapping[str, Any] | None = None) -> Profile:
-        """Return the time of each kernel in a run on `inputs`, random ones if None; takes about 5 s.
+    def explain_html(self, path: str | Path, *, title: str = "model", profile: Profile | None = None) -> None:
+        """Write `path`, a page that needs nothing else: the graph before and after fusion, to be searched and clicked.
+
+        Args:
+            title: What the page calls the model.
+            profile: Of this module, to show measured times; without it they are estimates.
+
+        Raises:
+            OptionError: The file cannot be written.
+        """
+        from fusion.report.page import write_page
+
+        write_page(self, path, title, profile)
+
+    def profile(self, inputs: Mapping[str, Any] | None = None, *, seconds: float = 2.0) -> Profile:
+        """Return the time of each kernel in a run on `inputs`, random ones if None.
+
+        Whole runs and single kernels are repeated for about `seconds` each, and the machine's own limits are measured
+        once in a process, in about 2 s.
 
         Raises:
             InputError: As `run` does.
@@ -112,7 +129,7 @@ class CompiledModule:
         arrays = [to_value(values[spec.name], spec) for spec in self.inputs]
         with self._lock:
             form = self._fixed if self._fixed is not None else self._forms.find(arrays)
-            return profile(form, arrays, self.settings.threads)
+            return profile(form, arrays, self.settings.threads, seconds)
 
     def _known_inputs(self) -> tuple[TensorSpec, ...]:
         """The inputs with the shapes of the form used last."""

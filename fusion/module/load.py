@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
 
 import fusion
 from fusion.errors import OptionError, SavedFileError
+from fusion.model_graph import ModelGraph
 from fusion.module.archive import Archive
 from fusion.module.compiled import CompiledModule
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
+from fusion.module.graph_file import read_graph
 from fusion.module.manifest import FORMAT, Form, Manifest, from_fields, read_header
 from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import check_runnable
@@ -94,7 +97,17 @@ def _load_form(form: Form, manifest: Manifest, archive: Archive) -> Specializati
         form.fallbacks,
         subgraphs,
         form.notes,
+        functools.cache(lambda: _load_graph(form, archive)),
     )
+
+
+def _load_graph(form: Form, archive: Archive) -> ModelGraph:
+    if not form.graph:
+        return ModelGraph()
+    try:
+        return read_graph(archive.read(form.graph))
+    except (ValueError, RecursionError) as error:
+        raise archive.damaged(str(error)) from error
 
 
 def _load_code(form: Form, archive: Archive) -> Code | None:

@@ -7,6 +7,7 @@ from elsewhere cannot bring in anything but the types named here.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -18,7 +19,7 @@ from fusion.module.plan import Plan
 from fusion.module.settings import Settings
 from fusion.signature import FallbackNode, TensorSpec
 
-FORMAT = 3
+FORMAT = 4
 """Raised when a file of the old form cannot be read any more."""
 
 
@@ -36,7 +37,8 @@ class Form:
 
     Attributes:
         plan: None where the model is wholly a fallback.
-        code, weights: Names of the members with the shared library and the weights; empty without a plan.
+        code, weights, graph: Names of the members with the shared library, the weights and the `ModelGraph`; empty
+            without a plan.
         subgraphs: Member of each fallback subgraph by its key.
     """
 
@@ -45,6 +47,7 @@ class Form:
     plan: Plan | None
     code: str
     weights: str
+    graph: str
     weight_types: tuple[Weight, ...]
     subgraphs: dict[str, str]
     kernels: dict[str, KernelInfo]
@@ -99,31 +102,39 @@ def from_fields(fields: dict[str, Any]) -> Manifest:
     Raises:
         ValueError: A field is missing or of another type than declared.
     """
-    manifest = _parse(fields, Manifest, "manifest")
+    manifest = parse(fields, Manifest, "manifest")
     assert isinstance(manifest, Manifest)
     return manifest
 
 
-def _parse(value: Any, kind: Any, where: str) -> Any:
+def parse(value: Any, kind: Any, where: str) -> Any:
+    """Return plain data as a value of `kind`: a dataclass, tuple, dict, optional or plain type.
+
+    Raises:
+        ValueError: It is none; the text begins with `where`.
+    """
     if dataclasses.is_dataclass(kind):
         return _parse_dataclass(value, typing.cast("type", kind), where)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
-        return None if value is None else _parse(value, arguments[0], where)
+        return None if value is None else parse(value, arguments[0], where)
     if origin is tuple:
-        return tuple(_parse(item, arguments[0], where) for item in _expect(value, list, where))
+        return tuple(parse(item, arguments[0], where) for item in _expect(value, list, where))
     if origin is dict:
-        return {str(key): _parse(item, arguments[1], where) for key, item in _expect(value, dict, where).items()}
+        return {str(key): parse(item, arguments[1], where) for key, item in _expect(value, dict, where).items()}
     return _expect(value, kind, where)
 
 
 def _parse_dataclass(value: Any, kind: type, where: str) -> Any:
     fields = _expect(value, dict, where)
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     missing = hints.keys() - fields.keys()
     if missing:
         raise ValueError(f"{where} has no {', '.join(sorted(missing))}")
-    return kind(**{name: _parse(fields[name], hint, f"{where}.{name}") for name, hint in hints.items()})
+    return kind(**{name: parse(fields[name], hint, f"{where}.{name}") for name, hint in hints.items()})
+
+
+_hints = functools.cache(typing.get_type_hints)
 
 
 def _expect(value: Any, kind: type, where: str) -> Any:

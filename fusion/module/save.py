@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import fusion
 from fusion.errors import SavedFileError
 from fusion.module.archive import MANIFEST, Data, checksum, write_archive
+from fusion.module.graph_file import write_graph
 from fusion.module.manifest import FORMAT, Form, Manifest, Weight, to_json
 from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
@@ -58,17 +59,19 @@ class _Members:
 
 
 def _describe(form: Specialization, index: int, members: _Members) -> Form:
-    plan, code, weights = None, "", ""
+    plan, code, weights, graph = None, "", "", ""
     types: tuple[Weight, ...] = ()
     if form.code is not None:
         plan = form.code.plan
         code = members.add(f"form{index}/module.so", form.code.library())
         weights = members.add(f"form{index}/weights.safetensors", write_weights(form.code.weights))
+        graph = members.add(f"form{index}/graph.json.z", write_graph(form.graph()))
         types = tuple(Weight(tuple(int(d) for d in w.shape), str(w.dtype)) for w in form.code.weights)
     subgraphs = {
         key: members.add(f"form{index}/fallback{number}.onnx", model)
         for number, (key, model) in enumerate(form.subgraphs.items())
     }
     return Form(
-        form.inputs, form.outputs, plan, code, weights, types, subgraphs, form.kernels, form.fallbacks, form.notes
+        form.inputs, form.outputs, plan, code, weights, graph, types, subgraphs, form.kernels, form.fallbacks,
+        form.notes,
     )

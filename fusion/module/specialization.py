@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backends.kernel import KernelInfo
+from fusion.model_graph import ModelGraph
 from fusion.module.plan import Plan
 from fusion.module.program import Program
 from fusion.runtime import Tensor
@@ -40,6 +41,7 @@ class Specialization:
         kernels: What is known of each kernel, by name.
         fallbacks, subgraphs: As in `ImportedModel`.
         notes: What passes declined to do, and why.
+        graph: Returns the model before and after, which `explain` shows.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -50,3 +52,4 @@ class Specialization:
     fallbacks: tuple[FallbackNode, ...]
     subgraphs: dict[str, bytes]
     notes: tuple[str, ...]
+    graph: Callable[[], ModelGraph] = ModelGraph

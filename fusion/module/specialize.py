@@ -24,6 +24,7 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
         return Specialization(
             imported.inputs, imported.outputs, program, None, {}, imported.fallbacks, imported.subgraphs, ()
         )
+    graph = lowered.graph
     built = build(lowered, len(imported.inputs), ctx, to_run=reason is None)
     if reason is None:
         assert built.library is not None
@@ -39,4 +40,5 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
         imported.fallbacks,
         imported.subgraphs,
         (*lowered.notes, *built.notes),
+        lambda: graph,
     )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from backends.kernel import KernelInfo
+from fusion.model_graph import ModelGraph
 from fusion.module.specialization import Code, Specialization
 from fusion.report.table import format_table, shorten
 from fusion.signature import TensorSpec
@@ -16,6 +17,9 @@ from fusion.tensors import tensor_bytes
 
 if TYPE_CHECKING:
     from fusion.module.compiled import CompiledModule
+
+
+_UNITS = "all of one call; MB: read and written, saves MB: no longer, thanks to fusion; est.: without measuring"
 
 
 def explain(module: CompiledModule) -> str:
@@ -53,6 +57,7 @@ def _explain_form(form: Specialization, titled: bool) -> list[str]:
     if form.fallbacks:
         lines += ["", f"on ONNX Runtime: {len(form.fallbacks)} nodes in {len(form.subgraphs)} subgraphs"]
         lines += [f"  {node.op} {node.node!r}: {node.reason}" for node in form.fallbacks]
+    lines += _explain_kept(form.graph())
     if form.notes:
         lines += ["", "notes:", *(f"  {note}" for note in form.notes)]
     return lines
@@ -68,16 +73,33 @@ def _explain_kernels(form: Specialization, code: Code) -> list[str]:
         f"{len(counts)} kernels in {len(calls)} calls{branches}, weights {_megabytes(weights)} MB, "
         f"activations {_megabytes(sum(code.plan.storages))} MB"
     )
-    header = ("kernel", "calls", "MFLOP", "MB", "template", "tile", "operators")
-    rows = [_kernel_row(name, count, form.kernels.get(name)) for name, count in counts.items()]
-    return [summary, format_table(header, rows)] if rows else [summary]
+    saved = saved_by_kernel(form.graph())
+    header = ("kernel", "calls", "MFLOP", "MB", "saves MB", "est. us", "template", "tile", "operators")
+    rows = [_kernel_row(name, count, form.kernels.get(name), saved.get(name, 0)) for name, count in counts.items()]
+    if not rows:
+        return [summary]
+    return [summary, format_table(header, rows), _UNITS]
 
 
-def _kernel_row(name: str, count: int, info: KernelInfo | None) -> tuple[str, ...]:
+def _kernel_row(name: str, count: int, info: KernelInfo | None, saved: int) -> tuple[str, ...]:
     if info is None:
-        return (shorten(name, 48), str(count), "", "", "", "", "")
-    sizes = f"{info.flops / 1e6:.2f}", _megabytes(info.bytes)
+        return (shorten(name, 48), str(count), *[""] * 7)
+    sizes = f"{info.flops / 1e6:.2f}", _megabytes(info.bytes), _megabytes(saved), f"{info.estimate_us:.1f}"
     return (shorten(name, 48), str(count), *sizes, info.template, shorten(info.tile, 48), " ".join(info.ops))
+
+
+def saved_by_kernel(graph: ModelGraph) -> dict[str, int]:
+    """Return the bytes that fusion saves in one call of each kernel, as in `Call.saved`."""
+    return {call.op: call.saved for call in graph.calls if call.kind == "kernel"}
+
+
+def _explain_kept(graph: ModelGraph) -> list[str]:
+    if not graph.kept:
+        return []
+    edges = Counter(f"{edge.producer} -> {edge.consumer}: {edge.reason}" for edge in graph.kept)
+    size = sum(edge.bytes for edge in graph.kept)
+    lines = [f"  {text}{f' ({count} times)' if count > 1 else ''}" for text, count in edges.items()]
+    return ["", f"not fused: {len(graph.kept)} edges, {_megabytes(size)} MB go through memory", *lines]
 
 
 def _megabytes(size: int) -> str:
@@ -104,5 +126,9 @@ def _form_as_dict(form: Specialization) -> dict[str, Any]:
         "calls_in_branches": dict(Counter(call.kernel for call in calls if call.conditions)),
         "kernels": {name: dataclasses.asdict(info) for name, info in form.kernels.items()},
         "fallbacks": [dataclasses.asdict(node) for node in form.fallbacks],
+        "saved": saved_by_kernel(form.graph()),
+        "kept": [dataclasses.asdict(edge) for edge in form.graph().kept],
+        "operators": [dataclasses.asdict(operator) for operator in form.graph().operators],
+        "graph": [dataclasses.asdict(call) for call in form.graph().calls],
         "notes": list(form.notes),
     }

@@ -23,7 +23,6 @@ from fusion.report.table import format_table, number, shorten
 from fusion.runtime import Tensor
 from fusion.tensors import allocate_tensor, as_numpy, tensor_bytes, view
 
-_BUDGET_S = 2.0
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 200
 
 
@@ -119,8 +118,10 @@ def _row(kernel: KernelTime, total_s: float) -> tuple[str, ...]:
     )
 
 
-def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int) -> Profile:
+def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, seconds: float) -> Profile:
     """Return the profile of a run of `form` on `arrays`, one for each input. Callers hold the module's lock.
+
+    The whole run and the kernels one by one are repeated for about `seconds` each.
 
     Kernels run one by one in the model's own order, each on the buffers it has in a run, so that the caches hold what
     they hold then. The call from Python adds about 0.3 us to each. Of an If, only the branch that the run took is
@@ -128,15 +129,15 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int) ->
     """
     limits = measure_limits(threads)
     run = form.program.run
-    total_s = statistics.median(seconds for (seconds,) in _rounds(lambda: [_timed(lambda: run(arrays))]))
+    total_s = statistics.median(took for (took,) in _rounds(lambda: [_timed(lambda: run(arrays))], seconds))
     if not isinstance(form.program, KernelProgram):
         return Profile((), total_s, limits)
     use_threads(threads)
     bound = _taken_calls(form.program, arrays)
-    rounds = _rounds(lambda: [_timed(call) for call in bound])
-    seconds = [statistics.median(times) for times in zip(*rounds, strict=True)]
+    rounds = _rounds(lambda: [_timed(call) for call in bound], seconds)
+    medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
     weight_bytes = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in form.program.weights)
-    times = _sum_by_kernel([call.plan for call in bound], seconds, form.kernels, limits, weight_bytes)
+    times = _sum_by_kernel([call.plan for call in bound], medians, form.kernels, limits, weight_bytes)
     return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits)
 
 
@@ -146,11 +147,11 @@ def _timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _rounds(measure: Callable[[], list[float]]) -> list[list[float]]:
-    """Repeat `measure` for about `_BUDGET_S` seconds, after one round to warm up."""
+def _rounds(measure: Callable[[], list[float]], seconds: float) -> list[list[float]]:
+    """Repeat `measure` for about `seconds`, after one round to warm up."""
     measure()
     results: list[list[float]] = []
-    deadline = time.perf_counter() + _BUDGET_S
+    deadline = time.perf_counter() + seconds
     while len(results) < _MIN_ROUNDS or (time.perf_counter() < deadline and len(results) < _MAX_ROUNDS):
         results.append(measure())
     return results

@@ -108,6 +108,7 @@ def test_a_case_that_onnxruntime_fails_says_so_and_the_next_goes_on(machine: Mac
     ("engine", "method"),
     [
         ("fusion", "build"),
+        ("fusion", "kernels_s"),
         *((engine, step) for engine in ("fusion", "openvino") for step in ("load", "run", "measure", "settle", "rss")),
     ],
 )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import bench.__main__
+import fusion
 from bench import zoo
 from bench.zoo import scale
+from bench.zoo.registry import RECIPES
 from fusion.errors import OptionError
+from tests.targets import judge
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +53,72 @@ def test_an_unknown_name_is_an_option_error() -> None:
 def test_outputs_without_meaning_are_refused(bad: np.ndarray) -> None:
     with pytest.raises(AssertionError):
         scale.check_output("y", bad, bad)
+
+
+def test_the_second_set_is_known_by_name_but_not_part_of_the_first() -> None:
+    first, second = zoo.names(), zoo.names(zoo.BEYOND)
+    assert len(RECIPES) == len(first) + len(second)
+    assert set(zoo.available(zoo.BEYOND)) <= set(second)
+    assert set(first).isdisjoint(second)
+
+
+@pytest.mark.parametrize("name", zoo.names(zoo.BEYOND))
+def test_a_recipe_of_the_second_set_names_what_it_needs(name: str) -> None:
+    recipe = RECIPES[name]
+    assert "torch" in recipe.needs
+    assert recipe.module is not None
+    assert all(size > 0 for shape in recipe.shapes.values() for size in shape)
+    assert set(recipe.ranges) == {"input_ids"} & set(recipe.shapes)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.parametrize("name", ["pointnet", "crnn"])
+def test_one_of_the_second_set_is_the_same_each_time_and_compiles_right(
+    name: str, cache: Path, tmp_path: Path
+) -> None:
+    made = zoo.make(name, cache)
+    assert made.path.read_bytes() == zoo.make(name, tmp_path).path.read_bytes()
+    feeds = made.inputs(0)
+    judge(made, feeds, fusion.compile(made.path).run(feeds))
+
+
+@pytest.mark.parametrize(
+    ("layer", "sizes", "shape"),
+    [
+        ("Conv1d", (64, 64, 3), (1, 64, 300)),
+        ("Conv3d", (16, 32, 3), (1, 16, 12, 12, 12)),
+        ("ConvTranspose2d", (64, 32, 4, 2), (1, 64, 16, 16)),
+        ("ConvTranspose2d", (64, 32, 2, 2), (1, 64, 16, 16)),
+    ],
+)
+def test_start_weights_double_the_variance_that_a_relu_halves(
+    layer: str, sizes: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    torch = pytest.importorskip("torch")
+    from bench.zoo import weights
+
+    torch.manual_seed(20)
+    module = getattr(torch.nn, layer)(*sizes)
+    weights.initialize(module)
+    assert float(module(torch.randn(shape)).detach().var()) == pytest.approx(2, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [([], zoo.available()), (["--beyond"], zoo.available(zoo.BEYOND)), (["unet"], ["unet"])],
+)
+def test_the_command_line_chooses_the_set(
+    arguments: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    chosen: list[str] = []
+
+    def stop(name: str, options: Any) -> None:
+        chosen.append(name)
+        if chosen == expected:
+            raise OptionError("all were asked for")
+
+    monkeypatch.setattr(bench.__main__, "_compare", stop)
+    monkeypatch.setattr(bench.__main__, "measure_machine", lambda threads: None)
+    monkeypatch.setattr("sys.argv", ["bench", *arguments, "--out", str(tmp_path)])
+    assert bench.__main__.main() == 2
+    assert chosen == expected

@@ -78,7 +78,7 @@ def test_members_are_stored_and_described(saved: Path) -> None:
     assert manifest["tvm"] == tvm.__version__
     assert manifest["settings"]["features"]
     assert manifest["inputs"] == [{"name": "x", "shape": [3, 8], "dtype": "float32"}]
-    assert set(manifest["checksums"]) == {"form0/module.so", "form0/weights.safetensors"}
+    assert set(manifest["checksums"]) == {"form0/module.so", "form0/weights.safetensors", "form0/graph.json.z"}
 
 
 def test_weights_open_with_safetensors(saved: Path, tmp_path: Path, mlp: fusion.CompiledModule) -> None:

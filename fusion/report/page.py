@@ -1,0 +1,89 @@
+"""The page of `explain_html`: one file that needs nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from markupsafe import Markup
+
+import fusion
+from fusion.errors import OptionError
+from fusion.report.page_data import graph_columns
+from fusion.signature import TensorSpec
+
+if TYPE_CHECKING:
+    from fusion.module.compiled import CompiledModule
+    from fusion.module.specialization import Specialization
+    from fusion.report.profile import Profile
+
+_SCRIPTS = ("model.js", "layout.js", "draw.js", "panel.js", "main.js")
+
+
+def render_module(module: CompiledModule, title: str, profile: Profile | None = None) -> str:
+    """Return the page of `module`; times are measured where `profile` is that of its form used last."""
+    forms = module.specializations
+    data = [_form(form, profile if form is forms[-1] else None) for form in forms]
+    settings = module.settings
+    subtitle = f"{settings.architecture}, {settings.threads} threads"
+    return render_page(title, subtitle, data)
+
+
+def write_page(module: CompiledModule, path: str | Path, title: str, profile: Profile | None) -> None:
+    """Write the page of `module`; see `CompiledModule.explain_html`.
+
+    Raises:
+        OptionError: The file cannot be written.
+    """
+    try:
+        Path(path).write_text(render_module(module, title, profile), encoding="utf-8")
+    except OSError as error:
+        raise OptionError(
+            f"cannot write {path}",
+            why=error.strerror or str(error),
+            hint="check that the folder exists and has room",
+        ) from error
+
+
+def _form(form: Specialization, profile: Profile | None) -> dict[str, Any]:
+    return {
+        "label": ", ".join(_spec(spec) for spec in form.inputs),
+        "outputs": ", ".join(_spec(spec) for spec in form.outputs),
+        **graph_columns(form.graph(), form.kernels, profile),
+        "fallbacks": [dataclasses.asdict(node) for node in form.fallbacks],
+        "notes": list(form.notes),
+    }
+
+
+def _spec(spec: TensorSpec) -> str:
+    shape = "x".join("?" if extent is None else str(extent) for extent in spec.shape or ()) or "scalar"
+    return f"{spec.name} {spec.dtype} {shape}"
+
+
+def render_page(title: str, subtitle: str, forms: list[dict[str, Any]]) -> str:
+    """Return the page that shows `forms`, each as `graph_columns` returns it, with label, outputs, fallbacks and
+    notes."""
+    loader = jinja2.PackageLoader("fusion.report", "page")
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.get_template("page.html.j2").render(
+        title=title,
+        subtitle=subtitle,
+        version=fusion.__version__,
+        style=_source(environment, "style.css"),
+        scripts=[_source(environment, name) for name in _SCRIPTS],
+        data=Markup(script_json(forms)),
+    )
+
+
+def script_json(value: Any) -> str:
+    """Return JSON that no text inside can end the script element around it with."""
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _source(environment: jinja2.Environment, name: str) -> Markup:
+    assert environment.loader is not None
+    return Markup(environment.loader.get_source(environment, name)[0])

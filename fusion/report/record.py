@@ -1,0 +1,162 @@
+"""Makes the `ModelGraph` of a model while it is compiled: which operator went into which call, what was not fused."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import tvm
+
+from fusion.frontends.imported import ImportedModel
+from fusion.model_graph import FOLDED, INFERRED, MAPPED, Call, KeptEdge, ModelGraph, Operator
+from fusion.report.read_graph import CallReader, Named, OperatorReader, branch_names
+from partition.form_groups import FormGroups
+
+_AUTOMATIC = re.compile(r"lv\d*")
+"""Names that TVM gives; a pass may give one to another value than it had before."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What the passes over one graph tell of where its values went.
+
+    Attributes:
+        groups: The pass that made kernels.
+        stored: Variables that hold each one of the imported graph after storage orders were assigned.
+    """
+
+    groups: FormGroups
+    stored: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def variables(self, imported: set[str]) -> dict[str, tuple[str, ...]]:
+        """Return the variables of the calls that each variable of the graph became a part of.
+
+        Args:
+            imported: Names of the variables before any pass.
+        """
+        # Passes keep names, but where they bind a value of their own, what TVM names after it gets another number.
+        renumbered = any(_AUTOMATIC.fullmatch(name) and name not in imported for name in self.stored)
+        into = self.members()
+        return {
+            name: tuple(into[held] for held in stored if held in into)
+            for name, stored in self.stored.items()
+            if not (renumbered and _AUTOMATIC.fullmatch(name))
+        }
+
+    def members(self) -> dict[str, str]:
+        """Return the variable of the call that each member of a group is part of; names that come twice are left
+        out."""
+        count = Counter(name for formed in self.groups.formed for name in formed.members)
+        return {
+            name: formed.variable for formed in self.groups.formed for name in formed.members if count[name] == 1
+        }
+
+
+def record_graph(
+    imported: ImportedModel,
+    graphs: Mapping[str, tvm.IRModule],
+    compiled: tvm.IRModule,
+    traces: Mapping[str, Trace],
+    loops: Mapping[str, tuple[str, ...]],
+) -> ModelGraph:
+    """Return the graph before and after.
+
+    Args:
+        imported: The model before any pass.
+        graphs: Its graph, named `MAIN`, and its branches, as calls of kernels that are not joined yet.
+        compiled: All of them joined, weights as parameters after the inputs.
+        traces: What the passes over each graph told.
+        loops: Lines for each kernel.
+    """
+    before = OperatorReader(imported).run()
+    after = CallReader(branch_names(graphs)).run(compiled["main"], len(imported.inputs))
+    into = _calls_of(before, after, traces)
+    calls = _with_savings(after.calls, after.named, traces)
+    kept = tuple(edge for graph, trace in traces.items() for edge in _kept(graph, trace, after.named, calls))
+    return ModelGraph(tuple(_map(before.operators, into)), tuple(calls), kept, dict(loops))
+
+
+def _calls_of(
+    before: OperatorReader, after: CallReader, traces: Mapping[str, Trace]
+) -> dict[int, tuple[int, ...]]:
+    """Return the calls of each operator whose result was followed through the passes."""
+    found: dict[int, tuple[int, ...]] = {}
+    variables = {
+        graph: trace.variables({name for of, name in before.keys if of == graph}) for graph, trace in traces.items()
+    }
+    for position, (graph, name) in enumerate(before.keys):
+        held = variables[graph].get(name, ())
+        calls = dict.fromkeys(call for variable in held for call in after.named.get((graph, variable), ()))
+        if before.operators[position].op == "input":
+            calls = dict.fromkeys(after.named.get((graph, name), ()))
+        if calls:
+            found[position] = tuple(calls)
+    for graph, results in before.outputs.items():
+        # What a graph returns gets the name of its result.
+        for made, returned in zip(results, after.outputs.get(graph, ()), strict=False):
+            for position in made:
+                found.setdefault(position, returned)
+    return found
+
+
+def _map(operators: list[Operator], into: Mapping[int, tuple[int, ...]]) -> list[Operator]:
+    """Return the operators with their calls, those of rewritten ones inferred from their neighbours."""
+    mapped = [
+        replace(operator, calls=into[position], how=MAPPED) if into.get(position) else operator
+        for position, operator in enumerate(operators)
+    ]
+    _fold(mapped)
+    consumers: list[list[int]] = [[] for _ in mapped]
+    for position, operator in enumerate(mapped):
+        for read in operator.reads:
+            consumers[read.source].append(position)
+    _infer(mapped, reversed(range(len(mapped))), lambda position: consumers[position])
+    _infer(mapped, range(len(mapped)), lambda position: [read.source for read in mapped[position].reads])
+    return mapped
+
+
+def _fold(mapped: list[Operator]) -> None:
+    """Mark what depends on no input and is no part of a call."""
+    fed: list[bool] = []
+    for position, operator in enumerate(mapped):
+        fed.append(operator.op == "input" or any(fed[read.source] for read in operator.reads))
+        if not fed[position] and operator.how != MAPPED:
+            mapped[position] = replace(operator, how=FOLDED)
+
+
+def _infer(mapped: list[Operator], order: Iterable[int], neighbours: Callable[[int], list[int]]) -> None:
+    """Give operators without calls those of their neighbours; nothing is computed in an input."""
+    for position in order:
+        operator = mapped[position]
+        if operator.how in (MAPPED, FOLDED) or operator.calls or operator.op == "input":
+            continue
+        around = (mapped[near] for near in neighbours(position))
+        calls = dict.fromkeys(call for near in around if near.op != "input" for call in near.calls)
+        if calls:
+            mapped[position] = replace(operator, calls=tuple(calls), how=INFERRED)
+
+
+def _with_savings(calls: list[Call], named: Named, traces: Mapping[str, Trace]) -> list[Call]:
+    result = list(calls)
+    for graph, trace in traces.items():
+        for formed in trace.groups.formed:
+            for call in named.get((graph, formed.variable), ()) if formed.saved else ():
+                result[call] = replace(result[call], saved=formed.saved)
+    return result
+
+
+def _kept(graph: str, trace: Trace, named: Named, calls: list[Call]) -> list[KeptEdge]:
+    into, edges = trace.members(), []
+    for kept in trace.groups.kept:
+        source, target = (
+            next(iter(named.get((graph, into.get(name, "")), ())), -1) for name in (kept.source, kept.target)
+        )
+        reads = calls[target].reads if target >= 0 else ()
+        if source == target >= 0:  # a reshape of what the call makes: it takes the same memory
+            continue
+        size = next((read.bytes for read in reads if read.source == source), 0)
+        edges.append(KeptEdge(kept.producer, kept.consumer, kept.reason, source, target, size))
+    return edges
+
