@@ -43,8 +43,8 @@ def graph_passes(ctx: Context, trace: Trace) -> list[Pass]:
         # Phase 1: the graph as it was imported
         LowerEinsum(),
         FoldConstants(),
-        WidenConv1d(),
         FoldPads(),
+        WidenConv1d(),
         FoldScales(),
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),

@@ -160,6 +160,21 @@ def test_pads_of_space_with_zeros_go_into_the_convolution() -> None:
     assert [int(n) for n in conv.attrs.padding] == [2, 3, 2, 1]
 
 
+def test_pads_of_one_and_three_axes_go_into_the_convolution_too() -> None:
+    def row(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        padded = b.emit(op.nn.pad(x, [0, 0, 0, 0, 4, 1]))
+        return op.nn.conv1d(padded, weight(5, 4, 3), padding=(0, 2), dilation=2)
+
+    def volume(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        padded = b.emit(op.nn.pad(x, [0, 0, 0, 0, 1, 0, 0, 2, 3, 1]))
+        return op.nn.conv3d(padded, weight(5, 4, 2, 2, 2), padding=(0, 1, 0, 1, 0, 1))
+
+    cases = (row, normal(2, 4, 19), [4, 3]), (volume, normal(2, 4, 3, 5, 6), [1, 1, 3, 1, 2, 2])
+    for build, image, expected in cases:
+        ((_, conv),) = calls(apply(FoldPads(), build, [image]))
+        assert [int(n) for n in conv.attrs.padding] == expected
+
+
 def test_a_pad_that_others_read_stays_for_them() -> None:
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         padded = b.emit(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1]))
