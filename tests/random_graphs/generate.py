@@ -145,7 +145,7 @@ def _normalize(maker: GraphMaker) -> None:
     if maker.chance(0.5):
         maker.add("Softmax", [name], shape, axis=int(maker.rng.integers(-1, len(shape))))
         return
-    axis = int(maker.rng.integers(1, len(shape)))
+    axis = int(maker.rng.integers(0, len(shape)))
     # Rows of one or two elements have variances around zero, which decide the result by their rounding.
     if prod(shape[axis:]) > 4:
         scale, bias = (maker.weight(shape[axis:]) for _ in range(2))
@@ -181,7 +181,10 @@ def _concat(maker: GraphMaker) -> None:
     shape = maker.values[name]
     axis = int(maker.rng.integers(0, len(shape)))
     kept = shape[:axis], shape[axis + 1 :]
-    fit = [other for other, found in maker.values.items() if (found[:axis], found[axis + 1 :]) == kept]
+    fit = [
+        other for other, found in maker.values.items()
+        if len(found) == len(shape) and (found[:axis], found[axis + 1 :]) == kept
+    ]  # fmt: skip
     chosen = [name, *(str(other) for other in maker.rng.choice(fit, maker.one_of(1, 2)))]
     total = sum(maker.values[other][axis] for other in chosen)
     result = (*shape[:axis], total, *shape[axis + 1 :])
