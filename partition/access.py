@@ -17,6 +17,10 @@ from tvm_ffi.structural import structural_equal, structural_map, structural_walk
 ANCHOR = "fusion.anchor"
 """Block annotation of a complex operator: a reduction with data reuse, such as a matmul or a convolution."""
 
+MATMUL, BATCH_MATMUL, DEPTHWISE = "matmul", "batch_matmul", "depthwise_conv2d"
+"""What the annotation says of products with packed weights, products of two activations, and depthwise convolutions:
+the kinds that may share a kernel. The image or the left operand is the first one of the call."""
+
 _REDUCE_ITER = 2  # tirx.IterVar.CommReduce
 
 

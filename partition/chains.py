@@ -7,12 +7,8 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from partition.access import Kind, dense
+from partition.access import BATCH_MATMUL, Kind, dense
 from partition.dataflow import Groups, Node, call_arguments
-
-PRODUCT = "batch_matmul"
-"""Annotation of a product of two activations; its operands are those of the call."""
-
 
 Judge = Callable[[tirx.PrimFunc], str]
 """Says why a chain, given as the kernel it would be, is better left in parts; "" where that kernel is faster."""
@@ -43,7 +39,7 @@ class Found:
 
 def read_chain(groups: Groups, node: Node, judge: Judge, merge: Merge) -> Found | None:
     """Return the chain that ends in `node`; None where that is no product or has nothing row-wise before it."""
-    rows = _operand(node, 0) if node.access.anchor == PRODUCT else None
+    rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
     if rows is None or not any(member.access.kind is Kind.ROWS for member in groups.of(rows)):
         return None
     first = _first(groups, groups.of(rows))
@@ -53,7 +49,8 @@ def read_chain(groups: Groups, node: Node, judge: Judge, merge: Merge) -> Found 
     return Found(rows, reason=reason) if reason else Found(rows, first)
 
 
-def _operand(node: Node, position: int) -> Node | None:
+def operand(node: Node, position: int) -> Node | None:
+    """Return the node that makes an argument of the call of `node`; None where it is none of its inputs."""
     argument = call_arguments(node.value)[position]
     return next((source for source in node.inputs if source.var.same_as(argument)), None)
 
@@ -63,7 +60,7 @@ def _first(groups: Groups, middle: list[Node]) -> Node | None:
     for member in middle:
         for source in member.inputs:
             anchors = [other for other in groups.of(source) if other.access.kind is Kind.ANCHOR]
-            is_product = len(anchors) == 1 and anchors[0].access.anchor == PRODUCT
+            is_product = len(anchors) == 1 and anchors[0].access.anchor == BATCH_MATMUL
             if is_product and anchors[0].access.shape == middle[-1].access.shape:
                 return source
     return None
@@ -82,7 +79,7 @@ def _decline(groups: Groups, rows: Node, first: Node, node: Node) -> str:
         return "a value between the products is used elsewhere"
     if node.access.shape[:-1] != lead:
         return "the products have other batches"
-    if _operand(node, 1) in inside:
+    if operand(node, 1) in inside:
         return "both operands are made inside the kernel"
     if any(member.access.kind is Kind.REORDER for member in before) or not _is_row_wise(middle, scores):
         return "what stands between the products is not row-wise"

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from partition.access import Kind
-from partition.chains import Found, Judge, Merge
-from partition.dataflow import Groups, Node, call_arguments
-
-POINTWISE, DEPTHWISE = "matmul", "depthwise_conv2d"
-"""Annotations of the two; the image is the first operand of the call."""
+from partition.access import DEPTHWISE, MATMUL, Kind
+from partition.chains import Found, Judge, Merge, operand
+from partition.dataflow import Groups, Node
 
 
 def read_window(groups: Groups, node: Node, judge: Judge, merge: Merge) -> Found | None:
     """Return the chain that ends in the depthwise convolution `node`; None where no pointwise one makes its image."""
     if node.access.anchor != DEPTHWISE:
         return None
-    image = next((source for source in node.inputs if source.var.same_as(call_arguments(node.value)[0])), None)
+    image = operand(node, 0)
     if image is None:
         return None
     before = groups.of(image)
-    if [member.access.anchor for member in before if member.access.kind is Kind.ANCHOR] != [POINTWISE]:
+    if [member.access.anchor for member in before if member.access.kind is Kind.ANCHOR] != [MATMUL]:
         return None
     inside = {*before, node}
     if any(member.escapes or not inside.issuperset(member.consumers) for member in before):

@@ -7,6 +7,7 @@ Both run in this process, rounds interleaved; a ratio is the median over the rou
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import fusion
+from fusion.cli.difference import difference
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.options import parse_shapes
 from fusion.cli.output import show
@@ -48,7 +50,8 @@ def bench_relay(options: argparse.Namespace) -> int:
         plain = _plain_tvm(options, {name: array.shape for name, array in inputs.items()}, arrays)
     with progress(f"measuring {options.model}"):
         ours, theirs, ratio = _time(lambda: list(module(*arrays)), plain, options.rounds)
-    error = max((_error(a, b) for a, b in zip(module(*arrays), plain(), strict=True)), default=0.0)
+    found = [difference(a, b).relative for a, b in zip(module(*arrays), plain(), strict=True)]
+    error = max((math.inf if relative is None else relative for relative in found), default=0.0)
     data = {
         "fusion_ms": ours * 1e3, "tvm_ms": theirs * 1e3, "ratio": ratio, "compile_s": compile_s, "error": error,
         "passed": error <= _TOLERANCE,
@@ -99,13 +102,3 @@ def _median_s(run: Runner) -> float:
         run()
         times.append(time.perf_counter() - started)
     return statistics.median(times)
-
-
-def _error(actual: np.ndarray, expected: np.ndarray) -> float:
-    """Return the largest difference as a share of the largest expected magnitude."""
-    left, right = actual.astype(np.float64), expected.astype(np.float64)
-    if left.shape != right.shape or not np.array_equal(np.isfinite(left), np.isfinite(right)):
-        return float("inf")
-    finite = np.isfinite(right)
-    scale = np.abs(right[finite]).max(initial=0.0)
-    return float(np.abs(left[finite] - right[finite]).max(initial=0.0) / (scale or 1.0))

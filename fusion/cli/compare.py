@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fusion.cli.difference import difference
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.models import is_relay, is_saved, open_module, read_inputs_of
 from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
@@ -55,11 +56,11 @@ def compare(options: argparse.Namespace) -> int:
     expected = _run_other(other, engine, module, inputs, options)
     if len(actual) != len(expected):
         raise OptionError(f"{options.model} has {len(actual)} outputs and {other} has {len(expected)}")
-    found = {name: _difference(value, base) for (name, value), base in zip(actual.items(), expected, strict=True)}
+    found = {name: difference(value, base) for (name, value), base in zip(actual.items(), expected, strict=True)}
     same = all(difference.within(options.tolerance) for difference in found.values())
     verdict = f"the results {'agree' if same else 'DIFFER'} (tolerance {options.tolerance:g})"
-    text = "\n".join([*(f"{name}: {difference}" for name, difference in found.items()), verdict])
-    outputs = {name: asdict(difference) for name, difference in found.items()}
+    text = "\n".join([*(f"{name}: {distance}" for name, distance in found.items()), verdict])
+    outputs = {name: asdict(distance) for name, distance in found.items()}
     show(text, {"same": same, "tolerance": options.tolerance, "outputs": outputs}, options.json)
     return OK if same else RESULTS_DIFFER
 
@@ -96,40 +97,3 @@ def _run_other(
     if len(names) != len(arrays):
         raise OptionError(f"{path} takes {len(names)} inputs and {options.model} takes {len(arrays)}")
     return list(session.run(None, dict(zip(names, arrays, strict=True))))
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far one output is from another.
-
-    Attributes:
-        absolute: Largest absolute difference; None where the two cannot be subtracted.
-        relative: Its share of the largest expected magnitude.
-        why: Why they cannot be subtracted.
-    """
-
-    absolute: float | None = None
-    relative: float | None = None
-    why: str = ""
-
-    def within(self, tolerance: float) -> bool:
-        """Return whether the relative difference is at most `tolerance`."""
-        return self.relative is not None and self.relative <= tolerance
-
-    def __str__(self) -> str:
-        return self.why or f"largest error {self.absolute:.3g}, relative {self.relative:.3g}"
-
-
-def _difference(actual: np.ndarray, expected: np.ndarray) -> Difference:
-    if actual.shape != expected.shape:
-        return Difference(why=f"the shapes differ: {list(actual.shape)} and {list(expected.shape)}")
-    if actual.dtype.kind in "OUST" or expected.dtype.kind in "OUST":
-        wrong = float(not np.array_equal(actual, expected))
-        return Difference(wrong, wrong)
-    left, right = actual.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(right)
-    if not np.array_equal(left[~finite], right[~finite], equal_nan=True) or not np.isfinite(left[finite]).all():
-        return Difference(why="one has a NaN or an infinity where the other has not")
-    absolute = float(np.abs(left[finite] - right[finite]).max(initial=0.0))
-    scale = float(np.abs(right[finite]).max(initial=0.0))
-    return Difference(absolute, absolute / scale if scale else absolute)

@@ -60,8 +60,8 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -
     # By identity: 0 threads equal False.
     given = {name: getattr(options, name) for name in _COMPILE_ONLY}
     given = {name: value for name, value in given.items() if value is not None and value is not False}
-    if not alone and not is_relay(path):
-        given.pop("params", None)
+    if not alone and "params" in given and not is_relay(path):
+        del given["params"]
     started = time.perf_counter()
     if is_saved(path):
         module = _load(path, given if alone else {}, shapes)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +15,7 @@ import fusion
 from fusion.cli import main
 from fusion.cli.wording import command_text
 from fusion.errors import FusionError
+from tests.cli.commands import run, run_json
 from tests.module import small_models
 from tests.module.small_models import FLOAT, mlp_numpy
 
@@ -40,18 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(unknown, path / "unknown.onnx")
     assert main(["compile", str(path / "mlp.onnx")]) == 0
     return path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Return exit code, stdout and stderr."""
-    code = main([str(argument) for argument in arguments])
-    return (code, *capsys.readouterr())
-
-
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, Any]:
-    """Return exit code and what `--json` printed."""
-    code, out, _ = run(capsys, *arguments, "--json")
-    return code, json.loads(out)
 
 
 @pytest.mark.parametrize("verb", [(), *((verb,) for verb in VERBS)])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +15,7 @@ import pytest
 import tvm
 
 import fusion
-from fusion.cli import main
+from tests.cli.commands import run, run_json
 from tests.frontends.relay import shared_models
 from tests.module import small_models
 
@@ -30,18 +28,6 @@ def params(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("params") / "mlp.npz"
     np.savez(path, **shared_models.weights("mlp"))  # type: ignore[arg-type]
     return path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Return exit code, stdout and stderr."""
-    code = main([str(argument) for argument in arguments])
-    return (code, *capsys.readouterr())
-
-
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, Any]:
-    """Return exit code and what `--json` printed."""
-    code, out, _ = run(capsys, *arguments, "--json")
-    return code, json.loads(out)
 
 
 def load_file(path: Path) -> ModuleType:

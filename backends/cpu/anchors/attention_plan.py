@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from tvm import tirx
-
 from backends.cpu.anchors.attention_softmax import find_softmax
-from backends.cpu.anchors.attention_stages import AttentionStages, Chain, read_attention
+from backends.cpu.anchors.attention_stages import AttentionStages, Chain
 from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, TASK_CYCLES, choose_blocking, chunk_counts
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile, tiles, total_cycles
@@ -18,7 +16,6 @@ from backends.cpu.anchors.split import Split
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.space import Space
 from fusion.context import Machine
-from partition.chains import Judge
 
 _MAX_ROWS = 48
 """Rows of a block of whole rows beyond this gain nothing: no register tile is as high."""
@@ -111,18 +108,6 @@ def attention_space(demand: Demand, machine: Machine, threads: int) -> Space[Att
 def plan_attention(demand: Demand, machine: Machine, threads: int) -> AttentionPlan | None:
     """Return the plan that is estimated to take the fewest cycles; None where no block of rows fits half of L2."""
     return min(plans(demand, machine, threads), key=lambda plan: plan.cycles, default=None)
-
-
-def judge(machine: Machine, threads: int) -> Judge:
-    """Return what says why an attention stays in three kernels."""
-
-    def decline(kernel: tirx.PrimFunc) -> str:
-        try:
-            return decline_one_kernel(Demand.of(read_attention(kernel)), machine, threads)
-        except NotRecognized as reason:
-            return str(reason)
-
-    return decline
 
 
 def decline_one_kernel(demand: Demand, machine: Machine, threads: int) -> str:

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import numpy.typing as npt
-from tvm import relax, te, tirx
+from tvm import relax, te
 
 from backends.cpu.anchors.matmul import matmul_of
-from backends.cpu.anchors.window import Window
+from backends.cpu.anchors.window import Window, read_into
 from backends.cpu.emit import Expr
 
 Array = npt.NDArray[Any]
@@ -47,22 +47,13 @@ def _place(columns: te.Tensor, window: Window, height: int, width: int, channels
 
 def _sum(columns: te.Tensor, window: Window, height: int, width: int, channels: int) -> te.Tensor:
     kh, kw = window.kernel
-    in_height, in_width = int(columns.shape[1]), int(columns.shape[2])
+    size = int(columns.shape[1]), int(columns.shape[2])
     ry, rx = te.reduce_axis((0, kh), "ry"), te.reduce_axis((0, kw), "rx")
-    top, left, _, _ = window.padding
 
     def taps(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        at_y, at_x = y + top - ry * window.dilation[0], x + left - rx * window.dilation[1]
-        row, column = at_y // window.strides[0], at_x // window.strides[1]
-        inside = tirx.all(
-            at_y % window.strides[0] == 0,
-            at_x % window.strides[1] == 0,
-            row >= 0,
-            row < in_height,
-            column >= 0,
-            column < in_width,
+        value = read_into(
+            window, size, (y, x), (ry, rx), lambda row, column: columns[n, row, column, (ry * kw + rx) * channels + c]
         )
-        value = columns[n, row, column, (ry * kw + rx) * channels + c]
-        return te.sum(te.if_then_else(inside, value, tirx.const(0, columns.dtype)), axis=[ry, rx])
+        return te.sum(value, axis=[ry, rx])
 
     return te.compute((columns.shape[0], height, width, channels), taps, name="columns_to_image")

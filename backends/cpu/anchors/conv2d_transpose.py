@@ -28,7 +28,7 @@ from backends.cpu.anchors.packing import pack_conv2d
 from backends.cpu.anchors.padded_rows import PaddedRows
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split
-from backends.cpu.anchors.window import Window
+from backends.cpu.anchors.window import Window, read_into
 from backends.cpu.emit import Expr, Nest, ramp
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
@@ -144,18 +144,13 @@ def _position(window: Window, axis: int, at: Expr) -> tuple[Expr, Expr]:
 def _each_channel(data: te.Tensor, taps: te.Tensor, window: Window, shape: tuple[int, ...]) -> te.Tensor:
     """Return the sum over the taps [KH, KW, C] that meet the input; which those are is the same for all channels."""
     _, height, width, _ = (int(n) for n in data.shape)
-    (sh, sw), (dh, dw) = window.strides, window.dilation
-    top, left, _, _ = window.padding
-    ry, rx = te.reduce_axis((0, window.kernel[0]), "ry"), te.reduce_axis((0, window.kernel[1]), "rx")
+    ry, rx = (te.reduce_axis((0, extent), name) for extent, name in zip(window.kernel, ("ry", "rx"), strict=True))
 
     def sum_over_taps(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        at_y, at_x = y + top - ry * dh, x + left - rx * dw
-        row, column = at_y // sh, at_x // sw
-        inside = tirx.all(
-            at_y % sh == 0, at_x % sw == 0, row >= 0, row < height, column >= 0, column < width
-        )  # fmt: skip
-        product_ = data[n, row, column, c] * taps[ry, rx, c]
-        return te.sum(te.if_then_else(inside, product_, tirx.const(0, "float32")), axis=[ry, rx])
+        value = read_into(
+            window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, c] * taps[ry, rx, c]
+        )
+        return te.sum(value, axis=[ry, rx])
 
     return te.compute(shape, sum_over_taps, name="depthwise_conv2d_transpose")
 

@@ -24,9 +24,7 @@ from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
 from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
-from partition.access import ANCHOR
-
-DEPTHWISE = "depthwise_conv2d"
+from partition.access import ANCHOR, DEPTHWISE
 
 
 def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:

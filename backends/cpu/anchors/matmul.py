@@ -24,9 +24,8 @@ from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
 from backends.cpu.templates.stages import dtype_of, shape_of
 from fusion.context import Machine
-from partition.access import ANCHOR
+from partition.access import ANCHOR, BATCH_MATMUL, MATMUL
 
-PACKED, BATCHED = "matmul", "batch_matmul"
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -42,7 +41,7 @@ def lower_matmul(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> r
         return matmul_of(data, weight.value.numpy(), builder, lanes)
     if types != ["float32"] * 2 and not (types == ["bfloat16"] * 2 and pairs_rows(other)):
         return None
-    return builder.call_te(_batches, data, weight, primfunc_name_hint=BATCHED)
+    return builder.call_te(_batches, data, weight, primfunc_name_hint=BATCH_MATMUL)
 
 
 def pairs_rows(shape: Sequence[int]) -> bool:
@@ -56,7 +55,7 @@ def matmul_of(data: relax.Expr, matrix: np.ndarray, builder: relax.BlockBuilder,
         packed, compute = pack_matmul_pairs(matrix, lanes), _rows_by_pairs
     else:
         packed, compute = pack_matmul(matrix, lanes), _rows_by_weights
-    return builder.call_te(compute, data, relax.const(packed), matrix.shape[1], primfunc_name_hint=PACKED)
+    return builder.call_te(compute, data, relax.const(packed), matrix.shape[1], primfunc_name_hint=MATMUL)
 
 
 def _rows_by_weights(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Tensor:
@@ -67,7 +66,7 @@ def _rows_by_weights(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Te
         *row, n = at
         return te.sum(data(*row, k) * packed[n // lanes, k, n % lanes], axis=k)
 
-    return te.compute((*data.shape[:-1], channels), sum_over_k, name=PACKED, attrs={ANCHOR: PACKED})
+    return te.compute((*data.shape[:-1], channels), sum_over_k, name=MATMUL, attrs={ANCHOR: MATMUL})
 
 
 def _rows_by_pairs(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Tensor:
@@ -79,7 +78,7 @@ def _rows_by_pairs(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Tens
         weight = packed[n // lanes, k // 2, n % lanes * 2 + k % 2]
         return te.sum(data(*row, k).astype("float32") * weight.astype("float32"), axis=k)
 
-    return te.compute((*data.shape[:-1], channels), sum_over_k, name=PACKED, attrs={ANCHOR: PACKED})
+    return te.compute((*data.shape[:-1], channels), sum_over_k, name=MATMUL, attrs={ANCHOR: MATMUL})
 
 
 def _batches(left: te.Tensor, right: te.Tensor) -> te.Tensor:
@@ -93,7 +92,7 @@ def _batches(left: te.Tensor, right: te.Tensor) -> te.Tensor:
         return te.sum(row * weight, axis=k)
 
     shape = (*batch, left.shape[-2], right.shape[-1])
-    return te.compute(shape, sum_over_k, name=BATCHED, attrs={ANCHOR: BATCHED})
+    return te.compute(shape, sum_over_k, name=BATCH_MATMUL, attrs={ANCHOR: BATCH_MATMUL})
 
 
 def _of(tensor: te.Tensor, batch: Sequence[Expr]) -> list[Expr]:
@@ -137,7 +136,7 @@ class _Product(ABC):
 class Matmul(_Product):
     """Recipe: see `contraction`; the rows are every leading axis of the data taken together."""
 
-    name: str = PACKED
+    name: str = MATMUL
 
     def contraction(self, roles: Roles, machine: Machine) -> Contraction:
         """See `_Product`."""
@@ -165,7 +164,7 @@ class Matmul(_Product):
 class BatchMatmul(_Product):
     """Recipe: see `contraction`; one image per batch, weights read as they lie, k by n."""
 
-    name: str = BATCHED
+    name: str = BATCH_MATMUL
 
     def contraction(self, roles: Roles, machine: Machine) -> Contraction:
         """See `_Product`."""

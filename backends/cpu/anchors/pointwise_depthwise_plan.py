@@ -8,19 +8,17 @@ from functools import cache
 from itertools import product
 from math import prod
 
-from tvm import tirx
-
 from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, TASK_CYCLES, choose_blocking, chunk_counts
-from backends.cpu.anchors.depthwise import DEPTHWISE, Depthwise
+from backends.cpu.anchors.depthwise import Depthwise
 from backends.cpu.anchors.extents import Extents
-from backends.cpu.anchors.pointwise_depthwise_stages import PairSizes, read_pair
+from backends.cpu.anchors.pointwise_depthwise_stages import PairSizes
 from backends.cpu.anchors.register_tile import LOADS_PER_CYCLE, TILE_OVERHEAD, RegisterTile, tiles, total_cycles
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.space import Space
 from fusion.context import Machine
-from partition.chains import Judge
+from partition.access import DEPTHWISE
 
 _MOST_VECTORS = 4
 _USUAL_VECTORS = 2
@@ -88,18 +86,6 @@ def plans(sizes: PairSizes, machine: Machine, threads: int) -> Iterator[PairPlan
             tasks = sizes.batch * bands * chunks
             cycles = -(-tasks // threads) * (block.cycles(rows, many) + TASK_CYCLES)
             yield PairPlan(block.tile, block.columns, bands, chunks, cycles)
-
-
-def judge_pair(machine: Machine, threads: int) -> Judge:
-    """Return what says why a pointwise and a depthwise convolution stay in two kernels."""
-
-    def decline(kernel: tirx.PrimFunc) -> str:
-        try:
-            return decline_one_kernel(read_pair(kernel).sizes, machine, threads)
-        except NotRecognized as reason:
-            return str(reason)
-
-    return decline
 
 
 def decline_one_kernel(sizes: PairSizes, machine: Machine, threads: int) -> str:

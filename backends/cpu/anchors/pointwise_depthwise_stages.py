@@ -8,13 +8,11 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu.anchors.attention_stages import is_at
-from backends.cpu.anchors.depthwise import DEPTHWISE
-from backends.cpu.anchors.matmul import PACKED
 from backends.cpu.anchors.roles import Output, compose, find_anchors
 from backends.cpu.anchors.window import Window
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Axis, dtype_of, read_stages, shape_of
-from partition.access import ANCHOR
+from partition.access import ANCHOR, DEPTHWISE, MATMUL
 
 POINTWISE_DEPTHWISE = "pointwise_depthwise"
 
@@ -74,15 +72,20 @@ class PairStages:
     kind: str = POINTWISE_DEPTHWISE
 
 
+def is_pair(func: tirx.PrimFunc) -> bool:
+    """Return whether the two anchors of `func` are a product with packed weights and a depthwise convolution."""
+    return [str(anchor.annotations[ANCHOR]) for anchor in find_anchors(func)] == [MATMUL, DEPTHWISE]
+
+
 def read_pair(func: tirx.PrimFunc) -> PairStages:
     """Return the parts of `func`.
 
     Raises:
         NotRecognized: It has another form.
     """
-    anchors = find_anchors(func)
-    if [str(anchor.annotations[ANCHOR]) for anchor in anchors] != [PACKED, DEPTHWISE]:
+    if not is_pair(func):
         raise NotRecognized("not a pointwise and a depthwise convolution")
+    anchors = find_anchors(func)
     product, convolution = (anchor.writes[0].source for anchor in anchors)
     (data, panels), (image, taps) = (
         [region.source for region in anchor.reads if not region.source.same_as(anchor.writes[0].source)]

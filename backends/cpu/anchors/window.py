@@ -62,6 +62,21 @@ class Window:
         return self.kernel == (1, 1) and self.strides == (1, 1) and not any(self.padding)
 
 
+def read_into(
+    window: Window, size: tuple[int, int], pixel: tuple[Expr, Expr], tap: tuple[Expr, Expr],
+    load: Callable[[Expr, Expr], Expr],
+) -> Expr:  # fmt: skip
+    """Return what `load`, from row and column to a float32 value, reads of an image of `size` for a tap of a transposed
+    convolution at a pixel of its result; 0 where the tap puts no pixel of the image there."""
+    top, left, _, _ = window.padding
+    y, x = pixel[0] + top - tap[0] * window.dilation[0], pixel[1] + left - tap[1] * window.dilation[1]
+    row, column = y // window.strides[0], x // window.strides[1]
+    inside = tirx.all(
+        y % window.strides[0] == 0, x % window.strides[1] == 0, row >= 0, row < size[0], column >= 0, column < size[1]
+    )
+    return te.if_then_else(inside, load(row, column), tirx.const(0, "float32"))
+
+
 def read_under(
     window: Window, size: tuple[int, int], pixel: tuple[Expr, Expr], tap: tuple[Expr, Expr],
     load: Callable[[Expr, Expr], Expr], outside: float = 0.0,

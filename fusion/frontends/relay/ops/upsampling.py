@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tvm import relax
 from tvm.relax import Expr
@@ -23,34 +24,29 @@ _METHODS = {
 def upsampling(call: Call) -> Expr:
     """By `scale_h` and `scale_w`; pixels lie at their upper left corners, or with `align_corners` from edge to edge."""
     mode = "align_corners" if call.flag("align_corners", False) else "asymmetric"
-    layout = call.text("layout", "NCHW")
-    x = relayout(call, call.x(0), layout, "NCHW")
-    result = relax.op.image.resize2d(
-        x,
-        _sizes(call, x, ("scale_h", "scale_w")),
-        layout="NCHW",
-        method=_method(call),
-        coordinate_transformation_mode=mode,
-        rounding_method=_rounding(mode),
-        cubic_alpha=-0.5,
-    )
-    return relayout(call, call.emit(result), "NCHW", layout)
+    return _resized(call, relax.op.image.resize2d, "HW", mode)
 
 
 @translates("nn.upsampling3d", "dyn.nn.upsampling3d")
 def upsampling3d(call: Call) -> Expr:
-    mode, layout = call.text("coordinate_transformation_mode", "half_pixel"), call.text("layout", "NCDHW")
-    x = relayout(call, call.x(0), layout, "NCDHW")
-    result = relax.op.image.resize3d(
+    mode = call.text("coordinate_transformation_mode", "half_pixel")
+    return _resized(call, relax.op.image.resize3d, "DHW", mode)
+
+
+def _resized(call: Call, resize: Callable[..., Expr], axes: str, mode: str) -> Expr:
+    planes = f"NC{axes}"
+    layout = call.text("layout", planes)
+    x = relayout(call, call.x(0), layout, planes)
+    result = resize(
         x,
-        _sizes(call, x, ("scale_d", "scale_h", "scale_w")),
-        layout="NCDHW",
+        _sizes(call, x, tuple(f"scale_{axis.lower()}" for axis in axes)),
+        layout=planes,
         method=_method(call),
         coordinate_transformation_mode=mode,
         rounding_method=_rounding(mode),
         cubic_alpha=-0.5,
     )
-    return relayout(call, call.emit(result), "NCDHW", layout)
+    return relayout(call, call.emit(result), planes, layout)
 
 
 def _sizes(call: Call, x: Expr, names: tuple[str, ...]) -> tuple[int, ...]:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tvm import relax, tirx
 
 from backends.cpu.anchors.attention import Attention as Template
-from backends.cpu.anchors.attention_plan import AttentionPlan, Demand, decline_one_kernel, judge, plan_attention
+from backends.cpu.anchors.attention_plan import AttentionPlan, Demand, decline_one_kernel, plan_attention
 from backends.cpu.anchors.attention_stages import AttentionStages, Chain, read_attention
+from backends.cpu.anchors.chains import judge
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import find_anchors
 from backends.cpu.anchors.split import Split
