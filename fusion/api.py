@@ -16,7 +16,7 @@ from fusion.module.compiled import CompiledModule, lazy_module
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specialize import specialize
-from fusion.module.threads import use_threads
+from fusion.threads import use_threads
 
 if TYPE_CHECKING:
     from fusion.frontends.relay.parameters import Parameters
@@ -47,7 +47,8 @@ def compile(
             -mcpu=cortex-a72" another architecture. A module that cannot run here can be saved, and needs every shape.
         shapes: Shape of each input that the model leaves open. Without it such a model is compiled for each input
             shape when it is first called with it, and the last 16 forms are kept.
-        effort: "fast": nothing is measured or tuned while compiling. No other effort is available yet.
+        effort: "fast": nothing is measured or tuned while compiling; "balanced": each kernel's few best forms are
+            measured on this machine, in about half a minute, and the fastest is taken.
         threads: Worker threads at run time; None for as many as this process may use CPUs.
         backends: Backends that may be used, of "cpu" and "onnxruntime"; None for all. ["cpu"] is the same as `strict`.
         strict: Refuse a model of which a part needs the fallback backend.

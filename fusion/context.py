@@ -17,9 +17,10 @@ from tvm.target import codegen
 from fusion.cpus import allowed_cpus
 from fusion.errors import OptionError, TargetError
 
-EFFORTS = ("fast",)
-# These measure candidates, which fusion cannot do yet.
-_EFFORTS_TO_COME = ("balanced", "max")
+FAST, BALANCED = "fast", "balanced"
+EFFORTS = (FAST, BALANCED)
+# It is to search more than the points of templates' spaces.
+_EFFORTS_TO_COME = ("max",)
 GENERATOR, FALLBACK = "cpu", "onnxruntime"
 BACKENDS = (GENERATOR, FALLBACK)
 BF16_OR_FP32 = "bf16-or-fp32"
@@ -59,6 +60,7 @@ class Context:
         threads: Worker threads at run time.
         strict: Whether an operator that needs the fallback backend is an error.
         precision: "bf16" where matmuls and convolutions may round their operands to bfloat16, otherwise "fp32".
+        effort: "balanced" where kernels are chosen by measuring them on this machine, otherwise "fast".
     """
 
     target: tvm.target.Target
@@ -67,13 +69,14 @@ class Context:
     threads: int
     strict: bool = False
     precision: str = "fp32"
+    effort: str = FAST
 
 
 def resolve(
     target: str | tvm.target.Target = "llvm",
     *,
     threads: int | None = None,
-    effort: str = "fast",
+    effort: str = FAST,
     strict: bool = False,
     backends: Sequence[str] | None = None,
     precision: str = "fp32",
@@ -82,12 +85,20 @@ def resolve(
 
     Raises:
         TargetError: The target is unknown, LLVM knows no such CPU, or it lacks the instructions of `precision="bf16"`.
-        OptionError: `effort`, `threads`, `backends` or `precision` has a value that is not allowed.
+        OptionError: `effort`, `threads`, `backends` or `precision` has a value that is not allowed, or the effort is to
+            measure kernels and the target is another CPU than this machine's.
     """
     _check_effort(effort)
     _check_backends(backends)
     check_threads(threads)
     resolved = _resolve_target(target)
+    if effort != FAST and not _is_host(resolved):
+        raise OptionError(
+            f"effort={effort!r} measures kernels, and the target is not this machine's CPU",
+            why=f"the target is {resolved.attrs.get('mcpu', '')} {resolved.attrs.get('mtriple', '')}".rstrip()
+            + f", this machine {_host_cpu()} {_host_triple()}",
+            hint='use effort="fast", or compile on a machine of that kind',
+        )
     features = _features(resolved)
     machine = _machine(resolved, features)
     return Context(
@@ -97,6 +108,7 @@ def resolve(
         threads=threads or allowed_cpus(),
         strict=strict or (backends is not None and FALLBACK not in backends),
         precision=_resolve_precision(precision, machine),
+        effort=effort,
     )
 
 
@@ -123,8 +135,8 @@ def _check_effort(effort: str) -> None:
     if effort in _EFFORTS_TO_COME:
         raise OptionError(
             f"effort={effort!r} is not available yet",
-            why="fusion chooses kernels by its cost tables and does not measure them",
-            hint='use effort="fast"',
+            why="fusion measures the points of its templates, and searches for no others",
+            hint='use effort="balanced"',
         )
     if effort not in EFFORTS:
         raise OptionError(f"unknown effort {effort!r}", hint=f"use one of {', '.join(EFFORTS)}")
@@ -216,13 +228,21 @@ def _features(target: tvm.target.Target) -> frozenset[str]:
 
 def _machine(target: tvm.target.Target, features: frozenset[str]) -> Machine:
     lanes, registers = next(row for feature, *row in _VECTOR_UNITS if feature in features or not feature)
-    triple = str(target.attrs.get("mtriple", "")) or _host_triple()
-    architecture = triple.partition("-")[0]
-    sizes = _CACHES.get(architecture, _CACHES["x86_64"])
-    if architecture == _host_triple().partition("-")[0] and str(target.attrs.get("mcpu", "")) == _host_cpu():
+    sizes = _CACHES.get(_architecture(target), _CACHES["x86_64"])
+    if _is_host(target):
         sizes = [_cache_bytes(index, size) for index, size in zip(_CACHE_INDICES, sizes, strict=True)]
     l1, l2, l3 = sizes
     return Machine(lanes, registers, l1, l2, l3, _DOT_BFLOAT16 in features)
+
+
+def _architecture(target: tvm.target.Target) -> str:
+    return (str(target.attrs.get("mtriple", "")) or _host_triple()).partition("-")[0]
+
+
+def _is_host(target: tvm.target.Target) -> bool:
+    """Return whether `target` names this machine's CPU."""
+    same = _architecture(target) == _host_triple().partition("-")[0]
+    return same and str(target.attrs.get("mcpu", "")) == _host_cpu()
 
 
 def _host_cpu() -> str:

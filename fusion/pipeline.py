@@ -3,12 +3,13 @@ out, one line a pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import tvm
 from tvm import relax
 
 from backends.cpu.anchors.chains import judge
+from backends.cpu.decline_kernel import decline_kernel
 from backends.cpu.kernel_info import kernel_info
 from backends.cpu.legalize import LEGALIZATIONS
 from backends.cpu.loop_text import loop_lines
@@ -17,10 +18,10 @@ from backends.cpu.schedule_kernels import ScheduleKernels
 from fusion.context import Context
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
+from fusion.measuring import measuring
 from fusion.passes.call_host_functions import CallHostFunctions
+from fusion.passes.concats import PlaceConcats
 from fusion.passes.fold_constants import FoldConstants
-from fusion.passes.fold_pads import FoldPads
-from fusion.passes.fold_scales import FoldScales
 from fusion.passes.inline_branches import InlineBranches
 from fusion.passes.layout import AssignLayouts
 from fusion.passes.lift_weights import lift_weights
@@ -31,21 +32,26 @@ from fusion.passes.widen_conv1d import WidenConv1d
 from fusion.report.estimate import estimate_kernels, nominal_limits
 from fusion.report.read_graph import MAIN
 from fusion.report.record import Trace, record_graph
+from fusion.rewrites import Rewrite
 from partition.form_groups import FormGroups
+from partition.techniques import ALL, Technique
+from partition.verdicts import Judge
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
 
-def graph_passes(ctx: Context, trace: Trace) -> list[Pass]:
+def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = ALL) -> list[Pass]:
     """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them; `trace`
-    takes what reports need to know of them."""
+    takes what reports need to know of them. `techniques` other than rewrites and concatenations in place are a
+    matter of `trace.groups`."""
+    rewrites = Technique.REWRITES in techniques
+    concats = Technique.STITCHING in techniques
     return [
         # Phase 1: the graph as it was imported
         LowerEinsum(),
         FoldConstants(),
-        FoldPads(),
+        *([Rewrite(log=trace.rewrites)] if rewrites else []),
         WidenConv1d(),
-        FoldScales(),
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),
         # Phase 2: where each tensor lies
@@ -63,34 +69,54 @@ def graph_passes(ctx: Context, trace: Trace) -> list[Pass]:
         relax.transform.FuseTIR(),
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(["main"]),
+        *([PlaceConcats(decline_kernel, trace.groups, trace.joined)] if concats else []),
     ]
 
 
-def kernel_passes(branches: Mapping[str, tvm.IRModule], kernels: ScheduleKernels) -> list[Pass]:
-    """Return the passes that join a module with its lowered `branches` and give its PrimFuncs their loops."""
+def kernel_passes(
+    branches: Mapping[str, tvm.IRModule], kernels: ScheduleKernels, measure: Sequence[Pass] = ()
+) -> list[Pass]:
+    """Return the passes that join a module with its lowered `branches` and give its PrimFuncs their loops; before that,
+    `measure` chooses among loops."""
     return [
         # Phase 5: one function
         InlineBranches(branches),
         # Phase 6: loops
+        *measure,
         kernels,
     ]
 
 
-def lower(imported: ImportedModel, ctx: Context) -> Lowered:
-    """Run every pass over the Relax modules of `imported` under the target of `ctx`."""
-    kernels = ScheduleKernels(ctx.machine, ctx.threads)
-    traces = {name: Trace(FormGroups(judge(ctx.machine, ctx.threads))) for name in (MAIN, *imported.branches)}
-    with ctx.target:
-        graphs = {name: _apply(graph_passes(ctx, traces[name]), mod) for name, mod in imported.branches.items()}
-        graphs[MAIN] = _apply(graph_passes(ctx, traces[MAIN]), imported.mod)
-        mod = _apply(kernel_passes(graphs, kernels), graphs[MAIN])
+def lower(
+    imported: ImportedModel,
+    ctx: Context,
+    techniques: frozenset[Technique] = ALL,
+    decline: Judge | None = None,
+) -> Lowered:
+    """Run every pass over the Relax modules of `imported` under the target of `ctx`.
+
+    Args:
+        techniques: Those used; all but in measurements of what each is worth.
+        decline: Judges which chains of products become one kernel, where measurements want another verdict than that of
+            the cost tables.
+    """
+    with ctx.target, measuring(ctx) as measured:
+        decline = decline or measured.judge(judge(ctx.machine, ctx.threads))
+        kernels = ScheduleKernels(ctx.machine, ctx.threads, measured.points)
+        traces = {name: Trace(FormGroups(decline, techniques)) for name in (MAIN, *imported.branches)}
+        graphs = {
+            name: _apply(graph_passes(ctx, traces[name], techniques), mod) for name, mod in imported.branches.items()
+        }
+        graphs[MAIN] = _apply(graph_passes(ctx, traces[MAIN], techniques), imported.mod)
+        mod = _apply(kernel_passes(graphs, kernels, measured.passes(imported.inputs)), graphs[MAIN])
     mod, weights = lift_weights(mod)
     loops = {name: loop_lines(kernel.made.func) for name, kernel in kernels.scheduled.items()}
     graph = record_graph(imported, graphs, mod, traces, loops)
     infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
     infos = estimate_kernels(infos, graph.calls, weights, nominal_limits(ctx.machine, ctx.threads))
     rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
-    return Lowered(mod, weights, infos, (*rounding, *kernels.notes()), graph)
+    rewritten = [note for trace in traces.values() for note in trace.rewrites.notes()]
+    return Lowered(mod, weights, infos, (*rounding, *rewritten, *kernels.notes(), *measured.notes), graph)
 
 
 def _apply(passes: list[Pass], mod: tvm.IRModule) -> tvm.IRModule:

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from tvm import tirx
 
 from partition.access import BATCH_MATMUL, Kind, dense
 from partition.dataflow import Groups, Node, call_arguments
-
-Judge = Callable[[tirx.PrimFunc], str]
-"""Says why a chain, given as the kernel it would be, is better left in parts; "" where that kernel is faster."""
-
-Merge = Callable[[Sequence[Node]], tirx.PrimFunc]
-"""Makes one PrimFunc of nodes, as a group of them will be."""
-
-
-def no_template(kernel: tirx.PrimFunc) -> str:
-    """Decline every chain."""
-    return "no template takes two products"
+from partition.verdicts import Verdicts
 
 
 @dataclass(frozen=True)
@@ -30,14 +18,16 @@ class Found:
         rows: The node whose rows the second product reads.
         first: A node of the first product's group; None where the chain stays in parts.
         reason: Why it does.
+        operands: Transposes of what the products read, which the kernel reads as it lies.
     """
 
     rows: Node
     first: Node | None = None
     reason: str = ""
+    operands: tuple[Node, ...] = ()
 
 
-def read_chain(groups: Groups, node: Node, judge: Judge, merge: Merge) -> Found | None:
+def read_chain(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     """Return the chain that ends in `node`; None where that is no product or has nothing row-wise before it."""
     rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
     if rows is None or not any(member.access.kind is Kind.ROWS for member in groups.of(rows)):
@@ -45,8 +35,28 @@ def read_chain(groups: Groups, node: Node, judge: Judge, merge: Merge) -> Found 
     first = _first(groups, groups.of(rows))
     if first is None:
         return Found(rows, reason="no product makes the rows that it reads")
-    reason = _decline(groups, rows, first, node) or judge(merge([*groups.of(first), *groups.of(rows), node]))
-    return Found(rows, reason=reason) if reason else Found(rows, first)
+    reason = _decline(groups, rows, first, node)
+    if reason:
+        return Found(rows, reason=reason)
+    parts, turned = [*groups.of(first), *groups.of(rows), node], _turned(groups, (_anchor(groups.of(first)), node))
+    for operands in dict.fromkeys((turned, tuple(source for source in turned if source.access.keeps_last), ())):
+        reason = verdicts.decline([*operands, *parts])
+        if not reason and groups.can_merge(*operands, rows, first, node):
+            return Found(rows, first, operands=operands)
+    return Found(rows, reason=reason)
+
+
+def _turned(groups: Groups, products: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the transposes that are kernels of their own and that nothing but one of `products` reads; of left
+    operands those that leave the rows contiguous."""
+    sources = ((product, operand(product, side), side) for product in products for side in range(2))
+    found = (
+        source
+        for product, source, side in sources
+        if source is not None and source.access.kind is Kind.REORDER and source.access.moves and not source.escapes
+        if groups.of(source) == [source] and source.consumers == [product] and (side == 1 or source.access.keeps_last)
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def operand(node: Node, position: int) -> Node | None:

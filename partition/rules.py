@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from partition.access import Kind
 from partition.dataflow import Node
+from partition.products import before_products, products_of
 
 MEMORY_BOUND = (Kind.ELEMENTWISE, Kind.REORDER, Kind.GATHER, Kind.ROWS, Kind.REDUCTION)
 RECOMPUTE_ELEMENTS = 4096  # a value this small may be computed once per consumer row rather than stored
@@ -15,7 +16,7 @@ def decline(group: list[Node], node: Node) -> str:
         return f"{node.name or 'the consumer'} is {_article(node.access.kind)}"
     anchors = [member for member in group if member.access.kind is Kind.ANCHOR]
     if anchors:
-        return _decline_epilogue(anchors[-1], group, node)
+        return _decline_epilogue(group, node)
     if any(member.access.kind is Kind.OPAQUE for member in group):
         return "the producer is not analysed"
     return _decline_stitch(group, node)
@@ -25,8 +26,12 @@ def _article(kind: Kind) -> str:
     return "a complex operator" if kind is Kind.ANCHOR else "not analysed"
 
 
-def _decline_epilogue(anchor: Node, group: list[Node], node: Node) -> str:
+def _decline_epilogue(group: list[Node], node: Node) -> str:
     """An epilogue maps each element of the anchor's result to one of its own."""
+    anchors = products_of(group, node)
+    if not anchors or not before_products(group).isdisjoint(node.inputs):
+        return f"{node.name} reads what the kernel makes for its products"
+    anchor = anchors[-1]
     if node.access.kind not in (Kind.ELEMENTWISE, Kind.REORDER):
         return f"{node.name} is a {node.access.kind.value}, not an epilogue"
     if node.access.elements != anchor.access.elements:

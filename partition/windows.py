@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from partition.access import DEPTHWISE, MATMUL, Kind
-from partition.chains import Found, Judge, Merge, operand
+from partition.chains import Found, operand
 from partition.dataflow import Groups, Node
+from partition.verdicts import Verdicts
 
 
-def read_window(groups: Groups, node: Node, judge: Judge, merge: Merge) -> Found | None:
+def read_window(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     """Return the chain that ends in the depthwise convolution `node`; None where no pointwise one makes its image."""
     if node.access.anchor != DEPTHWISE:
         return None
@@ -22,5 +23,5 @@ def read_window(groups: Groups, node: Node, judge: Judge, merge: Merge) -> Found
         return Found(image, reason="the image of the window is used elsewhere")
     if not groups.can_merge(image, node):
         return Found(image, reason="a path between them leaves the kernel")
-    reason = judge(merge([*before, node]))
+    reason = verdicts.decline([*before, node])
     return Found(image, reason=reason) if reason else Found(image, image)

@@ -1,4 +1,6 @@
-"""Reserved for the search of kernel parameters by measurement; nothing is here yet.
+"""Chooses among forms of kernels by measuring them, for `effort="balanced"`.
 
-Until then the templates of `backends` take their tiles from cost tables, and `effort` has "fast" as its only value.
+`candidates` -> `build` (both CPUs) -> `experiment`, as files -> `worker`, a process that runs the network in each form
+-> `rounds` of times -> `decide`. `points` does it for the points of templates' spaces, `chains` for kernels with two
+anchors.
 """

@@ -31,14 +31,18 @@ def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
     ops = tuple(str(block.name_hint).removeprefix("T_") for block in blocks)
     if not is_static(kernel.source):
         return KernelInfo(name, ops, made.template, made.tile, 0, 0, note=made.note)
-    flops, loads = 0, Counter[Any]()
+    flops, loads, stored = 0, Counter[Any](), Counter[Any]()
     for block in blocks:
+        written = prod(int(axis.dom.extent) for axis in block.iter_vars if axis.iter_type == tirx.IterVar.DataPar)
+        stored.update({region.source: written for region in block.writes})
         iterations = prod(int(axis.dom.extent) for axis in block.iter_vars)
         operations, sources = _work(block)
         flops += operations * iterations
         loads.update({source: count * iterations for source, count in sources.items()})
-    stored = {region.source for block in blocks for region in block.writes}
-    written = sum(_bytes(param) for param in kernel.source.params if param in stored)
+    # What writes a part of a concatenation has all of it as a parameter.
+    written = sum(
+        min(_bytes(param), stored[param] * _width(param)) for param in kernel.source.params if param in stored
+    )
     # A gather reads a few rows of its table.
     read = sum(
         min(_bytes(param), loads[param] * _width(param)) for param in kernel.source.params if param not in stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -9,20 +10,22 @@ import tvm
 from tvm import tirx
 
 from backends.cpu.anchors.attention import Attention
-from backends.cpu.anchors.chains import read_chain
+from backends.cpu.anchors.chains import read_kernel
 from backends.cpu.anchors.conv2d import Conv2D
 from backends.cpu.anchors.conv2d_transpose import Conv2DTranspose
 from backends.cpu.anchors.depthwise import Depthwise
 from backends.cpu.anchors.image_conv2d import ImageConv2D
-from backends.cpu.anchors.matmul import BatchMatmul, Matmul
+from backends.cpu.anchors.matmul import BatchMatmul
 from backends.cpu.anchors.planar_loops import PlanarWindow
 from backends.cpu.anchors.pointwise_depthwise import PointwiseDepthwise
 from backends.cpu.anchors.recurrent import Recurrent
-from backends.cpu.anchors.roles import find_anchors, read_roles
+from backends.cpu.anchors.roles import find_anchors
+from backends.cpu.anchors.row_products import Matmul
 from backends.cpu.repack_weights import repack_weights
 from backends.cpu.templates import TEMPLATES, schedule_with
 from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
-from backends.cpu.templates.space import Space
+from backends.cpu.templates.space import Point, Space
+from backends.cpu.templates.stitching import StitchStages
 from fusion.context import Machine
 from partition.recurrence import recurrence_of
 
@@ -63,10 +66,15 @@ class Kernel:
 
 @dataclass(frozen=True)
 class ScheduleKernels:
-    """Unscheduled PrimFuncs -> vectorised, parallel ones; `scheduled` keeps both forms of each by name."""
+    """Unscheduled PrimFuncs -> vectorised, parallel ones; `scheduled` keeps both forms of each by name.
+
+    Attributes:
+        points: Of the kernels, by name, that get another point of their space than its default.
+    """
 
     machine: Machine
     threads: int
+    points: Mapping[str, Point] = field(default_factory=dict)
     scheduled: dict[str, Kernel] = field(default_factory=dict)
     name: str = "schedule_kernels"
 
@@ -75,7 +83,7 @@ class ScheduleKernels:
         repacks = {}
         for symbol, func in mod.functions.items():
             if isinstance(func, tirx.PrimFunc):
-                made = schedule(func, self.machine, self.threads)
+                made = schedule(func, self.machine, self.threads, self.points.get(symbol.name_hint))
                 self.scheduled[symbol.name_hint] = Kernel(func, made)
                 result[symbol] = made.func
                 if made.repack:
@@ -88,27 +96,89 @@ class ScheduleKernels:
 
 
 @dataclass(frozen=True)
+class Choices:
+    """What the template of a kernel leaves open.
+
+    Attributes:
+        space: The points.
+        emit: Returns the loops of one.
+    """
+
+    space: Space[Any]
+    emit: Callable[[Any], Scheduled]
+
+
+@dataclass(frozen=True)
 class ScheduleAnchored:
-    """Template of kernels with an anchor, or the two of a chain: that of their kind."""
+    """Template of kernels with one anchor or more: that of their kind."""
 
     name: str = "schedule_anchored"
 
     def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled | Declined:
         """Return the loops of the anchor's template; declines a function whose blocks have other roles."""
         try:
-            roles = read_roles(func) if len(find_anchors(func)) == 1 else read_chain(func)
-            template = ANCHORED[roles.kind]
-            point = template.space(roles, machine, threads).default
-            return replace(template.emit(func, roles, machine, point), cycles=float(point.cycles))
+            choices = _anchored(func, machine, threads)
+            return choices.emit(choices.space.default)
         except NotRecognized as reason:
             return Declined(str(reason))
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
+@dataclass(frozen=True)
+class _AtPoint:
+    """Template of one kernel, whose point is chosen already."""
+
+    point: Point
+    name: str = "at_point"
+
+    def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled | Declined:
+        choices = read_choices(func, machine, threads)
+        return Declined("it has no space") if choices is None else choices.emit(self.point)
+
+
+def schedule(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point | None = None) -> Scheduled:
     """Return the loops of one kernel from the template of its anchor, or of the memory-bound ones where it has none.
 
     Never raises for a valid PrimFunc; the note of the result tells what did not take it.
+
+    Args:
+        point: Of the space that `read_choices` returns; None for the default of the first template that takes it.
     """
+    chosen = () if point is None else (_AtPoint(point),)
     anchored = (ScheduleAnchored(),) if find_anchors(func) else ()
     recurrent = (Recurrent(),) if recurrence_of(func) else ()
-    return schedule_with((*anchored, *recurrent, *TEMPLATES), func, machine, threads)
+    return schedule_with((*chosen, *anchored, *recurrent, *TEMPLATES), func, machine, threads)
+
+
+def read_choices(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices | None:
+    """Return what the template that takes `func` leaves open; None where that is nothing."""
+    readers: tuple[Callable[[tirx.PrimFunc, Machine, int], Choices], ...] = (
+        *((_anchored,) if find_anchors(func) else ()),
+        *((_recurrent,) if recurrence_of(func) else ()),
+        _stitched,
+    )
+    for read in readers:
+        try:
+            return read(func, machine, threads)
+        except NotRecognized:
+            continue
+    return None
+
+
+def _anchored(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices:
+    roles = read_kernel(func)
+    template = ANCHORED[roles.kind]
+
+    def emit(point: Point) -> Scheduled:
+        return replace(template.emit(func, roles, machine, point), cycles=float(point.cycles))
+
+    return Choices(template.space(roles, machine, threads), emit)
+
+
+def _recurrent(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices:
+    template = Recurrent()
+    return Choices(template.space(func, machine, threads), lambda point: template.emit(func, machine, point))
+
+
+def _stitched(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices:
+    template = StitchStages()
+    return Choices(template.space(func, machine, threads), lambda point: template.emit(func, machine, point))

@@ -9,6 +9,8 @@ from bench.peers.engine import Engine
 from fusion.errors import OptionError
 
 OURS, OURS_FP32 = "fusion", "fusion-fp32"
+FORM = "fusion:"
+"""Begins the names of engines that are forms of ours: see `bench.peers.forms`."""
 # Engine name -> module here, and the package it needs.
 _ENGINES = {
     OURS: ("bench.peers.ours", "fusion"),
@@ -35,6 +37,8 @@ def installed(name: str) -> bool:
     Raises:
         OptionError: There is no such engine.
     """
+    if name.startswith(FORM):
+        return True
     if name not in _ENGINES:
         raise OptionError(f"there is no peer {name!r}", hint=f"one of {', '.join(names())}")
     return importlib.util.find_spec(_ENGINES[name][1]) is not None
@@ -47,5 +51,8 @@ def compiles_ahead(name: str) -> bool:
 
 def engine(name: str) -> Engine:
     """Return the engine `name`; imports its library."""
+    if name.startswith(FORM):
+        form: Engine = importlib.import_module("bench.peers.forms").Form.of(name.removeprefix(FORM))
+        return form
     module: Engine = importlib.import_module(_ENGINES[name][0]).ENGINE
     return module

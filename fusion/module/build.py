@@ -47,13 +47,17 @@ def build(lowered: Lowered, n_inputs: int, ctx: Context, *, to_run: bool = True)
         to_run: Whether this process will run it; False for code of which this machine lacks instructions.
     """
     with ctx.target:
-        mod = tvm.transform.Sequential(_to_planned_calls())(lowered.mod)
-        mod, plan = preallocate(mod, n_inputs)
+        mod, plan = plan_calls(lowered.mod, n_inputs)
         mod = check_returned(mod)
         mod = tvm.transform.Sequential(_to_vm_calls())(mod)
         mod = drop_checks(mod)
         mod = transform.AttachGlobalSymbol()(mod)
         return _generate(mod, plan, ctx) if to_run else Built(_assemble(mod, ctx, generate_objects), None, plan)
+
+
+def plan_calls(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, Plan]:
+    """Return `mod`, as it was lowered, with planned activations as parameters of `main`, and what to pass for them."""
+    return preallocate(tvm.transform.Sequential(_to_planned_calls())(mod), n_inputs)
 
 
 def _to_planned_calls() -> list[tvm.transform.Pass]:

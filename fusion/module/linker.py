@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,18 @@ def load_linked(executable: tvm.runtime.Executable) -> Module:
     """
     with temporary_folder(ROOM) as folder:
         return load_library(_export(executable, "", folder), "the model")
+
+
+def link_objects(objects: Sequence[Path], library: Path) -> None:
+    """Write a shared library for this machine of object files.
+
+    Raises:
+        SavedFileError: There is no linker, or it failed.
+    """
+    linker = find_linker()
+    if linker is None:
+        raise _no_linker("")
+    _Link(linker, "")(str(library), [str(path) for path in objects])
 
 
 def _foreign_triple(target: tvm.target.Target) -> str:

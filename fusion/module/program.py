@@ -11,10 +11,10 @@ from fusion.errors import ExecutionError
 from fusion.module import host_functions  # noqa: F401 - registers what compiled code calls
 from fusion.module.input_slot import InputSlot
 from fusion.module.plan import OutputPlan, Plan, allocate_buffers
-from fusion.module.threads import on_live_pool, use_threads
 from fusion.runtime import Module, Tensor
 from fusion.signature import TensorSpec
 from fusion.tensors import as_numpy, needs_carrier
+from fusion.threads import on_live_pool, use_threads
 
 _CPU = 1
 """DLPack's number of the CPU."""

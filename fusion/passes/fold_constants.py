@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ class FoldConstants:
 def _fold(builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var, GenericConst]) -> GenericConst | None:
     if isinstance(value, GenericConst):
         return value
+    if call_name(value) == "shape_to_tensor":
+        return _extents(builder, value.args[0])
     evaluate = _EVALUATE.get(call_name(value))
     if evaluate is None:
         return None
@@ -51,9 +54,25 @@ def _fold(builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var,
     operands = [tensor for tensor in tensors if not isinstance(tensor, relax.ShapeExpr) and not _are_numbers(tensor)]
     if not all(isinstance(operand, GenericConst) and _is_plain(operand) for operand in operands):
         return None
+    arrays = [operand.value.numpy() for operand in operands]
     result = builder.normalize(value).ty
-    made = evaluate(value, [operand.value.numpy() for operand in operands]).astype(str(result.dtype.dtype), copy=False)
-    return constant(made.reshape([int(extent) for extent in result.shape]))
+    shape = [int(extent) for extent in result.shape]
+    if prod(shape) > max(_LARGE, *(4 * array.size for array in arrays)):
+        return None
+    return constant(evaluate(value, arrays).astype(str(result.dtype.dtype), copy=False).reshape(shape))
+
+
+_LARGE = 1 << 16
+"""Elements of a result that broadcasting may make out of nothing; a larger one is computed by every run."""
+
+
+def _extents(builder: relax.BlockBuilder, shape: relax.Expr) -> GenericConst | None:
+    """Return the extents of a tensor whose shape is known, as `shape_to_tensor(shape_of(x))` does."""
+    source = builder.lookup_binding(shape) if isinstance(shape, relax.Var) else shape
+    if call_name(source) == "shape_of":
+        source = source.args[0].ty.shape
+    known = isinstance(source, relax.ShapeExpr) and all(isinstance(extent, tvm.tirx.IntImm) for extent in source.values)
+    return constant(np.array([int(extent) for extent in source.values], "int64")) if known else None
 
 
 def _are_numbers(arg: relax.Expr) -> bool:
@@ -92,6 +111,17 @@ def _sliced(call: relax.Call, operands: Sequence[Array]) -> Array:
     return operands[0][tuple(parts)]
 
 
+def _taken(call: relax.Call, operands: Sequence[Array]) -> Array:
+    """In mode "fast", what lies outside has no defined value."""
+    data, indices = operands
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    return np.asarray(np.take(data, indices, axis, mode="wrap" if str(call.attrs.mode) == "wrap" else "clip"))
+
+
+def _gathered(call: relax.Call, operands: Sequence[Array]) -> Array:
+    return np.take_along_axis(operands[0], operands[1], int(call.attrs.axis))
+
+
 def _combine(function: Callable[..., Array]) -> Evaluate:
     return lambda call, operands: function(*operands)
 
@@ -108,5 +138,9 @@ _EVALUATE: dict[str, Evaluate] = {
         operands[0] / operands[1] if operands[0].dtype.kind == "f" else operands[0] // operands[1]
     ),
     "sqrt": _combine(np.sqrt),
+    "less": _combine(np.less),
+    "where": _combine(np.where),
+    "take": _taken,
+    "gather_elements": _gathered,
     "negative": _combine(np.negative),
 }

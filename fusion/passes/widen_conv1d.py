@@ -17,7 +17,7 @@ class WidenConv1d:
     name: str = "widen_conv1d"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        return rebuild_main(mod, _widen)
+        return rebuild_main(mod, _widen, only="nn.conv1d")
 
 
 def _widen(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:

@@ -13,8 +13,8 @@ import tvm
 from tvm.script import tirx as T
 
 from fusion import context
-from fusion.module.threads import use_threads
 from fusion.report.machine_limits import Level, MachineLimits
+from fusion.threads import use_threads
 
 _STEPS = 50_000
 _ACCUMULATORS = 12

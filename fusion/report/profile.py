@@ -16,12 +16,12 @@ from backends.kernel import KernelInfo
 from fusion.module.plan import Argument, Condition, KernelCall
 from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
-from fusion.module.threads import use_threads
 from fusion.report.machine_limits import MachineLimits, Stream
 from fusion.report.measure_limits import measure_limits
 from fusion.report.table import format_table, number, shorten
 from fusion.runtime import Tensor
 from fusion.tensors import allocate_tensor, as_numpy, tensor_bytes, view
+from fusion.threads import use_threads
 
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 200
 
@@ -215,6 +215,8 @@ def _kernel_time(
     seconds = sum(time_s for _, time_s in entries)
     weights = sum(tensor_bytes(a.shape, a.dtype) for a in call.arguments if a.kind == "weight")
     others = sum(tensor_bytes(a.shape, a.dtype) for a in call.arguments if a.kind != "weight")
+    if info is not None and info.bytes:
+        others = min(others, info.bytes)  # of a joined tensor a kernel may write a part only
     moved = count * (weights + others)
     if info is None:
         return KernelTime(call.kernel, (), "", "", count, seconds, None, moved, None, "")

@@ -16,6 +16,8 @@ from fusion.tensors import fills_bytes, tensor_bytes
 MAIN = ""
 """Name of the graph that is no branch."""
 
+_KERNELS = ("call_tir", "call_tir_inplace")
+
 Named = dict[tuple[str, str], tuple[int, ...]]
 """Positions of what makes a variable, by the names of its graph and of the variable."""
 Outputs = dict[str, list[tuple[int, ...]]]
@@ -31,11 +33,13 @@ class _Sources:
     named: Named = field(default_factory=dict)
     _nodes: dict[relax.Var, tuple[int, ...]] = field(default_factory=dict)
 
-    def bind(self, graph: str, var: relax.Var, nodes: Iterable[int]) -> None:
-        """Note that `nodes` make `var`; of a name that comes twice in a graph nothing is known."""
-        self._nodes[var] = tuple(dict.fromkeys(nodes))
+    def bind(self, graph: str, var: relax.Var, nodes: Iterable[int], others: Iterable[int] = ()) -> None:
+        """Note that `nodes` make `var`, after `others` made parts of it; of a name that comes twice in a graph nothing
+        is known."""
+        made = tuple(dict.fromkeys(nodes))
+        self._nodes[var] = tuple(dict.fromkeys((*others, *made)))
         key = (graph, var.name)
-        self.named[key] = () if key in self.named else self._nodes[var]
+        self.named[key] = () if key in self.named else made
 
     def reads(self, exprs: Iterable[relax.Expr]) -> tuple[Read, ...]:
         """Return what the nodes behind `exprs` give, one entry for each node."""
@@ -151,7 +155,8 @@ class CallReader:
         for block in body.blocks:
             for binding in block.bindings:
                 values[binding.var] = binding.value
-                self._sources.bind(graph, binding.var, self._nodes_of(graph, binding))
+                others = self._sources.behind(relax.Tuple(_read_and_updated(binding.value)[1]))
+                self._sources.bind(graph, binding.var, self._nodes_of(graph, binding), others)
         self.outputs[graph] = self._sources.outputs(body.body, values)
 
     def _nodes_of(self, graph: str, binding: relax.Binding) -> tuple[int, ...]:
@@ -169,8 +174,8 @@ class CallReader:
         if name in ("reshape", "memory.view", "memory.ensure_zero_offset"):
             return self._sources.behind(value.args[0])
         op = operator_name(value)
-        kind = "kernel" if name == "call_tir" else "fallback" if op == "fusion.fallback" else "runtime"
-        return (self._add(binding.var, op, kind, list(value.args)),)
+        kind = "kernel" if name in _KERNELS else "fallback" if op == "fusion.fallback" else "runtime"
+        return (self._add(binding.var, op, kind, _read_and_updated(value)[0]),)
 
     def _add(self, var: relax.Var, op: str, kind: str, args: list[relax.Expr]) -> int:
         read = {part for arg in args for part, _ in _parts(arg)}
@@ -182,11 +187,20 @@ class CallReader:
 def operator_name(call: relax.Call) -> str:
     """Return what a call is of: an operator, a PrimFunc or a packed function."""
     name = call_name(call)
-    if name == "call_tir":
+    if name in _KERNELS:
         return str(call.args[0].name_hint)
     if name.startswith("call_") and isinstance(call.args[0], relax.ExternFunc):
         return str(call.args[0].global_symbol)
     return name or str(getattr(call.op, "name_hint", "call"))
+
+
+def _read_and_updated(call: relax.Expr) -> tuple[list[relax.Expr], list[relax.Expr]]:
+    """Return what a call reads, and tensors that it writes to in part."""
+    if call_name(call) != "call_tir_inplace":
+        return list(call.args) if isinstance(call, relax.Call) else [], []
+    updated = {int(place) for place in call.attrs.inplace_indices}
+    arguments = list(enumerate(call.args[1].fields))
+    return [value for at, value in arguments if at not in updated], [value for at, value in arguments if at in updated]
 
 
 def type_text(kind: relax.Type) -> str:

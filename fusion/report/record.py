@@ -12,6 +12,7 @@ import tvm
 from fusion.frontends.imported import ImportedModel
 from fusion.model_graph import FOLDED, INFERRED, MAPPED, Call, KeptEdge, ModelGraph, Operator
 from fusion.report.read_graph import CallReader, Named, OperatorReader, branch_names
+from fusion.rewrites import Log
 from partition.form_groups import FormGroups
 
 _AUTOMATIC = re.compile(r"lv\d*")
@@ -25,10 +26,14 @@ class Trace:
     Attributes:
         groups: The pass that made kernels.
         stored: Variables that hold each one of the imported graph after storage orders were assigned.
+        joined: Variables of the calls that write each concatenation without a kernel of its own.
+        rewrites: What was rewritten, and why not.
     """
 
     groups: FormGroups
     stored: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    joined: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    rewrites: Log = field(default_factory=Log)
 
     def variables(self, imported: set[str]) -> dict[str, tuple[str, ...]]:
         """Return the variables of the calls that each variable of the graph became a part of.
@@ -40,18 +45,19 @@ class Trace:
         renumbered = any(_AUTOMATIC.fullmatch(name) and name not in imported for name in self.stored)
         into = self.members()
         return {
-            name: tuple(into[held] for held in stored if held in into)
+            name: tuple(call for held in stored for call in into.get(held, ()))
             for name, stored in self.stored.items()
             if not (renumbered and _AUTOMATIC.fullmatch(name))
         }
 
-    def members(self) -> dict[str, str]:
-        """Return the variable of the call that each member of a group is part of; names that come twice are left
-        out."""
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """Return the variables of the calls that each member of a group is part of, several where each writes a part of
+        it; names that come twice are left out."""
         count = Counter(name for formed in self.groups.formed for name in formed.members)
         return {
-            name: formed.variable for formed in self.groups.formed for name in formed.members if count[name] == 1
-        }
+            name: self.joined.get(formed.variable, (formed.variable,))
+            for formed in self.groups.formed for name in formed.members if count[name] == 1
+        }  # fmt: skip
 
 
 def record_graph(
@@ -151,7 +157,8 @@ def _kept(graph: str, trace: Trace, named: Named, calls: list[Call]) -> list[Kep
     into, edges = trace.members(), []
     for kept in trace.groups.kept:
         source, target = (
-            next(iter(named.get((graph, into.get(name, "")), ())), -1) for name in (kept.source, kept.target)
+            next(iter(call for variable in into.get(name, ()) for call in named.get((graph, variable), ())), -1)
+            for name in (kept.source, kept.target)
         )
         reads = calls[target].reads if target >= 0 else ()
         if source == target >= 0:  # a reshape of what the call makes: it takes the same memory

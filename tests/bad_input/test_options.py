@@ -17,7 +17,7 @@ from tests.module import small_models
     ("options", "error", "word"),
     [
         ({"effort": "extreme"}, OptionError, "extreme"),
-        ({"effort": "balanced"}, OptionError, "not available yet"),
+        ({"effort": "balanced", "target": "llvm -mcpu=x86-64"}, OptionError, "not this machine's CPU"),
         ({"effort": "max"}, OptionError, "not available yet"),
         ({"backends": ["cuda"]}, OptionError, "cuda"),
         ({"backends": "cpu"}, OptionError, "give a list"),

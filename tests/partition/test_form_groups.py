@@ -17,7 +17,7 @@ from tvm.relax import op
 from backends.cpu.legalize import LEGALIZATIONS
 from backends.cpu.lower_anchors import LowerAnchors
 from fusion.passes.rebuild import bindings
-from partition.dataflow import Groups, read_graph
+from partition.dataflow import read_graph
 from partition.form_groups import FormGroups
 from tests.passes.modules import Build, canonical, evaluate, module, normal, weight
 
@@ -171,9 +171,7 @@ _STEPS = {
 @given(graphs())
 def test_contracted_groups_have_no_cycle(steps: list[tuple[str, int, int]]) -> None:
     nodes = read_graph(legal(build_graph(steps), [normal(16, 16)]))
-    groups, former = Groups(nodes), FormGroups()
-    for node in nodes:
-        former._join(node, groups)
+    groups, _ = FormGroups().join(nodes)
     edges = [(id(groups.of(source)), id(groups.of(node))) for node in nodes for source in node.inputs]
     contracted = networkx.DiGraph((a, b) for a, b in edges if a != b)
     assert networkx.is_directed_acyclic_graph(contracted)
@@ -205,10 +203,8 @@ def test_time_grows_with_the_size_of_the_graph() -> None:
     for length in (500, 2000):
         mod = chain(length)
         nodes = read_graph(mod)
-        groups, former = Groups(nodes), FormGroups()
         start = time.process_time()
-        for node in nodes:
-            former._join(node, groups)
+        FormGroups().join(nodes)
         taken.append(time.process_time() - start)
     assert taken[1] < 14 * taken[0] + 0.1, taken  # a search per edge that copies its set of seen groups is cubic
 

@@ -1,4 +1,4 @@
-"""Passes over the imported graph: constants, scales, pads, one-dimensional convolutions and weights."""
+"""Passes over the imported graph: constants, one-dimensional convolutions and weights."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from tvm import relax
 from tvm.relax import op
 
 from fusion.passes.fold_constants import FoldConstants
-from fusion.passes.fold_pads import FoldPads
-from fusion.passes.fold_scales import FoldScales
 from fusion.passes.lift_weights import lift_weights
+from fusion.passes.rebuild import constant
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.widen_conv1d import WidenConv1d
-from tests.passes.modules import Build, apply, calls, evaluate, module, names, normal, unchanged, weight
+from tests.passes.modules import apply, evaluate, module, names, normal, unchanged, weight
 
 IMAGE = normal(2, 4, 6, 7)
 
@@ -60,143 +59,31 @@ def test_integers_are_divided_as_integers() -> None:
     assert names(apply(FoldConstants(), build, [normal(2)])) == ["add"]
 
 
+def test_indices_that_count_from_the_end_of_a_known_shape() -> None:
+    """PyTorch's gather of ONNX: shape, less, take, add and where, all of them known."""
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        indices = constant(np.array([[1, -1, 0], [-2, 3, 3]]))
+        size = b.emit(op.take(b.emit(op.shape_to_tensor(b.emit(op.shape_of(x)))), constant(np.array(-1)), 0, "wrap"))
+        negative = b.emit(op.less(indices, constant(np.array(0))))
+        known = b.emit(op.where(negative, b.emit(op.add(indices, size)), indices))
+        return op.multiply(b.emit(op.gather_elements(x, known, 1)), b.emit(op.gather_elements(weight(2, 5), known, 1)))
+
+    assert names(apply(FoldConstants(), build, [normal(2, 5)])) == ["gather_elements", "multiply"]
+
+
+def test_constants_do_not_grow_by_broadcasting() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.add(x, b.emit(op.add(weight(400, 1), weight(1, 400))))
+
+    unchanged(FoldConstants(), build, [normal(400, 400)])
+
+
 def test_what_is_not_known_or_not_listed_stays() -> None:
     unchanged(FoldConstants(), lambda b, x: op.reshape(x, (4, 3)), [normal(3, 4)])
     unchanged(FoldConstants(), lambda b, x: op.add(x, b.emit(op.exp(weight(4)))), [normal(3, 4)])
     bfloat = relax.const(np.zeros((2, 3), ml_dtypes.bfloat16))
     unchanged(FoldConstants(), lambda b, x: op.add(x, b.emit(op.astype(bfloat, "float32"))), [normal(2, 3)])
-
-
-# --- FoldScales ---
-
-
-def batch_norm(b: relax.BlockBuilder, x: relax.Expr, channels: int) -> relax.Expr:
-    variance = relax.const(np.abs(normal(channels)) + 0.5)
-    whole = b.emit(
-        op.nn.batch_norm(
-            x, weight(channels), weight(channels, seed=1), weight(channels, seed=2), variance, 1, training=False
-        )
-    )
-    return b.emit(relax.TupleGetItem(whole, 0))
-
-
-def convolution(b: relax.BlockBuilder, x: relax.Var) -> relax.Var:
-    return b.emit(op.nn.conv2d(x, weight(5, 4, 3, 3)))
-
-
-SCALED: dict[str, tuple[Build, list[str]]] = {
-    "batch norm": (lambda b, x: batch_norm(b, convolution(b, x), 5), ["nn.conv2d", "add"]),
-    "bias and batch norm": (
-        lambda b, x: batch_norm(b, b.emit(op.add(convolution(b, x), weight(5, 1, 1))), 5), ["nn.conv2d", "add"],
-    ),
-    "a number": (lambda b, x: op.multiply(convolution(b, x), relax.const(np.float32(3))), ["nn.conv2d"]),
-    "the other side": (lambda b, x: op.multiply(weight(1, 5, 1, 1), convolution(b, x)), ["nn.conv2d"]),
-    "division": (
-        lambda b, x: op.divide(convolution(b, x), relax.const(np.float32([[[2]], [[4]], [[1]], [[8]], [[3]]]))),
-        ["nn.conv2d"],
-    ),
-    "subtraction": (
-        lambda b, x: op.multiply(op.subtract(convolution(b, x), weight(5, 1, 1)), weight(5, 1, 1, seed=3)),
-        ["nn.conv2d", "add"],
-    ),
-    "transposed": (
-        lambda b, x: batch_norm(b, b.emit(op.nn.conv2d_transpose(x, weight(4, 5, 3, 3), 2)), 5),
-        ["nn.conv2d_transpose", "add"],
-    ),
-    "alone": (lambda b, x: batch_norm(b, x, 4), ["multiply", "add"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", SCALED)
-def test_scales_go_into_weights(name: str) -> None:
-    build, expected = SCALED[name]
-    assert names(apply(FoldScales(), build, [IMAGE])) == expected
-
-
-def test_scales_of_columns_go_into_a_matrix() -> None:
-    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        return op.multiply(op.add(op.matmul(x, weight(8, 5)), weight(5)), weight(5, seed=1))
-
-    assert names(apply(FoldScales(), build, [normal(2, 3, 8)])) == ["matmul", "add"]
-
-
-KEPT: dict[str, Build] = {
-    "varies over rows": lambda b, x: op.multiply(convolution(b, x), weight(4, 1)),
-    "varies over columns": lambda b, x: op.multiply(convolution(b, x), weight(5)),
-    "makes the result larger": lambda b, x: op.multiply(convolution(b, x), weight(1, 1, 5, 1, 1)),
-    "not constant": lambda b, x: op.multiply(convolution(b, x), b.emit(op.mean(x, keepdims=True))),
-    "number over value": lambda b, x: op.divide(relax.const(np.float32(1)), convolution(b, x)),
-    "number minus value": lambda b, x: op.multiply(
-        b.emit(op.subtract(weight(5, 1, 1), convolution(b, x))), relax.const(np.float32(2))
-    ),
-    "behind an activation": lambda b, x: op.multiply(b.emit(op.nn.relu(convolution(b, x))), relax.const(np.float32(2))),
-}
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_scales_that_cannot_be_folded_stay(name: str) -> None:
-    unchanged(FoldScales(), KEPT[name], [IMAGE])
-
-
-def test_a_value_with_two_readers_keeps_its_weights() -> None:
-    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        y = convolution(b, x)
-        return op.add(op.multiply(y, relax.const(np.float32(2))), op.exp(y))
-
-    unchanged(FoldScales(), build, [IMAGE])
-
-
-# --- FoldPads ---
-
-
-def test_pads_of_space_with_zeros_go_into_the_convolution() -> None:
-    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        padded = b.emit(op.nn.pad(x, [0, 0, 0, 0, 1, 2, 3, 0]))
-        return op.nn.conv2d(padded, weight(5, 4, 3, 3), padding=(1, 0, 0, 1), strides=2)
-
-    after = apply(FoldPads(), build, [IMAGE])
-    ((name, conv),) = calls(after)
-    assert name == "nn.conv2d"
-    assert [int(n) for n in conv.attrs.padding] == [2, 3, 2, 1]
-
-
-def test_pads_of_one_and_three_axes_go_into_the_convolution_too() -> None:
-    def row(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        padded = b.emit(op.nn.pad(x, [0, 0, 0, 0, 4, 1]))
-        return op.nn.conv1d(padded, weight(5, 4, 3), padding=(0, 2), dilation=2)
-
-    def volume(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        padded = b.emit(op.nn.pad(x, [0, 0, 0, 0, 1, 0, 0, 2, 3, 1]))
-        return op.nn.conv3d(padded, weight(5, 4, 2, 2, 2), padding=(0, 1, 0, 1, 0, 1))
-
-    cases = (row, normal(2, 4, 19), [4, 3]), (volume, normal(2, 4, 3, 5, 6), [1, 1, 3, 1, 2, 2])
-    for build, image, expected in cases:
-        ((_, conv),) = calls(apply(FoldPads(), build, [image]))
-        assert [int(n) for n in conv.attrs.padding] == expected
-
-
-def test_a_pad_that_others_read_stays_for_them() -> None:
-    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        padded = b.emit(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1]))
-        return relax.Tuple([b.emit(op.nn.conv2d(padded, weight(5, 4, 3, 3))), padded])
-
-    assert sorted(names(apply(FoldPads(), build, [IMAGE]))) == ["nn.conv2d", "nn.pad"]
-
-
-@pytest.mark.parametrize(
-    ("widths", "options"),
-    [
-        ([0, 0, 0, 1, 1, 1, 1, 1], {}),
-        ([1, 0, 0, 0, 1, 1, 1, 1], {}),
-        ([0, 0, 0, 0, 1, 1, 1, 1], {"pad_value": 1.0}),
-        ([0, 0, 0, 0, 1, 1, 1, 1], {"pad_mode": "reflect"}),
-    ],
-)
-def test_other_pads_stay(widths: list[int], options: dict) -> None:
-    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        return op.nn.conv2d(b.emit(op.nn.pad(x, widths, **options)), weight(5, 4 + sum(widths[2:4]), 3, 3))
-
-    unchanged(FoldPads(), build, [IMAGE])
 
 
 # --- WidenConv1d ---

@@ -10,7 +10,7 @@ from tvm import relax
 
 import fusion
 from backends.cpu import schedule_kernels, templates
-from backends.cpu.anchors.matmul import Matmul
+from backends.cpu.anchors.row_products import Matmul
 from backends.cpu.templates.fallback_loops import FallbackLoops
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stitching import StitchStages

@@ -35,7 +35,7 @@ from backends.cpu.anchors.attention_stages import (
     local_shape,
     operand,
 )
-from backends.cpu.anchors.matmul import broadcast_indices, unravel
+from backends.cpu.anchors.matmul import unravel
 from backends.cpu.anchors.roles import Output, compose
 from backends.cpu.anchors.split import Split, tile_count
 from backends.cpu.emit import Expr, Nest, int64
@@ -90,7 +90,7 @@ class _Tasks:
         *batch, height, keys = shape_of(stages.scores.buffer)
         blocks = Split(-(-height // plan.rows), plan.chunks)
         tasks = prod(batch) * blocks.count
-        products = Products(nest, self.machine.vector_lanes)
+        products = Products(nest, self.machine)
         online = plan.keys < keys
         with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
             chunk, image = tirx.floormod(task, blocks.count), tirx.floordiv(task, blocks.count)
@@ -166,7 +166,6 @@ class _WholeRows:
     def _scores(self, block: Block, right: Right) -> None:
         """Emit the first product of a block, into the buffers that the rows are made of."""
         left, chain = operand(self.stages.scores, 0), self.stages.chain
-        batch = broadcast_indices(shape_of(left)[:-2], block.batch)
         outputs = [
             replace(
                 output, buffer=self._held(output.buffer),
@@ -175,7 +174,7 @@ class _WholeRows:
             for output in self.scores
         ]  # fmt: skip
         self.products.multiply(
-            block, (chain.depth, chain.keys), lambda y, k: tirx.BufferLoad(left, [*batch, block.first + y, k]), right,
+            block, (chain.depth, chain.keys), lambda y, k: left.at(block.batch, block.first + y, k), right,
             self.plan.scores, outputs,
         )  # fmt: skip
 

@@ -25,7 +25,6 @@ from backends.cpu.anchors.attention_products import Products, Right, row_of
 from backends.cpu.anchors.attention_softmax import Online, find_softmax
 from backends.cpu.anchors.attention_stages import AttentionStages, Block, operand
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
-from backends.cpu.anchors.matmul import broadcast_indices
 from backends.cpu.anchors.roles import Output, compose
 from backends.cpu.emit import Expr, int64, ramp, splat, vector_runs
 from backends.cpu.templates.stages import shape_of
@@ -88,12 +87,11 @@ class OnlineBlock:
         """Emit a block of `many` keys from `first` on."""
         zero, chain, plan, online = int64(0), self.stages.chain, self.plan, self.online
         left = operand(self.stages.scores, 0)
-        batch = broadcast_indices(shape_of(left)[:-2], block.batch)
         _, stride = shape_of(online.scores)
         scores, weights = (self.memory[buffer] for buffer in (online.scores, online.weights))
         column = row_of(self.scores, block) * stride + (self.scores.coordinates[-1] - first)
         self.products.multiply(
-            block, (chain.depth, many), lambda y, k: tirx.BufferLoad(left, [*batch, block.first + y, k]),
+            block, (chain.depth, many), lambda y, k: left.at(block.batch, block.first + y, k),
             keys.behind(zero, first), plan.scores, [replace(self.scores, buffer=scores, indices=(column,))], first,
         )  # fmt: skip
         self.products.nest.add(stitch(online.stages(block.rows, many), self.memory, self.machine))

@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.cpu.anchors.attention_stages import Block
+from backends.cpu.anchors.attention_stages import Block, Operand
 from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel
 from backends.cpu.anchors.epilogue import Epilogue
 from backends.cpu.anchors.extents import Extents
-from backends.cpu.anchors.matmul import broadcast_indices
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.split import Split
 from backends.cpu.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs
-from backends.cpu.templates.stages import shape_of, substitute
+from backends.cpu.templates.stages import Stage, substitute
+from backends.cpu.templates.stitching import stitch
+from fusion.context import Machine
 
 Load = Callable[[Expr, Expr], Expr]
 
@@ -41,27 +42,41 @@ class Right:
 
 @dataclass(frozen=True)
 class Products:
-    """Emits products for vectors of `lanes`."""
+    """Emits products for the vectors of `machine`."""
 
     nest: Nest
-    lanes: int
+    machine: Machine
 
-    def right(self, source: Var, batch: Sequence[Expr]) -> Right:
-        """Return the right operand of a batch: as it lies, or copied with zeros behind its rows where they end in
-        several narrow vectors, which take as long as whole ones."""
-        nest, lanes = self.nest, self.lanes
-        *outer, depth, channels = shape_of(source)
-        at = broadcast_indices(outer, batch)
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.machine.vector_lanes
+
+    def right(self, operand: Operand, batch: Sequence[Expr]) -> Right:
+        """Return the right operand of a batch as it lies, or a copy of it: turned where its rows are not contiguous,
+        and with zeros behind rows that end in several narrow vectors, which take as long as whole ones."""
+        lanes, depth, channels = self.lanes, operand.step.extent, operand.place.extent
         width = -(-channels // lanes) * lanes
-        if len(pieces(channels, lanes)) == width // lanes:
-            return Right(lambda k, n, count: tirx.BufferLoad(source, [*at, k, ramp(n, count)]), padded=False)
-        copy = nest.allocate(f"{source.name}_copy", (depth * width,))
-        with nest.loop("k", depth) as k:
-            for n, count in vector_runs(nest, channels, lanes):
-                nest.store(copy, [ramp(k * width + n, count)], tirx.BufferLoad(source, [*at, k, ramp(n, count)]))
+        turned = not operand.is_contiguous(operand.place)
+        padded = len(pieces(channels, lanes)) > width // lanes
+        if not turned and not padded:
+            return Right(lambda k, n, count: operand.at(batch, ramp(n, count), k), padded=False)
+        copy = self.nest.allocate(f"{operand.source.name}_copy", (depth * width,))
+        if turned:
+            self._turn(operand, batch, copy, width)
+        with self.nest.loop("k", depth) as k:
+            for n, count in () if turned else vector_runs(self.nest, channels, lanes):
+                self.nest.store(copy, [ramp(k * width + n, count)], operand.at(batch, ramp(n, count), k))
             for n, count in pieces(width - channels, lanes):
-                nest.store(copy, [ramp(k * width + (channels + n), count)], splat(tirx.const(0, "float32"), count))
-        return Right(lambda k, n, count: tirx.BufferLoad(copy, [ramp(k * width + n, count)]), padded=True)
+                self.nest.store(copy, [ramp(k * width + (channels + n), count)], splat(tirx.const(0, "float32"), count))
+        return Right(lambda k, n, count: tirx.BufferLoad(copy, [ramp(k * width + n, count)]), padded=padded)
+
+    def _turn(self, operand: Operand, batch: Sequence[Expr], copy: Var, width: int) -> None:
+        """Emit the transpose of a batch of `operand` into `copy`, rows `width` apart."""
+        local = tirx.decl_buffer((operand.step.extent, width), "float32", copy.name)
+        value = operand.at(batch, operand.place.var, operand.step.var)
+        turn = Stage(local, (operand.step, operand.place), (), value)
+        self.nest.add(stitch([turn], {local: copy}, self.machine))
 
     def multiply(
         self, block: Block, size: tuple[int, int], left: Load, right: Right, tile: RegisterTile,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import prod
@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad, Var
 from tvm_ffi.structural import structural_map
 
 from backends.cpu.anchors.roles import compose, find_anchors
-from backends.cpu.emit import Expr
+from backends.cpu.emit import Expr, int64
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, read_stages, shape_of, substitute
 
@@ -59,7 +59,7 @@ class AttentionStages:
     def chain(self) -> Chain:
         """The sizes."""
         *batch, rows, keys = shape_of(self.scores.buffer)
-        depth = shape_of(operand(self.scores, 0))[-1]
+        (depth,) = (axis.extent for axis in self.scores.reduce)
         return Chain(prod(batch), rows, depth, keys, shape_of(self.values.buffer)[-1])
 
 
@@ -70,7 +70,7 @@ def read_attention(func: tirx.PrimFunc) -> AttentionStages:
         NotRecognized: It has another form.
     """
     products = {block.writes[0].source for block in find_anchors(func)}
-    stages = read_stages(func)
+    stages = _operands_inlined(read_stages(func), products, func.params)
     places = [place for place, stage in enumerate(stages) if stage.buffer in products]
     if len(places) != 2 or places[0] != 0:
         raise NotRecognized("not two products, the first before all else")
@@ -78,8 +78,10 @@ def read_attention(func: tirx.PrimFunc) -> AttentionStages:
     middle, behind = stages[1 : places[1]], stages[places[1] + 1 :]
     epilogue = tuple(takewhile(lambda stage: stage.combine is None, middle))
     rows = tuple(middle[len(epilogue) :])
-    if not rows or not operand(values, 0).same_as(rows[-1].buffer):
+    if not rows or not operand(values, 0).source.same_as(rows[-1].buffer):
         raise NotRecognized("the second product does not read the last of the rows")
+    if not all(operand(product, 0).is_contiguous(operand(product, 0).step) for product in (scores, values)):
+        raise NotRecognized("the rows of a product are not contiguous")
     found = AttentionStages(scores, epilogue, rows, values, tuple(behind))
     _check_rows(found)
     return found
@@ -98,12 +100,72 @@ def _check_rows(found: AttentionStages) -> None:
     in_block(found.rows, Block((zero,) * (len(scores) - 2), zero, 1), local)
 
 
-def operand(product: Stage, position: int) -> Var:
+def _operands_inlined(stages: list[Stage], products: Collection[Var], params: Collection[Var]) -> list[Stage]:
+    """Return `stages` without the transposes of parameters that products read: those read the parameters.
+
+    turned[b, k, n] = keys[b, n, k]; scores[b, m, n] += queries[b, m, k] * turned[b, k, n]
+    ->  scores[b, m, n] += queries[b, m, k] * keys[b, n, k]
+    """
+    read = {load.source for stage in stages if stage.buffer in products for load in loads(stage.value)}
+    turned = {
+        stage.buffer: stage
+        for stage in stages
+        if stage.buffer in read and isinstance(stage.value, TensorLoad) and stage.value.source in params
+    }
+
+    def at_source(load: TensorLoad) -> Expr:
+        stage = turned.get(load.source)
+        if stage is None:
+            return load
+        return substitute(stage.value, dict(zip((axis.var for axis in stage.spatial), load.indices, strict=True)))
+
+    kept = (stage for stage in stages if stage.buffer not in turned)
+    return [replace(stage, value=structural_map(stage.value, (TensorLoad, at_source), order="post")) for stage in kept]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One side of a product as it lies, its own axes in any order.
+
+    Attributes:
+        load: Its element, over the axes of the product.
+        batch: Axes of the batch.
+        place: The row, or on the right side the column.
+        step: The axis that is summed over.
+    """
+
+    load: TensorLoad
+    batch: tuple[Axis, ...]
+    place: Axis
+    step: Axis
+
+    @property
+    def source(self) -> Var:
+        """What it is read from."""
+        return self.load.source
+
+    def is_contiguous(self, axis: Axis) -> bool:
+        """Return whether elements that follow each other on `axis` do so in memory."""
+        return is_at(self.load.indices[-1], axis)
+
+    def at(self, batch: Sequence[Expr], place: Expr, step: Expr) -> TensorLoad:
+        """Return the load of an element; a vector of them for a ramp of places that are contiguous."""
+        axes = (*self.batch, self.place, self.step)
+        known = dict(zip((axis.var for axis in axes), map(int64, (*batch, place, step)), strict=True))
+        return tirx.BufferLoad(self.source, [substitute(index, known) for index in self.load.indices])
+
+
+def operand(product: Stage, position: int) -> Operand:
     """Return the left (0) or right (1) operand of a product."""
     factors = (product.value.a, product.value.b) if isinstance(product.value, tirx.Mul) else ()
     if not all(isinstance(factor, TensorLoad) for factor in factors) or not factors:
         raise NotRecognized("a product is not one of two loads")
-    return factors[position].source
+    *batch, row, column = product.spatial
+    (step,) = product.reduce
+    own, load = [*batch, (row, column)[position], step], factors[position]
+    if not all(any(is_at(index, axis) for axis in own) or _is_zero(index) for index in load.indices):
+        raise NotRecognized("an operand of a product lies in other axes than its own")
+    return Operand(load, tuple(batch), (row, column)[position], step)
 
 
 @dataclass(frozen=True)
@@ -146,8 +208,12 @@ def _in_block(stage: Stage, block: Block, local: Mapping[Var, Var]) -> Stage:
     return replace(stage, buffer=local[stage.buffer], spatial=(row, *rest), value=value)
 
 
+def _is_zero(index: Expr) -> bool:
+    return isinstance(index, tirx.IntImm) and int(index.value) == 0
+
+
 def is_at(index: Expr, axis: Axis) -> bool:
-    fixed = isinstance(index, tirx.IntImm) and int(index.value) == 0 and axis.extent == 1
+    fixed = _is_zero(index) and axis.extent == 1
     return fixed or (isinstance(index, Var) and index.same_as(axis.var))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 
 from backends.cpu.anchors.contraction import Blocking
@@ -13,10 +14,12 @@ from backends.cpu.templates.space import Space
 from fusion.context import Machine
 
 BYTES_PER_CYCLE = 8.0  # one core from L3 or memory, the slower of the two kinds of machines measured
+L2_BYTES_PER_CYCLE = 32.0  # one core from L2, half of what the vendors' manuals give as the peak
 TASK_CYCLES = 600  # hand a task to a worker and leave it
 REGION_CYCLES = 5_000  # wake the workers and wait for the last one: 1.5 us
 
 
+@cache
 def choose_blocking(extents: Extents, machine: Machine, threads: int) -> Blocking:
     """Return register tile and task grid of a contraction: of each width the tile that costs least by itself, and of
     these the one with the best grid.
@@ -47,7 +50,8 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
     weight_bytes = extents.groups * vectors * extents.lanes * depth * 4
     panel_bytes = tile.vectors * extents.lanes * depth * 4
     compute = extents.groups * total_cycles(tile, extents.height, extents.width, vectors, depth) / _speed(extents)
-    for row_chunks, panel_chunks in product(chunk_counts(rows, threads), chunk_counts(panels, threads)):
+    panel_counts = [1] if extents.whole_rows else chunk_counts(panels, threads)
+    for row_chunks, panel_chunks in product(chunk_counts(rows, threads), panel_counts):
         longest = Split(panels, panel_chunks).longest
         share = Split(rows, row_chunks).longest / rows * longest / panels
         tasks = outer * row_chunks * panel_chunks
@@ -55,7 +59,9 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
         spill = max(1.0, extents.input_bytes / row_chunks / (machine.l2_bytes / 2))
         traffic = outer * (weight_bytes * row_chunks + extents.input_bytes * panel_chunks * spill)
         busy = min(tasks, threads)
-        cycles = compute * share * -(-tasks // threads) + (traffic / BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
+        made = extents.row_cycles * extents.height * Split(rows, row_chunks).longest / rows
+        cycles = (compute * share + made) * -(-tasks // threads)
+        cycles += (traffic / BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
         cycles += REGION_CYCLES if tasks > 1 else 0
         block = min(max(1, machine.l2_bytes // 2 // panel_bytes), longest)
         yield Blocking(tile, row_chunks, panel_chunks, block, cycles)

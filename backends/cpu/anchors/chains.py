@@ -1,25 +1,51 @@
-"""The kernels with two anchors: what reads each, and what judges whether it is the faster form."""
+"""The kernels with anchors: what reads each, and what judges whether one with several is the faster form."""
 
 from __future__ import annotations
 
 from tvm import tirx
 
-from backends.cpu.anchors import attention_plan, pointwise_depthwise_plan
+from backends.cpu.anchors import attention_plan, pointwise_depthwise_plan, row_products_plan
 from backends.cpu.anchors.attention_plan import Demand
 from backends.cpu.anchors.attention_stages import AttentionStages, read_attention
+from backends.cpu.anchors.estimate import Estimate
 from backends.cpu.anchors.pointwise_depthwise_stages import PairStages, is_pair, read_pair
+from backends.cpu.anchors.roles import Roles, find_anchors, read_roles
+from backends.cpu.anchors.row_products_stages import RowProducts, read_row_products
 from backends.cpu.templates.result import NotRecognized
 from fusion.context import Machine
-from partition.chains import Judge
+from partition.access import ANCHOR, MATMUL
+from partition.verdicts import Judge, no_template
 
 
-def read_chain(func: tirx.PrimFunc) -> AttentionStages | PairStages:
-    """Return the parts of a kernel with two anchors.
+def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | PairStages:
+    """Return the parts of a kernel with anchors.
 
     Raises:
         NotRecognized: It has a form that no template takes.
     """
+    kinds = [str(anchor.annotations[ANCHOR]) for anchor in find_anchors(func)]
+    if set(kinds) == {MATMUL}:
+        return read_row_products(func)
+    if len(kinds) == 1:
+        return read_roles(func)
     return read_pair(func) if is_pair(func) else read_attention(func)
+
+
+def estimate(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> Estimate:
+    """Return what a kernel with several anchors and its parts are estimated to take.
+
+    Raises:
+        NotRecognized: No template takes it.
+    """
+    match read_kernel(kernel):
+        case PairStages() as pair:
+            return pointwise_depthwise_plan.estimate(pair.sizes, machine, threads)
+        case AttentionStages() as attention:
+            return attention_plan.estimate(Demand.of(attention), machine, threads)
+        case RowProducts() as products:
+            return row_products_plan.estimate(products, machine, threads)
+        case _:
+            raise NotRecognized(no_template(kernel))
 
 
 def judge(machine: Machine, threads: int) -> Judge:
@@ -27,10 +53,15 @@ def judge(machine: Machine, threads: int) -> Judge:
 
     def decline(kernel: tirx.PrimFunc) -> str:
         try:
-            parts = read_chain(kernel)
-            if isinstance(parts, PairStages):
-                return pointwise_depthwise_plan.decline_one_kernel(parts.sizes, machine, threads)
-            return attention_plan.decline_one_kernel(Demand.of(parts), machine, threads)
+            match read_kernel(kernel):
+                case PairStages() as pair:
+                    return pointwise_depthwise_plan.decline_one_kernel(pair.sizes, machine, threads)
+                case AttentionStages() as attention:
+                    return attention_plan.decline_one_kernel(Demand.of(attention), machine, threads)
+                case RowProducts() as products:
+                    return row_products_plan.decline_one_kernel(products, machine, threads)
+                case _:
+                    return no_template(kernel)
         except NotRecognized as reason:
             return str(reason)
 

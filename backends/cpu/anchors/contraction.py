@@ -97,28 +97,39 @@ Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
 """(nest, outer, first row, end row) -> a `load_rows` that reads what the prologue left in scratch."""
 
 
-def emit(nest: Nest, work: Contraction, blocking: Blocking, prologue: Prologue | None = None) -> None:
-    """Add the loops of `work` to `nest`."""
+def emit(nest: Nest, works: Sequence[Contraction], blocking: Blocking, prologue: Prologue | None = None) -> None:
+    """Add the loops of `works`, which have the same rows, to `nest`; a task does its share of one after the other."""
+    work = works[0]
     rounds = isinstance(work.arithmetic, BFloat16)
     if rounds:
         nest.use_functions(bfloat16.FUNCTIONS)
     rows = Split.of(work.extents.height, blocking.tile.height)
-    panels = -(-work.extents.vectors // blocking.tile.vectors) * work.extents.groups
-    row_chunks, panel_chunks = Split(rows.count, blocking.row_chunks), Split(panels, blocking.panel_chunks)
-    tasks = work.extents.outer * row_chunks.count * panel_chunks.count
+    row_chunks = Split(rows.count, blocking.row_chunks)
+    panels = [-(-each.extents.vectors // blocking.tile.vectors) * each.extents.groups for each in works]
+    panel_chunks = min(blocking.panel_chunks, max(panels))
+    tasks = work.extents.outer * row_chunks.count * panel_chunks
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
-        panel_chunk = task % panel_chunks.count
-        row_chunk = task // panel_chunks.count % row_chunks.count
-        outer = task // (panel_chunks.count * row_chunks.count)
+        panel_chunk = task % panel_chunks
+        row_chunk = task // panel_chunks % row_chunks.count
+        outer = task // (panel_chunks * row_chunks.count)
         first = nest.bind("first_tile", int64(row_chunks.start(row_chunk)))
         many = tile_count(row_chunks, row_chunk)
-        load_rows = work.load_rows
-        if prologue:
-            load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many))
+        load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many)) if prologue else None
         elements = blocking.tile.rows * blocking.tile.vectors * work.extents.lanes
-        epilogue = Epilogue.prepare(nest, work.outputs, elements, rounds)
-        kernel = MicroKernel(nest, work, blocking, load_rows, outer, epilogue)
-        kernel.emit(int64(panel_chunks.start(panel_chunk)), tile_count(panel_chunks, panel_chunk), rows, first, many)
+        for each, count in zip(works, panels, strict=True):
+            epilogue = Epilogue.prepare(nest, each.outputs, elements, rounds)
+            kernel = MicroKernel(nest, each, blocking, load_rows or each.load_rows, outer, epilogue)
+            chunks = Split(count, panel_chunks)
+            kernel.emit(int64(chunks.start(panel_chunk)), tile_count(chunks, panel_chunk), rows, first, many)
+
+
+def emit_inside(nest: Nest, work: Contraction, tile: RegisterTile) -> None:
+    """Add all rows and panels of `work` to `nest`, as a part of another kernel's task."""
+    panels = -(-work.extents.vectors // tile.vectors)
+    epilogue = Epilogue.prepare(nest, work.outputs, tile.rows * tile.vectors * work.extents.lanes)
+    kernel = MicroKernel(nest, work, Blocking(tile, 1, 1, panels), work.load_rows, int64(0), epilogue)
+    rows = Split.of(work.extents.height, tile.height)
+    kernel.emit(int64(0), panels, rows, int64(0), rows.count)
 
 
 @dataclass(frozen=True)

@@ -210,5 +210,5 @@ class Conv2D:
         )  # fmt: skip
         pad = PaddedRows(data, window, blocking.longest_task(roles.shape[1]), lanes * arithmetic.step)
         nest = Nest()
-        emit(nest, work, blocking, (lambda *at: rows_from(*pad.fill(*at))) if any(window.padding) else None)
+        emit(nest, [work], blocking, (lambda *at: rows_from(*pad.fill(*at))) if any(window.padding) else None)
         return Scheduled(func.with_body(nest.finish()), self.name, str(blocking))

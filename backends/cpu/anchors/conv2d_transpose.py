@@ -237,7 +237,7 @@ class _Pair:
             origin = (-self._border.padding[0], -self._border.padding[1])
             return self._rows_from(*pad.fill(nest, *task), origin)
 
-        emit(nest, work, blocking, fill if self._crosses_border else None)
+        emit(nest, [work], blocking, fill if self._crosses_border else None)
 
     @property
     def extents(self) -> Extents:

@@ -23,6 +23,8 @@ class Extents:
         input_bytes: Bytes of one image of the input.
         step: Elements of k that one instruction multiplies; a step's weights fill a vector register.
         per_cycle: Such instructions a cycle.
+        row_cycles: What making a row of the input takes, where the kernel makes it, in cycles of one core.
+        whole_rows: Whether a task needs all channels of its rows.
     """
 
     outer: int
@@ -36,6 +38,8 @@ class Extents:
     input_bytes: int
     step: int = 1
     per_cycle: int = FMA_PER_CYCLE
+    row_cycles: float = 0.0
+    whole_rows: bool = False
 
     @property
     def vectors(self) -> int:

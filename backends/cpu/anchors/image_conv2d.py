@@ -100,7 +100,7 @@ class ImageConv2D:
         )  # fmt: skip
         scratch = _PaddedPlanes(data, window, point.longest_task(roles.shape[1]), lanes)
         nest = Nest()
-        emit(nest, work, point, scratch.fill if any(window.padding) else None)
+        emit(nest, [work], point, scratch.fill if any(window.padding) else None)
         return Scheduled(func.with_body(nest.finish()), self.name, str(point))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -10,7 +9,7 @@ from math import prod
 import ml_dtypes
 import numpy as np
 from tvm import relax, te, tirx
-from tvm.ir import GenericConst
+from tvm.ir import GenericConst, Var
 
 from backends.cpu import bfloat16
 from backends.cpu.anchors.arithmetic import arithmetic_of
@@ -18,7 +17,7 @@ from backends.cpu.anchors.blocking import blocking_space
 from backends.cpu.anchors.contraction import Blocking, Contraction, emit
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.packing import pack_matmul, pack_matmul_pairs
-from backends.cpu.anchors.roles import Roles
+from backends.cpu.anchors.roles import Output, Roles
 from backends.cpu.emit import Expr, Nest, ramp
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
@@ -111,63 +110,45 @@ def _broadcast(left: list[int], right: list[int]) -> tuple[int, ...]:
     return tuple(int(n) for n in np.broadcast_shapes(tuple(left), tuple(right)))
 
 
-@dataclass(frozen=True)
-class _Product(ABC):
-    """A contraction without taps, whose parameters are those of `Blocking`."""
-
-    name: str
-
-    @abstractmethod
-    def contraction(self, roles: Roles, machine: Machine) -> Contraction:
-        """Return what the product tells the emitter about itself."""
-
-    def space(self, roles: Roles, machine: Machine, threads: int) -> Space[Blocking]:
-        """Return the blockings of the product."""
-        return blocking_space(self.contraction(roles, machine).extents, machine, threads)
-
-    def emit(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Blocking) -> Scheduled:
-        """Return the micro-kernel form of `func`."""
-        nest = Nest()
-        emit(nest, self.contraction(roles, machine), point)
-        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
-
-
-@dataclass(frozen=True)
-class Matmul(_Product):
-    """Recipe: see `contraction`; the rows are every leading axis of the data taken together."""
-
-    name: str = MATMUL
-
-    def contraction(self, roles: Roles, machine: Machine) -> Contraction:
-        """See `_Product`."""
-        data, packed = roles.operands
-        *lead, depth = shape_of(data)
-        rows, channels = prod(lead), roles.shape[-1]
-        arithmetic = arithmetic_of(dtype_of(data), machine)
-        extents = Extents(
-            outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
-            lanes=machine.vector_lanes, input_bytes=arithmetic.bytes * rows * depth, step=arithmetic.step,
-            per_cycle=arithmetic.per_cycle,
-        )  # fmt: skip
-        return Contraction(
-            extents, padded_weights=True, arithmetic=arithmetic,
-            load_rows=lambda outer, group, y, x, taps, k: tirx.BufferLoad(data, [*unravel(y, lead), k]),
-            load_weights=lambda outer, group, n, taps, step, count: tirx.BufferLoad(
-                packed, [tirx.floordiv(n, machine.vector_lanes), step, ramp(0, count)]
-            ),
-            coordinates=lambda outer, group, y, x, n: [*unravel(y, lead), n],
-            outputs=roles.outputs,
-        )  # fmt: skip
+def rows_times(data: Var, packed: Var, channels: int, outputs: tuple[Output, ...], machine: Machine) -> Contraction:
+    """Return the product of the rows of `data`, all leading axes taken together, with packed weights."""
+    *lead, depth = shape_of(data)
+    rows = prod(lead)
+    arithmetic = arithmetic_of(dtype_of(data), machine)
+    extents = Extents(
+        outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
+        lanes=machine.vector_lanes, input_bytes=arithmetic.bytes * rows * depth, step=arithmetic.step,
+        per_cycle=arithmetic.per_cycle,
+    )  # fmt: skip
+    return Contraction(
+        extents, padded_weights=True, arithmetic=arithmetic,
+        load_rows=lambda outer, group, y, x, taps, k: tirx.BufferLoad(data, [*unravel(y, lead), k]),
+        load_weights=lambda outer, group, n, taps, step, count: tirx.BufferLoad(
+            packed, [tirx.floordiv(n, machine.vector_lanes), step, ramp(0, count)]
+        ),
+        coordinates=lambda outer, group, y, x, n: [*unravel(y, lead), n],
+        outputs=outputs,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class BatchMatmul(_Product):
+class BatchMatmul:
     """Recipe: see `contraction`; one image per batch, weights read as they lie, k by n."""
 
     name: str = BATCH_MATMUL
 
-    def contraction(self, roles: Roles, machine: Machine) -> Contraction:
-        """See `_Product`."""
+    def space(self, roles: Roles, machine: Machine, threads: int) -> Space[Blocking]:
+        """Return the blockings of the product."""
+        return blocking_space(self._contraction(roles, machine).extents, machine, threads)
+
+    def emit(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Blocking) -> Scheduled:
+        """Return the micro-kernel form of `func`."""
+        nest = Nest()
+        emit(nest, [self._contraction(roles, machine)], point)
+        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+
+    def _contraction(self, roles: Roles, machine: Machine) -> Contraction:
+        """Return what the product tells the emitter about itself."""
         left, right = roles.operands
         *batch, rows, channels = roles.shape
         depth = shape_of(left)[-1]

@@ -10,6 +10,7 @@ from math import prod
 
 from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, TASK_CYCLES, choose_blocking, chunk_counts
 from backends.cpu.anchors.depthwise import Depthwise
+from backends.cpu.anchors.estimate import Estimate
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.pointwise_depthwise_stages import PairSizes
 from backends.cpu.anchors.register_tile import LOADS_PER_CYCLE, TILE_OVERHEAD, RegisterTile, tiles, total_cycles
@@ -96,9 +97,17 @@ def decline_one_kernel(sizes: PairSizes, machine: Machine, threads: int) -> str:
         return "the window skips rows"
     if prod(sizes.window.kernel) > _MOST_TAPS:
         return f"a window of {prod(sizes.window.kernel)} taps is faster alone"
-    together = plan_pair(sizes, machine, threads).cycles
-    apart = _cycles_apart(sizes, machine, threads)
-    return f"{together:.0f} cycles estimated in one kernel, {apart:.0f} in two" if together >= apart else ""
+    return estimate(sizes, machine, threads).reason
+
+
+def estimate(sizes: PairSizes, machine: Machine, threads: int) -> Estimate:
+    """Return what both forms are estimated to take.
+
+    Raises:
+        NotRecognized: One kernel cannot be.
+    """
+    together = pair_space(sizes, machine, threads).default.cycles
+    return Estimate(together, _cycles_apart(sizes, machine, threads), 2)
 
 
 def _skips_rows(sizes: PairSizes) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 from backends.cpu.anchors.split import Split
@@ -46,6 +47,7 @@ class RegisterTile:
         return f"{self.height}x{self.width}x{self.vectors}v"
 
 
+@cache
 def choose(height: int, width: int, vectors: int, depth: int, registers: int) -> RegisterTile:
     """Return the cheapest tile for a height x width image of `vectors` output vectors and `depth` steps of k."""
     found = cheapest_by_width(height, width, vectors, depth, registers)

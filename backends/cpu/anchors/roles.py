@@ -116,7 +116,8 @@ class _Composer:
 
     def output(self, buffer: Var) -> Output:
         """Return how `buffer` follows from the anchor's result."""
-        shape = shape_of(buffer)
+        stage = self.producers.get(buffer)
+        shape = shape_of(buffer) if stage is None else tuple(axis.extent for axis in stage.spatial)
         at = tuple(Var(f"o{axis}", "int64") for axis in range(len(shape)))
         accumulator = Var("accumulator", dtype_of(self.result))
         reads: list[tuple[Expr, ...]] = []
@@ -127,6 +128,7 @@ class _Composer:
             raise NotRecognized("the anchor's result is read at two places")
         indices = _invert(at, shape, reads[0], self.coordinates)
         composed = substitute(value, dict(zip(at, indices, strict=True)))
+        indices = indices if stage is None else stage.stored_at(indices)
         return Output(buffer, self.coordinates, accumulator, *self._flattened(buffer, indices, composed))
 
     def _flattened(self, buffer: Var, indices: list[Expr], value: Expr) -> tuple[tuple[Expr, ...], Expr]:

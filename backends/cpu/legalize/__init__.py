@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from backends.cpu.legalize.activations import ACTIVATIONS
 from backends.cpu.legalize.common import FLegalize
+from backends.cpu.legalize.concats import CONCATS
 from backends.cpu.legalize.indexing import INDEXING
 from backends.cpu.legalize.limits import LIMITS
 from backends.cpu.legalize.normalizations import NORMALIZATIONS
 from backends.cpu.legalize.softmax import SOFTMAX
 from backends.cpu.legalize.sums import SUMS
 
-LEGALIZATIONS: dict[str, FLegalize] = {**ACTIVATIONS, **INDEXING, **LIMITS, **NORMALIZATIONS, **SOFTMAX, **SUMS}
+LEGALIZATIONS: dict[str, FLegalize] = {
+    **ACTIVATIONS, **CONCATS, **INDEXING, **LIMITS, **NORMALIZATIONS, **SOFTMAX, **SUMS,
+}  # fmt: skip

@@ -72,7 +72,7 @@ def stage_accesses(stage: Stage, inlined: dict[Var, Stage]) -> Accesses:
 
     resolver = Resolver(inlined, record, analyzer)
     value = resolver.resolve(stage.value, {})
-    everything = [(stage.buffer, tuple(axis.var for axis in stage.spatial)), *found]
+    everything = [(stage.buffer, tuple(stage.indices)), *found]
     accesses = [Access(buffer, indices, _steps(buffer, indices, axes, analyzer)) for buffer, indices in everything]
     conditions = [guard for part in [value, *(bound for _, bound in resolver.bindings)] for guard in guards(part)]
     guarded = frozenset(axis.var for axis in axes if any(uses(condition, axis.var) for condition in conditions))

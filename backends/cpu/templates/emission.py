@@ -135,7 +135,7 @@ class StageWriter:
         return resolver.bindings, value
 
     def _store(self, at: At, bindings: list[tuple[Var, Expr]], value: Expr) -> tirx.Stmt:
-        target = self.place(self.stage.buffer, [at[axis.var] for axis in self.stage.spatial])
+        target = self.place(self.stage.buffer, self.stage.stored_at([at[axis.var] for axis in self.stage.spatial]))
         return bound(bindings, store_flat(target.source, target.indices[-1] if target.indices else index(0), value))
 
     # --- no reduction ---------------------------------------------------------------------------------------------
@@ -149,14 +149,29 @@ class StageWriter:
         for begin, extent in self._segments(along, at):
             # lanes that branch differently would each be a scalar anyway, and TVM's vectoriser gets them wrong
             lanes = 1 if self._guarded and self._branches_on(along, at, begin, extent) else self.lanes
-            body = self._mapped_lanes(along, at)
-            parts.append(map_vectors(_sum(along.begin, index(begin)), extent, lanes, unroll, body))
+            first = _sum(along.begin, index(begin))
+            if self._guarded:
+                body = self._mapped_segment(along, at, first, extent)
+                parts.append(map_vectors(index(0), extent, lanes, unroll, body))
+            else:
+                parts.append(map_vectors(first, extent, lanes, unroll, self._mapped_lanes(along, at)))
         return sequence(*parts)
 
     def _mapped_lanes(self, along: LoopAxis, at: At) -> Callable[[Expr], tirx.Stmt]:
         def body(position: Expr) -> tirx.Stmt:
             names, here = self._enter(along, position)
             return bound(names, self._store(at | here, *self._resolve(at | here)))
+
+        return body
+
+    def _mapped_segment(self, along: LoopAxis, at: At, first: Expr, extent: int) -> Callable[[Expr], tirx.Stmt]:
+        """Return what computes the element at a position of a segment, whose range decides the branches."""
+
+        def body(position: Expr) -> tirx.Stmt:
+            name = Var("p", "int64")
+            self._learn(name, extent)
+            here = along.at(_sum(first, name))
+            return bound([(name, position)], self._store(at | here, *self._resolve(at | here)))
 
         return body
 

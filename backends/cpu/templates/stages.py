@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -36,6 +36,7 @@ class Stage:
         value: Expression over the axes that loads other buffers.
         combine: tirx node class of the reduction (Add, Max, ...); None where there is none.
         identity: Start value of the reduction.
+        offsets: Where the slice of the buffer begins that is written, an output of the kernel; () where all of it is.
     """
 
     buffer: Var
@@ -44,6 +45,17 @@ class Stage:
     value: Expr
     combine: Any = None
     identity: Expr = None
+    offsets: tuple[int, ...] = ()
+
+    @property
+    def indices(self) -> list[Expr]:
+        """What is written, over the axes."""
+        return self.stored_at([axis.var for axis in self.spatial])
+
+    def stored_at(self, position: Sequence[Expr]) -> list[Expr]:
+        """Return the index in the buffer of one position of the spatial axes."""
+        offsets = self.offsets or (0,) * len(position)
+        return [index + offset if offset else index for index, offset in zip(position, offsets, strict=True)]
 
     @property
     def iterations(self) -> int:
@@ -55,7 +67,8 @@ def read_stages(func: tirx.PrimFunc) -> list[Stage]:
     """Return the stages of `func` in order of execution.
 
     Raises:
-        NotRecognized: A block is not one store over its whole buffer, or the function is not made of blocks.
+        NotRecognized: A block is not one store over its whole buffer, or over a slice of an output, or the function is
+            not made of blocks.
     """
     root = func.body
     if not isinstance(root, SBlockRealize):
@@ -65,6 +78,10 @@ def read_stages(func: tirx.PrimFunc) -> list[Stage]:
     stages = [_read_nest(nest) for nest in nests]
     if len({stage.buffer for stage in stages}) != len(stages):
         raise NotRecognized("two blocks write one buffer")
+    sliced = {stage.buffer for stage in stages if stage.offsets}
+    read = {load.source for stage in stages for load in loads(stage.value)} if sliced else set()
+    if not sliced.issubset(func.params) or not sliced.isdisjoint(read):
+        raise NotRecognized("a block writes a part of a buffer that is no output")
     return stages
 
 
@@ -140,21 +157,30 @@ def _read_block(realize: SBlockRealize, extents: dict[Var, int]) -> Stage:
 def _make_stage(block: SBlock, axes: dict[Var, Axis], reduce: tuple[Axis, ...]) -> Stage:
     store = block.body
     shape = shape_of(store.buffer)
-    spatial = tuple(_store_axis(index, extent, axes) for index, extent in zip(store.indices, shape, strict=True))
-    if len({axis.var for axis in spatial}) != len(spatial) or prod(a.extent for a in axes.values()) != prod(shape):
+    stored = [_store_axis(index, extent, axes) for index, extent in zip(store.indices, shape, strict=True)]
+    spatial = tuple(axis for axis, _ in stored)
+    written = prod(axis.extent for axis in spatial)
+    if len({axis.var for axis in spatial}) != len(spatial) or prod(a.extent for a in axes.values()) != written:
         raise NotRecognized(f"block {block.name_hint} does not write its whole buffer once")
     if block.init is None:
         if reduce or any(load.source.same_as(store.buffer) for load in loads(store.value)):
             raise NotRecognized(f"block {block.name_hint} updates its buffer without an initial value")
-        return Stage(store.buffer, spatial, (), store.value)
+        offsets = tuple(offset for _, offset in stored) if written != prod(shape) else ()
+        return Stage(store.buffer, spatial, (), store.value, offsets=offsets)
+    if written != prod(shape):
+        raise NotRecognized(f"block {block.name_hint} reduces into a part of its buffer")
     return _reduction(block, spatial, reduce)
 
 
-def _store_axis(index: Expr, extent: int, axes: dict[Var, Axis]) -> Axis:
-    if isinstance(index, Var) and index in axes and axes[index].extent == extent:
-        return axes[index]
+def _store_axis(index: Expr, extent: int, axes: dict[Var, Axis]) -> tuple[Axis, int]:
+    """Return the axis that `index` runs over, and where in the dimension of this extent it begins."""
+    begin = 0
+    if isinstance(index, tirx.Add) and isinstance(index.b, tirx.IntImm):
+        index, begin = index.a, int(index.b.value)
+    if isinstance(index, Var) and index in axes and 0 <= begin <= extent - axes[index].extent:
+        return axes[index], begin
     if isinstance(index, tirx.IntImm) and int(index.value) == 0 and extent == 1:
-        return Axis(Var("unit", index.ty), 1)
+        return Axis(Var("unit", index.ty), 1), 0
     raise NotRecognized("a block stores to an index that is not one of its axes")
 
 

@@ -17,12 +17,13 @@ An elementwise chain is the same with one stage; its axes are merged first and i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from tvm import sym, tirx
-from tvm.ir import Range, Var
+from tvm.ir import Range, TensorLoad, Var
+from tvm_ffi.structural import structural_equal
 
 from backends.cpu.templates.accesses import Accesses, flat_index, stage_accesses
 from backends.cpu.templates.collapsing import Run, axis_values, collapse_runs, run_extent
@@ -31,7 +32,7 @@ from backends.cpu.templates.inlining import inline_stages, operation_cost
 from backends.cpu.templates.nests import DistinctSizes, index, load_flat, loop, sequence
 from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
 from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of
+from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, output_buffers, read_stages, shape_of
 from backends.cpu.templates.stitch_space import Tiling, Work
 from backends.cpu.templates.tiling import SharedAxis, cluster_stages, shared_axes
 from backends.cpu.templates.transposing import TransposeWriter, Turn, find_turn
@@ -90,11 +91,39 @@ def stitch(stages: list[Stage], memory: Mapping[Var, Var], machine: Machine) -> 
     return _Kernel.make(_Group.of(stages, outputs, machine), Tiling(), memory).body()
 
 
+def stitched_work(stages: Sequence[Stage], outputs: set[Var], machine: Machine) -> Work:
+    """Return what `stages` compute, of which `outputs` are read outside of them."""
+    return _Group.of(list(stages), outputs, machine).work()
+
+
+def has_turn(stages: Sequence[Stage], outputs: set[Var], machine: Machine) -> bool:
+    """Return whether a stage reads something along another axis than it writes."""
+    group = _Group.of(list(stages), outputs, machine)
+    lanes = machine.vector_lanes
+    found = ((stage, group.accesses[stage.buffer]) for stage in group.kept)
+    return any(find_turn(stage, access, choose_vector_axis(stage, access), lanes) for stage, access in found)
+
+
 def _without_empty_sum(stage: Stage) -> Stage:
     """Return a reduction over nothing as what it begins with."""
     if stage.combine is None or all(axis.extent for axis in stage.reduce):
         return stage
     return Stage(stage.buffer, stage.spatial, (), stage.identity)
+
+
+def _write_slices(stages: list[Stage], outputs: set[Var]) -> list[Stage]:
+    """Let a reduction that only a copy into a slice reads write that slice: `sum = ..; joined[i + 64] = sum[i]`."""
+    result = list(stages)
+    for copy in [stage for stage in stages if stage.offsets and isinstance(stage.value, TensorLoad)]:
+        made = next((stage for stage in result if stage.buffer.same_as(copy.value.source)), None)
+        if made is None or made.buffer in outputs or made.combine is None:
+            continue
+        readers = [stage for stage in result if any(load.source.same_as(made.buffer) for load in loads(stage.value))]
+        axes = [axis.var for axis in copy.spatial]
+        if readers == [copy] and all(map(structural_equal, copy.value.indices, axes)):
+            result[result.index(copy)] = replace(made, buffer=copy.buffer, offsets=copy.offsets)
+            result.remove(made)
+    return result
 
 
 @dataclass(frozen=True)
@@ -111,6 +140,7 @@ class _Group:
     def read(cls, func: tirx.PrimFunc, machine: Machine) -> _Group:
         stages = [_without_empty_sum(stage) for stage in read_stages(func)]
         outputs = output_buffers(func, stages)
+        stages = _write_slices(stages, outputs)
         if all(stage.iterations for stage in stages):
             return cls.of(stages, outputs, machine)
         if any(0 not in shape_of(stage.buffer) for stage in stages):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -10,11 +11,15 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.passes.layout import order as orders
-from fusion.passes.layout.placed import Placed, move, row_major
-from fusion.passes.layout.rules import Rule, rules
+from fusion.passes.layout.factored import Factored
+from fusion.passes.layout.factored_rules import FACTORED_RULES
+from fusion.passes.layout.placed import Placed, is_static, move, row_major
+from fusion.passes.layout.rules import RULES
+from fusion.passes.layout.site import Site
+from fusion.passes.layout.wishes import Wish, find_wishes
 from fusion.passes.rebuild import all_bindings, call_name
 
-Value: TypeAlias = Placed | list[Placed] | relax.Expr  # the last: not a tensor of static shape, left alone
+Value: TypeAlias = Placed | Factored | list[Placed] | relax.Expr  # the last: not a tensor of static shape, left alone
 
 
 @dataclass(frozen=True)
@@ -22,9 +27,9 @@ class AssignLayouts:
     """NCHW graph -> the same graph on channels-last storage.
 
     Every tensor is tracked as (stored tensor, order of its axes). Operators with a rule run on the storage their
-    operand already has, transposes and most reshapes only rename axes, and data moves where two orders meet: `conv2d`
-    wants N, H, W, C, unless the image is row-major and it is a 1x1 or depthwise one; an operator without a rule and the
-    function's outputs want row-major.
+    operand already has, transposes and reshapes only rename axes or their parts, and data moves where two orders meet:
+    `conv2d` wants N, H, W, C, unless the image is row-major and it is a 1x1 or depthwise one; an operator without a
+    rule and the function's outputs want row-major. What has to move goes to the order that its readers want.
 
         z = relu(conv2d(x: NCHW))
         ->  t = permute_dims(x, NHWC); z = relu(conv2d(t: NHWC)); permute_dims(z, NCHW)
@@ -41,7 +46,7 @@ class AssignLayouts:
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         main = mod["main"]
         builder = relax.BlockBuilder()
-        walk = _Walk(builder, rules(self.vector_lanes))
+        walk = _Walk(builder, self.vector_lanes, find_wishes(main))
         with builder.function("main", list(main.params)):
             with builder.dataflow():
                 result = builder.emit_output(walk.run(main))
@@ -57,19 +62,20 @@ class _Walk:
     """One pass over the bindings; `placed` knows where each variable of the old function lives."""
 
     builder: relax.BlockBuilder
-    rules: dict[str, Rule]
+    lanes: int
+    wishes: dict[relax.Var, Wish]
     placed: dict[relax.Var, Value] = field(default_factory=dict)
 
     def run(self, main: relax.Function) -> relax.Expr:
         for binding in all_bindings(main):
             if isinstance(binding, relax.MatchCast):
                 cast = self.builder.match_cast(self._row_major(binding.value), binding.ty)
-                self.placed[binding.var] = row_major(cast) if _is_static(cast) else cast
+                self.placed[binding.var] = row_major(cast) if is_static(cast) else cast
             else:
-                self.placed[binding.var] = self._visit(binding.value)
+                self.placed[binding.var] = self._visit(binding.value, self.wishes.get(binding.var))
         return self._row_major(main.body.body)
 
-    def _visit(self, value: relax.Expr) -> Value:
+    def _visit(self, value: relax.Expr, wish: Wish | None = None) -> Value:
         if isinstance(value, relax.Tuple):
             items = [self._visit(item) for item in value.fields]
             return items if all(isinstance(item, Placed) for item in items) else self._row_major(value)
@@ -78,49 +84,64 @@ class _Walk:
             return whole[value.index] if isinstance(whole, list) else relax.TupleGetItem(whole, value.index)
         if isinstance(value, relax.Var | GenericConst):
             return self._value(value)
-        rule = self.rules.get(call_name(value))
-        operands = self._operands(value) if rule else None
-        if rule and operands:
-            made = rule(self.builder, value, operands)
-            if made is not None:
-                return made
-        return self._plain(value)
+        site = Site(self.builder, self.lanes, wish)
+        return self._in_parts(site, value) or self._in_order(site, value) or self._plain(value)
+
+    def _in_parts(self, site: Site, value: relax.Expr) -> Value | None:
+        """Run an operator on tensors of which one lies in parts; None where none does or it has no rule for that."""
+        rule = FACTORED_RULES.get(call_name(value))
+        operands = self._operands(value, self._value) if rule else None
+        if rule is None or operands is None or all(isinstance(operand, Placed) for operand in operands):
+            return None
+        return rule(site, value, operands)
+
+    def _in_order(self, site: Site, value: relax.Expr) -> Value | None:
+        """Run an operator on the orders that its operands have; None where it has no rule."""
+        rule = RULES.get(call_name(value))
+        operands = self._operands(value, self._settled) if rule else None
+        placed = [operand for operand in operands or () if isinstance(operand, Placed)]
+        return rule(site, value, placed) if rule and placed else None
 
     def _plain(self, value: relax.Expr) -> Value:
         """Run an operator that has no rule on row-major operands."""
         result = self.builder.emit(self._row_major(value))
         if isinstance(result.ty, relax.TupleType):
             fields = [self.builder.emit(relax.TupleGetItem(result, index)) for index in range(len(result.ty.fields))]
-            return [row_major(item) for item in fields] if all(_is_static(f) for f in fields) else result
-        return row_major(result) if _is_static(result) else result
+            return [row_major(item) for item in fields] if all(is_static(f) for f in fields) else result
+        return row_major(result) if is_static(result) else result
 
-    def _operands(self, call: relax.Call) -> list[Placed] | None:
-        """Return the tensor operands of a call, those inside tuples included, or None where one has no static shape."""
-        tensors: list[Placed] = []
+    def _operands(
+        self, call: relax.Call, holder: Callable[[relax.Expr], Value]
+    ) -> list[Placed | Factored] | None:
+        """Return what holds the tensor operands of a call, those inside tuples included, or None where one has no
+        static shape."""
+        tensors: list[Placed | Factored] = []
         for arg in call.args:
             fields = arg.fields if isinstance(arg, relax.Tuple) else [arg]
-            values = [self._value(item) for item in fields if isinstance(item.ty, relax.TensorType | relax.TupleType)]
+            values = [holder(item) for item in fields if isinstance(item.ty, relax.TensorType | relax.TupleType)]
             for value in values:
-                if not isinstance(value, Placed | list):
+                if not isinstance(value, Placed | Factored | list):
                     return None
                 tensors += value if isinstance(value, list) else [value]
         return tensors
 
-    def _tensor(self, expr: relax.Expr) -> Placed:
-        value = self._visit(expr) if isinstance(expr, relax.TupleGetItem) else self._value(expr)
-        if not isinstance(value, Placed):
-            raise TypeError(f"expected a tensor of static shape, found {expr.ty}")
+    def _settled(self, expr: relax.Expr) -> Value:
+        """Return what holds `expr`; where that lies in parts, it moves for all who read it from here on."""
+        value = self._value(expr)
+        if isinstance(value, Factored):
+            value = value.settled(self.builder, value.wanted_order(self.wishes.get(expr)))
+            self.placed[expr] = value
         return value
 
     def _value(self, expr: relax.Expr) -> Value:
         if expr in self.placed:
             return self.placed[expr]
-        return row_major(expr) if _is_static(expr) else expr
+        return row_major(expr) if is_static(expr) else expr
 
     def _row_major(self, expr: relax.Expr) -> relax.Expr:
         """Return `expr` over the new variables, each tensor moved to row-major storage."""
         if isinstance(expr, relax.Var) and expr in self.placed:
-            value = self.placed[expr]
+            value = self._settled(expr)
             if isinstance(value, list):
                 return relax.Tuple([self._settle(item) for item in value])
             return self._settle(value) if isinstance(value, Placed) else value
@@ -140,11 +161,5 @@ class _Walk:
 def _names(value: Value) -> tuple[str, ...]:
     """Return the names of the variables behind `value`."""
     items = value if isinstance(value, list) else [value]
-    held = (item.stored if isinstance(item, Placed) else item for item in items)
+    held = (item.stored if isinstance(item, Placed | Factored) else item for item in items)
     return tuple(expr.name for expr in held if isinstance(expr, relax.Var))
-
-
-def _is_static(expr: relax.Expr) -> bool:
-    if not isinstance(expr.ty, relax.TensorType) or not isinstance(expr.ty.shape, relax.ShapeExpr):
-        return False
-    return all(isinstance(extent, tvm.tirx.IntImm) for extent in expr.ty.shape)

@@ -53,15 +53,15 @@ def reshape(order: Order, old: Shape, new: Shape) -> tuple[Order, Order]:
         Axes that are split or merged together must lie next to each other; the groups they form are ordered by where
         they end, so that the contiguous axis stays contiguous: matmuls and channels-last operators want it so.
     """
-    groups = _factor_groups(old, new)
+    groups = factor_groups(old, new)
     needed: list[int] = []
     result: list[int] = []
     for old_axes, new_axes in sorted(groups, key=lambda group: _last_place(group[0], order, old)):
         needed += old_axes
         result += new_axes
     if same_storage(tuple(needed), order, old):
-        return order, _place_ones(result, new)
-    return _place_ones(needed, old), _place_ones(result, new)
+        return order, place_ones(result, new)
+    return place_ones(needed, old), place_ones(result, new)
 
 
 def _without_ones(order: Order, shape: Shape) -> Order:
@@ -72,7 +72,7 @@ def _last_place(axes: list[int], order: Order, shape: Shape) -> int:
     return max((order.index(axis) for axis in axes if shape[axis] != 1), default=-1)
 
 
-def _place_ones(order: list[int], shape: Shape) -> Order:
+def place_ones(order: list[int], shape: Shape) -> Order:
     """Put each size-1 axis behind the axis that precedes it, so that orders that mean the same look the same."""
     placed = [axis for axis in order if shape[axis] != 1]
     for axis in (axis for axis in range(len(shape)) if shape[axis] == 1):
@@ -80,7 +80,7 @@ def _place_ones(order: list[int], shape: Shape) -> Order:
     return tuple(placed)
 
 
-def _factor_groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
+def factor_groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
     """Split both shapes into the smallest runs of axes with equal products; empty tensors form one group."""
     if prod(old) == 0:
         return [(list(range(len(old))), list(range(len(new))))]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from fusion.passes.layout import order as orders
@@ -36,13 +36,35 @@ def row_major(expr: relax.Expr) -> Placed:
     return Placed(expr, orders.identity(len(shape)), shape)
 
 
+def is_static(expr: relax.Expr) -> bool:
+    """Return whether `expr` is a tensor of known extents."""
+    if not isinstance(expr.ty, relax.TensorType) or not isinstance(expr.ty.shape, relax.ShapeExpr):
+        return False
+    return all(isinstance(extent, tirx.IntImm) for extent in expr.ty.shape)
+
+
 def move(builder: relax.BlockBuilder, tensor: Placed, order: Order) -> relax.Expr:
     """Return the tensor stored in `order`: as it is, reinterpreted where only size-1 axes differ, or transposed."""
     if tensor.order == order:
         return tensor.stored
-    if isinstance(tensor.stored, GenericConst):
-        logical = tensor.stored.value.numpy().transpose(np.argsort(tensor.order))
-        return constant(logical.transpose(order))
-    if orders.same_storage(tensor.order, order, tensor.shape):
-        return builder.emit(relax.op.reshape(tensor.stored, orders.stored_shape(order, tensor.shape)))
-    return builder.emit(relax.op.permute_dims(tensor.stored, [tensor.order.index(axis) for axis in order]))
+    if not isinstance(tensor.stored, GenericConst) and orders.same_storage(tensor.order, order, tensor.shape):
+        return reshaped(builder, tensor.stored, orders.stored_shape(order, tensor.shape))
+    return transposed(builder, tensor.stored, [tensor.order.index(axis) for axis in order])
+
+
+def reshaped(builder: relax.BlockBuilder, data: relax.Expr, shape: Shape) -> relax.Expr:
+    """Return `data` under another shape; a constant is reshaped now."""
+    if static_shape(data) == shape:
+        return data
+    if isinstance(data, GenericConst):
+        return constant(data.value.numpy().reshape(shape))
+    return builder.emit(relax.op.reshape(data, shape))
+
+
+def transposed(builder: relax.BlockBuilder, data: relax.Expr, axes: Sequence[int]) -> relax.Expr:
+    """Return `data` with its axes permuted; a constant is permuted now."""
+    if list(axes) == list(range(len(axes))):
+        return data
+    if isinstance(data, GenericConst):
+        return constant(data.value.numpy().transpose(axes))
+    return builder.emit(relax.op.permute_dims(data, list(axes)))

@@ -1,4 +1,4 @@
-"""1x1 convolutions of row-major images, which are products of the weights with the image as it lies."""
+"""Products of weights with data as it lies: 1x1 convolutions of row-major images, and matmuls of transposed rows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.passes.layout import order as orders
-from fusion.passes.layout.placed import Placed, move, row_major
+from fusion.passes.layout.movement import move_cycles
+from fusion.passes.layout.placed import Placed, move, reshaped, row_major
+from fusion.passes.layout.site import Site
 from fusion.passes.rebuild import constant
 
-_BYTES_PER_CYCLE = 3.0  # what a transpose reads and writes; 2.5 to 5 measured
-_TRANSPOSE_CYCLES = 10_000  # a kernel more, its fork and join included
 
-
-def as_product(builder: relax.BlockBuilder, call: relax.Call, data: Placed, lanes: int) -> Placed | None:
+def as_product(site: Site, call: relax.Call, data: Placed) -> Placed | None:
     """Return a 1x1 convolution of a row-major image, N x C x H x W, as the product of its weights, O x C (G x O/G x C/G
     in groups), with N images of C x HW; None where it is another convolution or channels-last costs less.
 
@@ -32,8 +31,15 @@ def as_product(builder: relax.BlockBuilder, call: relax.Call, data: Placed, lane
         return None
     batch, made, height, width = (int(extent) for extent in call.ty.shape)
     channels, groups, pixels = data.shape[1], int(attrs.groups), height * width
-    if values.shape[2:] != (1, 1) or not _pays(made * values.shape[1], channels + made, pixels, lanes):
+    if values.shape[2:] != (1, 1):
         return None
+    wasted = _wasted_cycles(made * values.shape[1], pixels, site.lanes)
+    turned = move_cycles(batch * made * pixels)
+    last, shape = orders.channels_last(4), (batch, made, height, width)
+    is_wanted_last = site.is_unwanted(orders.identity(4), shape) and not site.is_unwanted(last, shape)
+    if wasted + is_wanted_last * turned >= move_cycles(prod(data.shape)) + (not is_wanted_last) * turned:
+        return None
+    builder = site.builder
     grouped = (groups,) if groups > 1 else ()
     matrix = values.reshape(*grouped, made // groups, channels // groups)
     read = builder.emit(_strided(builder, data, [int(stride) for stride in attrs.strides]))
@@ -50,8 +56,30 @@ def _strided(builder: relax.BlockBuilder, image: Placed, strides: list[int]) -> 
     return relax.op.strided_slice(stored, [2, 3], [0, 0], list(image.shape[2:]), strides)
 
 
-def _pays(weights: int, channels: int, pixels: int, lanes: int) -> bool:
-    """Return whether the lanes left empty by the last pixels of an image cost less than transposing it and the
-    result."""
-    empty = -pixels % lanes
-    return weights * empty / lanes < 2 * 4 * channels * pixels / _BYTES_PER_CYCLE + 2 * _TRANSPOSE_CYCLES
+def _wasted_cycles(weights: int, columns: int, lanes: int) -> float:
+    """Return what the lanes cost that the last columns leave empty."""
+    return weights * (-columns % lanes) / lanes
+
+
+def columns_times_weights(site: Site, call: relax.Call, data: Placed) -> Placed | None:
+    """Return `matmul(data, weights)`, whose rows lie as the columns of a matrix, as the product of the transposed
+    weights with it, whose result lies so too; None where it is another matmul or costs more than moving the data.
+
+    Of an MLP across the patches of an image, as in MLP-Mixer, neither product needs a transpose then.
+    """
+    weight = call.args[1]
+    *_, reduced = range(len(data.shape))
+    if not isinstance(weight, GenericConst) or str(call.ty.dtype.dtype) != "float32" or not prod(data.shape):
+        return None
+    stored, place = orders.stored_shape(data.order, data.shape), data.position(reduced)
+    before, depth, behind = prod(stored[:place]), stored[place], prod(stored[place + 1 :])
+    made = int(call.ty.shape[-1])
+    shape = (*data.shape[:-1], made)
+    rows = (*(axis for axis in data.order if axis != reduced), reduced)
+    cost = before * _wasted_cycles(depth * made, behind, site.lanes)
+    cost += site.is_unwanted(data.order, shape) * move_cycles(prod(shape))
+    if cost >= move_cycles(prod(data.shape)) + site.is_unwanted(rows, shape) * move_cycles(prod(shape)):
+        return None
+    columns = reshaped(site.builder, data.stored, (before, depth, behind))
+    product = site.builder.emit(relax.op.matmul(constant(weight.value.numpy().T), columns))
+    return Placed(reshaped(site.builder, product, orders.stored_shape(data.order, shape)), data.order, shape)

@@ -15,8 +15,8 @@ from backends.cpu.legalize import LEGALIZATIONS
 from backends.cpu.lower_anchors import LowerAnchors
 from backends.cpu.schedule_kernels import Kernel, ScheduleKernels
 from fusion import context
-from partition.chains import Judge, no_template
 from partition.form_groups import FormGroups
+from partition.verdicts import Judge, no_template
 from tests.passes.modules import Build, execute, module
 from tests.targets import AVX2, runs_here
 

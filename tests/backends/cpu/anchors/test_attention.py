@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -35,6 +35,7 @@ class Attention:
         steps: "mul" and "div" scale, "mask" adds, "hide" adds -inf at some keys of each row, "tanh" caps.
         mask: Shape of the mask; it broadcasts.
         behind: As `Epilogue.steps`.
+        orders: In which order the axes of queries, keys and values lie; () where they are row-major.
     """
 
     batch: tuple[int, ...]
@@ -46,6 +47,7 @@ class Attention:
     mask: tuple[int, ...] = ()
     behind: tuple[str, ...] = ()
     seed: int = 0
+    orders: tuple[tuple[int, ...], ...] = ()
 
     @property
     def epilogue(self) -> Epilogue:
@@ -53,6 +55,11 @@ class Attention:
 
     def arrays(self) -> list[np.ndarray]:
         """Return queries, transposed keys, values, the mask where there is one, and what the epilogue reads."""
+        operands, extra = self._logical()[:3], self._logical()[3:]
+        lying = (np.ascontiguousarray(x.transpose(axes)) for x, axes in zip(operands, self.orders, strict=False))
+        return [*(lying if self.orders else operands), *extra]
+
+    def _logical(self) -> list[np.ndarray]:
         shapes = ((self.rows, self.depth), (self.depth, self.keys), (self.keys, self.channels))
         operands = [normal((*self.batch, *shape), self.seed + i) for i, shape in enumerate(shapes)]
         return [*operands, *([self._mask()] if self._masked else []), *self.epilogue.arrays()]
@@ -68,6 +75,9 @@ class Attention:
         return mask
 
     def relax(self, b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var, *extra: relax.Var) -> relax.Expr:
+        if self.orders:
+            operands = zip((q, k, v), self.orders, strict=True)
+            q, k, v = (b.emit(op.permute_dims(x, [*map(int, np.argsort(axes))])) for x, axes in operands)
         scores, rest = b.emit(op.matmul(q, k)), list(extra)
         mask = rest.pop(0) if self._masked else None
         for step in self.steps:
@@ -85,7 +95,7 @@ class Attention:
         return self.epilogue.relax(b, op.matmul(weights, v), rest)
 
     def numpy(self) -> list[np.ndarray]:
-        q, k, v, *extra = (array.astype("float64") for array in self.arrays())
+        q, k, v, *extra = (array.astype("float64") for array in self._logical())
         scores = q @ k
         for step in self.steps:
             match step:
@@ -122,6 +132,27 @@ def test_attention(attention: Attention, target: str, many: int) -> None:
     ran = attention.run(target, many)
     check(ran, attention.numpy())
     assert ran.templates() == ["attention"]
+
+
+@EXAMPLES
+@given(attentions(), st.randoms(use_true_random=False), targets, threads)
+def test_operands_are_read_as_they_lie(attention: Attention, random, target: str, many: int) -> None:
+    """The rows of the left operand are contiguous; keys and values have their axes in any order."""
+    *lead, last = range(len(attention.batch) + 2)
+    left, *rights = (random.sample(axes, len(axes)) for axes in (lead, [*lead, last], [*lead, last]))
+    turned = replace(attention, orders=((*left, last), *map(tuple, rights)))
+    check(turned.run(target, many), turned.numpy())
+
+
+@pytest.mark.parametrize("keys", [15, 16, 33, 64])
+@pytest.mark.parametrize("depth", [13, 16, 40])
+def test_transposed_keys_are_turned_inside_the_kernel(keys: int, depth: int) -> None:
+    """Heads that a reshape cut from rows: queries, keys and values lie as [batch, place, head, channel]."""
+    heads = ((0, 2, 1, 3), (0, 3, 1, 2), (0, 2, 1, 3))
+    attention = Attention((2, 3), 20, depth, keys, 24, ("mul",), orders=heads)
+    ran = attention.run()
+    check(ran, attention.numpy())
+    assert set(ran.templates()) == {"attention"}
 
 
 SHAPES = {
@@ -206,6 +237,12 @@ def test_the_judge_says_why_a_chain_stays_in_parts(keys: int, reason: str) -> No
     answer = decline_one_kernel(Demand(Chain(2, 64, 64, keys, 64), unread="unread"), MACHINE, 2)
     assert reason in answer
     assert bool(reason) == bool(answer)
+
+
+def test_keys_that_each_task_would_turn_again_are_transposed_before() -> None:
+    assert not decline_one_kernel(Demand(Chain(12, 128, 64, 128, 64), turned=128 * 64), MACHINE, 2)
+    reason = decline_one_kernel(Demand(Chain(1, 512, 64, 8192, 64), turned=8192 * 64), MACHINE, 64)
+    assert "transposed by a kernel of their own" in reason
 
 
 def test_scores_of_a_block_stay_in_half_of_l2() -> None:

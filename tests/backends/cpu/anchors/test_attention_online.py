@@ -24,7 +24,7 @@ from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
 from fusion import context
 from fusion.context import Machine
-from partition.chains import no_template
+from partition.verdicts import no_template
 from tests.backends.cpu.anchors.anchored import TARGETS, Ran, check, normal, run
 from tests.backends.cpu.anchors.test_anchors import EXAMPLES, MACHINE, targets, threads
 from tests.backends.cpu.anchors.test_attention import Attention, always, attentions
@@ -68,6 +68,15 @@ def test_attention_in_blocks(attention: Attention, keys: int, rows: int, size: i
     check(ran, attention.numpy())
     assert ran.templates() == ["attention"]
     assert any("keys" in kernel.made.tile and f"by {size}" in kernel.made.tile for kernel in ran.kernels.values())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("keys", [33, 64, 100])
+def test_transposed_keys_and_values(keys: int, target: str) -> None:
+    attention = Attention((2, 2), 21, 24, keys, 40, orders=((0, 2, 1, 3), (0, 3, 1, 2), (3, 0, 1, 2)))
+    ran = run_in_blocks(attention.relax, attention.arrays(), InBlocks(14, 32), target)
+    check(ran, attention.numpy())
+    assert ran.templates() == ["attention"]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,0 +1,208 @@
+"""Reads a kernel of matmuls that share their left operand: what makes its rows, the products, and what is behind
+each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+from tvm.ir import Range, TensorLoad, Var
+from tvm.s_tir.stmt import SBlock
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_equal, structural_walk
+
+from backends.cpu.anchors.roles import Output, compose, find_anchors
+from backends.cpu.anchors.rows import RowBlock
+from backends.cpu.templates.accesses import flat_index
+from backends.cpu.templates.result import NotRecognized
+from backends.cpu.templates.stages import Stage, dtype_of, loads, read_stages, shape_of
+from partition.access import ANCHOR, MATMUL
+
+Operands = tuple[Var, Var]
+"""Rows and packed matrix."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """The rows times one packed matrix.
+
+    Attributes:
+        packed: The matrix.
+        shape: Of the product, [..., channels].
+        outputs: What is stored for each element of the product.
+    """
+
+    packed: Var
+    shape: tuple[int, ...]
+    outputs: tuple[Output, ...]
+
+    @property
+    def channels(self) -> int:
+        """Columns of the matrix."""
+        return self.shape[-1]
+
+
+@dataclass(frozen=True)
+class RowProducts:
+    """The parts of the kernel.
+
+    Attributes:
+        before: The stages that make the rows, each row of one from the same row of others.
+        first: The products whose epilogue makes the rows, as an MLP has them. Where neither is, the rows are given.
+        rows: The left operand, [..., depth].
+        products: In the order in which they are computed.
+        held: What a product leaves for the epilogue of a later one.
+        kept: Whether the rows that the kernel makes are one of its results too.
+        kind: Of the template that takes it.
+    """
+
+    before: tuple[Stage, ...]
+    first: RowProducts | None
+    rows: Var
+    products: tuple[Product, ...]
+    held: tuple[Var, ...]
+    kept: bool = False
+    kind: str = MATMUL
+
+    @property
+    def height(self) -> int:
+        """How many rows there are."""
+        return prod(shape_of(self.rows)[:-1])
+
+    @property
+    def depth(self) -> int:
+        """Elements of a row."""
+        return shape_of(self.rows)[-1]
+
+    @property
+    def makes_rows(self) -> bool:
+        """Whether the rows are made inside the kernel."""
+        return bool(self.before) or self.first is not None
+
+
+def read_row_products(func: tirx.PrimFunc) -> RowProducts:
+    """Return the parts of `func`.
+
+    Raises:
+        NotRecognized: It has another form.
+    """
+    anchors = find_anchors(func)
+    if not anchors or any(str(block.annotations[ANCHOR]) != MATMUL for block in anchors):
+        raise NotRecognized("not matmuls alone")
+    results = {block.writes[0].source: _operands(block) for block in anchors}
+    return _read(read_stages(func), results, func.params)
+
+
+def _read(stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequence[Var]) -> RowProducts:
+    """Return the parts of `stages`, of which the buffers `stored` are needed outside."""
+    rows, _ = list(results.values())[-1]
+    makers = _makers(stages, rows)
+    made = {stage.buffer for stage in makers}
+    mine = {result: operands for result, operands in results.items() if operands[0].same_as(rows)}
+    others = {result: operands for result, operands in results.items() if result not in mine}
+    if not made.issuperset(others) or not made.isdisjoint(mine):
+        raise NotRecognized("the matmuls have several left operands")
+    if any(dtype_of(stage.buffer) != "float32" for stage in makers):
+        raise NotRecognized("the rows are not of float32")
+    rest = [stage for stage in stages if stage.buffer not in made]
+    if any(load.source in made and not load.source.same_as(rows) for stage in rest for load in loads(stage.value)):
+        raise NotRecognized("what is behind a product reads what makes the rows")
+    if any(load.source.same_as(rows) for stage in rest if stage.buffer not in mine for load in loads(stage.value)):
+        raise NotRecognized("what is behind a product reads its rows")
+    kept = bool(makers) and any(buffer.same_as(rows) for buffer in stored)
+    products, held = _products(rest, mine, stored)
+    if not others:
+        _check_rows(makers, prod(shape_of(rows)[:-1]))
+        return RowProducts(tuple(makers), None, rows, products, held, kept)
+    if kept:
+        raise NotRecognized("the rows between two products are needed outside")
+    return RowProducts((), _makes(rows, _read(makers, others, [rows])), rows, products, held)
+
+
+def _check_rows(stages: Sequence[Stage], total: int) -> None:
+    """Raise where a stage reads other rows than the one it computes."""
+    block = RowBlock(Var("first", "int64"), 1, total)
+    block.restrict(stages, {stage.buffer: block.part_of(stage.buffer) for stage in stages})
+
+
+def _operands(anchor: SBlock) -> Operands:
+    result = anchor.writes[0].source
+    left, packed = (region.source for region in anchor.reads if not region.source.same_as(result))
+    return left, packed
+
+
+def _owners(stages: Sequence[Stage], results: Sequence[Var]) -> dict[Var, int | None]:
+    """Return, for each stage's buffer, the place of the last product that it depends on; None where on none."""
+    owners: dict[Var, int | None] = {}
+    for stage in stages:
+        sources = [owners[load.source] for load in loads(stage.value) if owners.get(load.source) is not None]
+        own = [place for place, result in enumerate(results) if result.same_as(stage.buffer)]
+        owners[stage.buffer] = max([*own, *(place for place in sources if place is not None)], default=None)
+    return owners
+
+
+def _makers(stages: Sequence[Stage], rows: Var) -> list[Stage]:
+    """Return the stages that `rows` depends on, in order."""
+    needed = {rows}
+    for stage in reversed(stages):
+        if stage.buffer in needed:
+            needed.update(load.source for load in loads(stage.value))
+    return [stage for stage in stages if stage.buffer in needed]
+
+
+def _products(
+    stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequence[Var]
+) -> tuple[tuple[Product, ...], tuple[Var, ...]]:
+    """Give each product the stages behind it; what it leaves for a later one counts among its outputs, and is returned
+    too."""
+    owners = _owners(stages, list(results))
+    behind = [stage for stage in stages if stage.buffer not in results]
+    reads = [(stage, load.source) for stage in behind for load in loads(stage.value)]
+    held = dict.fromkeys(
+        source for stage, source in reads
+        if owners.get(source) is not None and owners[source] != owners[stage.buffer]
+    )  # fmt: skip
+    products: list[Product] = []
+    for place, (result, (_, packed)) in enumerate(results.items()):
+        mine = [stage for stage in behind if owners[stage.buffer] in (None, place)]
+        needed = dict.fromkeys(buffer for buffer in (*stored, *held) if owners.get(buffer) == place)
+        products.append(Product(packed, shape_of(result), compose(result, mine, list(needed))))
+    for product in products:
+        _check_held(product, products, held)
+    return tuple(products), tuple(buffer for buffer in held if buffer not in set(stored))
+
+
+def _makes(rows: Var, first: RowProducts) -> RowProducts:
+    """Return `first`, which makes `rows`.
+
+    Raises:
+        NotRecognized: An element of a product is not in the same place of `rows`.
+    """
+    (output,) = (output for product in first.products for output in product.outputs if output.buffer.same_as(rows))
+    shape = next(product.shape for product in first.products if output in product.outputs)
+    analyzer = Analyzer()
+    for var, extent in zip(output.coordinates, shape, strict=True):
+        analyzer.bind(var, Range(0, extent))
+    places = flat_index(shape_of(rows), output.indices, analyzer), flat_index(shape, output.coordinates, analyzer)
+    if shape[-1] != shape_of(rows)[-1] or not structural_equal(*places):
+        raise NotRecognized("the rows of a product are moved before the next")
+    return first
+
+
+def _check_held(product: Product, products: Sequence[Product], held: Mapping[Var, None]) -> None:
+    """Raise unless the epilogue of `product` reads of earlier products what the same task has stored: elements of the
+    same row and column."""
+    writers = {output.buffer: (other, output) for other in products for output in other.outputs}
+    for output in product.outputs:
+        found: list[TensorLoad] = []
+        structural_walk(output.value, (TensorLoad, found.append))
+        for load in found:
+            if load.source not in held:
+                continue
+            other, written = writers[load.source]
+            places, _ = written.at(output.coordinates, output.accumulator)
+            same = len(places) == len(load.indices) and all(map(structural_equal, places, load.indices))
+            if other.channels != product.channels or not same:
+                raise NotRecognized(f"{output.buffer.name} reads another element of {load.source.name}")

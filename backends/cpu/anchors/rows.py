@@ -1,0 +1,91 @@
+"""Stages that compute each row of a matrix from the same row of others: the part of them that some rows need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tvm import tirx
+from tvm.ir import Range, TensorLoad, Var
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_equal, structural_map
+
+from backends.cpu.anchors.matmul import unravel
+from backends.cpu.emit import Expr, int64
+from backends.cpu.templates.accesses import flat_index
+from backends.cpu.templates.result import NotRecognized
+from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, shape_of, substitute
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Rows of a matrix that has `total` of them.
+
+    Attributes:
+        first: The first row, a variable.
+        rows: How many.
+    """
+
+    first: Var
+    rows: int
+    total: int
+
+    def part_of(self, buffer: Var) -> Var:
+        """Return a new buffer for the block's part of `buffer`: [rows, ...].
+
+        Raises:
+            NotRecognized: The leading axes of `buffer` are not those rows.
+        """
+        rest = shape_of(buffer)[row_axes(buffer, self.total) :]
+        return tirx.decl_buffer((self.rows, *rest), dtype_of(buffer), buffer.name)
+
+    def restrict(self, stages: Sequence[Stage], local: Mapping[Var, Var]) -> list[Stage]:
+        """Return `stages` over these rows alone, writing and reading the buffers of `local`, made by `part_of`.
+
+        `sum[b, m] += exp[b, m, k]`  ->  `local_sum[i] += local_exp[i, k]`
+
+        Raises:
+            NotRecognized: A stage reads another row than the one it computes.
+        """
+        return [self._stage(stage, local) for stage in stages]
+
+    def _stage(self, stage: Stage, local: Mapping[Var, Var]) -> Stage:
+        count = row_axes(stage.buffer, self.total)
+        own, rest = stage.spatial[:count], stage.spatial[count:]
+        row = Axis(Var("row", "int64"), self.rows)
+        here = self.first + row.var
+        analyzer = Analyzer()
+        analyzer.bind(self.first, Range(int64(0), int64(self.total - self.rows + 1)))
+        analyzer.bind(row.var, Range(int64(0), int64(self.rows)))
+        places = dict(zip((axis.var for axis in own), unravel(here, [axis.extent for axis in own]), strict=True))
+
+        # Before the map: what is raised inside one comes out of TVM as an error of another type.
+        for load in loads(stage.value):
+            lead = row_axes(load.source, self.total) if load.source in local else 0
+            at = [substitute(index, places) for index in load.indices[:lead]]
+            if lead and not structural_equal(
+                flat_index(shape_of(load.source)[:lead], at, analyzer), analyzer.simplify(here)
+            ):
+                raise NotRecognized(f"{stage.buffer.name} reads another row")
+
+        def move(load: TensorLoad) -> Expr:
+            if load.source not in local:
+                return load
+            return tirx.BufferLoad(local[load.source], [row.var, *load.indices[row_axes(load.source, self.total) :]])
+
+        value = substitute(structural_map(stage.value, (TensorLoad, move), order="post"), places)
+        return replace(stage, buffer=local[stage.buffer], spatial=(row, *rest), value=value)
+
+
+def row_axes(buffer: Var, total: int) -> int:
+    """Return how many leading axes of `buffer` make up its `total` rows.
+
+    Raises:
+        NotRecognized: None do.
+    """
+    shape = shape_of(buffer)
+    for count in range(len(shape) + 1):
+        if prod(shape[:count]) == total:
+            return count
+    raise NotRecognized(f"{buffer.name} has other rows")

@@ -1,0 +1,62 @@
+"""What the cost tables say of a chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx
+from tvm import tirx
+
+from backends.cpu.anchors.chains import estimate, judge
+from backends.cpu.anchors.estimate import Estimate
+from backends.cpu.templates.result import NotRecognized
+from fusion import context, pipeline
+from fusion.frontends import import_model
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which form fusion chooses, and why.
+
+    Attributes:
+        fused: Whether a kernel has several anchors.
+        estimates: Of every chain that a template takes.
+        reasons: Why what could not share a kernel does not.
+    """
+
+    fused: bool
+    estimates: tuple[Estimate, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def together(self) -> float:
+        """Cycles of the chains, each in one kernel; 0 where no template takes one."""
+        return sum(found.together for found in self.estimates)
+
+    @property
+    def apart(self) -> float:
+        """Cycles of the chains, each in several kernels."""
+        return sum(found.apart for found in self.estimates)
+
+
+def verdict(model: onnx.ModelProto, threads: int) -> Verdict:
+    """Return what is said of `model`, of which no code is made."""
+    ctx = context.resolve("llvm", threads=threads)
+    decline = judge(ctx.machine, threads)
+    found: list[tuple[str, Estimate | None]] = []
+
+    def listen(kernel: tirx.PrimFunc) -> str:
+        reason = decline(kernel)
+        try:
+            found.append((reason, estimate(kernel, ctx.machine, threads)))
+        except NotRecognized:
+            found.append((reason, None))
+        return reason
+
+    lowered = pipeline.lower(import_model(model, strict=True), ctx, decline=listen)
+    kept = [edge.reason for edge in lowered.graph.kept]
+    return Verdict(
+        any(not reason for reason, _ in found),
+        tuple(one for _, one in found if one is not None),
+        tuple(dict.fromkeys([*(reason for reason, _ in found if reason), *kept])),
+    )

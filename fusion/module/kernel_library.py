@@ -1,0 +1,40 @@
+"""Kernels alone as a shared library, for trying them out: no `main`, nothing that a module needs to be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+from tvm import tirx
+
+from fusion.module.codegen import generate_module
+from fusion.module.linker import ELF, find_linker, link_objects
+
+
+@dataclass(frozen=True)
+class KernelLibrary:
+    """Makes libraries of kernels with loops, for a target that is this machine; a `tuning.toolchain.Toolchain`."""
+
+    target: tvm.target.Target
+
+    def refusal(self) -> str:
+        """Return why this machine cannot make libraries; "" where it can."""
+        if not ELF:
+            return "the system's object files are not ELF"
+        return "" if find_linker() else "no linker was found"
+
+    def compile(self, kernels: Mapping[str, tirx.PrimFunc], path: Path) -> None:
+        """Write the code of `kernels`, by the names they are to have, as an object file."""
+        functions = {tvm.ir.GlobalVar(name): func.with_attr("global_symbol", name) for name, func in kernels.items()}
+        with self.target:  # threads have no target but their own
+            generate_module(tvm.IRModule(functions), self.target).write_to_file(str(path))
+
+    def link(self, objects: Sequence[Path], path: Path) -> None:
+        """Write a shared library of object files.
+
+        Raises:
+            SavedFileError: The linker failed.
+        """
+        link_objects(objects, path)

@@ -1,0 +1,74 @@
+"""The operators that run on tensors whose axes lie in parts as they are.
+
+A rule gets the call and its tensors, of which one is `Factored`; where it returns None, that one moves to an order of
+its axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax
+from tvm.ir import GenericConst
+
+from fusion.passes.layout.factored import Factored, reshape
+from fusion.passes.layout.families import ELEMENTWISE, RESHAPES
+from fusion.passes.layout.placed import Placed
+from fusion.passes.layout.site import Site
+from fusion.passes.rebuild import constant, static_shape, with_attrs
+
+FactoredRule = Callable[[Site, relax.Call, "list[Placed | Factored]"], "Placed | Factored | None"]
+
+
+def _reshape(site: Site, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored | None:
+    return reshape(site.builder, args[0], static_shape(site.builder.normalize(call)))
+
+
+def _permute(site: Site, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored | None:
+    (data,) = args
+    rank = len(data.shape)
+    given = call.attrs.axes
+    axes = [int(axis) % rank for axis in given] if given is not None else list(reversed(range(rank)))
+    return data.permuted(axes) if isinstance(data, Factored) else None
+
+
+def _elementwise(site: Site, call: relax.Call, args: list[Placed | Factored]) -> Factored | None:
+    """Tensors that lie in the same parts, with constants, before a move that ends their kernel."""
+    data, *others = [arg for arg in args if isinstance(arg, Factored)]
+    alike = all((other.factors, other.axes) == (data.factors, data.axes) for other in others)
+    values = [arg.stored for arg in args if isinstance(arg, Placed)]
+    if data.keeps_last(data.wanted_order(site.wish)) or not alike or not all(map(_is_constant, values)):
+        return None
+    if static_shape(site.builder.normalize(call)) != data.shape:
+        return None
+    operands = [
+        arg.in_memory(site.builder) if isinstance(arg, Factored) else constant(data.arranged(arg.stored.value.numpy()))
+        for arg in args
+    ]
+    made = site.builder.emit(with_attrs(call, [*operands, *call.args[len(args) :]]))
+    return Factored(made, data.factors, data.axes)
+
+
+def _is_constant(expr: relax.Expr) -> bool:
+    return isinstance(expr, GenericConst)
+
+
+def _instance_norm(site: Site, call: relax.Call, args: list[Placed | Factored]) -> Factored | None:
+    """A norm over a flattened image as a whole: which of its elements is where does not matter."""
+    data, *weights = args
+    channel = int(call.attrs.channel_axis)
+    if not isinstance(data, Factored) or data.shape[channel] != 1:
+        return None
+    normed = {place + 1 for axis in call.attrs.axes for place in data.axes[int(axis)]}
+    stored = data.in_memory(site.builder, lead=1)
+    operands = [stored, *(weight.stored for weight in weights)]
+    made = site.builder.emit(with_attrs(call, operands, axes=sorted(normed), channel_axis=0))
+    return Factored(made, data.factors, data.axes)
+
+
+FACTORED_RULES: dict[str, FactoredRule] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(RESHAPES, _reshape),
+    "permute_dims": _permute,
+    "nn.instance_norm": _instance_norm,
+}

@@ -1,0 +1,74 @@
+"""What a graph costs: one function counts before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from fusion.rewrites.graph import CONSTANT, Value
+
+
+class Cost(NamedTuple):
+    """What has to fall.
+
+    Attributes:
+        bytes: What the operators read and write, each for itself, but for constants.
+        flops: Operations, those that take several instructions counted as `_PER_ELEMENT` says.
+        operators: How many there are; each takes time to compile.
+    """
+
+    bytes: int
+    flops: int
+    operators: int
+
+    def pays_against(self, before: Cost) -> bool:
+        """Return whether neither bytes nor operations rise and something falls."""
+        return self.bytes <= before.bytes and self.flops <= before.flops and self < before
+
+
+_VIEWS = frozenset(("reshape", "expand_dims", "squeeze", "flatten", "get", "tuple", "alias"))
+_PER_ELEMENT = {
+    **dict.fromkeys(("divide", "sqrt", "rsqrt"), 4),
+    **dict.fromkeys(("exp", "log", "erf", "tanh", "sigmoid"), 10),
+    "power": 20, "nn.silu": 11, "nn.gelu": 14, "nn.gelu_tanh": 16, "nn.rms_norm": 3,
+    "nn.layer_norm": 5, "nn.group_norm": 5, "nn.instance_norm": 5, "nn.softmax": 14, "permute_dims": 0,
+}  # fmt: skip
+_REDUCTIONS = frozenset(("mean", "sum", "max", "min", "variance"))
+
+
+def cost(values: Iterable[Value]) -> Cost:
+    """Return the sum over `values`."""
+    found = [_of(value) for value in values if value.op]
+    return Cost(*map(sum, zip(*found, strict=True))) if found else Cost(0, 0, 0)
+
+
+def _of(value: Value) -> Cost:
+    if value.op in _VIEWS:
+        return Cost(0, 0, 1)
+    if value.op == "nn.batch_norm":  # a difference, a quotient, a product and a sum of its first operand
+        return Cost(8 * _size(value.args[0]), 7 * prod(value.args[0].shape), 4)
+    tensors = dict.fromkeys((value, *value.args))
+    return Cost(sum(_size(tensor) for tensor in tensors if tensor.op != CONSTANT), _flops(value), 1)
+
+
+def _size(value: Value) -> int:
+    return prod(value.shape) * np.dtype(value.dtype).itemsize if value.dtype in _NUMPY else 0
+
+
+_NUMPY = frozenset(("float16", "float32", "float64", "bool", "int8", "uint8", "int32", "int64"))
+
+
+def _flops(value: Value) -> int:
+    elements = prod(value.shape)
+    if value.op == "matmul":
+        return 2 * elements * value.args[0].shape[-1]
+    if value.op.startswith("nn.conv"):
+        data, weight = value.args[:2]
+        transposed = "transpose" in value.op
+        return 2 * prod(data.shape if transposed else value.shape) * prod(weight.shape[1:])
+    if value.op in _REDUCTIONS:
+        return prod(value.args[0].shape)
+    return elements * _PER_ELEMENT.get(value.op, 1)

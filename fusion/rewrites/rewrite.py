@@ -1,0 +1,108 @@
+"""Applies rules to a graph until none pays any more."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import tvm
+import tvm_ffi
+
+from fusion.rewrites.cost import cost
+from fusion.rewrites.graph import Declined, Emit, Graph, Value
+from fusion.rewrites.rule import Rule
+from fusion.rewrites.table import RULES
+
+
+@dataclass
+class Log:
+    """What was done: how often each rule was applied, and why one was declined, by variable."""
+
+    applied: Counter[str] = field(default_factory=Counter)
+    declined: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def notes(self) -> list[str]:
+        """Return one sentence for all that was done, and one for each reason not to."""
+        applied = ", ".join(f"{count} {name}" for name, count in sorted(self.applied.items()))
+        reasons = Counter((rule, reason) for (rule, _), reason in self.declined.items())
+        return [
+            *([f"rewritten: {applied}"] if applied else []),
+            *(f"not rewritten by {rule}: {reason} ({count} times)" for (rule, reason), count in reasons.items()),
+        ]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Applies `rules` until none pays: every application lowers the cost of the graph, and only what reads a changed
+    value, or is the last to read one, is looked at again."""
+
+    rules: tuple[Rule, ...] = RULES
+    log: Log = field(default_factory=Log)
+    name: str = "rewrite"
+
+    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+        graph = Graph(mod["main"])
+        by_root: dict[str, list[Rule]] = {}
+        for rule in self.rules:
+            for root in rule.roots:
+                by_root.setdefault(root, []).append(rule)
+        changed = _settle(graph, by_root, self.log)
+        return graph.write(mod) if changed else mod
+
+
+def _settle(graph: Graph, rules: dict[str, list[Rule]], log: Log) -> bool:
+    waiting = _Queue(value for value in graph.values if value.op in rules)
+    changed = False
+    while value := waiting.pop():
+        # Of what has a size that only the data tells, nobody knows what broadcasts.
+        known = value.readers and value.is_known and all(arg.is_known for arg in value.args)
+        for rule in rules.get(value.op, ()) if known else ():
+            near = _apply(graph, rule, value, log)
+            if near:
+                log.applied[rule.name] += 1
+                changed = True
+                waiting.extend(each for each in near if each.op in rules)
+                break
+    return changed
+
+
+def _apply(graph: Graph, rule: Rule, root: Value, log: Log) -> list[Value]:
+    """Return the values to look at again, none where the rule does not apply."""
+    emit = Emit(graph)
+    try:
+        found = rule.match(root)
+        if found is None:
+            return []
+        made = emit.normal(rule.build(emit, root, found))
+        if not tvm_ffi.structural_equal(made.ty, root.expr.ty):
+            raise Declined(f"it broadcasts to {list(root.shape)}")
+    except Declined as reason:
+        log.declined[rule.name, root.expr.name] = str(reason)
+        return []
+    proposal = graph.proposed(emit, made)
+    new = [*proposal.new, *(() if proposal.known else (proposal.result,))]
+    kept = {arg for value in new for arg in value.args} | ({proposal.result} if proposal.known else set())
+    if not rule.measured and not cost(new).pays_against(cost(graph.dying(root, kept))):
+        graph.forget(emit)
+        return []
+    return graph.replace(root, proposal)
+
+
+class _Queue:
+    """Values in order, each at most once at a time."""
+
+    def __init__(self, values: Iterable[Value]) -> None:
+        self._values = deque(values)
+        self._inside = set(self._values)
+
+    def pop(self) -> Value | None:
+        value = self._values.popleft() if self._values else None
+        self._inside.discard(value) if value else None
+        return value
+
+    def extend(self, values: Iterable[Value]) -> None:
+        for value in values:
+            if value not in self._inside:
+                self._inside.add(value)
+                self._values.append(value)

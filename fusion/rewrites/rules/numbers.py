@@ -1,0 +1,118 @@
+"""Arithmetic with constants that is less, or none."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op
+
+from fusion.passes.rebuild import constant
+from fusion.rewrites.graph import Declined, Emit, Value
+from fusion.rewrites.rule import Example, Rule
+from fusion.rewrites.rules.scales import checked, full, operand_and_constant
+
+
+def _number(value: float) -> relax.Constant:
+    return relax.const(np.float32(value))
+
+
+def _neutral(root: Value) -> Value | None:
+    """Return the operand that `root` leaves as it is."""
+    found = operand_and_constant(root)
+    if found is None:
+        return None
+    value, weight = found
+    neutral = 0.0 if root.op in ("add", "subtract") else 1.0
+    array = weight.array
+    same = array.size > 0 and array.flat[0] == neutral and bool((array == neutral).all())
+    return value if same else None
+
+
+IDENTITY = Rule(
+    name="identity",
+    form="x * 1, x / 1, x + 0, x - 0  ->  x",
+    source="ONNX Runtime's NoopElimination",
+    assumes="-0 + 0 may stay -0",
+    roots=frozenset(("multiply", "divide", "add", "subtract")),
+    match=_neutral,
+    build=lambda emit, root, value: value.expr,
+    example=Example(lambda b, x: op.exp(b.emit(op.multiply(b.emit(op.exp(x)), _number(1)))), ((3, 40),)),
+    near_miss=Example(lambda b, x: op.multiply(x, relax.const(np.ones((3, 1), "float32"))), ((1, 40),)),
+)
+
+
+def _reciprocal(emit: Emit, root: Value, found: tuple[Value, Value]) -> relax.Expr:
+    value, weight = found
+    array = full(weight, value)
+    with np.errstate(all="ignore"):
+        inverse = checked(1.0 / array, "the reciprocal")
+    if not inverse.all():
+        raise Declined("the divisor is infinite")
+    return op.multiply(value.expr, constant(inverse.astype(weight.dtype)))
+
+
+RECIPROCAL = Rule(
+    name="reciprocal",
+    form="x / c  ->  x * (1 / c)",
+    source="compilers' -freciprocal-math; OpenVINO's ConvertDivide",
+    assumes="one more rounding, exact for powers of two; 1 / c is a normal number",
+    roots=frozenset(("divide",)),
+    match=operand_and_constant,
+    build=_reciprocal,
+    example=Example(lambda b, x: op.divide(x, _number(6)), ((3, 40),)),
+    near_miss=Example(lambda b, x: op.divide(x, _number(3e38)), ((3, 40),)),
+    declines="overflow or lose digits",
+)
+
+
+def _squared(root: Value) -> Value | None:
+    return root.args[0] if root.args[1].number == 2.0 and root.args[0].shape == root.shape else None
+
+
+SQUARE = Rule(
+    name="square",
+    form="power(x, 2)  ->  x * x",
+    source="folklore",
+    assumes="nothing: both round once",
+    roots=frozenset(("power",)),
+    match=_squared,
+    build=lambda emit, root, value: op.multiply(value.expr, value.expr),
+    example=Example(lambda b, x: op.power(x, _number(2)), ((3, 40),)),
+    near_miss=Example(lambda b, x: op.power(b.emit(op.abs(x)), _number(2.5)), ((3, 40),)),
+)
+
+
+def _batch_norm(root: Value) -> Value | None:
+    """Return the normalisation whose first result `root` is."""
+    norm = root.args[0]
+    first = norm.op == "nn.batch_norm" and root.bound.index == 0
+    return norm if first and all(arg.is_weight for arg in norm.args[1:]) else None
+
+
+def _scale_and_shift(emit: Emit, root: Value, norm: Value) -> relax.Expr:
+    data = norm.args[0]
+    gamma, beta, mean, variance = (arg.array.astype("float64") for arg in norm.args[1:])
+    scale = (gamma if norm.attrs.scale else 1.0) / np.sqrt(variance + float(norm.attrs.epsilon))
+    shift = (beta if norm.attrs.center else 0.0) - mean * scale
+    column = [-1 if axis == int(norm.attrs.axis) % len(data.shape) else 1 for axis in range(len(data.shape))]
+    scaled, shifted = (constant(array.astype(data.dtype).reshape(column)) for array in (scale, shift))
+    return op.add(emit(op.multiply(data.expr, scaled)), shifted)
+
+
+def _batch_norm_example(b: relax.BlockBuilder, x: relax.Var, *given: relax.Var) -> relax.Expr:
+    known = [relax.const(np.arange(4, dtype="float32") + start) for start in range(1, 5)]
+    whole = b.emit(op.nn.batch_norm(x, *(given or known), 1, training=False))
+    return relax.TupleGetItem(whole, 0)
+
+
+BATCH_NORM = Rule(
+    name="batch_norm",
+    form="batch_norm(x)  ->  x * scale + shift",
+    source="TVM's DecomposeOpsForInference, which leaves the constants' arithmetic to every run",
+    assumes="the statistics are known",
+    roots=frozenset(("get",)),
+    match=_batch_norm,
+    build=_scale_and_shift,
+    example=Example(_batch_norm_example, ((2, 4, 5, 6),)),
+    near_miss=Example(_batch_norm_example, ((2, 4, 5, 6), (4,), (4,), (4,), (4,))),
+)

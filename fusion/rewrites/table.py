@@ -1,0 +1,34 @@
+"""All rules, in the order in which they are tried on a value."""
+
+from __future__ import annotations
+
+from fusion.rewrites.rule import Rule
+from fusion.rewrites.rules.activations import GELU, GELU_TANH, SILU, SOFTMAX
+from fusion.rewrites.rules.normalizations import GROUP_NORM, LAYER_NORM, RMS_NORM
+from fusion.rewrites.rules.numbers import BATCH_NORM, IDENTITY, RECIPROCAL, SQUARE
+from fusion.rewrites.rules.pads import PAD
+from fusion.rewrites.rules.parallel import PARALLEL_SUM
+from fusion.rewrites.rules.scales import SCALE_BEHIND, SCALE_IN_FRONT, SHIFT_BEHIND, SHIFT_IN_FRONT, SHIFT_OF_NORM
+from fusion.rewrites.rules.windows import DILATED_CONV
+
+RULES: tuple[Rule, ...] = (
+    GELU,
+    GELU_TANH,
+    SILU,
+    SOFTMAX,
+    LAYER_NORM,
+    RMS_NORM,
+    GROUP_NORM,
+    BATCH_NORM,
+    IDENTITY,
+    PAD,
+    PARALLEL_SUM,
+    SCALE_BEHIND,
+    SHIFT_OF_NORM,
+    SHIFT_BEHIND,
+    SCALE_IN_FRONT,
+    SHIFT_IN_FRONT,
+    RECIPROCAL,
+    SQUARE,
+    DILATED_CONV,
+)

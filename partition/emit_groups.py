@@ -1,0 +1,169 @@
+"""Writes groups of nodes back as Relax functions, and as the PrimFuncs that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import tvm
+from tvm import relax, tirx
+
+from partition.access import Kind
+from partition.dataflow import Groups, Node, call_arguments, is_call_tir
+from partition.formed import Formed, saved_bytes
+from partition.substitution import substitute
+
+
+@dataclass
+class EmitGroups:
+    """Writes the groups back as a module: each of several calls as a private function, which `FuseTIR` merges.
+
+    Attributes:
+        formed: Takes what became of each group.
+    """
+
+    mod: tvm.IRModule
+    groups: Groups
+    formed: list[Formed]
+
+    def run(self, nodes: list[Node]) -> tvm.IRModule:
+        main = self.mod["main"]
+        builder = relax.BlockBuilder(self.mod)
+        env: dict[relax.Var, relax.Expr] = {}
+        with builder.function("main_grouped", list(main.params)):
+            with builder.dataflow():
+                for group in _in_order(self.groups, nodes):
+                    self._emit(builder, group, env)
+                returned = substitute(main.body.body, env)
+                result = builder.emit_output(returned)
+            builder.emit_func_output(result)
+        if isinstance(returned, relax.Var):
+            self._rename(returned.name, result.name)
+        mod = builder.finalize()
+        grouped = mod["main_grouped"].with_attrs({**dict(main.attrs or {}), "global_symbol": "main"})
+        del mod["main_grouped"]
+        mod["main"] = grouped
+        return mod
+
+    def _rename(self, name: str, output: str) -> None:
+        """Note that the call bound to `name` will be bound to `output`: later passes remove such an alias."""
+        for index, formed in enumerate(self.formed):
+            if formed.variable == name:
+                self.formed[index] = replace(formed, variable=output)
+
+    def _emit(self, builder: relax.BlockBuilder, group: list[Node], env: dict[relax.Var, relax.Expr]) -> None:
+        kernel, views = _split_views(group)
+        if len(kernel) == 1 or not is_call_tir(kernel[0].value):
+            for node in kernel:
+                self._emit_alone(builder, node, env)
+        else:
+            self._emit_function(builder, kernel, env)
+        for node in views:
+            self._emit_alone(builder, node, env)
+
+    def _emit_alone(self, builder: relax.BlockBuilder, node: Node, env: dict[relax.Var, relax.Expr]) -> None:
+        env[node.var] = made = _bind(builder, node, env)
+        self.formed.append(Formed(made.name, (node.var.name,), 0))
+
+    def _emit_function(self, builder: relax.BlockBuilder, kernel: list[Node], env: dict[relax.Var, relax.Expr]) -> None:
+        outputs = outputs_of(kernel)
+        arguments = list(dict.fromkeys(_outer_arguments(kernel)))
+        function = _group_function(kernel, outputs, arguments)
+        symbol = builder.add_func(function, _group_name(kernel))
+        called = builder.emit(relax.Call(symbol, [substitute(arg, env) for arg in arguments]), kernel[-1].var.name)
+        self.formed.append(Formed(called.name, tuple(node.var.name for node in kernel), saved_bytes(kernel, outputs)))
+        for index, node in enumerate(outputs):
+            env[node.var] = called if len(outputs) == 1 else builder.emit(relax.TupleGetItem(called, index))
+
+
+def merged(kernel: Sequence[Node]) -> tirx.PrimFunc:
+    """Return the PrimFunc that `FuseTIR` makes of a group, given in order of execution."""
+    arguments = list(dict.fromkeys(_outer_arguments(kernel)))
+    function = _group_function(kernel, outputs_of(kernel), arguments)
+    builder = relax.BlockBuilder(tvm.IRModule({node.value.args[0]: node.func for node in kernel}))
+    inputs = [relax.Var(f"x{index}", argument.ty) for index, argument in enumerate(arguments)]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            result = builder.emit_output(relax.Call(builder.add_func(function, "group"), inputs))
+        builder.emit_func_output(result)
+    fused = relax.transform.FuseTIR()(builder.get())
+    (func,) = (func for symbol, func in fused.functions.items() if symbol.name_hint == "group")
+    return func
+
+
+def outputs_of(kernel: Sequence[Node]) -> list[Node]:
+    """Return the nodes that something outside of `kernel` reads."""
+    inside = set(kernel)
+    return [node for node in kernel if node.escapes or any(c not in inside for c in node.consumers)]
+
+
+def _group_name(kernel: list[Node]) -> str:
+    """Return a name of the operators inside; a private function named exactly `fused` would abort FuseTIR
+    (tvm#20194)."""
+    return "_".join(["group", *dict.fromkeys(node.name for node in kernel)])[:80]
+
+
+def _outer_arguments(kernel: Sequence[Node]) -> Iterator[relax.Expr]:
+    made = {node.var for node in kernel}
+    for node in kernel:
+        yield from (arg for arg in call_arguments(node.value) if arg not in made)
+
+
+def _group_function(
+    kernel: Sequence[Node], outputs: Sequence[Node], arguments: Sequence[relax.Expr]
+) -> relax.Function:
+    params = [relax.Var(f"p{index}", argument.ty) for index, argument in enumerate(arguments)]
+    local: dict[relax.Expr, relax.Expr] = dict(zip(arguments, params, strict=True))
+    builder = relax.BlockBuilder()
+    with builder.function("group", params, attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            for node in kernel:
+                arguments = relax.Tuple([local.get(arg, arg) for arg in call_arguments(node.value)])
+                call = relax.Call(node.value.op, [node.value.args[0], arguments], node.value.attrs, node.value.ty_args)
+                local[node.var] = builder.emit(call, node.var.name)
+            made = [local[node.var] for node in outputs]
+            result = builder.emit_output(made[0] if len(made) == 1 else relax.Tuple(made))
+        builder.emit_func_output(result)
+    return next(func for func in builder.get().functions.values() if isinstance(func, relax.Function))
+
+
+def _split_views(group: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Split off trailing reshapes: outside a kernel they are views of its result and cost nothing, but for those that
+    the function returns, which would be copies."""
+    kernel = list(group)
+    views: list[Node] = []
+    while len(kernel) > 1 and _is_view(kernel[-1]):
+        views.insert(0, kernel.pop())
+    return kernel, views
+
+
+def _is_view(node: Node) -> bool:
+    return node.access.kind is Kind.REORDER and not node.access.moves and not node.escapes
+
+
+def _in_order(groups: Groups, nodes: list[Node]) -> Iterator[list[Node]]:
+    """Yield the groups so that each comes after all that it reads."""
+    done: set[int] = set()
+    for node in nodes:
+        yield from _with_inputs(groups, groups.of(node), done)
+
+
+def _with_inputs(groups: Groups, group: list[Node], done: set[int]) -> Iterator[list[Node]]:
+    stack = [(group, iter([source for node in group for source in node.inputs]))]
+    if id(group) in done:
+        return
+    done.add(id(group))
+    while stack:
+        current, sources = stack[-1]
+        following = next((groups.of(s) for s in sources if id(groups.of(s)) not in done), None)
+        if following is None:
+            stack.pop()
+            yield current
+            continue
+        done.add(id(following))
+        stack.append((following, iter([source for node in following for source in node.inputs])))
+
+
+def _bind(builder: relax.BlockBuilder, node: Node, env: dict[relax.Var, relax.Expr]) -> relax.Var:
+    value = substitute(node.value, env)
+    return builder.emit(value, node.var.name) if node.cast is None else builder.match_cast(value, node.cast)

@@ -1,0 +1,103 @@
+"""Recognises matmuls that may share a kernel because they have the same left operand, and what makes its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from partition.access import MATMUL, Kind
+from partition.chains import Found, operand
+from partition.dataflow import Groups, Node
+from partition.verdicts import Verdicts
+
+_ROW_WISE = (Kind.ELEMENTWISE, Kind.REORDER, Kind.GATHER, Kind.ROWS, Kind.REDUCTION)
+
+MOST_PRODUCTS = 16
+"""In a kernel. Without a limit, judging ever larger kernels took 30 s with 250 products of one value, and 28 s with 40
+products of each other; with it, groups of equal shape are judged once."""
+
+
+def read_sibling(groups: Groups, node: Node, verdicts: Verdicts) -> Node | None:
+    """Return the matmul before `node` of the same left operand if its kernel is the faster with `node` in it.
+
+    No earlier one is asked for: there may be hundreds.
+    """
+    rows = operand(node, 0) if node.access.anchor == MATMUL else None
+    before = (other for other in reversed(rows.consumers) if other.index < node.index) if rows is not None else iter(())
+    beside = next((other for other in before if are_products_of(rows, groups.of(other))), None)
+    if beside is None or _is_full(groups.of(beside)) or not groups.can_merge(beside, node):
+        return None
+    return None if verdicts.decline([*groups.of(beside), node]) else beside
+
+
+def _is_full(group: Sequence[Node]) -> bool:
+    return _complex(group) >= MOST_PRODUCTS
+
+
+def _complex(group: Sequence[Node]) -> int:
+    return sum(member.access.kind is Kind.ANCHOR for member in group)
+
+
+def are_products_of(rows: Node | None, group: Sequence[Node]) -> bool:
+    """Return whether `group` has complex operators, and all are matmuls with the left operand `rows`."""
+    anchors = [member for member in group if member.access.kind is Kind.ANCHOR]
+    matmuls = [anchor for anchor in anchors if anchor.access.anchor == MATMUL and operand(anchor, 0) is rows]
+    return bool(anchors) and len(matmuls) == len(anchors)
+
+
+def read_maker(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
+    """Return what makes the rows of the matmul `node` as a chain with it; None where a complex operator does."""
+    rows = _made_rows(groups, node)
+    if rows is None or any(member.access.kind not in _ROW_WISE for member in groups.of(rows)):
+        return None
+    return _with_rows(groups, rows, node, verdicts)
+
+
+def read_layers(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
+    """Return the matmuls whose epilogue makes the rows of the matmul `node` as a chain with it; None where none do."""
+    rows = _made_rows(groups, node)
+    anchors = [member for member in groups.of(rows) if member.access.kind is Kind.ANCHOR] if rows is not None else []
+    if rows is None or {anchor.access.anchor for anchor in anchors} != {MATMUL}:
+        return None
+    return _with_rows(groups, rows, node, verdicts)
+
+
+def _made_rows(groups: Groups, node: Node) -> Node | None:
+    """Return the node that makes the left operand of the matmul `node` in another kernel."""
+    rows = operand(node, 0) if node.access.anchor == MATMUL else None
+    return rows if rows is not None and groups.of(rows) is not groups.of(node) else None
+
+
+def _with_rows(groups: Groups, rows: Node, node: Node, verdicts: Verdicts) -> Found:
+    makers, products = groups.of(rows), groups.of(node)
+    if _complex(makers) + _complex(products) > MOST_PRODUCTS:
+        return Found(rows, reason=f"a kernel of more than {MOST_PRODUCTS} complex operators")
+    inside = {*makers, *products}
+    if any(member.escapes or not inside.issuperset(member.consumers) for member in makers if member is not rows):
+        return Found(rows, reason="what makes the rows of the product is used elsewhere")
+    if not groups.can_merge(rows, node):
+        return Found(rows, reason="a path between them leaves the kernel")
+    reason = verdicts.decline([*makers, *products])
+    return Found(rows, reason=reason) if reason else Found(rows, rows)
+
+
+def before_products(group: Sequence[Node]) -> set[Node]:
+    """Return the members that a complex operator of `group` depends on."""
+    found: set[Node] = set()
+    for member in reversed(group):
+        if member.access.kind is Kind.ANCHOR or member in found:
+            found.update(source for source in member.inputs if source in group)
+    return found
+
+
+def products_of(group: Sequence[Node], node: Node) -> list[Node]:
+    """Return the complex operators of `group` that `node`, or what it reads there, depends on, in order."""
+    needed = set(node.inputs)
+    for member in reversed(group):
+        if member in needed:
+            needed.update(member.inputs)
+    return [member for member in group if member in needed and member.access.kind is Kind.ANCHOR]
+
+
+def joins_products(group: Sequence[Node], node: Node) -> bool:
+    """Return whether `node` needs the results of several products of which none depends on another."""
+    return len([product for product in products_of(group, node) if product not in before_products(group)]) > 1

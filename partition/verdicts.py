@@ -1,0 +1,49 @@
+"""Asks whether nodes should be one kernel, once for all groups that differ in names alone: those of repeated blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tvm import relax, tirx
+
+from partition.dataflow import Node, call_arguments
+from partition.emit_groups import merged, outputs_of
+
+Judge = Callable[[tirx.PrimFunc], str]
+"""Says why a chain, given as the kernel it would be, is better left in parts; "" where that kernel is faster."""
+
+Key = tuple[tuple[str, tuple[int, ...], bool], ...]
+
+
+def no_template(kernel: tirx.PrimFunc) -> str:
+    """Decline every chain."""
+    return "no template takes two products"
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What `judge` said, and will say again of equal groups of one module."""
+
+    judge: Judge
+    known: dict[Key, str] = field(default_factory=dict)
+
+    def decline(self, nodes: Sequence[Node]) -> str:
+        """Return why `nodes` are better left in several kernels; "" where one is faster."""
+        kernel = sorted(nodes, key=lambda node: node.index)
+        key = _key(kernel)
+        if key not in self.known:
+            self.known[key] = self.judge(merged(kernel))
+        return self.known[key]
+
+
+def _key(kernel: Sequence[Node]) -> Key:
+    """Return what `merged` depends on: the functions called, which arguments are the same, what is read outside."""
+    places: dict[relax.Expr, int] = {}
+    outputs = set(outputs_of(kernel))
+    found = []
+    for node in kernel:
+        arguments = tuple(places.setdefault(argument, len(places)) for argument in call_arguments(node.value))
+        places[node.var] = len(places)
+        found.append((node.name, arguments, node in outputs))
+    return tuple(found)

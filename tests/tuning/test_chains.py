@@ -1,0 +1,100 @@
+"""Kernels with two anchors against their parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tvm import tirx
+
+from backends.cpu.schedule_kernels import schedule
+from fusion import context
+from fusion.module.kernel_library import KernelLibrary
+from tests.backends.cpu.anchors.anchored import normal, run
+from tests.backends.cpu.anchors.test_spaces import attention, expanded
+from tests.passes.modules import Build
+from tuning import chains
+from tuning.chains import JudgeChains
+from tuning.decide import Verdict
+from tuning.experiment import Experiment
+from tuning.laboratory import Laboratory, Results
+from tuning.parts import only_moves, split_kernel, weights_of
+
+CASES: dict[str, tuple[Build, tuple[int, ...], int, int]] = {
+    "attention": (attention, (2, 50, 12), 3, 0),
+    "pointwise_depthwise": (expanded, (1, 13, 11, 12), 2, 2),
+}
+
+
+def chain(name: str) -> tirx.PrimFunc:
+    """Return the kernel that the judge is asked about."""
+    build, shape, *_ = CASES[name]
+    asked: list[tirx.PrimFunc] = []
+
+    def judge(kernel: tirx.PrimFunc) -> str:
+        asked.append(kernel)
+        return "no"
+
+    run(build, [normal(shape, 0)], "llvm", 1, judge=judge)
+    return asked[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_have_one_anchor_each(name: str) -> None:
+    kernel = chain(name)
+    _, _, many, weights = CASES[name]
+    parts = split_kernel(kernel)
+    assert sum(not only_moves(part) for part in parts) == many
+    assert len(weights_of(kernel)) == weights
+    ctx = context.resolve("llvm")
+    assert not any(schedule(part, ctx.machine, 2).note for part in parts), "templates take them"
+    outer = {param for part in parts for param in part.params}
+    assert outer.issuperset(kernel.params)
+
+
+@dataclass
+class Answers:
+    """A laboratory that says which form wins."""
+
+    form: int
+    asked: list[Experiment] = field(default_factory=list)
+
+    def run(self, experiment: Experiment) -> Results:
+        self.asked.append(experiment)
+        return Results([Verdict(self.form, 1e-6, 2e-6, 1e-6, 2)], 2.0, 1.0)
+
+
+@pytest.mark.parametrize(("estimate", "form", "answer"), [
+    ("", 0, True), ("", 1, False), ("slower by estimate", 0, False), ("slower by estimate", 1, True),
+])  # fmt: skip
+def test_the_faster_form_is_taken(
+    estimate: str, form: int, answer: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "_CLOSE", 100.0)
+    ctx, bench = context.resolve("llvm"), Answers(form)
+    judge = JudgeChains(ctx.machine, 2, lambda kernel: estimate, KernelLibrary(ctx.target), bench, tmp_path, 60.0)  # type: ignore[arg-type]
+    kernel = chain("attention")
+    assert (judge(kernel) == "") is answer
+    assert (judge(kernel) == "") is answer
+    assert len(bench.asked) == 1, "equal kernels are measured once"
+    assert len(judge.notes) == 1
+
+
+def test_estimates_far_apart_are_not_questioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "_CLOSE", 1.0)
+    ctx, bench = context.resolve("llvm"), Answers(1)
+    judge = JudgeChains(ctx.machine, 2, lambda kernel: "", KernelLibrary(ctx.target), bench, tmp_path, 60.0)  # type: ignore[arg-type]
+    assert judge(chain("attention")) == ""
+    assert not bench.asked
+
+
+def test_a_chain_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "_CLOSE", 100.0)
+    ctx = context.resolve("llvm")
+    with Laboratory(tmp_path) as bench:
+        judge = JudgeChains(ctx.machine, 2, lambda kernel: "", KernelLibrary(ctx.target), bench, tmp_path, 60.0)
+        judge(chain("pointwise_depthwise"))
+    assert "us together" in judge.notes[0]
+    assert np.isfinite(float(judge.notes[0].split(" us together")[0].rsplit(" ", 1)[1]))

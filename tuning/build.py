@@ -1,0 +1,48 @@
+"""Makes one library of many candidates, on all CPUs and until a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tvm import tirx
+
+from fusion.cpus import allowed_cpus
+from tuning.toolchain import Toolchain
+
+_PART = 4
+"""Kernels that LLVM gets at a time: few enough that the deadline is kept, as what has begun is not stopped."""
+
+Named = tuple[str, tirx.PrimFunc]
+
+
+def build_library(kernels: Sequence[Named], toolchain: Toolchain, library: Path, over: Callable[[], bool]) -> set[str]:
+    """Write `library` and return the names of the kernels that are in it; none where it could not be written.
+
+    What is first in `kernels` is built first; one that fails to build is left out.
+    """
+    parts = [kernels[start : start + _PART] for start in range(0, len(kernels), _PART)]
+
+    def compile_part(part: Sequence[Named]) -> list[tuple[Path, list[str]]]:
+        return [] if over() else _compile(part, toolchain, library)
+
+    with ThreadPoolExecutor(allowed_cpus()) as pool:
+        built = [entry for entries in pool.map(compile_part, parts) for entry in entries]
+    if not built:
+        return set()
+    try:
+        toolchain.link([path for path, _ in built], library)
+    except Exception:  # without a library nothing is measured, and the compilation goes on
+        return set()
+    return {name for _, names in built for name in names}
+
+
+def _compile(part: Sequence[Named], toolchain: Toolchain, library: Path) -> list[tuple[Path, list[str]]]:
+    """Return the object files made of `part`: one, or where that fails, one of each kernel that can be built."""
+    path = library.with_name(f"{library.stem}_{part[0][0]}_{len(part)}.o")
+    try:
+        toolchain.compile(dict(part), path)
+        return [(path, [name for name, _ in part])]
+    except Exception:  # TVM raises whatever its checks raise
+        return [] if len(part) == 1 else [entry for kernel in part for entry in _compile([kernel], toolchain, library)]

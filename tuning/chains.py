@@ -1,0 +1,167 @@
+"""Measures chains of anchors in one kernel against the kernels they would be otherwise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Var
+
+from backends.cpu.anchors.chains import estimate
+from backends.cpu.schedule_kernels import schedule
+from backends.cpu.templates.result import NotRecognized
+from backends.cpu.templates.stages import dtype_of, shape_of
+from fusion.context import Machine
+from fusion.tensors import tensor_bytes
+from partition.verdicts import Judge
+from tuning.build import build_library
+from tuning.decide import Verdict
+from tuning.experiment import Call, Experiment, Step, Storage, View
+from tuning.laboratory import Laboratory
+from tuning.parts import blocks_of, only_moves, split_kernel, weights_of
+from tuning.toolchain import Toolchain
+
+_CLOSE = 2.0
+"""Estimates that differ by more than this factor are not questioned."""
+_MOST_COPIES = 16
+"""Of the weights."""
+_TEXT = 80
+"""Characters that name a chain in a note."""
+_FILLER = 0x3A
+"""Of all data: four of these bytes are a small float32, two a small bfloat16."""
+_SECONDS = 2.0
+"""For measuring one chain at most; it takes a tenth as a rule."""
+
+
+@dataclass
+class JudgeChains:
+    """A `Judge` that measures where the estimates are close: the kernel against its parts, their weights as cold as
+    they are in a network that is larger than L2.
+
+    Attributes:
+        judge: Answers by estimate.
+        folder: For files.
+        seconds: What is left for all of it.
+        notes: What was measured, one sentence each.
+    """
+
+    machine: Machine
+    threads: int
+    judge: Judge
+    toolchain: Toolchain
+    laboratory: Laboratory
+    folder: Path
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+    _known: list[tuple[tirx.PrimFunc, str]] = field(default_factory=list)
+
+    def __call__(self, kernel: tirx.PrimFunc) -> str:
+        """Return why the kernel is better left in parts; "" where it is not."""
+        for known, answer in self._known:
+            if tvm_ffi.structural_equal(known, kernel):
+                return answer
+        answer = self._answer(kernel)
+        self._known.append((kernel, answer))
+        return answer
+
+    def _answer(self, kernel: tirx.PrimFunc) -> str:
+        reason = self.judge(kernel)
+        parts = self._doubtful(kernel)
+        if not parts or self.seconds <= 0:
+            return reason
+        started = time.perf_counter()
+        forms = {"apart": parts, "together": [kernel]} if reason else {"together": [kernel], "apart": parts}
+        try:
+            verdict = self._measure(forms, weights_of(kernel))
+        except OSError:
+            verdict = None
+        self.seconds -= time.perf_counter() - started
+        if verdict is None:
+            return reason
+        usual, other = forms
+        times = f"{verdict.default_s * 1e6:.1f} us {usual}, {verdict.other_s * 1e6:.1f} {other}"
+        self.notes.append(f"{_text(kernel)}: {times}")
+        if verdict.form == 0:
+            return reason
+        return "" if reason else f"measured {times}"
+
+    def _doubtful(self, kernel: tirx.PrimFunc) -> list[tirx.PrimFunc]:
+        """Return the parts of a kernel whose estimate is close to theirs, and which runs on any data; [] for others."""
+        try:
+            estimated = estimate(kernel, self.machine, self.threads)
+        except NotRecognized:
+            return []
+        close = 1 / _CLOSE < estimated.together / estimated.apart < _CLOSE
+        parts = split_kernel(kernel) if close and all("float" in dtype_of(param) for param in kernel.params) else []
+        # A matmul that joins two others has those in one kernel where it stays apart.
+        return parts if sum(not only_moves(part) for part in parts) == estimated.kernels else []
+
+    def _measure(self, forms: Mapping[str, Sequence[tirx.PrimFunc]], weights: Sequence[Var]) -> Verdict | None:
+        """Return which of two forms is faster; None if that cannot be measured."""
+        functions = {f"{form}{index}": func for form, some in forms.items() for index, func in enumerate(some)}
+        scheduled = {name: schedule(func, self.machine, self.threads) for name, func in functions.items()}
+        if any(kernel.note for kernel in scheduled.values()):
+            return None  # plain loops, which may take very long
+        made = {name: kernel.func for name, kernel in scheduled.items()}
+        library = self.folder / f"chain{len(self._known)}.so"
+        if len(build_library(list(made.items()), self.toolchain, library, lambda: False)) != len(made):
+            return None
+        memory = _Memory(weights, functions, made)
+        names = [[f"{form}{index}" for index in range(len(some))] for form, some in forms.items()]
+        steps = tuple(
+            Step(0, tuple(memory.calls(form, copy) for form in names)) for copy in range(self._copies(weights))
+        )
+        tensors, storages = tuple(memory.tensors), tuple(memory.storages)
+        experiment = Experiment((str(library),), "", storages, tensors, steps, self.threads, _SECONDS)
+        results = self.laboratory.run(experiment)
+        return results.verdicts[0] if results.verdicts else None
+
+    def _copies(self, weights: Sequence[Var]) -> int:
+        """Return how many copies of the weights do not fit L2 together."""
+        size = sum(tensor_bytes(shape_of(weight), dtype_of(weight)) for weight in weights)
+        return min(_MOST_COPIES, 1 + 2 * self.threads * self.machine.l2_bytes // size) if size else 1
+
+
+@dataclass
+class _Memory:
+    """Tensors for both forms of a chain: activations are shared by all copies, weights are not.
+
+    Attributes:
+        weights: Buffers that are.
+        functions, made: Before and after they got loops, by name; parameters of the latter may have other shapes.
+    """
+
+    weights: Sequence[Var]
+    functions: Mapping[str, tirx.PrimFunc]
+    made: Mapping[str, tirx.PrimFunc]
+    storages: list[Storage] = field(default_factory=list)
+    tensors: list[View] = field(default_factory=list)
+    _known: dict[tuple[Var, tuple[int, ...], int], int] = field(default_factory=dict)
+
+    def calls(self, form: Sequence[str], copy: int) -> tuple[Call, ...]:
+        """Return the calls of a form on a copy."""
+        return tuple(
+            Call(name, tuple(
+                self._tensor(source, parameter, copy)
+                for source, parameter in zip(self.functions[name].params, self.made[name].params, strict=True)
+            ))
+            for name in form
+        )  # fmt: skip
+
+    def _tensor(self, source: Var, parameter: Var, copy: int) -> int:
+        shape, dtype = shape_of(parameter), dtype_of(parameter)
+        key = source, shape, copy if source in self.weights else 0
+        if key not in self._known:
+            self.storages.append(Storage(tensor_bytes(shape, dtype), filler=_FILLER))
+            self.tensors.append(View(len(self.storages) - 1, shape, dtype))
+            self._known[key] = len(self.tensors) - 1
+        return self._known[key]
+
+
+def _text(kernel: tirx.PrimFunc) -> str:
+    """Return the operators of `kernel`, as `explain` names them."""
+    return " ".join(str(block.name_hint).removeprefix("T_") for block in blocks_of(kernel))[:_TEXT]
