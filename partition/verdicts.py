@@ -18,7 +18,7 @@ Key = tuple[tuple[str, tuple[int, ...], bool], ...]
 
 def no_template(kernel: tirx.PrimFunc) -> str:
     """Decline every chain."""
-    return "no template takes two products"
+    return "no template takes several products"
 
 
 @dataclass(frozen=True)

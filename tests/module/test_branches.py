@@ -65,12 +65,13 @@ def test_the_branch_that_the_condition_names_runs(network: onnx.ModelProto, tmp_
 
 
 def chain(prefix: str) -> list[onnx.NodeProto]:
-    """Return sigmoid(tanh(h @ wide) @ square) @ {prefix}_own, three kernels with [8, 64] between them."""
+    """Return softmax(softmax(h @ wide) @ square) @ {prefix}_own, five kernels with [8, 64] between them, as the softmax
+    is over columns."""
     return [
         helper.make_node("MatMul", ["h", "wide"], [f"{prefix}0"]),
-        helper.make_node("Tanh", [f"{prefix}0"], [f"{prefix}1"]),
+        helper.make_node("Softmax", [f"{prefix}0"], [f"{prefix}1"], axis=0),
         helper.make_node("MatMul", [f"{prefix}1", "square"], [f"{prefix}2"]),
-        helper.make_node("Sigmoid", [f"{prefix}2"], [f"{prefix}3"]),
+        helper.make_node("Softmax", [f"{prefix}2"], [f"{prefix}3"], axis=0),
         helper.make_node("MatMul", [f"{prefix}3", f"{prefix}_own"], [f"{prefix}4"]),
     ]
 
@@ -104,7 +105,7 @@ def test_branches_share_memory_kernels_and_weights() -> None:
     assert long.plan.storages == short.plan.storages
     calls = [call for call in long.plan.calls if call.conditions]
     then, other = ([call for call in calls if call.conditions[0].value is value] for value in (True, False))
-    assert len(then) == 3
+    assert len(then) == 5
     assert [call.kernel for call in then] == [call.kernel for call in other]
     # wide and square once, and an own matrix each.
     assert len(long.weights) == 4

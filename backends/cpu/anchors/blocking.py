@@ -47,9 +47,10 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
     outer, vectors, depth = extents.outer, extents.vectors, extents.steps
     rows = Split.of(extents.height, tile.height).count
     panels = -(-vectors // tile.vectors) * extents.groups
-    weight_bytes = extents.groups * vectors * extents.lanes * depth * 4
+    weight_bytes = extents.products * extents.groups * vectors * extents.lanes * depth * 4
     panel_bytes = tile.vectors * extents.lanes * depth * 4
-    compute = extents.groups * total_cycles(tile, extents.height, extents.width, vectors, depth) / _speed(extents)
+    compute = total_cycles(tile, extents.height, extents.width, vectors, depth) / _speed(extents)
+    compute *= extents.products * extents.groups
     panel_counts = [1] if extents.whole_rows else chunk_counts(panels, threads)
     for row_chunks, panel_chunks in product(chunk_counts(rows, threads), panel_counts):
         longest = Split(panels, panel_chunks).longest

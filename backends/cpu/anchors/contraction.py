@@ -97,8 +97,13 @@ Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
 """(nest, outer, first row, end row) -> a `load_rows` that reads what the prologue left in scratch."""
 
 
-def emit(nest: Nest, works: Sequence[Contraction], blocking: Blocking, prologue: Prologue | None = None) -> None:
-    """Add the loops of `works`, which have the same rows, to `nest`; a task does its share of one after the other."""
+def emit(
+    nest: Nest, works: Sequence[Contraction], blocking: Blocking, prologue: Prologue | None = None, alike: bool = False
+) -> None:
+    """Add the loops of `works`, which have the same rows, to `nest`; a task does its share of one after the other.
+
+    The panels of all are cut as one sequence, or, `alike`, those of each, so that a task has the same ones of all.
+    """
     work = works[0]
     rounds = isinstance(work.arithmetic, BFloat16)
     if rounds:
@@ -106,21 +111,31 @@ def emit(nest: Nest, works: Sequence[Contraction], blocking: Blocking, prologue:
     rows = Split.of(work.extents.height, blocking.tile.height)
     row_chunks = Split(rows.count, blocking.row_chunks)
     panels = [-(-each.extents.vectors // blocking.tile.vectors) * each.extents.groups for each in works]
-    panel_chunks = min(blocking.panel_chunks, max(panels))
-    tasks = work.extents.outer * row_chunks.count * panel_chunks
+    chunks = Split(panels[0] if alike else sum(panels), blocking.panel_chunks)
+    tasks = work.extents.outer * row_chunks.count * chunks.count
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
-        panel_chunk = task % panel_chunks
-        row_chunk = task // panel_chunks % row_chunks.count
-        outer = task // (panel_chunks * row_chunks.count)
+        panel_chunk = task % chunks.count
+        row_chunk = task // chunks.count % row_chunks.count
+        outer = task // (chunks.count * row_chunks.count)
         first = nest.bind("first_tile", int64(row_chunks.start(row_chunk)))
         many = tile_count(row_chunks, row_chunk)
         load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many)) if prologue else None
         elements = blocking.tile.rows * blocking.tile.vectors * work.extents.lanes
-        for each, count in zip(works, panels, strict=True):
+        start, count = int64(chunks.start(panel_chunk)), tile_count(chunks, panel_chunk)
+        for place, each in enumerate(works):
             epilogue = Epilogue.prepare(nest, each.outputs, elements, rounds)
             kernel = MicroKernel(nest, each, blocking, load_rows or each.load_rows, outer, epilogue)
-            chunks = Split(count, panel_chunks)
-            kernel.emit(int64(chunks.start(panel_chunk)), tile_count(chunks, panel_chunk), rows, first, many)
+            mine = (start, count) if alike else _share(start, count, sum(panels[:place]), panels[place], sum(panels))
+            kernel.emit(*mine, rows, first, many)
+
+
+def _share(start: Expr, count: Expr, offset: int, own: int, total: int) -> tuple[Expr, Expr]:
+    """Return the first and how many of `own` panels, which begin at `offset` among `total`, are `count` from `start`
+    on."""
+    if own == total:
+        return start, count
+    low, high = tirx.max(start, offset), tirx.min(start + count, offset + own)
+    return low - offset, tirx.max(high - low, 0)
 
 
 def emit_inside(nest: Nest, work: Contraction, tile: RegisterTile) -> None:

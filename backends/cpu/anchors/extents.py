@@ -24,6 +24,7 @@ class Extents:
         step: Elements of k that one instruction multiplies; a step's weights fill a vector register.
         per_cycle: Such instructions a cycle.
         row_cycles: What making a row of the input takes, where the kernel makes it, in cycles of one core.
+        products: Products of these sizes side by side, of which a task has the same channels.
         whole_rows: Whether a task needs all channels of its rows.
     """
 
@@ -39,6 +40,7 @@ class Extents:
     step: int = 1
     per_cycle: int = FMA_PER_CYCLE
     row_cycles: float = 0.0
+    products: int = 1
     whole_rows: bool = False
 
     @property

@@ -58,7 +58,8 @@ class Matmul:
         for buffer in parts.held:
             nest.add(tirx.AllocBuffer(buffer))
         works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
-        emit(nest, works, point, _Maker.of(parts, point, machine).fill if parts.makes_rows else None)
+        prologue = _Maker.of(parts, point, machine).fill if parts.makes_rows else None
+        emit(nest, works, point, prologue, parts.alike)
         return Scheduled(func.with_body(nest.finish()), self.name, str(point))
 
 
@@ -92,8 +93,10 @@ class _Maker:
     def of(parts: RowProducts, point: Blocking, machine: Machine) -> _Maker:
         """Return the maker for tasks of `point`."""
         tiles = Split.of(parts.height, point.tile.height)
-        least = Split(tiles.count, point.row_chunks).short * tiles.short
-        return _Maker(parts, machine, point.longest_task(parts.height), min(least, block_rows(parts, machine)))
+        least, longest = Split(tiles.count, point.row_chunks).short * tiles.short, point.longest_task(parts.height)
+        # Blocks of one size, of which the last overlaps the one before by as little as can be.
+        even = Split.of(longest, block_rows(parts, machine)).longest
+        return _Maker(parts, machine, longest, min(least, even))
 
     def fill(self, nest: Nest, outer: Expr, first: Expr, end: Expr) -> Callable[..., Expr]:
         """Add what makes rows first..end-1; return how an element is loaded."""

@@ -23,7 +23,7 @@ from fusion.context import Machine
 
 _BLOCK_CYCLES = 20
 """Where a block of rows begins, and the loops that it starts."""
-_BLOCK_ROWS = 56
+_BLOCK_ROWS = 64
 """Of what products make at a time: four tiles of AVX-512."""
 
 
@@ -83,10 +83,11 @@ def _turns(parts: RowProducts, machine: Machine) -> bool:
 def _extents(parts: RowProducts, machine: Machine) -> Extents:
     """Return the sizes of the products side by side."""
     each = [_product_extents(parts, place, machine) for place in range(len(parts.products))]
-    channels = machine.vector_lanes * sum(extents.vectors for extents in each)
+    channels = each[0].channels if parts.alike else machine.vector_lanes * sum(extents.vectors for extents in each)
+    products = len(each) if parts.alike else 1
     cycles = _row_cycles(parts, machine)
     # Rows that are a result too are stored by the one task that makes them.
-    return replace(each[0], channels=channels, row_cycles=cycles, whole_rows=parts.kept)
+    return replace(each[0], channels=channels, row_cycles=cycles, products=products, whole_rows=parts.kept)
 
 
 def _product_extents(parts: RowProducts, place: int, machine: Machine) -> Extents:

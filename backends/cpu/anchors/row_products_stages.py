@@ -53,7 +53,8 @@ class RowProducts:
         first: The products whose epilogue makes the rows, as an MLP has them. Where neither is, the rows are given.
         rows: The left operand, [..., depth].
         products: In the order in which they are computed.
-        held: What a product leaves for the epilogue of a later one.
+        held: What a product leaves for the epilogue of a later one and nobody else.
+        alike: Whether a product leaves something for another: then all have the same channels.
         kept: Whether the rows that the kernel makes are one of its results too.
         kind: Of the template that takes it.
     """
@@ -63,6 +64,7 @@ class RowProducts:
     rows: Var
     products: tuple[Product, ...]
     held: tuple[Var, ...]
+    alike: bool = False
     kept: bool = False
     kind: str = MATMUL
 
@@ -112,13 +114,13 @@ def _read(stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequ
     if any(load.source.same_as(rows) for stage in rest if stage.buffer not in mine for load in loads(stage.value)):
         raise NotRecognized("what is behind a product reads its rows")
     kept = bool(makers) and any(buffer.same_as(rows) for buffer in stored)
-    products, held = _products(rest, mine, stored)
+    products, held, alike = _products(rest, mine, stored)
     if not others:
         _check_rows(makers, prod(shape_of(rows)[:-1]))
-        return RowProducts(tuple(makers), None, rows, products, held, kept)
+        return RowProducts(tuple(makers), None, rows, products, held, alike, kept)
     if kept:
         raise NotRecognized("the rows between two products are needed outside")
-    return RowProducts((), _makes(rows, _read(makers, others, [rows])), rows, products, held)
+    return RowProducts((), _makes(rows, _read(makers, others, [rows])), rows, products, held, alike)
 
 
 def _check_rows(stages: Sequence[Stage], total: int) -> None:
@@ -154,9 +156,12 @@ def _makers(stages: Sequence[Stage], rows: Var) -> list[Stage]:
 
 def _products(
     stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequence[Var]
-) -> tuple[tuple[Product, ...], tuple[Var, ...]]:
-    """Give each product the stages behind it; what it leaves for a later one counts among its outputs, and is returned
-    too."""
+) -> tuple[tuple[Product, ...], tuple[Var, ...], bool]:
+    """Give each product the stages behind it.
+
+    What it leaves for a later one counts among its outputs; returned are what nobody else needs of that, and whether
+    there is any.
+    """
     owners = _owners(stages, list(results))
     behind = [stage for stage in stages if stage.buffer not in results]
     reads = [(stage, load.source) for stage in behind for load in loads(stage.value)]
@@ -171,7 +176,9 @@ def _products(
         products.append(Product(packed, shape_of(result), compose(result, mine, list(needed))))
     for product in products:
         _check_held(product, products, held)
-    return tuple(products), tuple(buffer for buffer in held if buffer not in set(stored))
+    if held and len({product.channels for product in products}) > 1:
+        raise NotRecognized("products of other widths cannot read each other")
+    return tuple(products), tuple(buffer for buffer in held if buffer not in set(stored)), bool(held)
 
 
 def _makes(rows: Var, first: RowProducts) -> RowProducts:
@@ -194,15 +201,14 @@ def _makes(rows: Var, first: RowProducts) -> RowProducts:
 def _check_held(product: Product, products: Sequence[Product], held: Mapping[Var, None]) -> None:
     """Raise unless the epilogue of `product` reads of earlier products what the same task has stored: elements of the
     same row and column."""
-    writers = {output.buffer: (other, output) for other in products for output in other.outputs}
+    writers = {output.buffer: output for other in products for output in other.outputs}
     for output in product.outputs:
         found: list[TensorLoad] = []
         structural_walk(output.value, (TensorLoad, found.append))
         for load in found:
             if load.source not in held:
                 continue
-            other, written = writers[load.source]
-            places, _ = written.at(output.coordinates, output.accumulator)
+            places, _ = writers[load.source].at(output.coordinates, output.accumulator)
             same = len(places) == len(load.indices) and all(map(structural_equal, places, load.indices))
-            if other.channels != product.channels or not same:
+            if not same:
                 raise NotRecognized(f"{output.buffer.name} reads another element of {load.source.name}")
