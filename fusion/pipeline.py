@@ -64,7 +64,8 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         LowerAnchors(ctx.machine.vector_lanes),
         relax.backend.DispatchSortScan(),
         relax.transform.LegalizeOps(LEGALIZATIONS),
-        # Phase 4: groups become kernels
+        # Phase 4: groups become kernels; a value that nobody reads would be a reader of others
+        relax.transform.DeadCodeElimination(["main"]),
         trace.groups,
         relax.transform.FuseTIR(),
         relax.transform.RewriteDataflowReshape(),

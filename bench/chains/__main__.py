@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 import bench.peers
 from bench import command, protocol
@@ -13,7 +12,6 @@ from bench.chains import report
 from bench.chains.measure import time_chains
 from bench.chains.workloads import chains
 from bench.machine import measure_machine
-from fusion.cpus import allowed_cpus
 
 
 def main() -> int:
@@ -28,12 +26,7 @@ def main() -> int:
         print(f"{number}/{len(chosen)} {found.chain.case.name}: {found.over_peer}", file=sys.stderr, flush=True)
     order = {chain.case.name: place for place, chain in enumerate(chosen)}
     timed.sort(key=lambda found: order[found.chain.case.name])
-    text = report.text(timed, machine)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "chains.md").write_text(text)
-    (options.out / "chains.json").write_text(report.as_json(timed, machine))
-    print(text)
-    print(f"written to {options.out}: chains.md, chains.json")
+    command.write(options.out, "chains", report.text(timed, machine), report.as_json(timed, machine))
     return 0 if all(found.measured.result.passed for found in timed) else 1
 
 
@@ -45,10 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.chains", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="of the family or the name")
     parser.add_argument("--peers", nargs="+", default=list(bench.peers.STANDARD), choices=bench.peers.STANDARD)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.05, help="per round and engine")
-    parser.add_argument("--threads", type=int, default=allowed_cpus())
-    parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
+    command.add_timing(parser, 0.05, "engine")
     return parser
 
 

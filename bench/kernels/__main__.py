@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 import bench.peers
 from bench import command, protocol, zoo
@@ -13,7 +12,6 @@ from bench.kernels import report
 from bench.kernels.collect import collect
 from bench.kernels.measure import measure
 from bench.machine import measure_machine
-from fusion.cpus import allowed_cpus
 
 
 def main() -> int:
@@ -26,13 +24,8 @@ def main() -> int:
     for number, measured in enumerate(measure(cases, plan), 1):
         rated.append(report.rate(measured, machine))
         print(f"{number}/{len(cases)} {measured.case.name}: ratio {rated[-1].ratio}", file=sys.stderr, flush=True)
-    text = report.text(rated, machine)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "kernels.md").write_text(text)
-    (options.out / "kernels.json").write_text(report.as_json(rated, machine))
+    command.write(options.out, "kernels", report.text(rated, machine), report.as_json(rated, machine))
     report.plot(rated, machine, options.out / "kernels.svg")
-    print(text)
-    print(f"written to {options.out}: kernels.md, kernels.json, kernels.svg")
     return 0 if all(case.measured.result.passed for case in rated) else 1
 
 
@@ -41,10 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {' '.join(zoo.names())} (default: all)")
     parser.add_argument("--only", default="", metavar="TEXT", help="only operators whose name contains this")
     parser.add_argument("--peers", nargs="+", default=list(bench.peers.STANDARD), choices=bench.peers.STANDARD)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.05, help="per round and engine")
-    parser.add_argument("--threads", type=int, default=allowed_cpus())
-    parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
+    command.add_timing(parser, 0.05, "engine")
     return parser
 
 

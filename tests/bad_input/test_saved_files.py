@@ -27,8 +27,9 @@ SEED = 20261121
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("saved") / "mlp.fusion"
-    fusion.compile(small_models.mlp()).save(path)
+    """Return several kernels with buffers between them."""
+    path = tmp_path_factory.mktemp("saved") / "columns.fusion"
+    fusion.compile(small_models.softmax_of_columns()).save(path)
     return path
 
 

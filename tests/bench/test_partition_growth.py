@@ -28,11 +28,15 @@ def test_growth_is_the_largest_exponent() -> None:
     assert exponent([Point("chain", 1000, 1, 1.0), Point("chain", 1001, 1, 2.0)]) is None
 
 
-def test_the_report_has_a_line_a_shape(tmp_path: Path) -> None:
+def test_the_report_has_a_line_a_shape() -> None:
     points = [*POINTS, Point("fan", 500, 50, 0.5)]
     text = report.text(points)
     assert "| chain | 100: 0.10 | 1000: 1.00 | 2000: 4.00 | 200     | 2.00" in text
     assert "| fan   | 500: 0.50 |            |            | 50      |" in text
     assert json.loads(report.as_json(points))[0]["kernels"] == 10
-    report.plot(points, tmp_path / "growth.svg")
+
+
+def test_the_plot_is_an_image(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    report.plot(POINTS, tmp_path / "growth.svg")
     assert "<svg" in (tmp_path / "growth.svg").read_text()

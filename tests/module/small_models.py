@@ -42,6 +42,20 @@ def mlp(batch: int | str = 3) -> onnx.ModelProto:
     return model(nodes, [("x", FLOAT, [batch, 8])], [("y", FLOAT, [batch, 4])], values)
 
 
+def two_layers() -> onnx.ModelProto:
+    """Return `mlp` with what is between its layers as a second result, relu(x @ first) = a[3, 32]: two kernels."""
+    proto = mlp()
+    proto.graph.output.append(helper.make_tensor_value_info("a", FLOAT, [3, 32]))
+    return proto
+
+
+def softmax_of_columns() -> onnx.ModelProto:
+    """Return `mlp` with a softmax over the batch for its relu: three kernels, with two buffers between."""
+    proto = mlp()
+    proto.graph.node[1].CopyFrom(helper.make_node("Softmax", ["h"], ["a"], axis=0))
+    return proto
+
+
 def mlp_numpy(x: np.ndarray) -> np.ndarray:
     """Return what `mlp` computes."""
     first, second = weights()

@@ -25,10 +25,7 @@ def graph_of(module: fusion.CompiledModule) -> ModelGraph:
 
 @pytest.fixture(scope="module")
 def mlp() -> fusion.CompiledModule:
-    """Two layers in two kernels, as what is between them is a result too."""
-    proto = small_models.mlp()
-    proto.graph.output.append(helper.make_tensor_value_info("a", FLOAT, [3, 32]))
-    return fusion.compile(proto)
+    return fusion.compile(small_models.two_layers())
 
 
 def mixed() -> fusion.CompiledModule:

@@ -9,13 +9,11 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu.anchors.attention_stages import Block, Operand
-from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel
-from backends.cpu.anchors.epilogue import Epilogue
+from backends.cpu.anchors.contraction import Contraction, emit_inside
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Output
-from backends.cpu.anchors.split import Split
-from backends.cpu.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs
+from backends.cpu.emit import Expr, Nest, pieces, ramp, splat, vector_runs
 from backends.cpu.templates.stages import Stage, substitute
 from backends.cpu.templates.stitching import stitch
 from fusion.context import Machine
@@ -99,11 +97,7 @@ class Products:
             coordinates=lambda outer, group, y, x, n: [*block.batch, block.first + y, first + n],
             outputs=tuple(outputs),
         )  # fmt: skip
-        panels = -(-extents.vectors // tile.vectors)
-        epilogue = Epilogue.prepare(self.nest, work.outputs, tile.rows * tile.vectors * self.lanes)
-        kernel = MicroKernel(self.nest, work, Blocking(tile, 1, 1, panels), work.load_rows, int64(0), epilogue)
-        split = Split.of(block.rows, tile.height)
-        kernel.emit(int64(0), panels, split, int64(0), split.count)
+        emit_inside(self.nest, work, tile)
 
 
 def multiplied(output: Output, factor: Expr) -> Output:

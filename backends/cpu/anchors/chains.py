@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from tvm import tirx
 
 from backends.cpu.anchors import attention_plan, pointwise_depthwise_plan, row_products_plan
 from backends.cpu.anchors.attention_plan import Demand
 from backends.cpu.anchors.attention_stages import AttentionStages, read_attention
 from backends.cpu.anchors.estimate import Estimate
-from backends.cpu.anchors.pointwise_depthwise_stages import PairStages, is_pair, read_pair
+from backends.cpu.anchors.pointwise_depthwise_stages import PairSizes, PairStages, is_pair, read_pair
 from backends.cpu.anchors.roles import Roles, find_anchors, read_roles
 from backends.cpu.anchors.row_products_stages import RowProducts, read_row_products
 from backends.cpu.templates.result import NotRecognized
@@ -37,15 +39,9 @@ def estimate(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> Estimate:
     Raises:
         NotRecognized: No template takes it.
     """
-    match read_kernel(kernel):
-        case PairStages() as pair:
-            return pointwise_depthwise_plan.estimate(pair.sizes, machine, threads)
-        case AttentionStages() as attention:
-            return attention_plan.estimate(Demand.of(attention), machine, threads)
-        case RowProducts() as products:
-            return row_products_plan.estimate(products, machine, threads)
-        case _:
-            raise NotRecognized(no_template(kernel))
+    plan, sizes = _plan_of(kernel)
+    found: Estimate = plan.estimate(sizes, machine, threads)
+    return found
 
 
 def judge(machine: Machine, threads: int) -> Judge:
@@ -53,16 +49,22 @@ def judge(machine: Machine, threads: int) -> Judge:
 
     def decline(kernel: tirx.PrimFunc) -> str:
         try:
-            match read_kernel(kernel):
-                case PairStages() as pair:
-                    return pointwise_depthwise_plan.decline_one_kernel(pair.sizes, machine, threads)
-                case AttentionStages() as attention:
-                    return attention_plan.decline_one_kernel(Demand.of(attention), machine, threads)
-                case RowProducts() as products:
-                    return row_products_plan.decline_one_kernel(products, machine, threads)
-                case _:
-                    return no_template(kernel)
+            plan, sizes = _plan_of(kernel)
+            return str(plan.decline_one_kernel(sizes, machine, threads))
         except NotRecognized as reason:
             return str(reason)
 
     return decline
+
+
+def _plan_of(kernel: tirx.PrimFunc) -> tuple[ModuleType, PairSizes | Demand | RowProducts]:
+    """Return the module that weighs one kernel against several, and what it does so by."""
+    match read_kernel(kernel):
+        case PairStages() as pair:
+            return pointwise_depthwise_plan, pair.sizes
+        case AttentionStages() as attention:
+            return attention_plan, Demand.of(attention)
+        case RowProducts() as products:
+            return row_products_plan, products
+        case _:
+            raise NotRecognized(no_template(kernel))
