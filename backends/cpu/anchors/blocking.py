@@ -58,7 +58,9 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
         tasks = outer * row_chunks * panel_chunks
         # beyond half of L2 the chunk's rows are read again for every panel
         spill = max(1.0, extents.input_bytes / row_chunks / (machine.l2_bytes / 2))
-        traffic = outer * (weight_bytes * row_chunks + extents.input_bytes * panel_chunks * spill)
+        # a task with all panels of its rows reads them from its own L2, where the kernel before has left them
+        reads = panel_chunks if panel_chunks > 1 else BYTES_PER_CYCLE / L2_BYTES_PER_CYCLE
+        traffic = outer * (weight_bytes * row_chunks + extents.input_bytes * reads * spill)
         busy = min(tasks, threads)
         made = extents.row_cycles * extents.height * Split(rows, row_chunks).longest / rows
         cycles = (compute * share + made) * -(-tasks // threads)

@@ -41,6 +41,8 @@ from fusion.context import Machine
 Expr = Any
 
 _STRIDED_COST = 8
+_COPY_COST = 4
+"""Of what only moves data, which takes as long as a relu."""
 # A vector axis shorter than this is not worth its overlapping rest.
 _SHORT_AXIS = 4
 
@@ -163,7 +165,7 @@ class _Group:
         kinds: dict[str, list[tuple[float, float]]] = {"maps": [], "rows": [], "columns": [], "others": []}
         operations = 0
         for stage in (*self.kept, *self.inlined.values()):
-            each = 2 + operation_cost(stage.value)
+            each = max(_COPY_COST, 2 + operation_cost(stage.value))
             kind = "others" if stage.buffer in self.inlined else self._kind(stage)
             vectors = stage.iterations / self.machine.vector_lanes
             kinds[kind].append((vectors, each))
