@@ -123,7 +123,7 @@ def test_ten_thousand_operators_take_linear_time(shape: str) -> None:
         after = Rewrite()(mod)
         seconds.append(time.process_time() - start)
         relax.analysis.well_formed(after)
-    assert seconds[1] < 25 * seconds[0] + 0.05
+    assert seconds[1] < 40 * seconds[0] + 0.05
     assert seconds[1] < 10
 
 
