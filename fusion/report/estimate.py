@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from backends.cpu.anchors.blocking import BYTES_PER_CYCLE
+from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE
 from backends.kernel import KernelInfo
 from fusion.context import Machine
 from fusion.model_graph import Call
@@ -15,8 +15,6 @@ from fusion.tensors import tensor_bytes
 
 CLOCK_GHZ = 3.0
 """Of a server core with all cores busy: Intel's Sapphire Rapids and AMD's Genoa have 2.7 to 3.7 (their data sheets)."""
-_L2_BYTES_PER_CYCLE = 32.0
-"""A core from L2, half of the 64 both vendors' optimisation manuals give as the peak."""
 
 
 def nominal_limits(machine: Machine, threads: int) -> MachineLimits:
@@ -25,7 +23,7 @@ def nominal_limits(machine: Machine, threads: int) -> MachineLimits:
     vector_bytes = 4.0 * machine.vector_lanes
     caches = [
         Level("L1", machine.l1_bytes * threads, 2 * vector_bytes * cycles),
-        Level("L2", machine.l2_bytes * threads, _L2_BYTES_PER_CYCLE * cycles),
+        Level("L2", machine.l2_bytes * threads, L2_BYTES_PER_CYCLE * cycles),
         Level("L3", machine.l3_bytes, BYTES_PER_CYCLE * cycles),
     ]
     known = tuple(level for level in caches if level.bytes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from backends.cpu.anchors.blocking import REGION_CYCLES, TASK_CYCLES, chunk_counts
+from backends.cpu.anchors.blocking import L2_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES, chunk_counts
 from backends.cpu.anchors.contraction import PREFETCH_STEPS
 from backends.cpu.anchors.register_tile import RegisterTile, tiles, total_cycles
 from backends.cpu.anchors.split import Split
@@ -18,7 +18,6 @@ from backends.cpu.templates.space import Space
 from fusion.context import Machine
 
 # Measured on Zen 4, one sequence: 256 KiB of weights take 2.5 us a step, 4 MiB 66 us.
-_L2_BYTES_PER_CYCLE = 32.0
 _L3_BYTES_PER_CYCLE = 18.0
 _L2_SHARE = 0.8  # 1 MiB of weights stream from L3 where L2 has 1 MiB
 _UNIT_CYCLES = 20  # a vector of one gate: its activation is a polynomial
@@ -100,8 +99,8 @@ def _step(demand: Demand, tile: RegisterTile, machine: Machine, rows: int, vecto
     column = 4 * machine.vector_lanes * demand.hidden
     weights = demand.gates * vectors * column
     near = sets * weights <= _L2_SHARE * machine.l2_bytes
-    stream = weights / (_L2_BYTES_PER_CYCLE if near else _L3_BYTES_PER_CYCLE)
+    stream = weights / (L2_BYTES_PER_CYCLE if near else _L3_BYTES_PER_CYCLE)
     if tile.vectors * column > machine.l1_bytes // 2:  # every row tile reads a panel from L2 again
-        stream += (Split.of(rows, tile.height).count - 1) * weights / _L2_BYTES_PER_CYCLE
+        stream += (Split.of(rows, tile.height).count - 1) * weights / L2_BYTES_PER_CYCLE
     overlapped = max(products, stream) + min(products, stream) / 4
     return overlapped + rows * demand.gates * vectors * _UNIT_CYCLES
