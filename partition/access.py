@@ -173,12 +173,13 @@ def _is_broadcast(load: TensorLoad, axes: Sequence[Var]) -> bool:
     if len(load.indices) > len(axes):
         return False
     return all(
-        index.same_as(axis) or (_is_zero(index) and int(extent) == 1)
+        index.same_as(axis) or (is_zero(index) and int(extent) == 1)
         for index, axis, extent in zip(load.indices, own, load.source.ty.shape, strict=True)
     )
 
 
-def _is_zero(index: Any) -> bool:
+def is_zero(index: Any) -> bool:
+    """Return whether an index is the constant 0."""
     return isinstance(index, tirx.IntImm) and int(index.value) == 0
 
 

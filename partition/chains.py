@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from partition.access import BATCH_MATMUL, Kind, dense
-from partition.dataflow import Groups, Node, call_arguments
+from partition.dataflow import Groups, Node, anchors_of, call_arguments
 from partition.verdicts import Verdicts
 
 
@@ -69,7 +69,7 @@ def _first(groups: Groups, middle: list[Node]) -> Node | None:
     """Return a node of the group of a product whose result has the rows of `middle`."""
     for member in middle:
         for source in member.inputs:
-            anchors = [other for other in groups.of(source) if other.access.kind is Kind.ANCHOR]
+            anchors = anchors_of(groups.of(source))
             is_product = len(anchors) == 1 and anchors[0].access.anchor == BATCH_MATMUL
             if is_product and anchors[0].access.shape == middle[-1].access.shape:
                 return source
@@ -77,7 +77,7 @@ def _first(groups: Groups, middle: list[Node]) -> Node | None:
 
 
 def _anchor(group: list[Node]) -> Node:
-    return next(member for member in group if member.access.kind is Kind.ANCHOR)
+    return anchors_of(group)[0]
 
 
 def _decline(groups: Groups, rows: Node, first: Node, node: Node) -> str:

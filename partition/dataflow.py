@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import tvm
@@ -52,6 +52,11 @@ def call_arguments(value: relax.Call) -> list[relax.Expr]:
     return list(given.fields) if isinstance(given, relax.Tuple) else [given]
 
 
+def anchors_of(group: Iterable[Node]) -> list[Node]:
+    """Return the complex operators of `group`, in order."""
+    return [member for member in group if member.access.kind is Kind.ANCHOR]
+
+
 def read_graph(mod: tvm.IRModule) -> list[Node]:
     """Return the bindings of `main` as nodes in order of execution."""
     main = mod["main"]
@@ -62,12 +67,12 @@ def read_graph(mod: tvm.IRModule) -> list[Node]:
             func = mod[binding.value.args[0]] if is_call_tir(binding.value) else None
             node = Node(len(nodes), binding.var, binding.value, _access(mod, binding.value, accesses), func)
             node.cast = binding.ty if isinstance(binding, relax.MatchCast) else None
-            for var in dict.fromkeys(_variables(binding.value)):
+            for var in dict.fromkeys(variables(binding.value)):
                 if var in nodes:
                     node.inputs.append(nodes[var])
                     nodes[var].consumers.append(node)
             nodes[binding.var] = node
-    for var in _variables(main.body.body):
+    for var in variables(main.body.body):
         if var in nodes:
             nodes[var].escapes = True
     return list(nodes.values())
@@ -83,17 +88,18 @@ def _access(mod: tvm.IRModule, value: relax.Expr, known: dict[relax.GlobalVar, A
     return known[symbol]
 
 
-def _variables(expr: relax.Expr) -> Iterator[relax.Var]:
+def variables(expr: relax.Expr) -> Iterator[relax.Var]:
+    """Yield the variables that `expr` reads, once for each place."""
     if isinstance(expr, relax.Var) and not isinstance(expr, relax.GlobalVar):
         yield expr
     elif isinstance(expr, relax.Tuple):
         for item in expr.fields:
-            yield from _variables(item)
+            yield from variables(item)
     elif isinstance(expr, relax.TupleGetItem):
-        yield from _variables(expr.tuple_value)
+        yield from variables(expr.tuple_value)
     elif isinstance(expr, relax.Call):
         for arg in expr.args:
-            yield from _variables(arg)
+            yield from variables(arg)
 
 
 class Groups:

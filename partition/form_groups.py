@@ -10,7 +10,7 @@ from tvm import relax
 
 from partition.access import Kind
 from partition.chains import Found, read_chain
-from partition.dataflow import Groups, Node, is_call_tir, read_graph
+from partition.dataflow import Groups, Node, anchors_of, is_call_tir, read_graph
 from partition.emit_groups import EmitGroups
 from partition.formed import Formed
 from partition.products import joins_products, read_layers, read_maker, read_sibling
@@ -108,8 +108,7 @@ class FormGroups:
 
     def _left_out(self, producers: list[Node]) -> str:
         """Return that the technique by which a node would join `producers` is left out; "" where it is not."""
-        has_anchor = any(member.access.kind is Kind.ANCHOR for member in producers)
-        technique = Technique.EPILOGUE if has_anchor else Technique.STITCHING
+        technique = Technique.EPILOGUE if anchors_of(producers) else Technique.STITCHING
         return "" if technique in self.techniques else f"left out: {technique.value}"
 
 
@@ -147,7 +146,7 @@ def _decline_merge(groups: Groups, producer: Node, node: Node, verdicts: Verdict
     mine, theirs = groups.of(node), groups.of(producer)
     if len(mine) + len(theirs) > MOST_MEMBERS:
         return f"a kernel of more than {MOST_MEMBERS} operators"
-    if len(mine) > 1 and any(member.access.kind is Kind.ANCHOR for member in (*mine, *theirs)):
+    if len(mine) > 1 and anchors_of((*mine, *theirs)):
         return "the consumer is already part of another kernel"
     used_elsewhere = producer.escapes or any(consumer not in (*mine, *theirs) for consumer in producer.consumers)
     if used_elsewhere and producer.access.kind in (Kind.REORDER, Kind.GATHER):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from partition.access import MATMUL, Kind
 from partition.chains import Found, operand
-from partition.dataflow import Groups, Node
+from partition.dataflow import Groups, Node, anchors_of
 from partition.verdicts import Verdicts
 
 _ROW_WISE = (Kind.ELEMENTWISE, Kind.REORDER, Kind.GATHER, Kind.ROWS, Kind.REDUCTION)
@@ -34,12 +34,12 @@ def _is_full(group: Sequence[Node]) -> bool:
 
 
 def _complex(group: Sequence[Node]) -> int:
-    return sum(member.access.kind is Kind.ANCHOR for member in group)
+    return len(anchors_of(group))
 
 
 def are_products_of(rows: Node | None, group: Sequence[Node]) -> bool:
     """Return whether `group` has complex operators, and all are matmuls with the left operand `rows`."""
-    anchors = [member for member in group if member.access.kind is Kind.ANCHOR]
+    anchors = anchors_of(group)
     matmuls = [anchor for anchor in anchors if anchor.access.anchor == MATMUL and operand(anchor, 0) is rows]
     return bool(anchors) and len(matmuls) == len(anchors)
 
@@ -55,7 +55,7 @@ def read_maker(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
 def read_layers(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     """Return the matmuls whose epilogue makes the rows of the matmul `node` as a chain with it; None where none do."""
     rows = _made_rows(groups, node)
-    anchors = [member for member in groups.of(rows) if member.access.kind is Kind.ANCHOR] if rows is not None else []
+    anchors = anchors_of(groups.of(rows)) if rows is not None else []
     if rows is None or {anchor.access.anchor for anchor in anchors} != {MATMUL}:
         return None
     return _with_rows(groups, rows, node, verdicts)
@@ -95,9 +95,10 @@ def products_of(group: Sequence[Node], node: Node) -> list[Node]:
     for member in reversed(group):
         if member in needed:
             needed.update(member.inputs)
-    return [member for member in group if member in needed and member.access.kind is Kind.ANCHOR]
+    return [anchor for anchor in anchors_of(group) if anchor in needed]
 
 
 def joins_products(group: Sequence[Node], node: Node) -> bool:
     """Return whether `node` needs the results of several products of which none depends on another."""
-    return len([product for product in products_of(group, node) if product not in before_products(group)]) > 1
+    before = before_products(group)
+    return len([product for product in products_of(group, node) if product not in before]) > 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from partition.access import Kind
-from partition.dataflow import Node
+from partition.dataflow import Node, anchors_of
 from partition.products import before_products, products_of
 
 MEMORY_BOUND = (Kind.ELEMENTWISE, Kind.REORDER, Kind.GATHER, Kind.ROWS, Kind.REDUCTION)
@@ -14,8 +14,7 @@ def decline(group: list[Node], node: Node) -> str:
     """Return why `node`, which reads a member of `group`, may not join it; "" where it may."""
     if node.access.kind in (Kind.OPAQUE, Kind.ANCHOR):
         return f"{node.name or 'the consumer'} is {_article(node.access.kind)}"
-    anchors = [member for member in group if member.access.kind is Kind.ANCHOR]
-    if anchors:
+    if anchors_of(group):
         return _decline_epilogue(group, node)
     if any(member.access.kind is Kind.OPAQUE for member in group):
         return "the producer is not analysed"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from partition.access import DEPTHWISE, MATMUL, Kind
+from partition.access import DEPTHWISE, MATMUL
 from partition.chains import Found, operand
-from partition.dataflow import Groups, Node
+from partition.dataflow import Groups, Node, anchors_of
 from partition.verdicts import Verdicts
 
 
@@ -16,7 +16,7 @@ def read_window(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     if image is None:
         return None
     before = groups.of(image)
-    if [member.access.anchor for member in before if member.access.kind is Kind.ANCHOR] != [MATMUL]:
+    if [anchor.access.anchor for anchor in anchors_of(before)] != [MATMUL]:
         return None
     inside = {*before, node}
     if any(member.escapes or not inside.issuperset(member.consumers) for member in before):

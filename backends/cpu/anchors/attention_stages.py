@@ -15,6 +15,7 @@ from backends.cpu.anchors.roles import compose, find_anchors
 from backends.cpu.emit import Expr, int64
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, read_stages, shape_of, substitute
+from partition.access import is_zero
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def operand(product: Stage, position: int) -> Operand:
     *batch, row, column = product.spatial
     (step,) = product.reduce
     own, load = [*batch, (row, column)[position], step], factors[position]
-    if not all(any(is_at(index, axis) for axis in own) or _is_zero(index) for index in load.indices):
+    if not all(any(is_at(index, axis) for axis in own) or is_zero(index) for index in load.indices):
         raise NotRecognized("an operand of a product lies in other axes than its own")
     return Operand(load, tuple(batch), (row, column)[position], step)
 
@@ -208,12 +209,8 @@ def _in_block(stage: Stage, block: Block, local: Mapping[Var, Var]) -> Stage:
     return replace(stage, buffer=local[stage.buffer], spatial=(row, *rest), value=value)
 
 
-def _is_zero(index: Expr) -> bool:
-    return isinstance(index, tirx.IntImm) and int(index.value) == 0
-
-
 def is_at(index: Expr, axis: Axis) -> bool:
-    fixed = _is_zero(index) and axis.extent == 1
+    fixed = is_zero(index) and axis.extent == 1
     return fixed or (isinstance(index, Var) and index.same_as(axis.var))
 
 

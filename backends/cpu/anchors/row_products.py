@@ -140,11 +140,9 @@ class _Maker:
     def _stages(self, nest: Nest, parts: RowProducts, start: Var, place: _Place) -> None:
         """Add the stages before the products, over a block of rows."""
         *lead, depth = shape_of(parts.rows)
-        block = RowBlock(start, self.block, parts.height)
-        local = {stage.buffer: block.part_of(stage.buffer) for stage in parts.before}
-        result = local[parts.rows]
+        stages, local = RowBlock(start, self.block, parts.height).restrict(parts.before)
         memory = nest.allocate("block_rows", (self.block * depth,))
-        nest.add(stitch(block.restrict(parts.before, local), {result: memory}, self.machine))
+        nest.add(stitch(stages, {local[parts.rows]: memory}, self.machine))
         with nest.loop("row", self.block) as row:
             for at, lanes in vector_runs(nest, depth, self.machine.vector_lanes):
                 value = tirx.BufferLoad(memory, [ramp(row * depth + at, lanes)])

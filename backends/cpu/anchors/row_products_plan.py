@@ -79,9 +79,8 @@ def _turns(parts: RowProducts, machine: Machine) -> bool:
     """Return whether a stage before the products reads something along another axis than it writes."""
     if not parts.before or parts.height < machine.vector_lanes:
         return False
-    block = RowBlock(Var("first", "int64"), machine.vector_lanes, parts.height)
-    local = {stage.buffer: block.part_of(stage.buffer) for stage in parts.before}
-    return has_turn(block.restrict(parts.before, local), {local[parts.rows]}, machine)
+    stages, local = RowBlock(Var("first", "int64"), machine.vector_lanes, parts.height).restrict(parts.before)
+    return has_turn(stages, {local[parts.rows]}, machine)
 
 
 def _extents(parts: RowProducts, machine: Machine) -> Extents:

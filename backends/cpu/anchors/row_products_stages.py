@@ -108,6 +108,8 @@ def _read(stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequ
         raise NotRecognized("the matmuls have several left operands")
     if any(dtype_of(stage.buffer) != "float32" for stage in makers):
         raise NotRecognized("the rows are not of float32")
+    if any(buffer in made and not buffer.same_as(rows) for buffer in stored):
+        raise NotRecognized("what makes the rows is needed outside")
     rest = [stage for stage in stages if stage.buffer not in made]
     if any(load.source in made and not load.source.same_as(rows) for stage in rest for load in loads(stage.value)):
         raise NotRecognized("what is behind a product reads what makes the rows")
@@ -125,8 +127,7 @@ def _read(stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequ
 
 def _check_rows(stages: Sequence[Stage], total: int) -> None:
     """Raise where a stage reads other rows than the one it computes."""
-    block = RowBlock(Var("first", "int64"), 1, total)
-    block.restrict(stages, {stage.buffer: block.part_of(stage.buffer) for stage in stages})
+    RowBlock(Var("first", "int64"), 1, total).restrict(stages)
 
 
 def _operands(anchor: SBlock) -> Operands:

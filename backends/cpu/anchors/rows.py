@@ -15,7 +15,7 @@ from backends.cpu.anchors.matmul import unravel
 from backends.cpu.emit import Expr, int64
 from backends.cpu.templates.accesses import flat_index
 from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, shape_of, substitute
+from backends.cpu.templates.stages import Axis, Stage, dtype_of, shape_of, substitute
 
 
 @dataclass(frozen=True)
@@ -31,24 +31,21 @@ class RowBlock:
     rows: int
     total: int
 
-    def part_of(self, buffer: Var) -> Var:
-        """Return a new buffer for the block's part of `buffer`: [rows, ...].
-
-        Raises:
-            NotRecognized: The leading axes of `buffer` are not those rows.
-        """
-        rest = shape_of(buffer)[row_axes(buffer, self.total) :]
-        return tirx.decl_buffer((self.rows, *rest), dtype_of(buffer), buffer.name)
-
-    def restrict(self, stages: Sequence[Stage], local: Mapping[Var, Var]) -> list[Stage]:
-        """Return `stages` over these rows alone, writing and reading the buffers of `local`, made by `part_of`.
+    def restrict(self, stages: Sequence[Stage]) -> tuple[list[Stage], dict[Var, Var]]:
+        """Return `stages` over these rows alone, and the buffers [rows, ...] that they write in place of their own.
 
         `sum[b, m] += exp[b, m, k]`  ->  `local_sum[i] += local_exp[i, k]`
 
         Raises:
-            NotRecognized: A stage reads another row than the one it computes.
+            NotRecognized: The leading axes of what a stage makes are not the rows, or it reads another row than the one
+                it computes.
         """
-        return [self._stage(stage, local) for stage in stages]
+        local = {stage.buffer: self._part_of(stage.buffer) for stage in stages}
+        return [self._stage(stage, local) for stage in stages], local
+
+    def _part_of(self, buffer: Var) -> Var:
+        rest = shape_of(buffer)[row_axes(buffer, self.total) :]
+        return tirx.decl_buffer((self.rows, *rest), dtype_of(buffer), buffer.name)
 
     def _stage(self, stage: Stage, local: Mapping[Var, Var]) -> Stage:
         count = row_axes(stage.buffer, self.total)
@@ -58,21 +55,17 @@ class RowBlock:
         analyzer = Analyzer()
         analyzer.bind(self.first, Range(int64(0), int64(self.total - self.rows + 1)))
         analyzer.bind(row.var, Range(int64(0), int64(self.rows)))
+        computed = analyzer.simplify(here)
         places = dict(zip((axis.var for axis in own), unravel(here, [axis.extent for axis in own]), strict=True))
-
-        # Before the map: what is raised inside one comes out of TVM as an error of another type.
-        for load in loads(stage.value):
-            lead = row_axes(load.source, self.total) if load.source in local else 0
-            at = [substitute(index, places) for index in load.indices[:lead]]
-            if lead and not structural_equal(
-                flat_index(shape_of(load.source)[:lead], at, analyzer), analyzer.simplify(here)
-            ):
-                raise NotRecognized(f"{stage.buffer.name} reads another row")
 
         def move(load: TensorLoad) -> Expr:
             if load.source not in local:
                 return load
-            return tirx.BufferLoad(local[load.source], [row.var, *load.indices[row_axes(load.source, self.total) :]])
+            lead = row_axes(load.source, self.total)
+            at = [substitute(index, places) for index in load.indices[:lead]]
+            if lead and not structural_equal(flat_index(shape_of(load.source)[:lead], at, analyzer), computed):
+                raise NotRecognized(f"{stage.buffer.name} reads another row")
+            return tirx.BufferLoad(local[load.source], [row.var, *load.indices[lead:]])
 
         value = substitute(structural_map(stage.value, (TensorLoad, move), order="post"), places)
         return replace(stage, buffer=local[stage.buffer], spatial=(row, *rest), value=value)

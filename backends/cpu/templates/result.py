@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 from tvm import tirx
+from tvm_ffi import register_error
 
 from fusion.context import Machine
 
@@ -66,5 +67,6 @@ class Template(Protocol):
         ...
 
 
+@register_error  # unregistered, one raised in a `structural_map` came out of it as a RuntimeError
 class NotRecognized(Exception):
     """Raised inside a template where the PrimFunc leaves its form; becomes `Declined`, never reaches a user."""

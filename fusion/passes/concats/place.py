@@ -12,6 +12,7 @@ from tvm.ir import GlobalVar
 from fusion.passes.concats.plan import Decline, Place, Plan, Planner
 from fusion.passes.concats.read import Graph, Result
 from fusion.passes.rebuild import call_name, rebuild_main
+from partition.dataflow import call_arguments
 from partition.form_groups import FormGroups, Kept
 from partition.slices import copy_function, hide_outputs, read_slice, with_parameters, write_slice
 
@@ -187,7 +188,7 @@ class _Emitter:
 
     def _concat(self, builder: relax.BlockBuilder, var: relax.Var, value: relax.Call) -> relax.Var:
         if var in self.plan.joined:
-            return self._join(builder, var, _arguments(value))
+            return self._join(builder, var, call_arguments(value))
         return self._call_kernel(builder, var, value) if var in self._kernels else builder.emit(value, var.name)
 
     def _is_dead(self, value: relax.Expr) -> bool:
@@ -212,7 +213,7 @@ class _Emitter:
 
     def _call_kernel(self, builder: relax.BlockBuilder, var: relax.Var, value: relax.Call) -> relax.Expr:
         kernel = self._kernels[var]
-        made = self._call(builder, kernel, _arguments(value), var.name)
+        made = self._call(builder, kernel, call_arguments(value), var.name)
         self.renamed[var] = made.name
         for result, places in self.plan.writes.items():
             if result.call.same_as(var):
@@ -242,8 +243,3 @@ class _Emitter:
         self._own.update(zip(kernel.own, values, strict=False))
         self._current.update(zip([*kernel.begun, *kernel.updated], values[len(kernel.own) :], strict=True))
         return made
-
-
-def _arguments(call: relax.Call) -> list[relax.Expr]:
-    given = call.args[1]
-    return list(given.fields) if isinstance(given, relax.Tuple) else [given]

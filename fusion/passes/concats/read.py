@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
@@ -13,6 +12,7 @@ from tvm import relax, tirx
 from fusion.passes.rebuild import bindings, call_name, static_shape
 from fusion.tensors import fills_bytes, tensor_bytes
 from partition.access import is_static
+from partition.dataflow import call_arguments, variables
 from partition.slices import CONCAT, has_blocks
 
 
@@ -72,9 +72,9 @@ class Graph:
         graph = cls(mod)
         for var, value in bindings(mod["main"]):
             graph.values[var] = value
-            for read in _variables(value):
+            for read in variables(value):
                 graph.readers[read].append(var)
-        graph.returned = set(_variables(mod["main"].body.body))
+        graph.returned = set(variables(mod["main"].body.body))
         for var in graph.values:
             if graph.concat_axis(var) is not None:
                 graph.operands[var] = graph._nested(var)
@@ -144,25 +144,10 @@ class Graph:
 
     def arguments(self, var: relax.Var) -> list[relax.Expr]:
         """Return what the kernel called for `var` reads."""
-        given = self.values[var].args[1]
-        return list(given.fields) if isinstance(given, relax.Tuple) else [given]
+        return call_arguments(self.values[var])
 
 
 def row_bytes(shape: tuple[int, ...], outer: tuple[int, ...], dtype: str) -> int:
     """Return how many bytes of a slice of this shape lie together in a tensor of shape `outer`."""
     axis = next((axis for axis in reversed(range(len(shape))) if shape[axis] != outer[axis]), 0)
     return tensor_bytes((prod(shape[axis:]),), dtype)
-
-
-def _variables(expr: relax.Expr) -> Iterator[relax.Var]:
-    match expr:
-        case relax.Var() if not isinstance(expr, relax.GlobalVar):
-            yield expr
-        case relax.Tuple():
-            for item in expr.fields:
-                yield from _variables(item)
-        case relax.TupleGetItem():
-            yield from _variables(expr.tuple_value)
-        case relax.Call():
-            for argument in expr.args:
-                yield from _variables(argument)

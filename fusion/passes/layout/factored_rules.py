@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.passes.layout import order as orders
 from fusion.passes.layout.factored import Factored, reshape
 from fusion.passes.layout.families import ELEMENTWISE, RESHAPES
 from fusion.passes.layout.placed import Placed
@@ -26,9 +27,7 @@ def _reshape(site: Site, call: relax.Call, args: list[Placed | Factored]) -> Pla
 
 def _permute(site: Site, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored | None:
     (data,) = args
-    rank = len(data.shape)
-    given = call.attrs.axes
-    axes = [int(axis) % rank for axis in given] if given is not None else list(reversed(range(rank)))
+    axes = orders.transposed_axes(call.attrs.axes, len(data.shape))
     return data.permuted(axes) if isinstance(data, Factored) else None
 
 

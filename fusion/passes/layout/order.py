@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 Order = tuple[int, ...]
@@ -31,6 +32,12 @@ def stored_shape(order: Order, shape: Shape) -> Shape:
 def same_storage(first: Order, second: Order, shape: Shape) -> bool:
     """Return whether both orders put the elements of `shape` at the same places in memory."""
     return _without_ones(first, shape) == _without_ones(second, shape)
+
+
+def transposed_axes(given: Sequence[int] | None, rank: int) -> Order:
+    """Return the axes of `permute_dims(x, given)`, counted from the first of `rank`; all reversed where none are
+    given."""
+    return tuple(reversed(range(rank))) if given is None else tuple(int(axis) % rank for axis in given)
 
 
 def permuted(order: Order, axes: tuple[int, ...]) -> Order:

@@ -153,9 +153,7 @@ def _reduce(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
 def _permute(site: Site, call: relax.Call, args: list[Placed]) -> Placed:
     """A transpose moves nothing: the result is the same storage under other names."""
     data = args[0]
-    rank = len(data.shape)
-    given = call.attrs.axes
-    axes = tuple(int(axis) % rank for axis in given) if given is not None else tuple(reversed(range(rank)))
+    axes = orders.transposed_axes(call.attrs.axes, len(data.shape))
     return Placed(data.stored, orders.permuted(data.order, axes), tuple(data.shape[axis] for axis in axes))
 
 

@@ -161,9 +161,7 @@ def _matmul(call: relax.Call, wish: Wish | None) -> Wish | None:
 def _permute(call: relax.Call, wish: Wish | None) -> Wish | None:
     if wish is None:
         return None
-    rank = len(wish.order)
-    given = call.attrs.axes
-    axes = [int(axis) % rank for axis in given] if given is not None else list(reversed(range(rank)))
+    axes = orders.transposed_axes(call.attrs.axes, len(wish.order))
     return Wish(tuple(axes[axis] for axis in wish.order), wish.last)
 
 

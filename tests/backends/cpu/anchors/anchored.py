@@ -9,12 +9,14 @@ import numpy as np
 import torch
 import tvm
 from torch.nn import functional
-from tvm import relax
+from tvm import relax, tirx
 
 from backends.cpu.legalize import LEGALIZATIONS
 from backends.cpu.lower_anchors import LowerAnchors
 from backends.cpu.schedule_kernels import Kernel, ScheduleKernels
 from fusion import context
+from partition.dataflow import is_call_tir, read_graph
+from partition.emit_groups import merged
 from partition.form_groups import FormGroups
 from partition.verdicts import Judge, no_template
 from tests.passes.modules import Build, execute, module
@@ -55,10 +57,8 @@ def run(
     """Return what `build(builder, *inputs)` gives on `arrays`, through the code generator for `target`."""
     machine = context.resolve(target).machine
     schedule = ScheduleKernels(machine, threads)
-    mod = module(build, arrays)
+    mod = _legalised(build, arrays, machine.vector_lanes)
     for apply in (
-        LowerAnchors(machine.vector_lanes),
-        relax.transform.LegalizeOps(LEGALIZATIONS),
         FormGroups(judge),
         relax.transform.FuseTIR(),
         relax.transform.RewriteDataflowReshape(),
@@ -69,6 +69,15 @@ def run(
     pipeline = tvm.transform.Sequential(TO_VM_CODE)
     executable = relax.build(mod, context.resolve(target).target, relax_pipeline=pipeline)
     return Ran(execute(executable, arrays), schedule.scheduled)
+
+
+def one_kernel(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:
+    """Return all that `build(builder, *inputs)` calls as one kernel without its loops, be they a group or not."""
+    return merged([node for node in read_graph(_legalised(build, arrays, 16)) if is_call_tir(node.value)])
+
+
+def _legalised(build: Build, arrays: Sequence[np.ndarray], lanes: int) -> tvm.IRModule:
+    return relax.transform.LegalizeOps(LEGALIZATIONS)(LowerAnchors(lanes)(module(build, arrays)))
 
 
 @dataclass(frozen=True)

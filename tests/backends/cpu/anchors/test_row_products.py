@@ -13,7 +13,7 @@ from backends.cpu.anchors import chains
 from backends.cpu.anchors.row_products_stages import RowProducts
 from backends.cpu.templates.result import NotRecognized
 from fusion import context
-from tests.backends.cpu.anchors.anchored import TARGETS, normal, run
+from tests.backends.cpu.anchors.anchored import TARGETS, normal, one_kernel, run
 from tests.passes.modules import Build
 
 Reference = Callable[[np.ndarray], list[np.ndarray]]
@@ -183,3 +183,20 @@ def test_one_kernel_is_declined_where_it_would_be_slower() -> None:
     ran = run(_mean, [data], "llvm", 16, judge=ask)
     assert "cycles estimated in one kernel" in asked["reason"]
     assert len(ran.kernels) == 2
+
+
+def _exponentials_kept(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    before = b.emit(op.exp(x))
+    return relax.Tuple([before, product(b, b.emit(op.tanh(before)), WIDE_MATRIX)])
+
+
+def _first_layer_kept(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    before = product(b, x, SQUARE)
+    return relax.Tuple([before, product(b, b.emit(op.tanh(before)), WIDE_MATRIX)])
+
+
+@pytest.mark.parametrize("build", [_exponentials_kept, _first_layer_kept])
+def test_what_makes_the_rows_is_no_result(build: Build) -> None:
+    """A task keeps it to itself: nothing would store it."""
+    with pytest.raises(NotRecognized, match="what makes the rows is needed outside"):
+        chains.read_kernel(one_kernel(build, [normal((DEPTH, DEPTH), 0)]))
