@@ -46,28 +46,29 @@ def are_products_of(rows: Node | None, group: Sequence[Node]) -> bool:
 
 def read_maker(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     """Return what makes the rows of the matmul `node` as a chain with it; None where a complex operator does."""
-    rows = _made_rows(groups, node)
+    rows = made_rows(groups, node)
     if rows is None or any(member.access.kind not in _ROW_WISE for member in groups.of(rows)):
         return None
-    return _with_rows(groups, rows, node, verdicts)
+    return with_rows(groups, rows, node, verdicts)
 
 
 def read_layers(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     """Return the matmuls whose epilogue makes the rows of the matmul `node` as a chain with it; None where none do."""
-    rows = _made_rows(groups, node)
+    rows = made_rows(groups, node)
     anchors = anchors_of(groups.of(rows)) if rows is not None else []
     if rows is None or {anchor.access.anchor for anchor in anchors} != {MATMUL}:
         return None
-    return _with_rows(groups, rows, node, verdicts)
+    return with_rows(groups, rows, node, verdicts)
 
 
-def _made_rows(groups: Groups, node: Node) -> Node | None:
+def made_rows(groups: Groups, node: Node) -> Node | None:
     """Return the node that makes the left operand of the matmul `node` in another kernel."""
     rows = operand(node, 0) if node.access.anchor == MATMUL else None
     return rows if rows is not None and groups.of(rows) is not groups.of(node) else None
 
 
-def _with_rows(groups: Groups, rows: Node, node: Node, verdicts: Verdicts) -> Found:
+def with_rows(groups: Groups, rows: Node, node: Node, verdicts: Verdicts) -> Found:
+    """Return the kernel that makes `rows` and that of the matmul `node` as a chain."""
     makers, products = groups.of(rows), groups.of(node)
     if _complex(makers) + _complex(products) > MOST_PRODUCTS:
         return Found(rows, reason=f"a kernel of more than {MOST_PRODUCTS} complex operators")

@@ -1,10 +1,11 @@
-"""Recognises a depthwise convolution of what a pointwise one makes, two anchors that may be one kernel."""
+"""Recognises depthwise convolutions with the pointwise ones before and behind them, which may be one kernel."""
 
 from __future__ import annotations
 
 from partition.access import DEPTHWISE, MATMUL
 from partition.chains import Found, operand
 from partition.dataflow import Groups, Node, anchors_of
+from partition.products import made_rows, with_rows
 from partition.verdicts import Verdicts
 
 
@@ -25,3 +26,13 @@ def read_window(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
         return Found(image, reason="a path between them leaves the kernel")
     reason = verdicts.decline([*before, node])
     return Found(image, reason=reason) if reason else Found(image, image)
+
+
+def read_projection(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
+    """Return the chain of a kernel that ends in a depthwise convolution and of the pointwise one `node` behind it; None
+    where there is none."""
+    rows = made_rows(groups, node)
+    before = [anchor.access.anchor for anchor in anchors_of(groups.of(rows))] if rows is not None else []
+    if rows is None or before not in ([DEPTHWISE], [MATMUL, DEPTHWISE]) or anchors_of(groups.of(node)) != [node]:
+        return None
+    return with_rows(groups, rows, node, verdicts)

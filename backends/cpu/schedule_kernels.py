@@ -17,9 +17,9 @@ from backends.cpu.anchors.depthwise import Depthwise
 from backends.cpu.anchors.image_conv2d import ImageConv2D
 from backends.cpu.anchors.matmul import BatchMatmul
 from backends.cpu.anchors.planar_loops import PlanarWindow
-from backends.cpu.anchors.pointwise_depthwise import PointwiseDepthwise
 from backends.cpu.anchors.recurrent import Recurrent
 from backends.cpu.anchors.roles import find_anchors
+from backends.cpu.anchors.rolling_window import RollingWindow
 from backends.cpu.anchors.row_products import Matmul
 from backends.cpu.repack_weights import repack_weights
 from backends.cpu.templates import TEMPLATES, schedule_with
@@ -51,7 +51,7 @@ class Anchored(Protocol[R]):
 
 _TEMPLATES: tuple[Anchored[Any], ...] = (
     Matmul(), BatchMatmul(), Conv2D(), Conv2DTranspose(), ImageConv2D(), Depthwise(), PlanarWindow(), Attention(),
-    PointwiseDepthwise(),
+    RollingWindow(),
 )  # fmt: skip
 ANCHORED = {template.name: template for template in _TEMPLATES}
 

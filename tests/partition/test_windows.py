@@ -8,7 +8,8 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import op
 
-from backends.cpu.anchors.pointwise_depthwise_stages import read_pair
+from backends.cpu.anchors.rolling_window_stages import read_rolling_window
+from backends.cpu.templates.result import NotRecognized
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from tests.partition.test_form_groups import legal
@@ -22,7 +23,10 @@ def grouped(build: Build, reason: str = "") -> tuple[int, list[str], int]:
     asked = []
 
     def judge(kernel: tirx.PrimFunc) -> str:
-        asked.append(read_pair(kernel).sizes)
+        try:
+            asked.append(read_rolling_window(kernel).sizes)
+        except NotRecognized as error:
+            return str(error)
         return reason
 
     mod, same = (legal(build, [X]) for _ in range(2))
@@ -94,11 +98,39 @@ def test_pairs_decline_with_a_reason(name: str) -> None:
     assert asked == pairs
 
 
-def test_what_is_behind_the_pair_stays_with_it() -> None:
-    """The projection reads what the pair makes: a kernel of its own."""
+def _inverted_residual(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    made = b.emit(pair(b, x))
+    return op.add(b.emit(op.nn.conv2d(made, weight(6, 20, 1, 1), data_layout="NHWC")), x)
 
-    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        made = b.emit(pair(b, x))
-        return op.add(op.nn.conv2d(made, weight(6, 20, 1, 1), data_layout="NHWC"), x)
 
-    assert grouped(build)[0] == 2
+def _separable(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    made = b.emit(op.nn.relu(op.nn.conv2d(x, weight(6, 1, 3, 3), padding=1, groups=6, data_layout="NHWC")))
+    return op.nn.relu(op.nn.conv2d(made, weight(20, 6, 1, 1), data_layout="NHWC"))
+
+
+def _separable_read_twice(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    made = b.emit(op.nn.conv2d(x, weight(6, 1, 3, 3), padding=1, groups=6, data_layout="NHWC"))
+    return op.add(op.nn.conv2d(made, weight(6, 6, 1, 1), data_layout="NHWC"), made)
+
+
+def _scaled_in_front(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    """A squeeze and excitation stands between the window and its projection."""
+    made = b.emit(op.nn.conv2d(x, weight(6, 1, 3, 3), padding=1, groups=6, data_layout="NHWC"))
+    scaled = b.emit(op.multiply(made, b.emit(op.sigmoid(b.emit(op.mean(made, [1, 2], keepdims=True))))))
+    return op.nn.conv2d(scaled, weight(6, 6, 1, 1), data_layout="NHWC")
+
+
+def test_a_projection_joins_the_window_before_it() -> None:
+    assert grouped(_inverted_residual) == (1, [], 2)
+    assert grouped(_separable) == (1, [], 1)
+
+
+def test_a_projection_stays_apart_where_the_judge_says_so() -> None:
+    kernels, reasons, _ = grouped(_separable, reason="too slow")
+    assert kernels == 2
+    assert "too slow" in reasons
+
+
+@pytest.mark.parametrize("build", [_separable_read_twice, _scaled_in_front])
+def test_a_projection_stays_apart_where_the_window_is_read_elsewhere(build: Build) -> None:
+    assert grouped(build)[0] >= 2

@@ -24,7 +24,7 @@ from tuning.parts import only_moves, split_kernel, weights_of
 
 CASES: dict[str, tuple[Build, tuple[int, ...], int, int]] = {
     "attention": (attention, (2, 50, 12), 3, 0),
-    "pointwise_depthwise": (expanded, (1, 13, 11, 12), 2, 2),
+    "rolling_window": (expanded, (1, 13, 11, 12), 2, 2),
 }
 
 
@@ -95,6 +95,6 @@ def test_a_chain_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ctx = context.resolve("llvm")
     with Laboratory(tmp_path) as bench:
         judge = JudgeChains(ctx.machine, 2, lambda kernel: "", KernelLibrary(ctx.target), bench, tmp_path, 60.0)
-        judge(chain("pointwise_depthwise"))
+        judge(chain("rolling_window"))
     assert "us together" in judge.notes[0]
     assert np.isfinite(float(judge.notes[0].split(" us together")[0].rsplit(" ", 1)[1]))

@@ -6,12 +6,17 @@ from types import ModuleType
 
 from tvm import tirx
 
-from backends.cpu.anchors import attention_plan, pointwise_depthwise_plan, row_products_plan
+from backends.cpu.anchors import attention_plan, rolling_window_plan, row_products_plan
 from backends.cpu.anchors.attention_plan import Demand
 from backends.cpu.anchors.attention_stages import AttentionStages, read_attention
 from backends.cpu.anchors.estimate import Estimate
-from backends.cpu.anchors.pointwise_depthwise_stages import PairSizes, PairStages, is_pair, read_pair
 from backends.cpu.anchors.roles import Roles, find_anchors, read_roles
+from backends.cpu.anchors.rolling_window_stages import (
+    RollingSizes,
+    RollingStages,
+    has_rolling_form,
+    read_rolling_window,
+)
 from backends.cpu.anchors.row_products_stages import RowProducts, read_row_products
 from backends.cpu.templates.result import NotRecognized
 from fusion.context import Machine
@@ -19,7 +24,7 @@ from partition.access import ANCHOR, MATMUL
 from partition.verdicts import Judge, no_template
 
 
-def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | PairStages:
+def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | RollingStages:
     """Return the parts of a kernel with anchors.
 
     Raises:
@@ -30,7 +35,7 @@ def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | 
         return read_row_products(func)
     if len(kinds) == 1:
         return read_roles(func)
-    return read_pair(func) if is_pair(func) else read_attention(func)
+    return read_rolling_window(func) if has_rolling_form(func) else read_attention(func)
 
 
 def estimate(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> Estimate:
@@ -57,11 +62,11 @@ def judge(machine: Machine, threads: int) -> Judge:
     return decline
 
 
-def _plan_of(kernel: tirx.PrimFunc) -> tuple[ModuleType, PairSizes | Demand | RowProducts]:
+def _plan_of(kernel: tirx.PrimFunc) -> tuple[ModuleType, RollingSizes | Demand | RowProducts]:
     """Return the module that weighs one kernel against several, and what it does so by."""
     match read_kernel(kernel):
-        case PairStages() as pair:
-            return pointwise_depthwise_plan, pair.sizes
+        case RollingStages() as rolling:
+            return rolling_window_plan, rolling.sizes
         case AttentionStages() as attention:
             return attention_plan, Demand.of(attention)
         case RowProducts() as products:

@@ -102,7 +102,7 @@ CASES: dict[str, tuple[Build, tuple[int, ...]]] = {
     "depthwise_conv2d": (convolution(40, 1, 40, 3), (1, 9, 10, 40)),
     "planar_window": (convolution(6, 1, 6, 3, layout="NCHW"), (1, 6, 20, 37)),
     "attention": (attention, (2, 150, 12)),
-    "pointwise_depthwise": (expanded, (1, 13, 11, 12)),
+    "rolling_window": (expanded, (1, 13, 11, 12)),
 }
 
 

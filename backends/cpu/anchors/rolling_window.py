@@ -1,0 +1,308 @@
+"""A depthwise convolution and the pointwise ones before and behind it as one kernel: the inverted residuals of
+MobileNets, in which images that are often six times as wide as what comes in and goes out never leave the core.
+
+The loops of one task, which has a band of the result's rows and a chunk of its blocks of channels:
+
+    ring[rows under a window][padded columns][block]     in L1 or L2, its border columns 0
+    for block of channels
+      for row of the band
+        for row of the image under it, not under the one before
+          ring[row % rows] = epilogue(data x weights)    the micro-kernel of `contraction`; 0 outside of the image
+        for x tile of `columns` pixels
+          acc[pixels, vectors] = 0                       registers
+          for tap
+            acc[i] += ring[row under the tap, x_i under the tap] * weight[tap]
+          outputs = epilogue(acc)
+
+A projection needs all channels of a pixel: the loop over rows is then outside, every block has a ring of its own, and
+
+    for row of the band
+      for block of channels
+        ring, acc as above
+        pixels[columns][channels] = epilogue(acc)        in L1 or L2
+      outputs = epilogue(pixels x weights)               the micro-kernel again
+
+Where no convolution makes the image, its rows are copied into the ring. Each band computes the rows under its border
+once more than several kernels would; a chunk of the channels costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tvm import tirx
+from tvm.ir import Var
+from tvm.tirx import ForKind
+
+from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel, emit_inside
+from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
+from backends.cpu.anchors.extents import Extents
+from backends.cpu.anchors.roles import Output
+from backends.cpu.anchors.rolling_window_plan import RollingPlan, projection_tile, rolling_space
+from backends.cpu.anchors.rolling_window_stages import ROLLING_WINDOW, Pointwise, RollingSizes, RollingStages
+from backends.cpu.anchors.split import Split, tile_count
+from backends.cpu.emit import Expr, Nest, guard, int64, pieces, ramp, splat
+from backends.cpu.templates.result import Scheduled
+from backends.cpu.templates.space import Space
+from fusion.context import Machine
+
+
+@dataclass(frozen=True)
+class RollingWindow:
+    """Template of kernels with a depthwise convolution and pointwise ones around it."""
+
+    name: str = ROLLING_WINDOW
+
+    def space(self, stages: RollingStages, machine: Machine, threads: int) -> Space[RollingPlan]:
+        """Return the widths of a block of channels, each with every cut of rows and blocks into tasks.
+
+        Raises:
+            NotRecognized: The window skips rows.
+        """
+        return rolling_space(stages.sizes, machine, threads)
+
+    def emit(self, func: tirx.PrimFunc, stages: RollingStages, machine: Machine, point: RollingPlan) -> Scheduled:
+        """Return the loops of a point."""
+        nest = Nest()
+        _emit_tasks(nest, stages, point, machine)
+        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+
+
+def _emit_tasks(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: Machine) -> None:
+    """Add the parallel loop over bands and chunks."""
+    sizes = stages.sizes
+    blocks = -(-sizes.channels // (plan.tile.vectors * machine.vector_lanes))
+    chunks, bands = Split(blocks, plan.chunks), Split(sizes.rows, plan.bands)
+    tasks = sizes.batch * bands.count * chunks.count
+    with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
+        chunk, image = tirx.floormod(task, chunks.count), tirx.floordiv(task, chunks.count * bands.count)
+        band = tirx.floormod(tirx.floordiv(task, chunks.count), bands.count)
+        first, rows = nest.bind("first_row", int64(bands.start(band))), int64(tile_count(bands, band))
+        form = _Band.make(nest, stages, plan, machine, nest.bind("image", int64(image)))
+        form.clear_borders()
+        if stages.projection is None:
+            form.emit_blocks(chunks.start(chunk), tile_count(chunks, chunk), first, rows)
+        else:
+            form.emit_rows(stages.projection, first, rows)
+
+
+@dataclass(frozen=True)
+class _Band:
+    """Writes a band of rows.
+
+    Attributes:
+        image: Which one of the batch.
+        ring: The rows under the window, [block][row][column][channel of the block], of one block or of all.
+        expanded, convolved: What is done with the sums of the expansion and of the window.
+        pixels: The rows of the projection: a row of the window's result, each pixel `_stride` elements apart.
+    """
+
+    nest: Nest
+    stages: RollingStages
+    plan: RollingPlan
+    machine: Machine
+    image: Expr
+    ring: Var
+    expanded: Epilogue | None
+    convolved: Epilogue
+    pixels: Var | None
+
+    @staticmethod
+    def make(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: Machine, image: Expr) -> _Band:
+        """Return the form, its buffers allocated."""
+        sizes, width = stages.sizes, plan.tile.vectors * machine.vector_lanes
+        rings = -(-sizes.channels // width) if stages.projection else 1
+        ring = nest.allocate("ring", (rings * sizes.ring_rows * sizes.ring_columns * width,))
+        pixels, outputs = None, stages.convolved
+        if stages.projection is not None:
+            stride = _stride(sizes, machine)
+            pixels = nest.allocate("pixels", (sizes.columns * stride,))
+            outputs = tuple(_kept(output, pixels, stride) for output in outputs)
+        expanded = None
+        if stages.expansion is not None:
+            expanded = Epilogue.prepare(nest, stages.expansion.outputs, plan.tile.rows * width)
+        convolved = Epilogue.prepare(nest, outputs, plan.columns * width)
+        return _Band(nest, stages, plan, machine, image, ring, expanded, convolved, pixels)
+
+    @property
+    def _width(self) -> int:
+        """Channels of a block."""
+        return self.plan.tile.vectors * self.machine.vector_lanes
+
+    @property
+    def _blocks(self) -> int:
+        return -(-self.stages.sizes.channels // self._width)
+
+    def emit_blocks(self, start: Expr, many: Expr, first: Expr, rows: Expr) -> None:
+        """Add the loops of `many` blocks of channels from `start` on, over `rows` rows from `first` on."""
+        for block, channels in self._each_block(start, many):
+            with self.nest.loop("y", rows) as step:
+                self._row(block, channels, first, step)
+
+    def emit_rows(self, projection: Pointwise, first: Expr, rows: Expr) -> None:
+        """Add the loops of `rows` rows from `first` on, each with all channels."""
+        with self.nest.loop("y", rows) as step:
+            for block, channels in self._each_block(0, self._blocks):
+                self._row(block, channels, first, step)
+            self._project(projection, self.nest.bind("projected_row", first + step))
+
+    def _each_block(self, start: Expr, many: Expr) -> Iterator[tuple[Expr, int]]:
+        """Yield (block, channels in it) inside a loop over blocks, once for each number of channels that there is."""
+        rest = self.stages.sizes.channels - (self._blocks - 1) * self._width
+        with self.nest.loop("block", many) as step:
+            index = self.nest.bind("block_of_channels", int64(start + step))
+            kinds = [(index < self._blocks - 1, self._width), (index >= self._blocks - 1, rest)]
+            for condition, channels in kinds if rest != self._width and self._blocks > 1 else [(None, rest)]:
+                with guard(self.nest, condition):
+                    yield index, channels
+
+    def clear_borders(self) -> None:
+        """Set the columns left and right of the image to 0."""
+        sizes, left = self.stages.sizes, self.stages.sizes.window.padding[1]
+        right = sizes.ring_columns - left - sizes.width
+        with self.nest.loop("ring_row", sizes.ring_rows * (self._blocks if self.pixels is not None else 1)) as row:
+            for column, many in ((0, left), (left + sizes.width, right)):
+                if many:
+                    self._clear(self._place(row, column), many)
+
+    def _clear(self, place: Expr, columns: int) -> None:
+        lanes = self.machine.vector_lanes
+        with self.nest.loop("zero", columns * self.plan.tile.vectors) as v:
+            zeros = splat(tirx.const(0, "float32"), lanes)
+            self.nest.store(self.ring, [ramp(place + v * lanes, lanes)], zeros)
+
+    def _place(self, row: Expr, column: Expr) -> Expr:
+        return (row * self.stages.sizes.ring_columns + column) * self._width
+
+    def _ring_row(self, block: Expr, row: Expr) -> Expr:
+        """Return where the row of the padded image lies in the ring."""
+        many = self.stages.sizes.ring_rows
+        return self._place(tirx.floormod(row, many) + (block * many if self.pixels is not None else 0), 0)
+
+    def _row(self, block: Expr, channels: int, first: Expr, step: Expr) -> None:
+        """Emit row `first + step` of the window's result, for the `channels` channels of a block."""
+        nest, sizes = self.nest, self.stages.sizes
+        y = nest.bind("row", first + step)
+        new = nest.bind("new", tirx.Select(step == 0, int64(sizes.ring_rows), int64(sizes.window.strides[0])))
+        end = y * sizes.window.strides[0] + sizes.ring_rows
+        with nest.loop("new_row", new) as index:
+            self._fill(block, channels, nest.bind("padded_row", end - new + index))
+        self._convolve(block, channels, y)
+
+    def _fill(self, block: Expr, channels: int, padded: Expr) -> None:
+        """Put one row of the padded image into the ring."""
+        nest, sizes = self.nest, self.stages.sizes
+        top, left, *_ = sizes.window.padding
+        place = nest.bind("place", self._ring_row(block, padded) + left * self._width)
+        source = nest.bind("source", padded - top)
+        if not top and sizes.window.rows_under(sizes.rows) <= sizes.height:
+            self._make(block, channels, source, place)
+            return
+        inside = tirx.all(source >= 0, source < sizes.height)
+        with nest.when(inside):
+            self._make(block, channels, source, place)
+        with nest.when(tirx.Not(inside)):
+            self._clear(place, sizes.width)
+
+    def _make(self, block: Expr, channels: int, source: Expr, place: Expr) -> None:
+        """Emit what puts one row of the image at `place`."""
+        if self.stages.expansion is not None and self.expanded is not None:
+            self._expand(self.stages.expansion, self.expanded, block, source, place)
+            return
+        first = block * self._width
+        with self.nest.loop("x", self.stages.sizes.width) as x:
+            for at, lanes in pieces(channels, self.machine.vector_lanes):
+                value = tirx.BufferLoad(self.stages.data, [self.image, source, x, ramp(first + at, lanes)])
+                self.nest.store(self.ring, [ramp(place + x * self._width + at, lanes)], value)
+
+    def _expand(self, expansion: Pointwise, epilogue: Epilogue, block: Expr, source: Expr, place: Expr) -> None:
+        """Emit the expansion of one row of the image."""
+        sizes, data = self.stages.sizes, self.stages.data
+        (output,) = expansion.outputs
+        *_, x, channel = output.coordinates
+        in_ring = place + x * self._width + (channel - block * self._width)
+        work = self._product(
+            (sizes.width, sizes.depth, sizes.channels), replace(expansion, outputs=(_put(output, self.ring, in_ring),)),
+            lambda x, k: tirx.BufferLoad(data, [self.image, source, x, k]),
+            source,
+        )  # fmt: skip
+        split, blocking = Split.of(sizes.width, self.plan.tile.height), Blocking(self.plan.tile, 1, 1, 1)
+        stored = replace(epilogue, outputs=work.outputs)
+        kernel = MicroKernel(self.nest, work, blocking, work.load_rows, int64(0), stored)
+        kernel.emit(block, 1, split, int64(0), split.count)
+
+    def _project(self, projection: Pointwise, y: Expr) -> None:
+        """Emit the projection of row `y`."""
+        sizes, stride, pixels = self.stages.sizes, _stride(self.stages.sizes, self.machine), self.pixels
+        extents = (sizes.columns, sizes.channels, sizes.projected)
+        work = self._product(extents, projection, lambda x, k: tirx.BufferLoad(pixels, [x * stride + k]), y)
+        emit_inside(self.nest, work, projection_tile(sizes, self.machine))
+
+    def _product(
+        self, sizes: tuple[int, int, int], pointwise: Pointwise, load: Callable[[Expr, Expr], Expr], y: Expr
+    ) -> Contraction:
+        """Return the product of one row of (pixels, depth, channels); `load`: (pixel, k) -> an element."""
+        pixels, depth, channels = sizes
+        lanes = self.machine.vector_lanes
+        extents = Extents(
+            outer=1, groups=1, height=pixels, width=1, channels=channels, taps=(), depth=depth, lanes=lanes,
+            input_bytes=4 * pixels * depth,
+        )  # fmt: skip
+        return Contraction(
+            extents, padded_weights=True,
+            load_rows=lambda outer, group, x, _, taps, k: load(x, k),
+            load_weights=lambda outer, group, n, taps, k, count: tirx.BufferLoad(
+                pointwise.panels, [tirx.floordiv(n, lanes), k, ramp(0, count)]
+            ),
+            coordinates=lambda outer, group, x, _, n: [self.image, y, x, n],
+            outputs=pointwise.outputs,
+        )  # fmt: skip
+
+    def _convolve(self, block: Expr, channels: int, y: Expr) -> None:
+        """Emit one row of the window's result."""
+        nest, window = self.nest, self.stages.sizes.window
+        under = (y * window.strides[0] + tap * window.dilation[0] for tap in range(window.kernel[0]))
+        rows = [nest.bind(f"under{tap}", self._ring_row(block, row)) for tap, row in enumerate(under)]
+        first = 0
+        for columns, many in Split.of(self.stages.sizes.columns, self.plan.columns).sizes():
+            with nest.loop("x_tile", many) as step:
+                self._tile((y, first + step * columns, block * self._width), rows, columns, channels)
+            first += columns * many
+
+    def _tile(self, at: tuple[Expr, Expr, Expr], rows: Sequence[Expr], columns: int, channels: int) -> None:
+        """Emit the register tile of `columns` pixels and `channels` channels from `at`, (y, x, channel), on."""
+        y, x, channel = at
+        registers = RegisterRows(self.nest, columns, pieces(channels, self.machine.vector_lanes))
+        self._accumulate(registers, channel, rows, x)
+        self.convolved.store(
+            self.nest, registers, (1, columns), registers.parts, lambda _, i, c: [self.image, y, x + i, channel + c]
+        )
+
+    def _accumulate(self, registers: RegisterRows, channel: Expr, rows: Sequence[Expr], x: Expr) -> None:
+        """Add all taps of the window; `rows` are those of the ring under it."""
+        nest, window, taps = self.nest, self.stages.sizes.window, self.stages.taps
+        for ry, row in enumerate(rows):
+            for rx in range(window.kernel[1]):
+                for part, (at, lanes) in enumerate(registers.parts):
+                    load = tirx.BufferLoad(taps, [ry, rx, ramp(channel + at, lanes)])
+                    weight = nest.bind(f"w{ry}_{rx}_{at}", load)
+                    for i in range(registers.rows):
+                        column = (x + i) * window.strides[1] + rx * window.dilation[1]
+                        value = tirx.BufferLoad(self.ring, [ramp(row + column * self._width + at, lanes)])
+                        registers.accumulate(i, part, value * weight)
+
+
+def _stride(sizes: RollingSizes, machine: Machine) -> int:
+    """Return how far apart pixels are kept: by no power of two, which would share a few sets of L1."""
+    return sizes.channels + machine.vector_lanes
+
+
+def _kept(output: Output, pixels: Var, stride: int) -> Output:
+    """Return `output`, an element of the window's result, stored for the projection."""
+    *_, x, channel = output.coordinates
+    return _put(output, pixels, x * stride + channel)
+
+
+def _put(output: Output, buffer: Var, index: Expr) -> Output:
+    return replace(output, buffer=buffer, indices=(index,))

@@ -1,0 +1,246 @@
+"""How a depthwise convolution and the pointwise ones around it pass through one kernel, and whether that beats
+several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from math import prod
+
+from backends.cpu.anchors.blocking import (
+    BYTES_PER_CYCLE,
+    L2_BYTES_PER_CYCLE,
+    TASK_CYCLES,
+    choose_blocking,
+    chunk_counts,
+)
+from backends.cpu.anchors.depthwise import Depthwise
+from backends.cpu.anchors.estimate import Estimate
+from backends.cpu.anchors.extents import Extents
+from backends.cpu.anchors.register_tile import (
+    LOADS_PER_CYCLE,
+    TILE_OVERHEAD,
+    RegisterTile,
+    choose,
+    tiles,
+    total_cycles,
+)
+from backends.cpu.anchors.roles import Roles
+from backends.cpu.anchors.rolling_window_stages import RollingSizes
+from backends.cpu.anchors.split import Split
+from backends.cpu.templates.result import NotRecognized
+from backends.cpu.templates.space import Space
+from fusion.context import Machine
+from partition.access import DEPTHWISE
+
+_MOST_VECTORS = 4
+_USUAL_VECTORS = 2
+"""Vectors of a block, by measurement and not by the estimate: never more than 3% behind the best number. On one core
+of Zen 4, 56x56x144 takes 369, 344, 337 and 349 us with 1 to 4, 14x14x384 takes 99, 101, 107 and 111."""
+_ACCUMULATORS = 14
+"""Registers of the window's sums. With 28 of them, 28x28x192 took 139 us, with 14 136 (one thread, Zen 4)."""
+_MOST_TAPS = 9
+"""A larger window is faster alone: 5x5 on 28x28x240 took 113 us in two kernels and 124 in one, on 14x14x672 166 and
+171."""
+_PROJECTION_MARGIN = 1.2
+"""By how much one kernel with the projection has to be estimated the faster. At 1.24 (112x112x96, stride 2) and 1.37
+(56x56x144) it took 2 to 3% less, at 1.06 to 1.16 from 1% less to 4% more (28x28x192, 56x56x128)."""
+_LAUNCH_CYCLES = 8_000
+"""A kernel's start on all threads and the wait for the last, about 2.5 us."""
+
+
+@dataclass(frozen=True)
+class RollingPlan:
+    """How the loops are cut.
+
+    Attributes:
+        tile: Pixels times vectors of channels of the expansion in registers; a block of channels has as many vectors.
+        columns: Pixels of the depthwise convolution in registers.
+        bands, chunks: Cuts of the rows and of the blocks; each pair is a parallel task.
+        cycles: Estimate for the slowest thread.
+    """
+
+    tile: RegisterTile
+    columns: int
+    bands: int
+    chunks: int
+    cycles: float
+
+    def __str__(self) -> str:
+        return f"{self.tile}, {self.columns} columns rows/{self.bands} channels/{self.chunks}"
+
+
+def rolling_space(sizes: RollingSizes, machine: Machine, threads: int) -> Space[RollingPlan]:
+    """Return the points for one kernel.
+
+    Raises:
+        NotRecognized: There are none.
+    """
+    if _skips_rows(sizes):
+        raise NotRecognized("the window skips rows")
+    return Space(plan_rolling(sizes, machine, threads), lambda: plans(sizes, machine, threads))
+
+
+@cache
+def plan_rolling(sizes: RollingSizes, machine: Machine, threads: int) -> RollingPlan:
+    """Return the plan for blocks of the usual width that is estimated to take the fewest cycles."""
+    width = min(_USUAL_VECTORS, -(-sizes.channels // machine.vector_lanes))
+    usual = (plan for plan in plans(sizes, machine, threads) if plan.tile.vectors == width)
+    return min(usual, key=lambda plan: plan.cycles)
+
+
+def plans(sizes: RollingSizes, machine: Machine, threads: int) -> Iterator[RollingPlan]:
+    """Yield the widths of a block of channels, each with every cut of rows and blocks into tasks; a projection needs
+    all blocks of a row."""
+    vectors = -(-sizes.channels // machine.vector_lanes)
+    for width in range(1, min(_MOST_VECTORS, vectors) + 1):
+        block = _Block.of(sizes, machine, width)
+        blocks = -(-vectors // width)
+        cuts = [1] if sizes.projected else chunk_counts(blocks, threads)
+        for bands, chunks in product(chunk_counts(sizes.rows, threads), cuts):
+            rows, many = Split(sizes.rows, bands).longest, Split(blocks, chunks).longest
+            task = block.cycles(rows, many) + projection_cycles(sizes, machine, rows) + TASK_CYCLES
+            tasks = sizes.batch * bands * chunks
+            cycles = -(-tasks // threads) * task + _foreign_cycles(sizes, chunks)
+            yield RollingPlan(block.tile, block.columns, bands, chunks, cycles)
+
+
+def projection_tile(sizes: RollingSizes, machine: Machine) -> RegisterTile:
+    """Return the register tile of the projection of a row of pixels."""
+    vectors = -(-sizes.projected // machine.vector_lanes)
+    return choose(sizes.columns, 1, vectors, sizes.channels, machine.vector_registers)
+
+
+def projection_cycles(sizes: RollingSizes, machine: Machine, rows: int) -> float:
+    """Return the estimate for the projection of `rows` rows, for each of which all weights pass by once more."""
+    if not sizes.projected:
+        return 0.0
+    vectors = -(-sizes.projected // machine.vector_lanes)
+    compute = total_cycles(projection_tile(sizes, machine), sizes.columns, 1, vectors, sizes.channels)
+    weights = 4 * sizes.channels * (sizes.depth + sizes.projected)
+    held = weights + 4 * sizes.ring_rows * sizes.ring_columns * sizes.channels
+    again = L2_BYTES_PER_CYCLE if held <= machine.l2_bytes // 2 else BYTES_PER_CYCLE
+    return rows * (compute + weights / again) + weights / BYTES_PER_CYCLE
+
+
+def decline_one_kernel(sizes: RollingSizes, machine: Machine, threads: int) -> str:
+    """Return why several kernels are the faster form; "" where one is."""
+    if not all((sizes.batch, sizes.rows, sizes.columns)):
+        return "the image is empty"
+    if _skips_rows(sizes):
+        return "the window skips rows"
+    if prod(sizes.window.kernel) > _MOST_TAPS:
+        return f"a window of {prod(sizes.window.kernel)} taps is faster alone"
+    return estimate(sizes, machine, threads).reason
+
+
+def estimate(sizes: RollingSizes, machine: Machine, threads: int) -> Estimate:
+    """Return what both forms are estimated to take.
+
+    Raises:
+        NotRecognized: One kernel cannot be.
+    """
+    together = rolling_space(sizes, machine, threads).default.cycles
+    kernels = 2
+    if not sizes.projected:
+        return Estimate(together, _expanded_apart(sizes, machine, threads), kernels)
+    if sizes.depth:
+        pair = estimate(replace(sizes, projected=0), machine, threads)
+        convolved = min(pair.together, pair.apart)
+        kernels += pair.apart < pair.together
+    else:
+        image = 4 * sizes.batch * sizes.height * sizes.width * sizes.channels
+        convolved = _window_alone(sizes, machine, threads) + image / threads / BYTES_PER_CYCLE
+    pixels = sizes.batch * sizes.rows * sizes.columns
+    projected = _product_alone(pixels, sizes.channels, sizes.projected, machine, threads)
+    between = _traffic(pixels * sizes.channels, machine, threads)
+    return Estimate(_PROJECTION_MARGIN * together, convolved + between + projected + _LAUNCH_CYCLES, kernels)
+
+
+def _foreign_cycles(sizes: RollingSizes, chunks: int) -> float:
+    """Return what it takes, here and in the kernel behind, that a core has some channels of all rows and not all
+    channels of some, as the kernels before and behind have: lines come from the L2 of another core, not from its own.
+
+    28x28x192, two threads, in a network: the kernel before took 14 us with this one cut by channels, 9 cut by rows, the
+    one behind 47 to 52 and 44.
+    """
+    image = sizes.height * sizes.width * (sizes.depth or sizes.channels)
+    result = sizes.rows * sizes.columns * sizes.channels / chunks
+    size = 4 * sizes.batch * (image + result) * (1 - 1 / chunks)
+    return size / BYTES_PER_CYCLE - size / L2_BYTES_PER_CYCLE
+
+
+def _skips_rows(sizes: RollingSizes) -> bool:
+    """Return whether there are rows of the image under no window."""
+    return bool(sizes.window.strides[0] > sizes.ring_rows)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block of channels of all rows."""
+
+    sizes: RollingSizes
+    machine: Machine
+    tile: RegisterTile
+    columns: int
+
+    @staticmethod
+    def of(sizes: RollingSizes, machine: Machine, vectors: int) -> _Block:
+        """Return the block of `vectors` vectors, with the register tiles that cost least by themselves."""
+        found = [tile for tile in tiles(sizes.width, 1, vectors, machine.vector_registers) if tile.vectors == vectors]
+        tile = min(found, key=lambda tile: total_cycles(tile, sizes.width, 1, vectors, sizes.depth))
+        return _Block(sizes, machine, tile, Split.of(sizes.columns, _ACCUMULATORS // vectors).longest)
+
+    def cycles(self, rows: int, many: int) -> float:
+        """Return the estimate for `rows` rows of the window's result and `many` blocks of channels."""
+        sizes, tile = self.sizes, self.tile
+        under = min(sizes.window.rows_under(rows), sizes.height)
+        convolved = sum(
+            self._window_cycles(columns) * many_tiles
+            for columns, many_tiles in Split.of(sizes.columns, self.columns).sizes()
+        )
+        if not sizes.depth:
+            copied = 2 * under * sizes.width * tile.vectors / LOADS_PER_CYCLE
+            size = 4 * under * sizes.width * tile.vectors * self.machine.vector_lanes
+            return float(many * (copied + rows * convolved + size / BYTES_PER_CYCLE))
+        image = 4 * under * sizes.width * sizes.depth
+        passes = 1 if image <= self.machine.l2_bytes // 2 or sizes.projected else many
+        weights = 0 if sizes.projected else 4 * tile.vectors * self.machine.vector_lanes * sizes.depth
+        block = under * total_cycles(tile, sizes.width, 1, tile.vectors, sizes.depth) + rows * convolved
+        return float(many * block + (many * weights + passes * image) / BYTES_PER_CYCLE)
+
+    def _window_cycles(self, columns: int) -> float:
+        """Return the estimate for one register tile of the depthwise convolution, each of whose products reads memory
+        once, and each tap of which once more."""
+        taps, vectors = prod(self.sizes.window.kernel), self.tile.vectors
+        return taps * (columns + 1) * vectors / LOADS_PER_CYCLE + TILE_OVERHEAD + 2 * columns * vectors
+
+
+def _expanded_apart(sizes: RollingSizes, machine: Machine, threads: int) -> float:
+    """Return the estimated cycles of expansion and window as two kernels."""
+    pixels = sizes.batch * sizes.height * sizes.width
+    expanded = _product_alone(pixels, sizes.depth, sizes.channels, machine, threads)
+    between = _traffic(pixels * sizes.channels, machine, threads)
+    return expanded + between + _window_alone(sizes, machine, threads) + _LAUNCH_CYCLES
+
+
+def _product_alone(pixels: int, depth: int, channels: int, machine: Machine, threads: int) -> float:
+    extents = Extents(
+        outer=1, groups=1, height=pixels, width=1, channels=channels, taps=(), depth=depth, lanes=machine.vector_lanes,
+        input_bytes=4 * pixels * depth,
+    )  # fmt: skip
+    return choose_blocking(extents, machine, threads).cycles
+
+
+def _traffic(elements: int, machine: Machine, threads: int) -> float:
+    """Return what it takes to write and read the elements between two kernels."""
+    share = 4 * elements / threads
+    return 2 * share / (L2_BYTES_PER_CYCLE if share <= machine.l2_bytes // 2 else BYTES_PER_CYCLE)
+
+
+def _window_alone(sizes: RollingSizes, machine: Machine, threads: int) -> float:
+    shape = (sizes.batch, sizes.rows, sizes.columns, sizes.channels)
+    roles = Roles(DEPTHWISE, {"window": sizes.window.annotation()}, (), shape, ())
+    return Depthwise().space(roles, machine, threads).default.cycles
