@@ -18,8 +18,14 @@ ANCHOR = "fusion.anchor"
 """Block annotation of a complex operator: a reduction with data reuse, such as a matmul or a convolution."""
 
 MATMUL, BATCH_MATMUL, DEPTHWISE = "matmul", "batch_matmul", "depthwise_conv2d"
-"""What the annotation says of products with packed weights, products of two activations, and depthwise convolutions:
-the kinds that may share a kernel. The image or the left operand is the first one of the call."""
+CONV2D, IMAGE_CONV2D = "conv2d", "image_conv2d"
+"""What the annotation says of products with packed weights, products of two activations, depthwise convolutions, and
+others that make images with channels last: the kinds that may share a kernel. The image or the left operand is the
+first one of the call."""
+
+POOL = "fusion.pool"
+"""Block annotation of a maximum over each window of an image, N x H x W x C, which may share the kernel that makes it:
+`Window.annotation`."""
 
 _REDUCE_ITER = 2  # tirx.IterVar.CommReduce
 
@@ -47,6 +53,7 @@ class Access:
         keeps_last: For `REORDER`, whether the contiguous axis stays contiguous.
         moves: For `REORDER`, whether any element changes its place in memory (a reshape moves none).
         anchor: For `ANCHOR`, what the annotation says.
+        pools: Whether it is annotated as a `POOL`.
     """
 
     kind: Kind
@@ -55,6 +62,7 @@ class Access:
     keeps_last: bool = True
     moves: bool = False
     anchor: str = ""
+    pools: bool = False
 
     @property
     def elements(self) -> int:
@@ -107,6 +115,8 @@ def _reduction(blocks: Sequence[SBlock], shape: tuple[int, ...]) -> Access:
         reduced = _reduced(block)
         if not reduced:
             continue
+        if POOL in block.annotations:
+            return Access(Kind.REDUCTION, shape, pools=True)
         load = _widest_load(block)
         if load is None or not _reduces_trailing(load, reduced):
             return Access(Kind.REDUCTION, shape)

@@ -30,7 +30,7 @@ def _decline_epilogue(group: list[Node], node: Node) -> str:
     anchors = products_of(group, node)
     if not anchors or not before_products(group).isdisjoint(node.inputs):
         return f"{node.name} reads what the kernel makes for its products"
-    anchor = anchors[-1]
+    anchor = max((*anchors, *(member for member in group if member.access.pools)), key=lambda member: member.index)
     if node.access.kind not in (Kind.ELEMENTWISE, Kind.REORDER):
         return f"{node.name} is a {node.access.kind.value}, not an epilogue"
     if node.access.elements != anchor.access.elements:

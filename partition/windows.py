@@ -1,23 +1,25 @@
-"""Recognises depthwise convolutions with the pointwise ones before and behind them, which may be one kernel."""
+"""Recognises depthwise convolutions and pools with the convolutions before and behind them, which may be one kernel."""
 
 from __future__ import annotations
 
-from partition.access import DEPTHWISE, MATMUL
+from partition.access import CONV2D, DEPTHWISE, IMAGE_CONV2D, MATMUL
 from partition.chains import Found, operand
 from partition.dataflow import Groups, Node, anchors_of
 from partition.products import made_rows, with_rows
 from partition.verdicts import Verdicts
 
+_MAKERS = (MATMUL, CONV2D, IMAGE_CONV2D)
+
 
 def read_window(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
-    """Return the chain that ends in the depthwise convolution `node`; None where no pointwise one makes its image."""
-    if node.access.anchor != DEPTHWISE:
-        return None
-    image = operand(node, 0)
+    """Return the chain that ends in the depthwise convolution or the pool `node`; None where no convolution makes its
+    image."""
+    image = operand(node, 0) if node.access.anchor == DEPTHWISE or node.access.pools else None
     if image is None:
         return None
     before = groups.of(image)
-    if [anchor.access.anchor for anchor in anchors_of(before)] != [MATMUL]:
+    kinds = [anchor.access.anchor for anchor in anchors_of(before)]
+    if len(kinds) != 1 or kinds[0] not in _MAKERS or any(member.access.pools for member in before):
         return None
     inside = {*before, node}
     if any(member.escapes or not inside.issuperset(member.consumers) for member in before):
@@ -29,10 +31,12 @@ def read_window(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
 
 
 def read_projection(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
-    """Return the chain of a kernel that ends in a depthwise convolution and of the pointwise one `node` behind it; None
-    where there is none."""
+    """Return the chain of a kernel that ends in a window and of the pointwise convolution `node` behind it; None where
+    there is none."""
     rows = made_rows(groups, node)
-    before = [anchor.access.anchor for anchor in anchors_of(groups.of(rows))] if rows is not None else []
-    if rows is None or before not in ([DEPTHWISE], [MATMUL, DEPTHWISE]) or anchors_of(groups.of(node)) != [node]:
+    before = groups.of(rows) if rows is not None else []
+    anchors = anchors_of(before)
+    windows = [member for member in before if member.access.anchor == DEPTHWISE or member.access.pools]
+    if rows is None or not anchors or len(anchors) > 2 or len(windows) != 1 or anchors_of(groups.of(node)) != [node]:
         return None
     return with_rows(groups, rows, node, verdicts)

@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from backends.cpu.anchors.channels_last_pool import lower_channels_last_pool
 from backends.cpu.anchors.conv2d import lower_conv2d
 from backends.cpu.anchors.conv2d_transpose import lower_conv2d_transpose
 from backends.cpu.anchors.depthwise import lower_depthwise
@@ -22,7 +23,8 @@ LOWERINGS: dict[str, tuple[Lower, ...]] = {
     "relax.matmul": (lower_matmul,),
     "relax.nn.conv2d_transpose": (lower_conv2d_transpose,),
     "relax.nn.conv2d": (lower_depthwise, lower_planar_depthwise, lower_image_conv2d, lower_conv2d),
-    **dict.fromkeys(("relax.nn.max_pool2d", "relax.nn.avg_pool2d"), (lower_planar_pool,)),
+    "relax.nn.max_pool2d": (lower_planar_pool, lower_channels_last_pool),
+    "relax.nn.avg_pool2d": (lower_planar_pool,),
 }
 
 

@@ -125,6 +125,42 @@ def test_a_projection_joins_the_window_before_it() -> None:
     assert grouped(_separable) == (1, [], 1)
 
 
+def _pool(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    return b.emit(op.nn.max_pool2d(x, [3, 3], [2, 2], [1, 1, 1, 1], layout="NHWC"))
+
+
+def _convolution_and_pool(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = b.emit(op.nn.relu(op.nn.conv2d(x, weight(20, 6, 3, 3), padding=1, data_layout="NHWC")))
+    return op.nn.relu(op.add(_pool(b, image), weight(20)))
+
+
+def _pool_of_an_image_read_twice(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = expand(b, x)
+    return relax.Tuple([_pool(b, image), b.emit(op.mean(image, [1, 2]))])
+
+
+def _two_pools(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return _pool(b, _pool(b, expand(b, x)))
+
+
+def test_a_pool_and_what_is_behind_it_join_the_convolution_before() -> None:
+    assert grouped(_convolution_and_pool) == (1, [], 1)
+
+
+@pytest.mark.parametrize(("build", "least"), [(_pool_of_an_image_read_twice, 2), (_two_pools, 2)])
+def test_a_pool_stays_apart_where_its_image_is_read_elsewhere_or_a_pool_is(build: Build, least: int) -> None:
+    assert grouped(build)[0] >= least
+
+
+def test_a_pool_and_a_product_are_asked_for_as_rows() -> None:
+    """No convolution makes the image: the pool makes the rows of the product."""
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.nn.conv2d(_pool(b, x), weight(20, 6, 1, 1), data_layout="NHWC")
+
+    assert grouped(build)[2] == 0
+
+
 def test_a_projection_stays_apart_where_the_judge_says_so() -> None:
     kernels, reasons, _ = grouped(_separable, reason="too slow")
     assert kernels == 2

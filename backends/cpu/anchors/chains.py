@@ -12,7 +12,6 @@ from backends.cpu.anchors.attention_stages import AttentionStages, read_attentio
 from backends.cpu.anchors.estimate import Estimate
 from backends.cpu.anchors.roles import Roles, find_anchors, read_roles
 from backends.cpu.anchors.rolling_window_stages import (
-    RollingSizes,
     RollingStages,
     has_rolling_form,
     read_rolling_window,
@@ -30,12 +29,12 @@ def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | 
     Raises:
         NotRecognized: It has a form that no template takes.
     """
+    if has_rolling_form(func):
+        return read_rolling_window(func)
     kinds = [str(anchor.annotations[ANCHOR]) for anchor in find_anchors(func)]
     if set(kinds) == {MATMUL}:
         return read_row_products(func)
-    if len(kinds) == 1:
-        return read_roles(func)
-    return read_rolling_window(func) if has_rolling_form(func) else read_attention(func)
+    return read_roles(func) if len(kinds) == 1 else read_attention(func)
 
 
 def estimate(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> Estimate:
@@ -62,11 +61,11 @@ def judge(machine: Machine, threads: int) -> Judge:
     return decline
 
 
-def _plan_of(kernel: tirx.PrimFunc) -> tuple[ModuleType, RollingSizes | Demand | RowProducts]:
+def _plan_of(kernel: tirx.PrimFunc) -> tuple[ModuleType, RollingStages | Demand | RowProducts]:
     """Return the module that weighs one kernel against several, and what it does so by."""
     match read_kernel(kernel):
         case RollingStages() as rolling:
-            return rolling_window_plan, rolling.sizes
+            return rolling_window_plan, rolling
         case AttentionStages() as attention:
             return attention_plan, Demand.of(attention)
         case RowProducts() as products:

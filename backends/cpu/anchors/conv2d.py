@@ -12,7 +12,7 @@ from tvm.ir import GenericConst, Var
 from backends.cpu.anchors import winograd
 from backends.cpu.anchors.arithmetic import BFLOAT16, FLOAT32, Arithmetic, arithmetic_of
 from backends.cpu.anchors.blocking import blocking_space, choose_blocking
-from backends.cpu.anchors.contraction import Blocking, Contraction, emit
+from backends.cpu.anchors.contraction import Blocking, Contraction, Prologue, emit
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.matmul import matmul_of
 from backends.cpu.anchors.packing import pack_conv2d, pack_conv2d_pairs
@@ -24,9 +24,7 @@ from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
 from backends.cpu.templates.stages import dtype_of, shape_of
 from fusion.context import Machine
-from partition.access import ANCHOR
-
-CONV2D = "conv2d"
+from partition.access import ANCHOR, CONV2D
 
 
 def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
@@ -177,38 +175,45 @@ class Conv2D:
         return winograd.emit_winograd(func, roles, shape, point)
 
     def _emit_sum(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, blocking: Blocking) -> Scheduled:
-        data, packed = roles.operands
-        window = Window.from_annotation(roles.attrs["window"])
-        all_channels = shape_of(data)[3]
-        groups, lanes = shape_of(packed)[0], machine.vector_lanes
-        depth = all_channels // groups
-        out_channels = roles.shape[3]
-        arithmetic, merged = arithmetic_of(dtype_of(data), machine), window.merges(groups)
-        sh, sw = window.strides
-        dh, dw = window.dilation
-
-        def rows_from(
-            source: Var, first_row: Expr, place: Callable[[Expr, Expr, Expr], list[Expr]]
-        ) -> Callable[..., Expr]:
-            def load(outer: Expr, group: Expr, y: Expr, x: Expr, taps: Sequence[Expr], k: Expr) -> Expr:
-                row = (y - first_row) * sh + taps[0] * dh
-                column = x * (sw * all_channels) + k + (0 if merged else taps[1] * (dw * all_channels) + group * depth)
-                return tirx.BufferLoad(source, place(outer, row, column))
-
-            return load
-
-        def weights(outer: Expr, group: Expr, n: Expr, taps: Sequence[Expr], step: Expr, count: int) -> Expr:
-            tap = 0 if merged else taps[1]  # merged: k runs over the taps of a row, past the end of the axis before it
-            return tirx.BufferLoad(packed, [group, tirx.floordiv(n, lanes), taps[0], tap, step, ramp(0, count)])
-
-        direct = rows_from(data, 0, lambda n, row, column: [n, row, 0, column])
-        extents = _extents(window, shape_of(data), groups, out_channels, lanes, arithmetic)
-        work = Contraction(
-            extents, padded_weights=True, arithmetic=arithmetic, load_rows=direct, load_weights=weights,
-            coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c],
-            outputs=roles.outputs,
-        )  # fmt: skip
-        pad = PaddedRows(data, window, blocking.longest_task(roles.shape[1]), lanes * arithmetic.step)
         nest = Nest()
-        emit(nest, [work], blocking, (lambda *at: rows_from(*pad.fill(*at))) if any(window.padding) else None)
+        work, fill = sum_over_taps(roles, machine, blocking.longest_task(roles.shape[1]))
+        emit(nest, [work], blocking, fill)
         return Scheduled(func.with_body(nest.finish()), self.name, str(blocking))
+
+
+def sum_over_taps(roles: Roles, machine: Machine, rows: int) -> tuple[Contraction, Prologue | None]:
+    """Return the convolution as a contraction, and what copies its padded input for tasks of up to `rows` rows of the
+    result."""
+    data, packed = roles.operands
+    window = Window.from_annotation(roles.attrs["window"])
+    all_channels = shape_of(data)[3]
+    groups, lanes = shape_of(packed)[0], machine.vector_lanes
+    depth = all_channels // groups
+    out_channels = roles.shape[3]
+    arithmetic, merged = arithmetic_of(dtype_of(data), machine), window.merges(groups)
+    sh, sw = window.strides
+    dh, dw = window.dilation
+
+    def rows_from(
+        source: Var, first_row: Expr, place: Callable[[Expr, Expr, Expr], list[Expr]]
+    ) -> Callable[..., Expr]:
+        def load(outer: Expr, group: Expr, y: Expr, x: Expr, taps: Sequence[Expr], k: Expr) -> Expr:
+            row = (y - first_row) * sh + taps[0] * dh
+            column = x * (sw * all_channels) + k + (0 if merged else taps[1] * (dw * all_channels) + group * depth)
+            return tirx.BufferLoad(source, place(outer, row, column))
+
+        return load
+
+    def weights(outer: Expr, group: Expr, n: Expr, taps: Sequence[Expr], step: Expr, count: int) -> Expr:
+        tap = 0 if merged else taps[1]  # merged: k runs over the taps of a row, past the end of the axis before it
+        return tirx.BufferLoad(packed, [group, tirx.floordiv(n, lanes), taps[0], tap, step, ramp(0, count)])
+
+    work = Contraction(
+        _extents(window, shape_of(data), groups, out_channels, lanes, arithmetic), padded_weights=True,
+        arithmetic=arithmetic, load_rows=rows_from(data, 0, lambda n, row, column: [n, row, 0, column]),
+        load_weights=weights,
+        coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c],
+        outputs=roles.outputs,
+    )  # fmt: skip
+    pad = PaddedRows(data, window, rows, lanes * arithmetic.step)
+    return work, (lambda *at: rows_from(*pad.fill(*at))) if any(window.padding) else None

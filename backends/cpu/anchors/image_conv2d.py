@@ -15,7 +15,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst, Var
 
 from backends.cpu.anchors.blocking import blocking_space
-from backends.cpu.anchors.contraction import Blocking, Contraction, emit
+from backends.cpu.anchors.contraction import Blocking, Contraction, Prologue, emit
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.packing import pack_conv2d
 from backends.cpu.anchors.roles import Roles
@@ -25,9 +25,7 @@ from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
 from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
-from partition.access import ANCHOR
-
-IMAGE_CONV2D = "image_conv2d"
+from partition.access import ANCHOR, IMAGE_CONV2D
 
 
 def lower_image_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
@@ -87,21 +85,27 @@ class ImageConv2D:
 
     def emit(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Blocking) -> Scheduled:
         """Return the micro-kernel form of `func`."""
-        data, packed = roles.operands
-        window, lanes = Window.from_annotation(roles.attrs["window"]), machine.vector_lanes
-        work = Contraction(
-            _extents(roles, machine), padded_weights=True,
-            load_rows=_rows_from(window, data, 0, lambda n, *place: [n, *place]),
-            load_weights=lambda n, group, c, taps, step, count: tirx.BufferLoad(
-                packed, [tirx.floordiv(c, lanes), *taps, step, ramp(0, count)]
-            ),
-            coordinates=lambda n, group, y, x, c: [n, y, x, c],
-            outputs=roles.outputs,
-        )  # fmt: skip
-        scratch = _PaddedPlanes(data, window, point.longest_task(roles.shape[1]), lanes)
         nest = Nest()
-        emit(nest, [work], point, scratch.fill if any(window.padding) else None)
+        work, fill = sum_over_planes(roles, machine, point.longest_task(roles.shape[1]))
+        emit(nest, [work], point, fill)
         return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+
+
+def sum_over_planes(roles: Roles, machine: Machine, rows: int) -> tuple[Contraction, Prologue | None]:
+    """Return the convolution as a contraction, and what copies its padded image for tasks of up to `rows` rows of the
+    result."""
+    data, packed = roles.operands
+    window, lanes = Window.from_annotation(roles.attrs["window"]), machine.vector_lanes
+    work = Contraction(
+        _extents(roles, machine), padded_weights=True,
+        load_rows=_rows_from(window, data, 0, lambda n, *place: [n, *place]),
+        load_weights=lambda n, group, c, taps, step, count: tirx.BufferLoad(
+            packed, [tirx.floordiv(c, lanes), *taps, step, ramp(0, count)]
+        ),
+        coordinates=lambda n, group, y, x, c: [n, y, x, c],
+        outputs=roles.outputs,
+    )  # fmt: skip
+    return work, _PaddedPlanes(data, window, rows, lanes).fill if any(window.padding) else None
 
 
 def _extents(roles: Roles, machine: Machine) -> Extents:

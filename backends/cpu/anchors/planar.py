@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import inf, prod
 from typing import Any
@@ -25,7 +26,7 @@ def lower_planar_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes:
     if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
         return None
     values = weight.value.numpy()
-    if not _has_elements(call) or not int(attrs.groups) == int(data.ty.shape[1]) == values.shape[0]:
+    if not has_elements(call) or not int(attrs.groups) == int(data.ty.shape[1]) == values.shape[0]:
         return None
     window = Window.of(attrs, values.shape[2:])
     taps = relax.const(np.ascontiguousarray(values[:, 0]))
@@ -40,10 +41,11 @@ def lower_planar_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int)
     """
     attrs = call.attrs
     averages = "avg" in call.op.name
-    if attrs.layout != "NCHW" or not _has_elements(call) or (averages and attrs.ceil_mode):
+    if attrs.layout != "NCHW" or not has_elements(call) or (averages and attrs.ceil_mode):
         return None
     data = call.args[0]
-    window = _fitted(Window.of(attrs, (int(attrs.pool_size[0]), int(attrs.pool_size[1]))), data, call)
+    window = Window.of(attrs, (int(attrs.pool_size[0]), int(attrs.pool_size[1])))
+    window = fitted_window(window, list(data.ty.shape)[2:], list(call.ty.shape)[2:])
     if not averages:
         return builder.call_te(partial(_max_pool, window=window), data, primfunc_name_hint="max_pool2d")
     _, _, height, width = (int(n) for n in data.ty.shape)
@@ -54,19 +56,21 @@ def lower_planar_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int)
     return builder.call_te(partial(_avg_pool, window=window), data, counts, primfunc_name_hint="avg_pool2d")
 
 
-def _has_elements(call: relax.Call) -> bool:
+def has_elements(call: relax.Call) -> bool:
+    """Return whether an operator reads and makes float32 tensors that are not empty."""
     data = call.args[0]
     return str(call.ty.dtype.dtype) == "float32" and 0 not in [int(n) for n in (*call.ty.shape, *data.ty.shape)]
 
 
-def _fitted(window: Window, data: relax.Expr, call: relax.Call) -> Window:
-    """Return the window with the padding at the end that its output needs, which `ceil_mode` may have enlarged."""
+def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr]) -> Window:
+    """Return the window over an `image` of height x width with the padding at the end that its `result` needs, which
+    `ceil_mode` may have enlarged."""
     top, left, _, _ = window.padding
     ends = []
     for axis, before in enumerate((top, left)):
         span = (window.kernel[axis] - 1) * window.dilation[axis] + 1
-        last = (int(call.ty.shape[2 + axis]) - 1) * window.strides[axis] - before + span
-        ends.append(max(0, last - int(data.ty.shape[2 + axis])))
+        last = (int(result[axis]) - 1) * window.strides[axis] - before + span
+        ends.append(max(0, last - int(image[axis])))
     return Window(window.kernel, window.strides, (top, left, ends[0], ends[1]), window.dilation)
 
 

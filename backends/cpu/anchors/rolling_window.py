@@ -1,13 +1,14 @@
-"""A depthwise convolution and the pointwise ones before and behind it as one kernel: the inverted residuals of
-MobileNets, in which images that are often six times as wide as what comes in and goes out never leave the core.
+"""A window, that of a depthwise convolution or of a pool, with the convolutions before and behind it as one kernel: the
+inverted residuals of MobileNets, whose images between are often six times as wide as what comes in and goes out, and
+the first layers of ResNets.
 
 The loops of one task, which has a band of the result's rows and a chunk of its blocks of channels:
 
-    ring[rows under a window][padded columns][block]     in L1 or L2, its border columns 0
+    ring[rows under a window][padded columns][block]     in L1 or L2, its border columns 0, for a maximum -inf
     for block of channels
       for row of the band
         for row of the image under it, not under the one before
-          ring[row % rows] = epilogue(data x weights)    the micro-kernel of `contraction`; 0 outside of the image
+          ring[row % rows] = epilogue(data x weights)    the micro-kernel of `contraction`; the border outside
         for x tile of `columns` pixels
           acc[pixels, vectors] = 0                       registers
           for tap
@@ -28,8 +29,10 @@ once more than several kernels would; a chunk of the channels costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import inf
 
 from tvm import tirx
 from tvm.ir import Var
@@ -38,9 +41,10 @@ from tvm.tirx import ForKind
 from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel, emit_inside
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.extents import Extents
-from backends.cpu.anchors.roles import Output
+from backends.cpu.anchors.roles import Output, Roles
 from backends.cpu.anchors.rolling_window_plan import RollingPlan, projection_tile, rolling_space
-from backends.cpu.anchors.rolling_window_stages import ROLLING_WINDOW, Pointwise, RollingSizes, RollingStages
+from backends.cpu.anchors.rolling_window_source import image_rows
+from backends.cpu.anchors.rolling_window_stages import ROLLING_WINDOW, Projection, RollingSizes, RollingStages
 from backends.cpu.anchors.split import Split, tile_count
 from backends.cpu.emit import Expr, Nest, guard, int64, pieces, ramp, splat
 from backends.cpu.templates.result import Scheduled
@@ -50,7 +54,7 @@ from fusion.context import Machine
 
 @dataclass(frozen=True)
 class RollingWindow:
-    """Template of kernels with a depthwise convolution and pointwise ones around it."""
+    """Template of kernels with a window between convolutions."""
 
     name: str = ROLLING_WINDOW
 
@@ -79,7 +83,7 @@ def _emit_tasks(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: M
         chunk, image = tirx.floormod(task, chunks.count), tirx.floordiv(task, chunks.count * bands.count)
         band = tirx.floormod(tirx.floordiv(task, chunks.count), bands.count)
         first, rows = nest.bind("first_row", int64(bands.start(band))), int64(tile_count(bands, band))
-        form = _Band.make(nest, stages, plan, machine, nest.bind("image", int64(image)))
+        form = _Band.make(nest, stages, plan, machine, nest.bind("image", int64(image)), (first, rows))
         form.clear_borders()
         if stages.projection is None:
             form.emit_blocks(chunks.start(chunk), tile_count(chunks, chunk), first, rows)
@@ -94,7 +98,8 @@ class _Band:
     Attributes:
         image: Which one of the batch.
         ring: The rows under the window, [block][row][column][channel of the block], of one block or of all.
-        expanded, convolved: What is done with the sums of the expansion and of the window.
+        making: The convolution that makes them, its outputs put into the ring; None where they are copied.
+        convolved: What is done with what the window computes.
         pixels: The rows of the projection: a row of the window's result, each pixel `_stride` elements apart.
     """
 
@@ -104,13 +109,15 @@ class _Band:
     machine: Machine
     image: Expr
     ring: Var
-    expanded: Epilogue | None
+    making: MicroKernel | None
     convolved: Epilogue
     pixels: Var | None
 
     @staticmethod
-    def make(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: Machine, image: Expr) -> _Band:
-        """Return the form, its buffers allocated."""
+    def make(
+        nest: Nest, stages: RollingStages, plan: RollingPlan, machine: Machine, image: Expr, band: tuple[Expr, Expr]
+    ) -> _Band:
+        """Return the form for a band from a row on, of so many rows, its buffers allocated."""
         sizes, width = stages.sizes, plan.tile.vectors * machine.vector_lanes
         rings = -(-sizes.channels // width) if stages.projection else 1
         ring = nest.allocate("ring", (rings * sizes.ring_rows * sizes.ring_columns * width,))
@@ -119,11 +126,9 @@ class _Band:
             stride = _stride(sizes, machine)
             pixels = nest.allocate("pixels", (sizes.columns * stride,))
             outputs = tuple(_kept(output, pixels, stride) for output in outputs)
-        expanded = None
-        if stages.expansion is not None:
-            expanded = Epilogue.prepare(nest, stages.expansion.outputs, plan.tile.rows * width)
+        making = None if stages.making is None else _making(nest, stages.making, sizes, plan, machine, image, band)
         convolved = Epilogue.prepare(nest, outputs, plan.columns * width)
-        return _Band(nest, stages, plan, machine, image, ring, expanded, convolved, pixels)
+        return _Band(nest, stages, plan, machine, image, ring, making, convolved, pixels)
 
     @property
     def _width(self) -> int:
@@ -140,7 +145,7 @@ class _Band:
             with self.nest.loop("y", rows) as step:
                 self._row(block, channels, first, step)
 
-    def emit_rows(self, projection: Pointwise, first: Expr, rows: Expr) -> None:
+    def emit_rows(self, projection: Projection, first: Expr, rows: Expr) -> None:
         """Add the loops of `rows` rows from `first` on, each with all channels."""
         with self.nest.loop("y", rows) as step:
             for block, channels in self._each_block(0, self._blocks):
@@ -158,7 +163,7 @@ class _Band:
                     yield index, channels
 
     def clear_borders(self) -> None:
-        """Set the columns left and right of the image to 0."""
+        """Set the columns left and right of the image."""
         sizes, left = self.stages.sizes, self.stages.sizes.window.padding[1]
         right = sizes.ring_columns - left - sizes.width
         with self.nest.loop("ring_row", sizes.ring_rows * (self._blocks if self.pixels is not None else 1)) as row:
@@ -169,8 +174,11 @@ class _Band:
     def _clear(self, place: Expr, columns: int) -> None:
         lanes = self.machine.vector_lanes
         with self.nest.loop("zero", columns * self.plan.tile.vectors) as v:
-            zeros = splat(tirx.const(0, "float32"), lanes)
-            self.nest.store(self.ring, [ramp(place + v * lanes, lanes)], zeros)
+            self.nest.store(self.ring, [ramp(place + v * lanes, lanes)], self._outside(lanes))
+
+    def _outside(self, lanes: int) -> Expr:
+        """Return what the window sees outside of the image, and begins with."""
+        return splat(tirx.const(-inf if self.stages.sizes.pools else 0.0, "float32"), lanes)
 
     def _place(self, row: Expr, column: Expr) -> Expr:
         return (row * self.stages.sizes.ring_columns + column) * self._width
@@ -207,57 +215,36 @@ class _Band:
 
     def _make(self, block: Expr, channels: int, source: Expr, place: Expr) -> None:
         """Emit what puts one row of the image at `place`."""
-        if self.stages.expansion is not None and self.expanded is not None:
-            self._expand(self.stages.expansion, self.expanded, block, source, place)
+        if self.making is not None and self.stages.making is not None:
+            (output,) = self.stages.making.outputs
+            *_, x, channel = output.coordinates
+            stored = (_put(output, self.ring, place + x * self._width + (channel - block * self._width)),)
+            kernel = replace(self.making, epilogue=replace(self.making.epilogue, outputs=stored))
+            kernel.emit(block, 1, Split(self.stages.sizes.height, self.stages.sizes.height), source, 1)
             return
         first = block * self._width
         with self.nest.loop("x", self.stages.sizes.width) as x:
             for at, lanes in pieces(channels, self.machine.vector_lanes):
-                value = tirx.BufferLoad(self.stages.data, [self.image, source, x, ramp(first + at, lanes)])
+                value = tirx.BufferLoad(self.stages.image, [self.image, source, x, ramp(first + at, lanes)])
                 self.nest.store(self.ring, [ramp(place + x * self._width + at, lanes)], value)
 
-    def _expand(self, expansion: Pointwise, epilogue: Epilogue, block: Expr, source: Expr, place: Expr) -> None:
-        """Emit the expansion of one row of the image."""
-        sizes, data = self.stages.sizes, self.stages.data
-        (output,) = expansion.outputs
-        *_, x, channel = output.coordinates
-        in_ring = place + x * self._width + (channel - block * self._width)
-        work = self._product(
-            (sizes.width, sizes.depth, sizes.channels), replace(expansion, outputs=(_put(output, self.ring, in_ring),)),
-            lambda x, k: tirx.BufferLoad(data, [self.image, source, x, k]),
-            source,
-        )  # fmt: skip
-        split, blocking = Split.of(sizes.width, self.plan.tile.height), Blocking(self.plan.tile, 1, 1, 1)
-        stored = replace(epilogue, outputs=work.outputs)
-        kernel = MicroKernel(self.nest, work, blocking, work.load_rows, int64(0), stored)
-        kernel.emit(block, 1, split, int64(0), split.count)
-
-    def _project(self, projection: Pointwise, y: Expr) -> None:
+    def _project(self, projection: Projection, y: Expr) -> None:
         """Emit the projection of row `y`."""
-        sizes, stride, pixels = self.stages.sizes, _stride(self.stages.sizes, self.machine), self.pixels
-        extents = (sizes.columns, sizes.channels, sizes.projected)
-        work = self._product(extents, projection, lambda x, k: tirx.BufferLoad(pixels, [x * stride + k]), y)
-        emit_inside(self.nest, work, projection_tile(sizes, self.machine))
-
-    def _product(
-        self, sizes: tuple[int, int, int], pointwise: Pointwise, load: Callable[[Expr, Expr], Expr], y: Expr
-    ) -> Contraction:
-        """Return the product of one row of (pixels, depth, channels); `load`: (pixel, k) -> an element."""
-        pixels, depth, channels = sizes
-        lanes = self.machine.vector_lanes
+        sizes, lanes, stride = self.stages.sizes, self.machine.vector_lanes, _stride(self.stages.sizes, self.machine)
         extents = Extents(
-            outer=1, groups=1, height=pixels, width=1, channels=channels, taps=(), depth=depth, lanes=lanes,
-            input_bytes=4 * pixels * depth,
+            outer=1, groups=1, height=sizes.columns, width=1, channels=sizes.projected, taps=(), depth=sizes.channels,
+            lanes=lanes, input_bytes=4 * sizes.columns * sizes.channels,
         )  # fmt: skip
-        return Contraction(
+        work = Contraction(
             extents, padded_weights=True,
-            load_rows=lambda outer, group, x, _, taps, k: load(x, k),
+            load_rows=lambda outer, group, x, _, taps, k: tirx.BufferLoad(self.pixels, [x * stride + k]),
             load_weights=lambda outer, group, n, taps, k, count: tirx.BufferLoad(
-                pointwise.panels, [tirx.floordiv(n, lanes), k, ramp(0, count)]
+                projection.panels, [tirx.floordiv(n, lanes), k, ramp(0, count)]
             ),
             coordinates=lambda outer, group, x, _, n: [self.image, y, x, n],
-            outputs=pointwise.outputs,
+            outputs=projection.outputs,
         )  # fmt: skip
+        emit_inside(self.nest, work, projection_tile(sizes, self.machine))
 
     def _convolve(self, block: Expr, channels: int, y: Expr) -> None:
         """Emit one row of the window's result."""
@@ -280,17 +267,41 @@ class _Band:
         )
 
     def _accumulate(self, registers: RegisterRows, channel: Expr, rows: Sequence[Expr], x: Expr) -> None:
-        """Add all taps of the window; `rows` are those of the ring under it."""
-        nest, window, taps = self.nest, self.stages.sizes.window, self.stages.taps
-        for ry, row in enumerate(rows):
-            for rx in range(window.kernel[1]):
-                for part, (at, lanes) in enumerate(registers.parts):
-                    load = tirx.BufferLoad(taps, [ry, rx, ramp(channel + at, lanes)])
+        """Take all taps of the window together; `rows` are those of the ring under it."""
+        nest, window = self.nest, self.stages.sizes.window
+        if self.stages.taps is None:
+            for i, (part, (_, lanes)) in product(range(registers.rows), enumerate(registers.parts)):
+                registers.write(i, part, self._outside(lanes))
+        for (ry, row), rx in product(enumerate(rows), range(window.kernel[1])):
+            for part, (at, lanes) in enumerate(registers.parts):
+                weight = None
+                if self.stages.taps is not None:
+                    load = tirx.BufferLoad(self.stages.taps, [ry, rx, ramp(channel + at, lanes)])
                     weight = nest.bind(f"w{ry}_{rx}_{at}", load)
-                    for i in range(registers.rows):
-                        column = (x + i) * window.strides[1] + rx * window.dilation[1]
-                        value = tirx.BufferLoad(self.ring, [ramp(row + column * self._width + at, lanes)])
-                        registers.accumulate(i, part, value * weight)
+                for i in range(registers.rows):
+                    column = (x + i) * window.strides[1] + rx * window.dilation[1]
+                    value = tirx.BufferLoad(self.ring, [ramp(row + column * self._width + at, lanes)])
+                    total = registers.read(i, part)
+                    taken = tirx.max(total, value) if weight is None else total + value * weight
+                    registers.write(i, part, taken)
+
+
+def _making(
+    nest: Nest, making: Roles, sizes: RollingSizes, plan: RollingPlan, machine: Machine, image: Expr,
+    band: tuple[Expr, Expr],
+) -> MicroKernel:  # fmt: skip
+    """Return what emits a row of the image under the window, what it reads of the padded input copied for the band."""
+    window, (first, rows) = sizes.window, band
+    longest = min(int(window.rows_under(Split(sizes.rows, plan.bands).longest)), sizes.height)
+    work, fill = image_rows(making, machine, longest)
+    load_rows = work.load_rows
+    if fill is not None:
+        start = first * window.strides[0] - window.padding[0]
+        begin = nest.bind("first_made", tirx.max(start, int64(0)))
+        end = nest.bind("end_made", tirx.min(start + window.rows_under(rows), int64(sizes.height)))
+        load_rows = fill(nest, image, begin, end)
+    epilogue = Epilogue.prepare(nest, making.outputs, plan.tile.rows * plan.tile.vectors * machine.vector_lanes)
+    return MicroKernel(nest, work, Blocking(plan.tile, 1, 1, 1), load_rows, image, epilogue)
 
 
 def _stride(sizes: RollingSizes, machine: Machine) -> int:

@@ -1,5 +1,4 @@
-"""How a depthwise convolution and the pointwise ones around it pass through one kernel, and whether that beats
-several."""
+"""How a window and the convolutions around it pass through one kernel, and whether that beats several."""
 
 from __future__ import annotations
 
@@ -16,9 +15,11 @@ from backends.cpu.anchors.blocking import (
     choose_blocking,
     chunk_counts,
 )
+from backends.cpu.anchors.conv2d import Conv2D
 from backends.cpu.anchors.depthwise import Depthwise
 from backends.cpu.anchors.estimate import Estimate
 from backends.cpu.anchors.extents import Extents
+from backends.cpu.anchors.image_conv2d import ImageConv2D
 from backends.cpu.anchors.register_tile import (
     LOADS_PER_CYCLE,
     TILE_OVERHEAD,
@@ -28,12 +29,14 @@ from backends.cpu.anchors.register_tile import (
     total_cycles,
 )
 from backends.cpu.anchors.roles import Roles
-from backends.cpu.anchors.rolling_window_stages import RollingSizes
+from backends.cpu.anchors.rolling_window_stages import RollingSizes, RollingStages
 from backends.cpu.anchors.split import Split
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.space import Space
+from backends.cpu.templates.stages import shape_of
+from backends.cpu.templates.stitching import stitched_work
 from fusion.context import Machine
-from partition.access import DEPTHWISE
+from partition.access import CONV2D, DEPTHWISE, IMAGE_CONV2D
 
 _MOST_VECTORS = 4
 _USUAL_VECTORS = 2
@@ -56,8 +59,9 @@ class RollingPlan:
     """How the loops are cut.
 
     Attributes:
-        tile: Pixels times vectors of channels of the expansion in registers; a block of channels has as many vectors.
-        columns: Pixels of the depthwise convolution in registers.
+        tile: Pixels of a row times vectors of channels of the convolution before the window in registers; a block of
+            channels has as many vectors.
+        columns: Pixels of the window's result in registers.
         bands, chunks: Cuts of the rows and of the blocks; each pair is a parallel task.
         cycles: Estimate for the slowest thread.
     """
@@ -119,44 +123,49 @@ def projection_cycles(sizes: RollingSizes, machine: Machine, rows: int) -> float
         return 0.0
     vectors = -(-sizes.projected // machine.vector_lanes)
     compute = total_cycles(projection_tile(sizes, machine), sizes.columns, 1, vectors, sizes.channels)
-    weights = 4 * sizes.channels * (sizes.depth + sizes.projected)
+    weights = 4 * sizes.channels * (sizes.steps + sizes.projected)
     held = weights + 4 * sizes.ring_rows * sizes.ring_columns * sizes.channels
     again = L2_BYTES_PER_CYCLE if held <= machine.l2_bytes // 2 else BYTES_PER_CYCLE
     return rows * (compute + weights / again) + weights / BYTES_PER_CYCLE
 
 
-def decline_one_kernel(sizes: RollingSizes, machine: Machine, threads: int) -> str:
+def decline_one_kernel(stages: RollingStages, machine: Machine, threads: int) -> str:
     """Return why several kernels are the faster form; "" where one is."""
+    sizes = stages.sizes
     if not all((sizes.batch, sizes.rows, sizes.columns)):
         return "the image is empty"
     if _skips_rows(sizes):
         return "the window skips rows"
     if prod(sizes.window.kernel) > _MOST_TAPS:
         return f"a window of {prod(sizes.window.kernel)} taps is faster alone"
-    return estimate(sizes, machine, threads).reason
+    return estimate(stages, machine, threads).reason
 
 
-def estimate(sizes: RollingSizes, machine: Machine, threads: int) -> Estimate:
+def estimate(stages: RollingStages, machine: Machine, threads: int) -> Estimate:
     """Return what both forms are estimated to take.
 
     Raises:
         NotRecognized: One kernel cannot be.
     """
+    sizes = stages.sizes
     together = rolling_space(sizes, machine, threads).default.cycles
-    kernels = 2
-    if not sizes.projected:
-        return Estimate(together, _expanded_apart(sizes, machine, threads), kernels)
-    if sizes.depth:
-        pair = estimate(replace(sizes, projected=0), machine, threads)
-        convolved = min(pair.together, pair.apart)
-        kernels += pair.apart < pair.together
+    window = _window_alone(stages, machine, threads)
+    if stages.making is None:
+        apart, kernels = window + sizes.batch * sizes.input_bytes / threads / BYTES_PER_CYCLE, 1
     else:
-        image = 4 * sizes.batch * sizes.height * sizes.width * sizes.channels
-        convolved = _window_alone(sizes, machine, threads) + image / threads / BYTES_PER_CYCLE
+        image = sizes.batch * sizes.height * sizes.width * sizes.channels
+        made = _convolution_alone(stages.making, machine, threads)
+        apart, kernels = made + _traffic(image, machine, threads) + window + _LAUNCH_CYCLES, 2
+    if not sizes.projected:
+        return Estimate(together, apart, kernels)
+    pair = rolling_space(replace(sizes, projected=0), machine, threads).default.cycles if sizes.steps else apart
     pixels = sizes.batch * sizes.rows * sizes.columns
     projected = _product_alone(pixels, sizes.channels, sizes.projected, machine, threads)
     between = _traffic(pixels * sizes.channels, machine, threads)
-    return Estimate(_PROJECTION_MARGIN * together, convolved + between + projected + _LAUNCH_CYCLES, kernels)
+    kernels = 2 if pair <= apart else kernels + 1
+    return Estimate(
+        _PROJECTION_MARGIN * together, min(pair, apart) + between + projected + _LAUNCH_CYCLES, kernels
+    )  # fmt: skip
 
 
 def _foreign_cycles(sizes: RollingSizes, chunks: int) -> float:
@@ -166,9 +175,8 @@ def _foreign_cycles(sizes: RollingSizes, chunks: int) -> float:
     28x28x192, two threads, in a network: the kernel before took 14 us with this one cut by channels, 9 cut by rows, the
     one behind 47 to 52 and 44.
     """
-    image = sizes.height * sizes.width * (sizes.depth or sizes.channels)
-    result = sizes.rows * sizes.columns * sizes.channels / chunks
-    size = 4 * sizes.batch * (image + result) * (1 - 1 / chunks)
+    result = 4 * sizes.rows * sizes.columns * sizes.channels / chunks
+    size = sizes.batch * (sizes.input_bytes + result) * (1 - 1 / chunks)
     return size / BYTES_PER_CYCLE - size / L2_BYTES_PER_CYCLE
 
 
@@ -189,8 +197,8 @@ class _Block:
     @staticmethod
     def of(sizes: RollingSizes, machine: Machine, vectors: int) -> _Block:
         """Return the block of `vectors` vectors, with the register tiles that cost least by themselves."""
-        found = [tile for tile in tiles(sizes.width, 1, vectors, machine.vector_registers) if tile.vectors == vectors]
-        tile = min(found, key=lambda tile: total_cycles(tile, sizes.width, 1, vectors, sizes.depth))
+        found = [tile for tile in tiles(1, sizes.width, vectors, machine.vector_registers) if tile.vectors == vectors]
+        tile = min(found, key=lambda tile: total_cycles(tile, 1, sizes.width, vectors, sizes.steps))
         return _Block(sizes, machine, tile, Split.of(sizes.columns, _ACCUMULATORS // vectors).longest)
 
     def cycles(self, rows: int, many: int) -> float:
@@ -201,29 +209,29 @@ class _Block:
             self._window_cycles(columns) * many_tiles
             for columns, many_tiles in Split.of(sizes.columns, self.columns).sizes()
         )
-        if not sizes.depth:
+        image = sizes.input_bytes * under / sizes.height
+        if not sizes.steps:
             copied = 2 * under * sizes.width * tile.vectors / LOADS_PER_CYCLE
-            size = 4 * under * sizes.width * tile.vectors * self.machine.vector_lanes
-            return float(many * (copied + rows * convolved + size / BYTES_PER_CYCLE))
-        image = 4 * under * sizes.width * sizes.depth
+            return float(many * (copied + rows * convolved) + image / BYTES_PER_CYCLE)
         passes = 1 if image <= self.machine.l2_bytes // 2 or sizes.projected else many
-        weights = 0 if sizes.projected else 4 * tile.vectors * self.machine.vector_lanes * sizes.depth
-        block = under * total_cycles(tile, sizes.width, 1, tile.vectors, sizes.depth) + rows * convolved
+        weights = 0 if sizes.projected else 4 * tile.vectors * self.machine.vector_lanes * sizes.steps
+        block = under * total_cycles(tile, 1, sizes.width, tile.vectors, sizes.steps) + rows * convolved
         return float(many * block + (many * weights + passes * image) / BYTES_PER_CYCLE)
 
     def _window_cycles(self, columns: int) -> float:
-        """Return the estimate for one register tile of the depthwise convolution, each of whose products reads memory
-        once, and each tap of which once more."""
+        """Return the estimate for one register tile of the window, each of whose operations reads memory once, and each
+        tap of which once more."""
         taps, vectors = prod(self.sizes.window.kernel), self.tile.vectors
         return taps * (columns + 1) * vectors / LOADS_PER_CYCLE + TILE_OVERHEAD + 2 * columns * vectors
 
 
-def _expanded_apart(sizes: RollingSizes, machine: Machine, threads: int) -> float:
-    """Return the estimated cycles of expansion and window as two kernels."""
-    pixels = sizes.batch * sizes.height * sizes.width
-    expanded = _product_alone(pixels, sizes.depth, sizes.channels, machine, threads)
-    between = _traffic(pixels * sizes.channels, machine, threads)
-    return expanded + between + _window_alone(sizes, machine, threads) + _LAUNCH_CYCLES
+def _convolution_alone(making: Roles, machine: Machine, threads: int) -> float:
+    if making.kind == CONV2D:
+        return float(Conv2D().space(making, machine, threads).default.cycles)
+    if making.kind == IMAGE_CONV2D:
+        return ImageConv2D().space(making, machine, threads).default.cycles
+    *pixels, depth = shape_of(making.operands[0])
+    return _product_alone(prod(pixels), depth, making.shape[-1], machine, threads)
 
 
 def _product_alone(pixels: int, depth: int, channels: int, machine: Machine, threads: int) -> float:
@@ -240,7 +248,10 @@ def _traffic(elements: int, machine: Machine, threads: int) -> float:
     return 2 * share / (L2_BYTES_PER_CYCLE if share <= machine.l2_bytes // 2 else BYTES_PER_CYCLE)
 
 
-def _window_alone(sizes: RollingSizes, machine: Machine, threads: int) -> float:
+def _window_alone(stages: RollingStages, machine: Machine, threads: int) -> float:
+    sizes = stages.sizes
+    if sizes.pools:
+        return stitched_work([stages.stage], {stages.stage.buffer}, machine).space(threads).default.cycles
     shape = (sizes.batch, sizes.rows, sizes.columns, sizes.channels)
     roles = Roles(DEPTHWISE, {"window": sizes.window.annotation()}, (), shape, ())
     return Depthwise().space(roles, machine, threads).default.cycles

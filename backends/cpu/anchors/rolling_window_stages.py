@@ -1,25 +1,27 @@
-"""Reads the kernel of a depthwise convolution with the pointwise ones before and behind it: its anchors, and the stages
-between and behind them."""
+"""Reads the kernel of a depthwise convolution or a pool with the convolutions before and behind it: its anchors, and
+the stages between and behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tvm import tirx
 from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
+from tvm_ffi.structural import structural_walk
 
 from backends.cpu.anchors.attention_stages import is_at
-from backends.cpu.anchors.roles import Output, compose, find_anchors
+from backends.cpu.anchors.roles import Output, Roles, compose
 from backends.cpu.anchors.window import Window
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, read_stages, shape_of
-from partition.access import ANCHOR, DEPTHWISE, MATMUL
+from partition.access import ANCHOR, CONV2D, DEPTHWISE, IMAGE_CONV2D, MATMUL, POOL
 
 ROLLING_WINDOW = "rolling_window"
 
-_FORMS = ([MATMUL, DEPTHWISE], [MATMUL, DEPTHWISE, MATMUL], [DEPTHWISE, MATMUL])
+_MAKERS = (MATMUL, CONV2D, IMAGE_CONV2D)
 
 
 @dataclass(frozen=True)
@@ -27,16 +29,20 @@ class RollingSizes:
     """Sizes of `batch` images of height x width pixels and `channels` channels under a window.
 
     Attributes:
-        depth: Channels from which a pointwise convolution makes them; 0 where the image is given.
+        steps: Of k, for each pixel and channel, of the convolution that makes the image; 0 where it is given.
+        input_bytes: Of one image that the kernel reads.
+        pools: Whether the window is that of a pool and not of a depthwise convolution.
         projected: Channels that a pointwise convolution makes of the window's result; 0 where none does.
     """
 
     batch: int
     height: int
     width: int
-    depth: int
     channels: int
     window: Window
+    steps: int
+    input_bytes: int
+    pools: bool = False
     projected: int = 0
 
     @property
@@ -63,8 +69,8 @@ class RollingSizes:
 
 
 @dataclass(frozen=True)
-class Pointwise:
-    """A pointwise convolution.
+class Projection:
+    """A pointwise convolution of the window's result.
 
     Attributes:
         panels: Its packed weights.
@@ -77,30 +83,32 @@ class Pointwise:
 
 @dataclass(frozen=True)
 class RollingStages:
-    """The parts of `projection(depthwise(expansion(data)))`, all over N, H, W, C.
+    """The parts of `projection(window(convolution(data)))`, the window's image and result being N x H x W x C.
 
     Attributes:
         sizes: Of all.
-        data: What the expansion reads; without one, the image under the window.
-        expansion: The convolution before the window, whose one output is the image.
-        taps: Weights of the window.
+        making: The convolution before the window, whose one output is the image; None where that is given.
+        image: What is under the window.
+        taps: Weights of a depthwise convolution; None for a pool.
+        stage: What the window computes.
         convolved: What is stored for each element of the window's result; the rows of the projection where there is
             one.
         projection: The convolution behind.
     """
 
     sizes: RollingSizes
-    data: Var
-    expansion: Pointwise | None
-    taps: Var
+    making: Roles | None
+    image: Var
+    taps: Var | None
+    stage: Stage
     convolved: tuple[Output, ...]
-    projection: Pointwise | None
+    projection: Projection | None
     kind: str = ROLLING_WINDOW
 
 
 def has_rolling_form(func: tirx.PrimFunc) -> bool:
-    """Return whether the anchors of `func` are a depthwise convolution and products with packed weights around it."""
-    return [str(anchor.annotations[ANCHOR]) for anchor in find_anchors(func)] in _FORMS
+    """Return whether `func` has a window, a depthwise convolution or a pool, with convolutions before or behind it."""
+    return _places(func) is not None
 
 
 def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
@@ -109,45 +117,86 @@ def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
     Raises:
         NotRecognized: It has another form.
     """
-    if not has_rolling_form(func):
-        raise NotRecognized("not a depthwise convolution between pointwise ones")
-    anchors, stages = find_anchors(func), read_stages(func)
-    place = next(i for i, anchor in enumerate(anchors) if str(anchor.annotations[ANCHOR]) == DEPTHWISE)
-    before, behind = anchors[:place], anchors[place + 1 :]
-    data, image, taps, expansion = _read_image(stages, before, anchors[place])
-    convolved, projection = _read_results(func, stages, anchors[place], behind)
-    products = [part.panels for part in (expansion, projection) if part is not None]
-    if any(dtype_of(buffer) != "float32" for buffer in (data, image, *products)):
+    places = _places(func)
+    if places is None:
+        raise NotRecognized("not a window between convolutions")
+    before, window, behind = places
+    stages = read_stages(func)
+    stage = next(stage for stage in stages if stage.buffer.same_as(_result(window)))
+    image, *taps = [region.source for region in window.reads if not region.source.same_as(_result(window))]
+    making = _read_making(stages, before, window, image)
+    convolved, projection = _read_results(func, stages, window, behind)
+    operands = [*(making.operands if making else ()), *([projection.panels] if projection else ())]
+    if any(dtype_of(buffer) != "float32" for buffer in (image, *operands)):
         raise NotRecognized("the products are not of float32")
-    _check_loads(stages, [*(expansion.outputs if expansion else ()), *convolved])
+    _check_loads(stages, [*(making.outputs if making else ()), *convolved])
     _check_loads(stages, projection.outputs if projection else ())
     batch, height, width, channels = shape_of(image)
-    depth = shape_of(data)[-1] if expansion else 0
-    projected = shape_of(behind[0].writes[0].source)[-1] if behind else 0
-    window = Window.from_annotation(list(anchors[place].annotations["window"]))
-    sizes = RollingSizes(batch, height, width, depth, channels, window, projected)
-    return RollingStages(sizes, data, expansion, taps, convolved, projection)
+    steps, data = (0, image) if making is None else (_steps(making), making.operands[0])
+    sizes = RollingSizes(
+        batch, height, width, channels, _window_of(window), steps, 4 * prod(shape_of(data)[1:]), not taps,
+        shape_of(_result(behind))[-1] if behind is not None else 0,
+    )  # fmt: skip
+    return RollingStages(sizes, making, image, taps[0] if taps else None, stage, convolved, projection)
 
 
-def _read_image(
-    stages: Sequence[Stage], before: Sequence[SBlock], convolution: SBlock
-) -> tuple[Var, Var, Var, Pointwise | None]:
-    """Return what the kernel reads, the image under the window, its weights, and what makes the image."""
-    image, taps = _operands(convolution)
-    made = _between(stages, None, convolution)
-    if not before:
+def _places(func: tirx.PrimFunc) -> tuple[SBlock | None, SBlock, SBlock | None] | None:
+    """Return the blocks of the convolution before the window, of the window, and of the product behind it."""
+    found: list[SBlock] = []
+    structural_walk(func.body, (SBlock, lambda block: found.append(block) if _is_part(block) else None))
+    windows = [block for block in found if POOL in block.annotations or _anchor(block) == DEPTHWISE]
+    if len(windows) != 1:
+        return None
+    place = found.index(windows[0])
+    before, behind = found[:place], found[place + 1 :]
+    makers = [_anchor(block) in _MAKERS for block in before]
+    products = [_anchor(block) == MATMUL for block in behind]
+    alone = not before and (POOL in windows[0].annotations or not behind)
+    if makers not in ([], [True]) or products not in ([], [True]) or alone:
+        return None
+    return before[0] if before else None, windows[0], behind[0] if behind else None
+
+
+def _is_part(block: SBlock) -> bool:
+    return ANCHOR in block.annotations or POOL in block.annotations
+
+
+def _anchor(block: SBlock) -> str:
+    return str(block.annotations.get(ANCHOR, ""))
+
+
+def _window_of(block: SBlock) -> Window:
+    return Window.from_annotation(list(block.annotations.get(POOL, block.annotations.get("window"))))
+
+
+def _steps(making: Roles) -> int:
+    """Return how many products each element of the image is the sum of."""
+    data, packed = (shape_of(operand) for operand in making.operands)
+    if making.kind == CONV2D:
+        groups, _, *taps = packed[:-1]
+        if groups != 1:
+            raise NotRecognized("a grouped convolution makes the image")
+        return prod(taps)
+    return prod(packed[1:-1]) if making.kind == IMAGE_CONV2D else data[-1]
+
+
+def _read_making(stages: Sequence[Stage], before: SBlock | None, window: SBlock, image: Var) -> Roles | None:
+    """Return the convolution that makes the image."""
+    made = _between(stages, None, window)
+    if before is None:
         if made:
-            raise NotRecognized("something else than a pointwise convolution makes the image")
-        return image, image, taps, None
-    data, panels = _operands(before[0])
-    return data, image, taps, Pointwise(panels, (_in_place(before[0], made, image),))
+            raise NotRecognized("something else than a convolution makes the image")
+        return None
+    attrs = {str(key): value for key, value in before.annotations.items()}
+    operands = tuple(region.source for region in before.reads if not region.source.same_as(_result(before)))
+    return Roles(_anchor(before), attrs, operands, shape_of(_result(before)), (_in_place(before, made, image),))
 
 
 def _read_results(
-    func: tirx.PrimFunc, stages: Sequence[Stage], convolution: SBlock, behind: Sequence[SBlock]
-) -> tuple[tuple[Output, ...], Pointwise | None]:
+    func: tirx.PrimFunc, stages: Sequence[Stage], window: SBlock, behind: SBlock | None
+) -> tuple[tuple[Output, ...], Projection | None]:
     """Return what is made of the window's result, and the convolution that reads it."""
-    last = behind[0] if behind else convolution
+    last = window if behind is None else behind
     epilogue = _between(stages, last, None)
     results = {_result(last), *(stage.buffer for stage in epilogue)}
     written = {stage.buffer for stage in stages}
@@ -155,11 +204,10 @@ def _read_results(
     if not results.issuperset(stored):
         raise NotRecognized("a value between the convolutions is needed outside")
     outputs = compose(_result(last), epilogue, stored)
-    if not behind:
+    if behind is None:
         return outputs, None
-    rows, panels = _operands(behind[0])
-    middle = _between(stages, convolution, behind[0])
-    return (_in_place(convolution, middle, rows),), Pointwise(panels, outputs)
+    rows, panels = (region.source for region in behind.reads if not region.source.same_as(_result(behind)))
+    return (_in_place(window, _between(stages, window, behind), rows),), Projection(panels, outputs)
 
 
 def _in_place(anchor: SBlock, behind: Sequence[Stage], buffer: Var) -> Output:
@@ -188,8 +236,3 @@ def _between(stages: Sequence[Stage], first: SBlock | None, last: SBlock | None)
 
 def _result(anchor: SBlock) -> Var:
     return anchor.writes[0].source
-
-
-def _operands(anchor: SBlock) -> tuple[Var, Var]:
-    first, second = (region.source for region in anchor.reads if not region.source.same_as(_result(anchor)))
-    return first, second
