@@ -51,12 +51,18 @@ def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
 
 
 def _work(block: SBlock) -> tuple[int, Counter[Any]]:
-    """Count the floating-point operations of one iteration, where a math call is one, and the loads of each buffer."""
+    """Count the floating-point operations of one iteration, where a math call is one and a choice, as of what lies on a
+    padding, none; and the loads of each buffer."""
     found: list[Any] = []
     loads: list[TensorLoad] = []
     entries = [((*_ARITHMETIC, Call), found.append), (TensorLoad, loads.append)]
     structural_walk(block.body, entries)
-    return sum("float" in str(expr.ty) for expr in found), Counter(load.source for load in loads)
+    operations = [expr for expr in found if "float" in str(expr.ty) and not _chooses(expr)]
+    return len(operations), Counter(load.source for load in loads)
+
+
+def _chooses(expr: Any) -> bool:
+    return isinstance(expr, Call) and "if_then_else" in str(expr.op)
 
 
 def _bytes(buffer: tirx.Buffer) -> int:
