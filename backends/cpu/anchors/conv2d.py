@@ -13,6 +13,7 @@ from backends.cpu.anchors import winograd
 from backends.cpu.anchors.arithmetic import BFLOAT16, FLOAT32, Arithmetic, arithmetic_of
 from backends.cpu.anchors.blocking import blocking_space, choose_blocking
 from backends.cpu.anchors.contraction import Blocking, Contraction, Prologue, emit
+from backends.cpu.anchors.depthwise import has_narrow_groups
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.matmul import matmul_of
 from backends.cpu.anchors.packing import pack_conv2d, pack_conv2d_pairs
@@ -99,7 +100,7 @@ def prefers_bfloat16(call: relax.Call, machine: Machine, threads: int) -> bool:
         return False
     channels, depth, *kernel = (int(n) for n in weight.ty.shape)
     window, groups, lanes = Window.of(attrs, (kernel[0], kernel[1])), int(attrs.groups), machine.vector_lanes
-    if depth == 1 and groups == channels > 1:  # depthwise: a vector has one product of each channel
+    if depth < lanes and has_narrow_groups(channels, depth, groups, lanes):
         return False
     image = tuple(int(n) for n in data.ty.shape)
     if groups == 1 and image[3] < lanes:  # the first layer, which reads float32 planes as they lie

@@ -1,7 +1,9 @@
-"""Depthwise convolution over N, H, W, C activations, vectorised over channels."""
+"""Depthwise convolution over N, H, W, C activations, vectorised over channels, and convolution in narrow groups, of
+which a vector has several."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,20 +28,33 @@ from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
 from partition.access import ANCHOR, DEPTHWISE
 
+GROUPED = "grouped_conv2d"
+
 
 def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return a channels-last `nn.conv2d` of one input channel per group as an anchor; None where it is not one."""
+    """Return a channels-last `nn.conv2d` of one input channel per group as an anchor, or one whose groups have as many
+    channels on both sides, a part of a vector; None where it is neither."""
     data, weight = call.args
     attrs = call.attrs
     if attrs.data_layout != "NHWC" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
         return None
     values = weight.value.numpy()
-    channels = int(data.ty.shape[3])
-    if str(call.ty.dtype.dtype) != "float32" or not int(attrs.groups) == channels == values.shape[0] or channels == 1:
+    channels, members, groups = int(data.ty.shape[3]), values.shape[1], int(attrs.groups)
+    if any(str(part.ty.dtype.dtype) != "float32" for part in (call, data)) or groups == 1 or 0 in call.ty.shape:
         return None
-    packed = relax.const(np.ascontiguousarray(values[:, 0].transpose(1, 2, 0)))
+    if channels != values.shape[0] or not has_narrow_groups(channels, members, groups, lanes):
+        return None
     window = Window.of(attrs, values.shape[2:])
-    return builder.call_te(partial(_convolve, window=window), data, packed, primfunc_name_hint=DEPTHWISE)
+    if members == 1:
+        packed = relax.const(np.ascontiguousarray(values[:, 0].transpose(1, 2, 0)))
+        return builder.call_te(partial(_convolve, window=window), data, packed, primfunc_name_hint=DEPTHWISE)
+    packed = relax.const(np.ascontiguousarray(values.transpose(2, 3, 1, 0)))
+    return builder.call_te(partial(_convolve_groups, window=window), data, packed, primfunc_name_hint=GROUPED)
+
+
+def has_narrow_groups(channels: int, members: int, groups: int, lanes: int) -> bool:
+    """Return whether `channels` in groups of `members` fill vectors: one group or several to each."""
+    return groups > 1 and groups * members == channels and lanes % members == 0
 
 
 def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
@@ -53,6 +68,24 @@ def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
 
     attrs = {ANCHOR: DEPTHWISE, "window": window.annotation()}
     return te.compute((batch, out_height, out_width, channels), sum_over_window, name=DEPTHWISE, attrs=attrs)
+
+
+def _convolve_groups(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
+    batch, height, width, channels = (int(n) for n in data.shape)
+    members = int(weight.shape[2])
+    out_height, out_width = window.output(height, width)
+    extents = zip((*window.kernel, members), ("ry", "rx", "rc"), strict=True)
+    ry, rx, rc = (te.reduce_axis((0, extent), name) for extent, name in extents)
+
+    def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+        first = c // members * members
+        value = read_under(
+            window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, first + rc]
+        )
+        return te.sum(value * weight[ry, rx, rc, c], axis=[ry, rx, rc])
+
+    attrs = {ANCHOR: GROUPED, "window": window.annotation()}
+    return te.compute((batch, out_height, out_width, channels), sum_over_window, name=GROUPED, attrs=attrs)
 
 
 _SPARE_REGISTERS = 4
@@ -92,6 +125,13 @@ class Depthwise:
 
     Nothing is padded or copied: rows outside shorten the loop over ry, columns outside are left out of the border
     tiles.
+
+    Where a vector has groups of several channels, each pixel is loaded once for a row of the window:
+
+              for ry inside the image, channel j of the groups
+                for pixel p of the image under the tile
+                  each = data[row, p], that of channel j in all lanes of its group
+                  acc[i] += each * weight[ry, rx, j]    for every x_i that sees p under rx
     """
 
     name: str = DEPTHWISE
@@ -99,7 +139,7 @@ class Depthwise:
     def space(self, roles: Roles, machine: Machine, threads: int) -> Space[DepthwiseTile]:
         """Return every width of a register tile, with one vector of channels or two, and cuts of the channels."""
         batch, height, width, channels = roles.shape
-        taps = prod(Window.from_annotation(roles.attrs["window"]).kernel)
+        taps = prod(Window.from_annotation(roles.attrs["window"]).kernel) * _members(roles)
 
         def point(vectors: int, most: int, chunks: int) -> DepthwiseTile:
             tile = RegisterTile(1, Split.of(width, most).longest, vectors)
@@ -127,8 +167,14 @@ class Depthwise:
         """Return the vectorised form of `func`."""
         data, weight = roles.operands
         nest = Nest()
-        _Work(nest, data, weight, Window.from_annotation(roles.attrs["window"]), roles, machine, point).emit()
+        window = Window.from_annotation(roles.attrs["window"])
+        _Work(nest, data, weight, _members(roles), window, roles, machine, point).emit()
         return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+
+
+def _members(roles: Roles) -> int:
+    """Return how many channels a group has."""
+    return shape_of(roles.operands[1])[2] if roles.kind == GROUPED else 1
 
 
 @dataclass(frozen=True)
@@ -136,6 +182,7 @@ class _Work:
     nest: Nest
     data: Var
     weight: Var
+    members: int
     window: Window
     roles: Roles
     machine: Machine
@@ -211,9 +258,15 @@ class _Row:
         with nest.loop("ry", many) as step:
             ry = first + step
             source = self.y * window.strides[0] + ry * window.dilation[0] - window.padding[0]
-            for rx in range(window.kernel[1]):
-                pixels = [i for i in range(width) if fixed is None or self._inside(fixed + i, rx)]
-                self._tap(registers, source, (ry, rx), channel, x, pixels)
+            seen = [
+                (i, rx) for rx in range(window.kernel[1]) for i in range(width)
+                if fixed is None or self._inside(fixed + i, rx)
+            ]  # fmt: skip
+            if self.work.members > 1:
+                self._groups(registers, source, ry, channel, x, seen)
+            else:
+                for rx in range(window.kernel[1]):
+                    self._tap(registers, source, (ry, rx), channel, x, [i for i, tap in seen if tap == rx])
         self.epilogue.store(nest, registers, (1, width), parts, lambda _, i, c: [self.n, self.y, x + i, channel + c])
 
     def _valid_rows(self) -> tuple[Expr, Expr]:
@@ -240,3 +293,24 @@ class _Row:
                 column = (x + i) * window.strides[1] + tap[1] * window.dilation[1] - window.padding[1]
                 value = tirx.BufferLoad(self.work.data, [self.n, row, column, ramp(channel + at, lanes)])
                 registers.accumulate(i, part, value * weight)
+
+    def _groups(
+        self, registers: RegisterRows, row: Expr, ry: Expr, channel: Expr, x: Expr, seen: Sequence[tuple[int, int]]
+    ) -> None:
+        """Add a row of the window, of which each pixel sees the taps `seen`, (pixel, rx), for groups of channels."""
+        nest, window, members = self.work.nest, self.work.window, self.work.members
+        columns = defaultdict(list)
+        for i, rx in seen:
+            columns[i * window.strides[1] + rx * window.dilation[1] - window.padding[1]].append((i, rx))
+        for (part, (at, lanes)), j in product(enumerate(registers.parts), range(members)):
+            place = ramp(channel + at, lanes)
+            weights = [
+                nest.bind(f"w{rx}_{at}_{j}", tirx.BufferLoad(self.work.weight, [ry, rx, j, place]))
+                for rx in range(window.kernel[1])
+            ]
+            own = [tirx.const(lane // members * members + j, "int32") for lane in range(lanes)]
+            for column, readers in sorted(columns.items()):
+                pixel = tirx.BufferLoad(self.work.data, [self.n, row, x * window.strides[1] + column, place])
+                each = nest.bind(f"p{column - min(columns)}_{at}_{j}", tirx.Shuffle([pixel], own))
+                for i, rx in readers:
+                    registers.accumulate(i, part, each * weights[rx])

@@ -135,7 +135,7 @@ def test_conv2d(
 ) -> None:  # fmt: skip
     templates = check_convolution(size, channels, kernel, strides, padding, dilation, steps, target, many, seed)
     (anchored,) = set(templates) - {"stitch_stages"}  # a regrouping of one channel stays apart
-    assert anchored in {"conv2d", "matmul", "depthwise_conv2d", "winograd"}
+    assert anchored in {"conv2d", "matmul", "depthwise_conv2d", "grouped_conv2d", "winograd"}
 
 
 @settings(EXAMPLES, max_examples=14)
@@ -183,6 +183,21 @@ def test_depthwise(
     counts = (channels, 1, 1)
     templates = check_convolution(size, counts, kernel, strides, padding, dilation, steps, target, many, seed)
     assert templates == ["depthwise_conv2d"]
+
+
+@settings(EXAMPLES, max_examples=20)
+@given(
+    images, st.integers(2, 13), st.sampled_from([2, 4, 8, 16]), pairs, pairs, paddings, pairs, epilogues(), targets,
+    threads, seeds,
+)  # fmt: skip
+def test_narrow_groups(
+    size: tuple, groups: int, members: int, kernel: tuple, strides: tuple, padding: tuple, dilation: tuple,
+    steps: tuple[str, ...], target: str, many: int, seed: int,
+) -> None:  # fmt: skip
+    counts = (groups, members, members)
+    templates = check_convolution(size, counts, kernel, strides, padding, dilation, steps, target, many, seed)
+    fits = members <= context.resolve(target).machine.vector_lanes
+    assert templates == ["grouped_conv2d" if fits else "conv2d"]
 
 
 @EXAMPLES

@@ -100,6 +100,7 @@ CASES: dict[str, tuple[Build, tuple[int, ...]]] = {
     "conv2d_transpose": (transposed, (1, 9, 7, 20)),
     "image_conv2d": (convolution(1, 3, 20, 3, by_planes=True), (1, 3, 15, 18)),
     "depthwise_conv2d": (convolution(40, 1, 40, 3), (1, 9, 10, 40)),
+    "grouped_conv2d": (convolution(10, 4, 40, 3), (1, 9, 10, 40)),
     "planar_window": (convolution(6, 1, 6, 3, layout="NCHW"), (1, 6, 20, 37)),
     "attention": (attention, (2, 150, 12)),
     "rolling_window": (expanded, (1, 13, 11, 12)),
