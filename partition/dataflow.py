@@ -103,14 +103,17 @@ def variables(expr: relax.Expr) -> Iterator[relax.Var]:
 
 
 class Groups:
-    """A partition of the nodes that stays acyclic: contracting every group leaves a graph without cycles."""
+    """A partition of the nodes that stays acyclic: contracting every group leaves a graph without cycles.
+
+    Nodes that it has not seen are groups of one.
+    """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._members = {node: [node] for node in nodes}
 
     def of(self, node: Node) -> list[Node]:
         """Return the members of the group of `node`, in order of execution."""
-        return self._members[node]
+        return self._members.setdefault(node, [node])
 
     def all(self) -> list[list[Node]]:
         """Return every group once, ordered by first member."""
@@ -139,5 +142,19 @@ class Groups:
         for node in joined:
             self._members[node] = joined
 
+    def regroup(self, before: Sequence[list[Node]], after: Sequence[Sequence[Node]]) -> bool:
+        """Put the members of the groups `before` into the groups `after`, unless that leaves a cycle.
+
+        Returns:
+            Whether they are in `after`.
+        """
+        self._members.update((node, [node]) for group in before for node in group)
+        for group in after:
+            if not self.can_merge(*group):
+                self._members.update((node, old) for old in before for node in old)
+                return False
+            self.merge(*group)
+        return True
+
     def _following(self, node: Node) -> Iterator[list[Node]]:
-        return (self._members[consumer] for consumer in node.consumers)
+        return (self.of(consumer) for consumer in node.consumers)

@@ -12,8 +12,11 @@ from partition.access import Kind
 from partition.chains import Found, read_chain
 from partition.dataflow import Groups, Node, anchors_of, is_call_tir, read_graph
 from partition.emit_groups import EmitGroups
+from partition.explore import explore
 from partition.formed import Formed
-from partition.products import joins_products, read_layers, read_maker, read_sibling
+from partition.joins import decline_join, sources_of
+from partition.products import read_layers, read_maker, read_sibling
+from partition.regions import Edge
 from partition.rules import decline
 from partition.techniques import ALL, Technique
 from partition.verdicts import Judge, Verdicts, no_template
@@ -36,12 +39,8 @@ class Kept:
     target: str
 
 
-MOST_MEMBERS = 64
-"""Of a kernel. Partition, TVM's `FuseTIR` and LLVM take time that grows with its square: 3000 elementwise operators in
-a chain were 5.3 s of partition, and are 0.3. The largest group of the zoo has 18."""
-
-Edge = tuple[Node, Node, str]
-"""Producer, consumer, and why they stay apart."""
+_EXPLORED = frozenset({Technique.EPILOGUE, Technique.STITCHING, Technique.INTENSIVE})
+"""What makes the kernels that exploration weighs."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,9 @@ class FormGroups:
     `group0`.
 
     Nodes are visited in order of execution; each joins the groups of its producers where a rule allows it and the
-    graph of groups stays acyclic. Groups of matmuls are then asked whether they are the layers of one kernel. `kept`
-    collects the edges that were not fused, `formed` the groups.
+    graph of groups stays acyclic. Where joins stood in each other's way, the kernels that save most are chosen. Groups
+    of matmuls are then asked whether they are the layers of one kernel. `kept` collects the edges that were not fused,
+    `formed` the groups.
 
     Attributes:
         judge: Which chains of two products become one kernel; none unless given.
@@ -78,6 +78,8 @@ class FormGroups:
         """Return the groups of `nodes`, and the edges that were declined."""
         groups, verdicts = Groups(nodes), Verdicts(self.judge)
         declined = [edge for node in nodes for edge in self._join(node, groups, verdicts)]
+        if self.techniques >= _EXPLORED:
+            declined += explore(groups, declined, verdicts)
         if Technique.INTENSIVE in self.techniques:
             declined += [edge for node in nodes for edge in _join_layers(node, groups, verdicts)]
         reasons = {(producer, node): reason for producer, node, reason in (*declined, *_through_tuples(nodes))}
@@ -93,13 +95,13 @@ class FormGroups:
         if chain is not None and chain.first is not None:
             groups.merge(chain.first, *chain.operands, chain.rows, node)
         declined = []
-        for producer in sorted(node.inputs, key=lambda n: (n.access.elements, n.index), reverse=True):
-            if groups.of(producer) is groups.of(node) or not is_call_tir(producer.value):
+        for producer in sources_of(node):
+            if groups.of(producer) is groups.of(node):
                 continue
             if chain is not None and producer is chain.rows:
                 reason = chain.reason
             else:
-                reason = _decline_merge(groups, producer, node, verdicts) or self._left_out(groups.of(producer))
+                reason = decline_join(groups, producer, node, verdicts) or self._left_out(groups.of(producer))
             if reason:
                 declined.append((producer, node, reason))
             else:
@@ -139,22 +141,3 @@ def _through_tuples(nodes: list[Node]) -> Iterator[Edge]:
         for part in node.inputs if is_call_tir(node.value) else ():
             makers = part.inputs if isinstance(part.value, relax.TupleGetItem) else []
             yield from ((m, node, f"{m.name} has several results") for m in makers if is_call_tir(m.value))
-
-
-def _decline_merge(groups: Groups, producer: Node, node: Node, verdicts: Verdicts) -> str:
-    """Return why the groups of `producer` and `node` stay apart; "" where they may be joined."""
-    mine, theirs = groups.of(node), groups.of(producer)
-    if len(mine) + len(theirs) > MOST_MEMBERS:
-        return f"a kernel of more than {MOST_MEMBERS} operators"
-    if len(mine) > 1 and anchors_of((*mine, *theirs)):
-        return "the consumer is already part of another kernel"
-    used_elsewhere = producer.escapes or any(consumer not in (*mine, *theirs) for consumer in producer.consumers)
-    if used_elsewhere and producer.access.kind in (Kind.REORDER, Kind.GATHER):
-        return "the producer has other consumers"
-    for member in mine:
-        reason = decline(theirs, member)
-        if reason:
-            return reason
-    if not groups.can_merge(producer, node):
-        return "a path between them leaves the kernel"
-    return verdicts.decline([*theirs, node]) if joins_products(theirs, node) else ""

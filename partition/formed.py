@@ -31,17 +31,14 @@ def saved_bytes(kernel: Sequence[Node], outputs: Collection[Node]) -> int:
     A value that only members read is neither written nor read by each of them; of one that others read too, the
     members' reads are saved. A reshape that moves nothing counts as what it reshapes.
     """
+    reads = {node: 0 for node in kernel if node.access.kind is not Kind.REORDER or node.access.moves}
     root: dict[Node, Node] = {}
-    reads = dict.fromkeys(kernel, 0)
-    stored: set[Node] = set()
     for node in kernel:
         inside = {root[source] for source in node.inputs if source in root}
-        is_view = len(inside) == 1 and node.access.kind is Kind.REORDER and not node.access.moves
-        root[node] = inside.pop() if is_view else node
-        for source in inside:
+        root[node] = node if node in reads else next(iter(inside), node)
+        for source in inside & reads.keys() if node in reads else ():
             reads[source] += 1
-        if node in outputs:
-            stored.add(root[node])
+    stored = {root[node] for node in outputs}
     return sum(_size(node) * (count + (node not in stored)) for node, count in reads.items() if count)
 
 

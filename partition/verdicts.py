@@ -13,7 +13,7 @@ from partition.emit_groups import merged, outputs_of
 Judge = Callable[[tirx.PrimFunc], str]
 """Says why a chain, given as the kernel it would be, is better left in parts; "" where that kernel is faster."""
 
-Key = tuple[tuple[str, tuple[int, ...], bool], ...]
+Structure = tuple[tuple[str, tuple[int, ...], bool], ...]
 
 
 def no_template(kernel: tirx.PrimFunc) -> str:
@@ -26,18 +26,18 @@ class Verdicts:
     """What `judge` said, and will say again of equal groups of one module."""
 
     judge: Judge
-    known: dict[Key, str] = field(default_factory=dict)
+    known: dict[Structure, str] = field(default_factory=dict)
 
     def decline(self, nodes: Sequence[Node]) -> str:
         """Return why `nodes` are better left in several kernels; "" where one is faster."""
         kernel = sorted(nodes, key=lambda node: node.index)
-        key = _key(kernel)
+        key = structure_of(kernel)
         if key not in self.known:
             self.known[key] = self.judge(merged(kernel))
         return self.known[key]
 
 
-def _key(kernel: Sequence[Node]) -> Key:
+def structure_of(kernel: Sequence[Node]) -> Structure:
     """Return what `merged` depends on: the functions called, which arguments are the same, what is read outside."""
     places: dict[relax.Expr, int] = {}
     outputs = set(outputs_of(kernel))

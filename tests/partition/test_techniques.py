@@ -11,7 +11,8 @@ from backends.cpu.anchors.attention_stages import AttentionStages
 from backends.cpu.anchors.chains import read_kernel
 from backends.cpu.templates.result import NotRecognized
 from fusion.passes.rebuild import bindings
-from partition.form_groups import MOST_MEMBERS, FormGroups
+from partition.form_groups import FormGroups
+from partition.joins import MOST_MEMBERS
 from partition.products import MOST_PRODUCTS
 from partition.techniques import ALL, Technique
 from tests.partition.test_form_groups import legal

@@ -1,0 +1,160 @@
+"""Chooses the kernels of a region as FusionStitching does (arXiv 2009.10924, section 5): PatternReduction finds sets of
+parts that are worth a kernel, and a beam search puts a plan together from those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from partition.access import Kind
+from partition.dataflow import Node, anchors_of
+from partition.emit_groups import outputs_of
+from partition.formed import saved_bytes
+from partition.joins import join_parts
+from partition.regions import parts_of
+from partition.verdicts import Verdicts
+
+_PATTERNS = 2
+"""That are kept of those that begin with a part and have a complex operator, and of those that have none."""
+
+_UNIONS = 16
+"""Of patterns of several readers that are kept on the way."""
+
+_PLANS = 3
+"""Width of the beam, as in FusionStitching."""
+
+_START_BYTES = 64_000
+"""What the start of a kernel is worth: 8000 cycles, in each of which a core gets 8 bytes from memory."""
+
+Pattern = int
+"""A set of parts of a region: bit `i` stands for the one at place `i`."""
+
+Plan = tuple[Pattern, ...]
+"""Patterns that do not overlap."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A few groups taken apart, which may become other kernels.
+
+    Attributes:
+        parts: In order of execution.
+        readers: For each part the places of those that read it.
+        groups: The patterns that are groups now.
+        complex: The parts with complex operators.
+        kernels: Whether a pattern may be one kernel, as far as that is known.
+        savings: What a pattern would save, in bytes.
+    """
+
+    parts: list[list[Node]]
+    readers: list[list[int]]
+    groups: Plan
+    complex: Pattern
+    verdicts: Verdicts
+    kernels: dict[Pattern, bool] = field(default_factory=dict)
+    savings: dict[Pattern, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[Node]], verdicts: Verdicts) -> Region:
+        """Return the region of `groups`."""
+        parts = sorted((part for group in groups for part in parts_of(group)), key=lambda part: part[0].index)
+        place = {node: index for index, part in enumerate(parts) for node in part}
+        readers = [
+            sorted({place[reader] for node in part for reader in node.consumers if reader in place} - {index})
+            for index, part in enumerate(parts)
+        ]
+        plan = tuple(sum(1 << index for index in {place[node] for node in group}) for group in groups)
+        with_anchors = sum(1 << index for index, part in enumerate(parts) if anchors_of(part))
+        return cls(parts, readers, plan, with_anchors, verdicts, dict.fromkeys(plan, True))
+
+    def best_kernels(self) -> list[list[Node]]:
+        """Return the kernels that save most, which may be the groups that there are."""
+        now = [self.nodes(pattern) for pattern in self.groups]
+        found = [join_parts([self.nodes(pattern) for pattern in plan], self.verdicts) for plan in self._search()]
+        return max([now, *found], key=lambda kernels: sum(map(_saved, kernels)))
+
+    def nodes(self, pattern: Pattern) -> list[Node]:
+        """Return the members of the parts in `pattern`, in order of execution."""
+        members = (node for index, part in enumerate(self.parts) if pattern >> index & 1 for node in part)
+        return sorted(members, key=lambda node: node.index)
+
+    def saved(self, pattern: Pattern) -> int:
+        """Return what `pattern` saves as one kernel, in bytes."""
+        if pattern not in self.savings:
+            self.savings[pattern] = _saved(self.nodes(pattern))
+        return self.savings[pattern]
+
+    def is_kernel(self, pattern: Pattern) -> bool:
+        """Return whether `pattern` may be one kernel."""
+        if pattern not in self.kernels:
+            parts = [part for index, part in enumerate(self.parts) if pattern >> index & 1]
+            self.kernels[pattern] = len(join_parts(parts, self.verdicts, self.nodes(pattern))) == 1
+        return self.kernels[pattern]
+
+    def _search(self) -> list[Plan]:
+        """Return the best plans that were found for all parts.
+
+        Plans on the way hold different parts, so they are ranked by what they save once each further part has taken the
+        best pattern that fits.
+        """
+        best = self._reduce()
+        plans: list[Plan] = [()]
+        for index in range(len(best)):
+            longer = dict.fromkeys(more for plan in plans for more in _continued(plan, index, best[index]))
+            ends = {plan: sum(map(self.saved, _completed(plan, index, best))) for plan in longer}
+            ranked = sorted(longer, key=lambda plan: ends[plan], reverse=True)
+            plans = list(islice((plan for plan in ranked if all(map(self.is_kernel, plan))), _PLANS))
+        return plans
+
+    def _reduce(self) -> list[list[Pattern]]:
+        """Return for each part patterns that begin with it, made of those of its readers, the best ones first; last is
+        the part alone."""
+        best: list[list[Pattern]] = [[] for _ in self.parts]
+        for index in reversed(range(len(best))):
+            own = 1 << index
+            found = {own | behind for behind in self._behind(own, self.readers[index], best)}
+            found |= {group for group in self.groups if group & -group == own}
+            ranked = sorted(found - {own}, key=lambda pattern: (self.saved(pattern), pattern), reverse=True)
+            # Patterns with a complex operator join no other one: alone, they would hide those that can.
+            kinds = ([pattern for pattern in ranked if bool(pattern & self.complex) is kind] for kind in (True, False))
+            kept = {pattern for kind in kinds for pattern in islice(filter(self.is_kernel, kind), _PATTERNS)}
+            best[index] = [*(pattern for pattern in ranked if pattern in kept), own]
+        return best
+
+    def _behind(self, own: Pattern, readers: Sequence[int], best: Sequence[list[Pattern]]) -> list[Pattern]:
+        """Return unions of the patterns of `readers`, made of those of two halves of them, so that they stay few."""
+        if len(readers) < 2:
+            return [0, *(pattern for reader in readers for pattern in best[reader])]
+        half = len(readers) // 2
+        left, right = (self._behind(own, some, best) for some in (readers[:half], readers[half:]))
+        unions = {one | other for one in left for other in right} - {0}
+        return [0, *sorted(unions, key=lambda union: (self.saved(own | union), union), reverse=True)[:_UNIONS]]
+
+
+def _continued(plan: Plan, index: int, patterns: Iterable[Pattern]) -> Iterator[Plan]:
+    """Yield `plan` with each of `patterns`, which begin with the part at `index` and take their parts from those that
+    the plan has, and as it is if it has that part."""
+    if sum(plan) >> index & 1:
+        yield plan
+    for taken in patterns:
+        yield (*(left for pattern in plan if (left := pattern & ~taken)), taken)
+
+
+def _completed(plan: Plan, index: int, best: Sequence[list[Pattern]]) -> Plan:
+    """Return `plan` with the best pattern that fits for each part behind the one at `index`."""
+    covered = sum(plan)
+    for later in range(index + 1, len(best)):
+        if not covered >> later & 1:
+            plan = (*plan, next(pattern for pattern in best[later] if not pattern & covered))
+            covered |= plan[-1]
+    return plan
+
+
+def _saved(kernel: Sequence[Node]) -> int:
+    """Return what one kernel saves against one for each node, in bytes, starts of kernels among them.
+
+    What is computed again is not counted, as rules allow that for small values only.
+    """
+    starts = sum(not (node.access.kind is Kind.REORDER and not node.access.moves) for node in kernel)
+    return saved_bytes(kernel, outputs_of(kernel)) + _START_BYTES * max(0, starts - 1)
