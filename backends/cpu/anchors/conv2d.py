@@ -100,7 +100,7 @@ def prefers_bfloat16(call: relax.Call, machine: Machine, threads: int) -> bool:
         return False
     channels, depth, *kernel = (int(n) for n in weight.ty.shape)
     window, groups, lanes = Window.of(attrs, (kernel[0], kernel[1])), int(attrs.groups), machine.vector_lanes
-    if depth < lanes and has_narrow_groups(channels, depth, groups, lanes):
+    if depth < lanes and has_narrow_groups(weight.ty.shape, groups, lanes):
         return False
     image = tuple(int(n) for n in data.ty.shape)
     if groups == 1 and image[3] < lanes:  # the first layer, which reads float32 planes as they lie

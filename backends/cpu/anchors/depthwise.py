@@ -21,7 +21,7 @@ from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split, tile_count
 from backends.cpu.anchors.window import Window, read_under
-from backends.cpu.emit import Expr, Nest, guard, pieces, ramp
+from backends.cpu.emit import Expr, Nest, guard, pieces, ramp, splat
 from backends.cpu.templates.result import Scheduled
 from backends.cpu.templates.space import Space
 from backends.cpu.templates.stages import shape_of
@@ -32,29 +32,32 @@ GROUPED = "grouped_conv2d"
 
 
 def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return a channels-last `nn.conv2d` of one input channel per group as an anchor, or one whose groups have as many
-    channels on both sides, a part of a vector; None where it is neither."""
+    """Return a channels-last `nn.conv2d` as an anchor, depthwise or of groups of which a vector has several; None where
+    it is neither."""
     data, weight = call.args
     attrs = call.attrs
     if attrs.data_layout != "NHWC" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
         return None
     values = weight.value.numpy()
-    channels, members, groups = int(data.ty.shape[3]), values.shape[1], int(attrs.groups)
-    if any(str(part.ty.dtype.dtype) != "float32" for part in (call, data)) or groups == 1 or 0 in call.ty.shape:
+    groups, shape = int(attrs.groups), values.shape
+    if any(str(part.ty.dtype.dtype) != "float32" for part in (call, data)) or 0 in call.ty.shape:
         return None
-    if channels != values.shape[0] or not has_narrow_groups(channels, members, groups, lanes):
+    if not has_narrow_groups(shape, groups, lanes):
         return None
-    window = Window.of(attrs, values.shape[2:])
-    if members == 1:
+    window = Window.of(attrs, shape[2:])
+    if groups == shape[0] and shape[1] == 1:
         packed = relax.const(np.ascontiguousarray(values[:, 0].transpose(1, 2, 0)))
         return builder.call_te(partial(_convolve, window=window), data, packed, primfunc_name_hint=DEPTHWISE)
     packed = relax.const(np.ascontiguousarray(values.transpose(2, 3, 1, 0)))
-    return builder.call_te(partial(_convolve_groups, window=window), data, packed, primfunc_name_hint=GROUPED)
+    compute = partial(_convolve_groups, window=window, groups=groups)
+    return builder.call_te(compute, data, packed, primfunc_name_hint=GROUPED)
 
 
-def has_narrow_groups(channels: int, members: int, groups: int, lanes: int) -> bool:
-    """Return whether `channels` in groups of `members` fill vectors: one group or several to each."""
-    return groups > 1 and groups * members == channels and lanes % members == 0
+def has_narrow_groups(weight: Sequence[int], groups: int, lanes: int) -> bool:
+    """Return whether a convolution with weights O x I x H x W makes whole groups with each vector, of no more channels
+    than it has, and reads no more for it than a vector."""
+    channels, members = int(weight[0]), int(weight[1])
+    return groups > 1 and lanes % (channels // groups) == 0 and (channels // groups) % members == 0
 
 
 def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
@@ -70,21 +73,22 @@ def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
     return te.compute((batch, out_height, out_width, channels), sum_over_window, name=DEPTHWISE, attrs=attrs)
 
 
-def _convolve_groups(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
-    batch, height, width, channels = (int(n) for n in data.shape)
-    members = int(weight.shape[2])
+def _convolve_groups(data: te.Tensor, weight: te.Tensor, window: Window, groups: int) -> te.Tensor:
+    batch, height, width, _ = (int(n) for n in data.shape)
+    members, channels = (int(n) for n in weight.shape[2:])
+    made = channels // groups
     out_height, out_width = window.output(height, width)
     extents = zip((*window.kernel, members), ("ry", "rx", "rc"), strict=True)
     ry, rx, rc = (te.reduce_axis((0, extent), name) for extent, name in extents)
 
     def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        first = c // members * members
+        first = c // made * members
         value = read_under(
             window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, first + rc]
         )
         return te.sum(value * weight[ry, rx, rc, c], axis=[ry, rx, rc])
 
-    attrs = {ANCHOR: GROUPED, "window": window.annotation()}
+    attrs = {ANCHOR: GROUPED, "window": window.annotation(), "groups": groups}
     return te.compute((batch, out_height, out_width, channels), sum_over_window, name=GROUPED, attrs=attrs)
 
 
@@ -139,7 +143,8 @@ class Depthwise:
     def space(self, roles: Roles, machine: Machine, threads: int) -> Space[DepthwiseTile]:
         """Return every width of a register tile, with one vector of channels or two, and cuts of the channels."""
         batch, height, width, channels = roles.shape
-        taps = prod(Window.from_annotation(roles.attrs["window"]).kernel) * _members(roles)
+        taps = prod(Window.from_annotation(roles.attrs["window"]).kernel)
+        taps *= shape_of(roles.operands[1])[2] if roles.kind == GROUPED else 1
 
         def point(vectors: int, most: int, chunks: int) -> DepthwiseTile:
             tile = RegisterTile(1, Split.of(width, most).longest, vectors)
@@ -168,13 +173,9 @@ class Depthwise:
         data, weight = roles.operands
         nest = Nest()
         window = Window.from_annotation(roles.attrs["window"])
-        _Work(nest, data, weight, _members(roles), window, roles, machine, point).emit()
+        groups = int(roles.attrs["groups"]) if roles.kind == GROUPED else None
+        _Work(nest, data, weight, groups, window, roles, machine, point).emit()
         return Scheduled(func.with_body(nest.finish()), self.name, str(point))
-
-
-def _members(roles: Roles) -> int:
-    """Return how many channels a group has."""
-    return shape_of(roles.operands[1])[2] if roles.kind == GROUPED else 1
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class _Work:
     nest: Nest
     data: Var
     weight: Var
-    members: int
+    groups: int | None  # None where each channel is one
     window: Window
     roles: Roles
     machine: Machine
@@ -262,8 +263,8 @@ class _Row:
                 (i, rx) for rx in range(window.kernel[1]) for i in range(width)
                 if fixed is None or self._inside(fixed + i, rx)
             ]  # fmt: skip
-            if self.work.members > 1:
-                self._groups(registers, source, ry, channel, x, seen)
+            if self.work.groups is not None:
+                self._groups(self.work.groups, registers, (source, ry), channel, x, seen)
             else:
                 for rx in range(window.kernel[1]):
                     self._tap(registers, source, (ry, rx), channel, x, [i for i, tap in seen if tap == rx])
@@ -295,22 +296,28 @@ class _Row:
                 registers.accumulate(i, part, value * weight)
 
     def _groups(
-        self, registers: RegisterRows, row: Expr, ry: Expr, channel: Expr, x: Expr, seen: Sequence[tuple[int, int]]
-    ) -> None:
-        """Add a row of the window, of which each pixel sees the taps `seen`, (pixel, rx), for groups of channels."""
-        nest, window, members = self.work.nest, self.work.window, self.work.members
+        self, groups: int, registers: RegisterRows, rows: tuple[Expr, Expr], channel: Expr, x: Expr,
+        seen: Sequence[tuple[int, int]],
+    ) -> None:  # fmt: skip
+        """Add a row of the window, rows being that of the image and of the weights, of which each pixel sees the taps
+        `seen`, (pixel, rx)."""
+        nest, window, (source, ry) = self.work.nest, self.work.window, rows
+        members, made = shape_of(self.work.weight)[2], shape_of(self.work.weight)[3] // groups
         columns = defaultdict(list)
         for i, rx in seen:
             columns[i * window.strides[1] + rx * window.dilation[1] - window.padding[1]].append((i, rx))
         for (part, (at, lanes)), j in product(enumerate(registers.parts), range(members)):
-            place = ramp(channel + at, lanes)
             weights = [
-                nest.bind(f"w{rx}_{at}_{j}", tirx.BufferLoad(self.work.weight, [ry, rx, j, place]))
+                nest.bind(f"w{rx}_{at}_{j}", tirx.BufferLoad(self.work.weight, [ry, rx, j, ramp(channel + at, lanes)]))
                 for rx in range(window.kernel[1])
             ]
-            own = [tirx.const(lane // members * members + j, "int32") for lane in range(lanes)]
+            width = lanes // made * members
+            read = ramp(tirx.floordiv(channel + at, made) * members, width)
+            own = [tirx.const(lane // made * members + j, "int32") for lane in range(lanes)]
             for column, readers in sorted(columns.items()):
-                pixel = tirx.BufferLoad(self.work.data, [self.n, row, x * window.strides[1] + column, place])
-                each = nest.bind(f"p{column - min(columns)}_{at}_{j}", tirx.Shuffle([pixel], own))
+                pixel = tirx.BufferLoad(self.work.data, [self.n, source, x * window.strides[1] + column, read])
+                # TVM wants as many lanes as it is asked for.
+                spread = tirx.Shuffle([pixel] * (made // members), own) if width > 1 else splat(pixel, lanes)
+                each = nest.bind(f"p{column - min(columns)}_{at}_{j}", spread)
                 for i, rx in readers:
                     registers.accumulate(i, part, each * weights[rx])
