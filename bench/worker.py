@@ -20,7 +20,7 @@ from typing import Any
 
 import bench.peers
 from bench import cpu_load, memory
-from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Profiled, Runner, UnsupportedModelError
+from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Kernels, Profiled, Runner, UnsupportedModelError
 from fusion.report.machine_limits import MachineLimits
 
 # Thread pools of ONNX Runtime, OpenMP and TVM spin for up to some 100 ms after a call before they sleep.
@@ -73,10 +73,10 @@ class Server:
                 times.append(time.perf_counter() - started)
         return statistics.median(times), load.others
 
-    def kernels_s(self, inputs: Arrays, seconds: float) -> float:
-        """Return the seconds of all kernels in a run, without the calls around them."""
+    def kernels(self, inputs: Arrays, seconds: float) -> Kernels:
+        """Return the kernels of a run and the time they take."""
         assert isinstance(self._engine, Profiled), "this engine does not say"
-        return self._engine.kernels_s(inputs, seconds)
+        return self._engine.kernels(inputs, seconds)
 
     def settle(self) -> float:
         """Wait until this process's threads sleep; return the share of one CPU they still used at the end."""

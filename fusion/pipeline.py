@@ -28,6 +28,7 @@ from fusion.passes.lift_weights import lift_weights
 from fusion.passes.lower_einsum import LowerEinsum
 from fusion.passes.lower_precision import LowerPrecision
 from fusion.passes.split_conv3d import SplitConv3d
+from fusion.passes.turn_halves import TurnHalves
 from fusion.passes.widen_conv1d import WidenConv1d
 from fusion.report.estimate import estimate_kernels, nominal_limits
 from fusion.report.read_graph import MAIN
@@ -60,6 +61,7 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
+        TurnHalves(),
         CallHostFunctions(),
         LowerAnchors(ctx.machine.vector_lanes),
         relax.backend.DispatchSortScan(),

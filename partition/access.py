@@ -17,6 +17,9 @@ from tvm_ffi.structural import structural_equal, structural_map, structural_walk
 ANCHOR = "fusion.anchor"
 """Block annotation of a complex operator: a reduction with data reuse, such as a matmul or a convolution."""
 
+TURN = "fusion.turn"
+"""Attribute of a PrimFunc that reads each row of its operand in two parts, the one behind the other."""
+
 MATMUL, BATCH_MATMUL, DEPTHWISE = "matmul", "batch_matmul", "depthwise_conv2d"
 CONV2D, IMAGE_CONV2D = "conv2d", "image_conv2d"
 """What the annotation says of products with packed weights, products of two activations, depthwise convolutions, and
@@ -150,7 +153,7 @@ def _injective(func: tirx.PrimFunc, blocks: Sequence[SBlock], shape: tuple[int, 
         structural_walk(block.body, (TensorLoad, loads.append))
     params = set(func.params)
     reads = [load for load in loads if load.source in params]
-    if any(_loads_inside(load) for load in reads):
+    if any(_loads_inside(load) for load in reads) or (func.attrs is not None and TURN in func.attrs):
         return Access(Kind.GATHER, shape)
     if len(blocks) != 1:
         return Access(Kind.OPAQUE, shape)

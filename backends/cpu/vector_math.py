@@ -12,14 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op, PrimType, TensorLoad
+from tvm.ir import Call, Op, PrimType, TensorLoad, register_op_attr
 from tvm_ffi.structural import StructuralMutator, structural_walk
 
 from backends.cpu.rewriting import mutate
 
 Expr = Any
 Approximation = Callable[["_Names", Expr], Expr]
+
+GELU = "tirx.gelu"
+"""An operation on one float32 that TVM does not have: in terms of others `VectorizeMath` would not find it again."""
+_PURE = 1  # tirx.CallEffectKind
+tvm_ffi.get_global_func("ir.RegisterOp")(GELU, "x times the share of a standard normal distribution below x")
+register_op_attr(GELU, "TCallEffectKind", _PURE)
+register_op_attr(GELU, "TScriptPrinterName", "gelu")
 
 
 @dataclass(frozen=True)
@@ -263,9 +271,9 @@ def horner(variable: Expr, *coefficients: float) -> Expr:
 
 
 def clamp(x: Expr, low: float, high: float) -> Expr:
-    """Return x limited to [low, high]; NaN stays NaN (`tirx.min` would swallow it)."""
+    """Return x limited to [low, high], one instruction for each; NaN stays NaN (`tirx.min` would swallow it)."""
     below = tirx.Select(x > f32(high), f32(high), x)
-    return tirx.Select(x < f32(low), f32(low), below)
+    return tirx.Select(below < f32(low), f32(low), below)
 
 
 def _bits(x: Expr) -> Expr:
@@ -295,7 +303,12 @@ def _scale_by_power_of_two(names: _Names, value: Expr, rounded: Expr) -> Expr:
 
 def _exp_polynomial(names: _Names, r: Expr) -> Expr:
     """Return e^r for |r| <= ln(2)/2 within 3e-9 (minimax fit of the relative error, the first two coefficients 1)."""
-    return horner(r, 1.3814539580e-3, 8.3687454461e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1.0, 1.0)
+    return horner(r, *_EXP)
+
+
+_EXP = (1.3814539580e-3, 8.3687454461e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1.0, 1.0)
+_EXP2 = tuple(coefficient * 0.6931471805599453 ** (6 - place) for place, coefficient in enumerate(_EXP))
+"""Of 2^f for |f| <= 1/2."""
 
 
 def exp(names: _Names, x: Expr) -> Expr:
@@ -322,8 +335,8 @@ def exp2(names: _Names, x: Expr) -> Expr:
     """2^x within 2 ulp."""
     limited = names.bind(clamp(x, -151.0, 130.0))
     rounded = names.bind(limited + f32(_ROUND))
-    r = names.bind((limited - (rounded - f32(_ROUND))) * f32(0.6931471805599453))
-    return _scale_by_power_of_two(names, names.bind(_exp_polynomial(names, r)), rounded)
+    f = names.bind(limited - (rounded - f32(_ROUND)))
+    return _scale_by_power_of_two(names, names.bind(horner(f, *_EXP2)), rounded)
 
 
 def sigmoid(names: _Names, x: Expr) -> Expr:
@@ -359,6 +372,25 @@ def erf(names: _Names, x: Expr) -> Expr:
     bounded = names.bind(f32(1.0) - _normal_exp(names, power))
     near = horner(s, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
     return tirx.Select(t > f32(0.927734375), _with_sign_of(x, bounded), near * x + x)
+
+
+def gelu(names: _Names, x: Expr) -> Expr:
+    """x Phi(x) within 2 ulp above 0, 1e-7 below, as max(x, 0) - t Phi(-t) with t = |x|.
+
+    Phi(-t) = 2^p(t), p fitted to log2 Phi(-t) for the least absolute error of Phi (3e-9). These are 18 multiply-adds,
+    minima and maxima where erf alone has 26: on two Zen 4 vCPUs 17.9 cycles for 16 elements, with erf 30.
+    """
+    magnitude = tirx.abs(x)
+    t = names.bind(tirx.Select(magnitude > f32(6.5), f32(6.5), magnitude))
+    power = names.bind(horner(
+        t, 3.585500963e-7, -7.554746844e-6, 6.441922596e-5, -2.552664082e-4, -3.030801778e-5, 6.971312221e-3,
+        -5.245421454e-2, -4.592168331e-1, -1.151104689, -1.0,
+    ))  # fmt: skip
+    rounded = names.bind(power + f32(_ROUND))
+    fraction = names.bind(power - (rounded - f32(_ROUND)))
+    # 2^-35 is far from denormal, so n may be added to the bits of the exponent
+    shares = _bits(names.bind(horner(fraction, *_EXP2))) + tirx.shift_left(_bits(rounded), i32(23))
+    return tirx.Select(x < f32(0.0), f32(0.0), x) - t * _float_of_bits(shares)
 
 
 def log(names: _Names, x: Expr) -> Expr:
@@ -458,5 +490,5 @@ def _product(names: _Names, x: Expr, halves: int) -> Expr:
 
 
 APPROXIMATIONS: dict[str, Approximation] = {
-    make.__name__: make for make in (exp, exp2, sigmoid, tanh, erf, log, log2, log10, log1p, sin, cos)
+    make.__name__: make for make in (exp, exp2, sigmoid, tanh, erf, gelu, log, log2, log10, log1p, sin, cos)
 }

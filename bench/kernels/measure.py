@@ -14,7 +14,7 @@ import bench.peers
 from bench import inputs, protocol
 from bench.kernels.case import Case
 from bench.peers import OURS
-from bench.peers.engine import Job
+from bench.peers.engine import Job, Kernels
 from bench.remote import EngineError, Worker
 from bench.result import ComparisonResult, EngineResult
 
@@ -27,12 +27,17 @@ class Measured:
     """A case and what the engines did with it.
 
     Attributes:
-        kernels_s: Seconds our kernels take in a run, without the call around them; None where ours did not run.
+        kernels: Our kernels of a run; None where ours did not run.
     """
 
     case: Case
     result: ComparisonResult
-    kernels_s: float | None
+    kernels: Kernels | None
+
+    @property
+    def kernels_s(self) -> float | None:
+        """Seconds our kernels take in a run, without the call around them."""
+        return None if self.kernels is None else self.kernels.seconds
 
 
 def measure(cases: Sequence[Case], plan: protocol.Plan) -> Iterator[Measured]:
@@ -65,21 +70,21 @@ def _compare(case: Case, plan: protocol.Plan, workers: _Workers, folder: Path) -
     _check(job, plan, _running(workers, results), results, case)
     timed = {engine: worker for engine, worker in _running(workers, results).items() if engine in wanted}
     protocol.time_rounds(plan, timed, results, lambda seed: inputs.draw(case.inputs, seed))
-    kernels_s = _time_kernels(case, plan, timed, results)
+    kernels = _time_kernels(case, plan, timed, results)
     for engine in workers.keys() - _running(workers, results).keys():
         workers.pop(engine).close()
     compared = {engine: results[engine] for engine in wanted}
-    return Measured(case, ComparisonResult(case.name, dict(job.shapes), plan.threads, compared), kernels_s)
+    return Measured(case, ComparisonResult(case.name, dict(job.shapes), plan.threads, compared), kernels)
 
 
 def _time_kernels(
     case: Case, plan: protocol.Plan, timed: _Workers, results: dict[str, EngineResult]
-) -> float | None:
+) -> Kernels | None:
     if OURS not in timed or results[OURS].failure:
         return None
     with protocol.noting(results[OURS]):
-        seconds: float = timed[OURS].ask(plan.run_s, "kernels_s", inputs.draw(case.inputs, 0), plan.round_s)
-        return seconds
+        kernels: Kernels = timed[OURS].ask(plan.run_s, "kernels", inputs.draw(case.inputs, 0), plan.round_s)
+        return kernels
     return None
 
 

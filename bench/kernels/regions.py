@@ -126,7 +126,7 @@ def _case(family: str, form: str, text: str, extents: Extents) -> Case:
     onnx.checker.check_model(model)
     inputs = tuple(_spec(value) for value in model.graph.input)
     moved = [*inputs, *(_spec(value) for value in model.graph.output)]
-    weights = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    weights = sum(numpy_helper.to_array(tensor).nbytes for tensor in model.graph.initializer)
     size = weights + sum(prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in moved)
     return Case(f"{family} ({form}) {'x'.join(map(str, inputs[0].shape))}", family, model, inputs, 0, size, {})
 

@@ -52,9 +52,9 @@ def text(cases: Sequence[Rated], machine: MachineLimits) -> str:
         f"{machine.threads} threads, float32. FMA peak {machine.peak_gflops:.0f} GFLOP/s; GB/s: {levels}; measured in "
         "this run.",
         "",
-        "Each operator alone, tensors in ONNX's layouts. share = least time its operations (at the FMA peak) or its "
-        f"bytes (at the bandwidth of the level that holds them all) allow / time of our kernels, without the call from "
-        f"Python; ratio = {RATIO}.",
+        "Each operator or region alone, tensors in ONNX's layouts. share = least time its operations (at the FMA peak) "
+        "or its bytes (at the bandwidth of the level that holds them all) allow / time of our kernels, without the "
+        f"call from Python; ratio = {RATIO}.",
         "",
         markdown.table(_SUMMARY, [_summary_row(name, group) for name, group in _groups(cases)]),
         "",
@@ -106,7 +106,7 @@ def _table(cases: Sequence[Rated]) -> str:
     """Return a line a case, with the latency of each engine."""
     engines = list(dict.fromkeys(name for case in cases for name in case.measured.result.engines))
     latencies = (f"{name} us" for name in engines)
-    header = ("operator", "in", "MFLOP", "MB", *latencies, "kernels us", "ratio", "bound", "share", "right")
+    header = ("operator", "in", "MFLOP", "MB", *latencies, "kernels", "kernels us", "ratio", "bound", "share", "right")
     return markdown.table(header, [_row(case, engines) for case in cases])
 
 
@@ -119,6 +119,7 @@ def _row(rated: Rated, engines: Sequence[str]) -> markdown.Row:
         f"{case.flops / 1e6:.1f}" if case.flops else "",
         f"{case.bytes / 1e6:.2f}",
         *(markdown.number(None if latency is None else latency * 1e3, ".1f") for latency in latencies),
+        str(rated.measured.kernels.calls) if rated.measured.kernels else "",
         markdown.number(None if rated.measured.kernels_s is None else rated.measured.kernels_s * 1e6, ".1f"),
         markdown.number(rated.ratio, ".2f"),
         rated.bound,
@@ -137,6 +138,7 @@ def _fields(rated: Rated) -> dict[str, Any]:
     return {
         "name": case.name, "family": case.family, "used": case.used, "flops": case.flops, "bytes": case.bytes,
         "bound": rated.bound, "share": rated.share, "kernels_s": rated.measured.kernels_s,
+        "kernels": rated.measured.kernels.calls if rated.measured.kernels else None,
         **rated.measured.result.as_dict(),
     }  # fmt: skip
 
@@ -158,7 +160,7 @@ def plot(cases: Sequence[Rated], machine: MachineLimits, path: Path) -> None:
     axes.axhline(1, color="grey", linewidth=0.8)
     axes.set(
         xscale="log", ylim=(0, None), xlabel="operations per byte (0.05: none)", ylabel="share of the roofline",
-        title=f"{len(cases)} operators of the zoo, {machine.threads} threads",
+        title=f"{len(cases)} operators or regions, {machine.threads} threads",
     )  # fmt: skip
     axes.legend(fontsize=8)
     figure.savefig(path)

@@ -62,12 +62,25 @@ class AheadOfTime(Engine, Protocol):
         """Compile `job` and write what `load` needs into `folder`; return False where `load` must compile it again."""
 
 
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of a run.
+
+    Attributes:
+        calls: How many are called.
+        seconds: Of all of them together, without the calls around them.
+    """
+
+    calls: int
+    seconds: float
+
+
 @runtime_checkable
 class Profiled(Engine, Protocol):
     """An engine that can tell the time its kernels take from that of the calls around them."""
 
-    def kernels_s(self, inputs: Arrays, seconds: float) -> float:
-        """Return the seconds all kernels of a run of the model loaded last take, measured for about `seconds`."""
+    def kernels(self, inputs: Arrays, seconds: float) -> Kernels:
+        """Return the kernels of a run of the model loaded last, measured for about `seconds`."""
 
 
 class UnsupportedModelError(Exception):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import fusion
-from bench.peers.engine import Arrays, Engine, Job, Runner
+from bench.peers.engine import Arrays, Engine, Job, Kernels, Runner
 from fusion.module import linker
 
 _FILE = "model.fusion"
@@ -35,10 +35,11 @@ class Fusion:
             self._module = fusion.load(str(job.compiled.path if job.compiled else folder / _FILE))
         return self._module.run
 
-    def kernels_s(self, inputs: Arrays, seconds: float) -> float:
+    def kernels(self, inputs: Arrays, seconds: float) -> Kernels:
         """Return what the profile says of the kernels."""
         assert self._module is not None, "load comes first"
-        return sum(kernel.seconds for kernel in self._module.profile(inputs, seconds=seconds).kernels)
+        found = self._module.profile(inputs, seconds=seconds).kernels
+        return Kernels(sum(kernel.calls for kernel in found), sum(kernel.seconds for kernel in found))
 
 
 def _compile(job: Job) -> fusion.CompiledModule:

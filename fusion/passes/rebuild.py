@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from partition.substitution import substitute
 
@@ -35,7 +35,7 @@ def rebuild_main(mod: tvm.IRModule, visit: Visit, only: str = "") -> tvm.IRModul
     network of 60 convolutions 52.
 
     `visit(builder, var, value)` gets `value` with its variables already replaced; it returns the expression to bind
-    under the old name and may emit others before it. Bindings that end up unused are removed.
+    under the old name and may emit others before it, and add PrimFuncs. Bindings that end up unused are removed.
     """
     main = mod["main"]
     if only and all(call_name(value) != only for _, value in bindings(main)):
@@ -53,8 +53,11 @@ def rebuild_main(mod: tvm.IRModule, visit: Visit, only: str = "") -> tvm.IRModul
                 env[var] = made if isinstance(made, relax.Var) else builder.emit(made, var.name)
             result = builder.emit_output(substitute(main.body.body, env))
         builder.emit_func_output(result)
-    rebuilt = mod.clone()
-    rebuilt["main"] = builder.finalize()["main"].with_attrs(dict(main.attrs or {}))
+    rebuilt, made = mod.clone(), builder.finalize()
+    for symbol, func in made.functions.items():
+        if isinstance(func, tirx.PrimFunc):
+            rebuilt[symbol] = func
+    rebuilt["main"] = made["main"].with_attrs(dict(main.attrs or {}))
     return relax.transform.DeadCodeElimination(["main"])(rebuilt)
 
 

@@ -17,6 +17,7 @@ from bench.kernels.graph import trace
 from bench.kernels.measure import Measured
 from bench.kernels.report import rate, text
 from bench.kernels.single import extract
+from bench.peers.engine import Kernels
 from bench.result import ComparisonResult, EngineResult
 from fusion.report.machine_limits import Level, MachineLimits
 
@@ -129,7 +130,7 @@ def test_what_others_read_or_computes_otherwise_is_no_attention(tmp_path: Path) 
 
 def _measured(case: Case, ours_ms: float, kernels_ms: float, theirs_ms: float) -> Measured:
     engines = {"fusion": EngineResult([ours_ms] * 3), "onnxruntime": EngineResult([theirs_ms] * 3)}
-    return Measured(case, ComparisonResult(case.name, {}, 2, engines), kernels_ms / 1e3)
+    return Measured(case, ComparisonResult(case.name, {}, 2, engines), Kernels(1, kernels_ms / 1e3))
 
 
 def test_rating_takes_the_level_that_holds_the_data() -> None:
@@ -143,4 +144,4 @@ def test_rating_takes_the_level_that_holds_the_data() -> None:
     table = text([moving, working], MACHINE)
     assert "| all                | 2      | 1.00                  | 0.50   | 50%" in table
     assert "| softmax            | 1 " in table
-    assert "MB   | fusion us | onnxruntime us | kernels us | ratio" in table
+    assert "MB   | fusion us | onnxruntime us | kernels | kernels us | ratio" in table

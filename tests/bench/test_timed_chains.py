@@ -21,7 +21,7 @@ from bench.chains.verdict import Verdict, verdict
 from bench.chains.workloads import chains, convs, gemms, inverted_residual, mlp
 from bench.kernels.case import Case
 from bench.kernels.measure import Measured
-from bench.peers.engine import Job
+from bench.peers.engine import Job, Kernels
 from bench.peers.forms import Form
 from bench.protocol import Plan
 from bench.result import ComparisonResult, EngineResult
@@ -96,7 +96,7 @@ def timed(found: Verdict, parts: Sequence[Work] = (), **milliseconds: float) -> 
     case = Case("G0 small", "gemm", onnx.ModelProto(), (), sum(part.flops for part in parts), 8 * 10**6, {})
     names = {"fusion": "fusion", "unfused": UNFUSED, "forced": FORCED, "ort": "onnxruntime", "ov": "openvino"}
     engines = {names[name]: EngineResult([value] * 3) for name, value in milliseconds.items()}
-    measured = Measured(case, ComparisonResult(case.name, {}, 2, engines), 1e-3)
+    measured = Measured(case, ComparisonResult(case.name, {}, 2, engines), Kernels(1, 1e-3))
     return Timed(Chain(case, tuple(parts)), found, measured, PEERS)
 
 

@@ -3,7 +3,7 @@
 What it makes of softmax over [128, 197] (after BladeDISC's CPU stitch):
 ```
 for t in T.parallel(threads):
-    exp = alloc(197)                                # scratch of one tile; max and sum are scalars of the tile
+    exp = alloc(197)                                # scratch of one tile, where rows of whole vectors take out[row]
     for row in range(t * 128 // threads, (t + 1) * 128 // threads):
         max = ...   vector loop, 4 accumulators     # reduced axis is contiguous: emission.StageWriter._reduce_row
         exp[:] = ...    vector loop                 # the expensive stage that is read twice stays in memory
@@ -269,6 +269,8 @@ class _Cluster:
         blocked = _blocked_axis(stages, vectors, shared)
         outer = [axis for axis in shared if axis is not blocked]
         block = _block_size(blocked, prod(axis.extent for axis in outer), tiling.tasks * tiling.tiles) if blocked else 1
+        if blocked is None and _computes_once(vectors[-1], accesses[stages[-1].buffer], machine):
+            full = full | _in_place(stages, accesses, full)
         return cls(stages, inlined, full, machine, tiling, outer, blocked, block, vectors, accesses)
 
     @classmethod
@@ -409,6 +411,33 @@ class _Cluster:
             else:
                 local.append(index(0) if extent == 1 else position)
         return tirx.BufferLoad(tile, [flat_index(extents, local, analyzer) if local else index(0)])
+
+
+def _computes_once(vector: Axis | None, accesses: Accesses, machine: Machine) -> bool:
+    """Return whether the vectors of a stage do not overlap."""
+    lanes = machine.vector_lanes * 4 // accesses.element_bytes
+    return vector is not None and vector.extent % lanes == 0 and vector.var not in accesses.guarded
+
+
+def _in_place(stages: list[Stage], accesses: dict[Var, Accesses], full: dict[Var, Var]) -> dict[Var, Var]:
+    """Return a stage that the last one reads element by element, with the last one's buffer, which may hold it until
+    then where the last one computes nothing twice.
+
+    The exponentials of a softmax then bring the lines of its result into the cache while they are computed. us, one
+    Zen 4 vCPU, with scratch and in place: 1536 rows of 128 66 and 68, 6144 of 512 1271 and 894, 12288 of 1024 6420 and
+    4500.
+    """
+    last = stages[-1]
+    if last.combine is not None or last.offsets or last.buffer not in full:
+        return {}
+    element = [axis.var for axis in last.spatial]
+    for stage in stages[:-1]:
+        loads = [list(load.indices) for load in accesses[last.buffer].loads if load.buffer.same_as(stage.buffer)]
+        kind, result = ((dtype_of(each.buffer), shape_of(each.buffer)) for each in (stage, last))
+        is_map = stage.combine is None and not stage.offsets and stage.buffer not in full
+        if is_map and kind == result and loads and all(structural_equal(indices, element) for indices in loads):
+            return {stage.buffer: full[last.buffer]}
+    return {}
 
 
 def _whole(run: Run) -> LoopAxis:

@@ -45,6 +45,18 @@ def test_softmax(shape: tuple[int, int], axis: int) -> None:
     assert name == "stitch_stages"
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("width", "scratch"), [(128, 0), (1024, 0), (130, 1), (12, 1)])
+def test_exponentials_wait_in_the_result_where_no_vector_is_computed_twice(
+    width: int, scratch: int, threads: int
+) -> None:
+    x = normal(300, width) * 5
+    kernel = schedule(lambda b, v: op.nn.softmax(op.add(v, v)), [x], AVX2, threads)
+    assert kernel.func.script().count(f"T.alloc_buffer(({width},))") == scratch
+    grown = np.exp(2 * (wide(x) - x.max(1, keepdims=True)))
+    check(lambda b, v: op.nn.softmax(op.add(v, v)), [x], grown / grown.sum(1, keepdims=True))
+
+
 @pytest.mark.parametrize("shape", SHAPES_2D)
 def test_log_softmax_with_a_prologue_and_an_epilogue(shape: tuple[int, int]) -> None:
     x, y = normal(*shape), normal(*shape, seed=1)

@@ -5,21 +5,31 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
 
-from backends.cpu.vector_math import VectorizeMath
+from backends.cpu.vector_math import GELU, VectorizeMath
 from fusion import context
 
 SIZE = 1 << 16
 erf64 = np.vectorize(math.erf, otypes=[float])
+erfc64 = np.vectorize(math.erfc, otypes=[float])
 
 
 def logistic64(x: np.ndarray) -> np.ndarray:
     return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+
+
+def gelu(x: Any) -> Any:
+    return tirx.call_intrin("float32", GELU, x)
+
+
+def gelu64(x: np.ndarray) -> np.ndarray:
+    return np.where(x == -np.inf, 0, x * 0.5 * erfc64(-x * math.sqrt(0.5)))
 
 
 # name -> (TIR call, float64 reference, ulp, absolute error allowed instead)
@@ -28,6 +38,7 @@ FUNCTIONS: dict[str, tuple[Callable, Callable, float, float]] = {
     "exp2": (tirx.exp2, np.exp2, 2, 0),
     "tanh": (tirx.tanh, np.tanh, 2, 0),
     "erf": (tirx.erf, erf64, 2, 0),
+    "gelu": (gelu, gelu64, 2, 1e-7),
     "sigmoid": (tirx.sigmoid, logistic64, 4, 1e-37),
     "log": (tirx.log, np.log, 1, 0),
     "log2": (tirx.log2, np.log2, 3, 0),
@@ -86,7 +97,7 @@ def test_error_bound_over_the_whole_range(name: str, has_scalef: bool) -> None:
     assert not bad.any(), f"{name} at {x[bad][:3]}: {ulp[bad][:3]} ulp"
 
 
-@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "log"])
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "gelu", "log"])
 @pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512"])
 def test_the_vectorised_loop_has_no_scalar_calls(name: str, target: str) -> None:
     library = build(FUNCTIONS[name][0], target=context.resolve(target).target, has_scalef="avx512" in target)
