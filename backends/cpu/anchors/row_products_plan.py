@@ -50,7 +50,8 @@ def estimate(parts: RowProducts, machine: Machine, threads: int) -> Estimate:
     kernels = len(parts.products)
     if parts.before:
         work = stitched_work(parts.before, {parts.rows}, machine)
-        apart += work.space(threads).default.cycles + REGION_CYCLES + _source_bytes(parts) / threads / BYTES_PER_CYCLE
+        made = work.space(threads).default
+        apart += made.cycles + REGION_CYCLES + _source_bytes(parts) / min(threads, made.tasks) / BYTES_PER_CYCLE
         kernels += 1
     if parts.first is not None:
         first = estimate(parts.first, machine, threads)
