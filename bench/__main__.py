@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     chosen.add_argument("--beyond", action="store_true", help="all of the second set, which nobody tuned for")
     parser.add_argument("--peers", nargs="+", choices=bench.peers.names(), help="default: those of the precision")
     parser.add_argument("--precision", default="fp32", choices=tuple(PRECISIONS), help="of fusion and OpenVINO")
+    parser.add_argument("--effort", default="fast", choices=("fast", "balanced"), help="of fusion")
     parser.add_argument("--rounds", type=int, default=protocol.Plan.rounds)
     parser.add_argument("--seconds", type=float, default=protocol.Plan.round_s, help="per round and engine")
     parser.add_argument("--threads", type=int, default=allowed_cpus())
@@ -55,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _compare(name: str, options: argparse.Namespace) -> ComparisonResult:
     model = zoo.make(name, options.cache)
-    job = Job(model.path, model.shapes, options.threads, zoo_name=name, precision=options.precision)
+    job = Job(
+        model.path, model.shapes, options.threads, zoo_name=name, precision=options.precision, effort=options.effort
+    )
     peers = options.peers or (bench.peers.STANDARD if options.precision == "fp32" else bench.peers.STANDARD_BF16)
     plan = protocol.Plan(options.threads, options.rounds, options.seconds, tuple(peers))
     result = protocol.compare(job, plan, model.inputs, name)

@@ -37,6 +37,7 @@ class Job:
         zoo_name: The model's name in the zoo, or empty; for engines that cannot read ONNX.
         compiled: Ours, where it need not be compiled again.
         precision: "fp32", or "bf16" for the engines that have it: fusion and OpenVINO.
+        effort: Of fusion.
     """
 
     path: Path
@@ -45,6 +46,7 @@ class Job:
     zoo_name: str = ""
     compiled: Compiled | None = None
     precision: str = "fp32"
+    effort: str = "fast"
 
 
 class Engine(Protocol):

@@ -15,7 +15,7 @@ _FILE = "model.fusion"
 
 
 class Fusion:
-    """`fusion.compile` with default options but for the job's precision."""
+    """`fusion.compile` with default options but for the job's precision and effort."""
 
     _module: fusion.CompiledModule | None = None
 
@@ -44,8 +44,9 @@ class Fusion:
 
 def _compile(job: Job) -> fusion.CompiledModule:
     return fusion.compile(
-        str(job.path), target="llvm", shapes=dict(job.shapes), threads=job.threads, precision=job.precision
-    )
+        str(job.path), target="llvm", shapes=dict(job.shapes), threads=job.threads, precision=job.precision,
+        effort=job.effort,
+    )  # fmt: skip
 
 
 ENGINE: Engine = Fusion()

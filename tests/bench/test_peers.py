@@ -63,6 +63,22 @@ def test_fusion_runs_without_a_linker(reshaping: Job, tmp_path: Path, monkeypatc
     np.testing.assert_array_equal(outputs["y"], np.maximum(x, 0).reshape(4, 6))
 
 
+def test_fusion_measures_where_the_job_says_so(reshaping: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refuse(*_: Any, effort: str, **__: Any) -> None:
+        asked.append(effort)
+        raise InterruptedError
+
+    monkeypatch.setattr("fusion.compile", refuse)
+    ours = engine("fusion")
+    assert isinstance(ours, AheadOfTime)
+    for job in (reshaping, dataclasses.replace(reshaping, effort="balanced")):
+        with pytest.raises(InterruptedError):
+            ours.build(job, tmp_path)
+    assert asked == ["fast", "balanced"]
+
+
 @pytest.mark.skipif(not installed("torch"), reason="torch is not installed")
 def test_torch_declines_a_model_that_is_no_torch_module(reshaping: Job, tmp_path: Path) -> None:
     with Worker("torch", threads=1) as peer, pytest.raises(EngineError) as caught:
