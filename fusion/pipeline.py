@@ -58,10 +58,10 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         # Phase 2: where each tensor lies
         AssignLayouts(ctx.machine.vector_lanes, trace.stored),
         *([LowerPrecision(ctx.machine, ctx.threads)] if ctx.precision == "bf16" else []),
+        TurnHalves(),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
-        TurnHalves(),
         CallHostFunctions(),
         LowerAnchors(ctx.machine.vector_lanes),
         relax.backend.DispatchSortScan(),

@@ -152,9 +152,9 @@ class StageWriter:
             first = _sum(along.begin, index(begin))
             if self._guarded:
                 body = self._mapped_segment(along, at, first, extent)
-                parts.append(map_vectors(index(0), extent, lanes, unroll, body))
+                parts.append(map_vectors(index(0), extent, lanes, unroll, body, self._learn))
             else:
-                parts.append(map_vectors(first, extent, lanes, unroll, self._mapped_lanes(along, at)))
+                parts.append(map_vectors(first, extent, lanes, unroll, self._mapped_lanes(along, at), self._learn))
         return sequence(*parts)
 
     def _mapped_lanes(self, along: LoopAxis, at: At) -> Callable[[Expr], tirx.Stmt]:

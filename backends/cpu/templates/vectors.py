@@ -10,10 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Var
 
 from backends.cpu.templates.nests import index, loop, sequence, unrolled, vectorized
 
 Expr = Any
+Learn = Callable[[Var, int], None]
+"""Hears that a variable is below a number, and at least 0."""
 
 
 def fitting_lanes(extent: int, lanes: int) -> int:
@@ -23,8 +26,13 @@ def fitting_lanes(extent: int, lanes: int) -> int:
     return max(lanes, 1)
 
 
-def map_vectors(begin: Expr, extent: int, lanes: int, unroll: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+def map_vectors(
+    begin: Expr, extent: int, lanes: int, unroll: int, body: Callable[[Expr], tirx.Stmt], learn: Learn
+) -> tirx.Stmt:
     """Return loops that run `body` on every position of [begin, begin + extent).
+
+    `learn` hears of each loop's variable first: of `(v // 4 + row % 3) // 3` for a v that it knows nothing of, as a
+    gather reads indices through a reshape, TVM's FlattenBuffer made another number.
 
     ```
     for i in range(extent // (lanes * unroll)):
@@ -41,19 +49,33 @@ def map_vectors(begin: Expr, extent: int, lanes: int, unroll: int, body: Callabl
     parts = []
     if main:
 
-        def several(i: Expr) -> tirx.Stmt:
-            return unrolled(unroll, lambda u: _lanes(begin + i * step + u * lanes, lanes, body))
+        def several(i: Var) -> tirx.Stmt:
+            learn(i, main)
+            return unrolled(unroll, lambda u: one(i, u))
+
+        def one(i: Var, u: Var) -> tirx.Stmt:
+            learn(u, unroll)
+            return _lanes(begin + i * step + u * lanes, lanes, body, learn)
 
         parts.append(loop(main, several))
     if rest:
-        parts.append(loop(rest, lambda i: _lanes(begin + index(main * step) + i * lanes, lanes, body)))
+
+        def single(i: Var) -> tirx.Stmt:
+            learn(i, rest)
+            return _lanes(begin + index(main * step) + i * lanes, lanes, body, learn)
+
+        parts.append(loop(rest, single))
     if extent % lanes:
-        parts.append(_lanes(begin + index(extent - lanes), lanes, body))
+        parts.append(_lanes(begin + index(extent - lanes), lanes, body, learn))
     return sequence(*parts)
 
 
-def _lanes(begin: Expr, lanes: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
-    return vectorized(lanes, lambda v: body(begin + v))
+def _lanes(begin: Expr, lanes: int, body: Callable[[Expr], tirx.Stmt], learn: Learn) -> tirx.Stmt:
+    def lane(v: Var) -> tirx.Stmt:
+        learn(v, lanes)
+        return body(begin + v)
+
+    return vectorized(lanes, lane)
 
 
 def fold_lanes(vector: Expr, lanes: int, dtype: str, combine: Any) -> tuple[list[tuple[tirx.Var, Expr]], Expr]:
