@@ -377,9 +377,12 @@ def test_what_tvm_printed(name: str) -> None:
 
 
 def test_parsing_is_fast() -> None:
-    """28 kB take 0.03 s of CPU once the parser's tables are made."""
+    """28 kB take 0.03 s of CPU once the parser's tables are made; once in three runs at least, whatever the host does."""
     text = shared_models.text("mobilenet_64")
     parse(text)
-    started = time.process_time()
-    parse(text)
-    assert time.process_time() - started < 0.3
+    spent = []
+    for _ in range(3):
+        started = time.process_time()
+        parse(text)
+        spent.append(time.process_time() - started)
+    assert min(spent) < 0.3
