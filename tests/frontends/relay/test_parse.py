@@ -377,7 +377,7 @@ def test_what_tvm_printed(name: str) -> None:
 
 
 def test_parsing_is_fast() -> None:
-    """28 kB take 0.03 s of CPU once the parser's tables are made; once in three runs at least, whatever the host does."""
+    """28 kB take 0.03 s of CPU once the parser's tables are made; in the best of three runs, whatever the host does."""
     text = shared_models.text("mobilenet_64")
     parse(text)
     spent = []
