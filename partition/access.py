@@ -26,6 +26,9 @@ CONV2D, IMAGE_CONV2D = "conv2d", "image_conv2d"
 others that make images with channels last: the kinds that may share a kernel. The image or the left operand is the
 first one of the call."""
 
+IMAGE_MAKERS = (MATMUL, CONV2D, IMAGE_CONV2D)
+"""Those that make an image row by row, as a window passes over it."""
+
 POOL = "fusion.pool"
 """Block annotation of a maximum over each window of an image, N x H x W x C, which may share the kernel that makes it:
 `Window.annotation`."""

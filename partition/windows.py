@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from partition.access import CONV2D, DEPTHWISE, IMAGE_CONV2D, MATMUL
+from partition.access import DEPTHWISE, IMAGE_MAKERS
 from partition.chains import Found, operand
 from partition.dataflow import Groups, Node, anchors_of
 from partition.products import made_rows, with_rows
 from partition.verdicts import Verdicts
 
-_MAKERS = (MATMUL, CONV2D, IMAGE_CONV2D)
-
 
 def read_window(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     """Return the chain that ends in the depthwise convolution or the pool `node`; None where no convolution makes its
     image."""
-    image = operand(node, 0) if node.access.anchor == DEPTHWISE or node.access.pools else None
+    image = operand(node, 0) if _is_window(node) else None
     if image is None:
         return None
     before = groups.of(image)
     kinds = [anchor.access.anchor for anchor in anchors_of(before)]
-    if len(kinds) != 1 or kinds[0] not in _MAKERS or any(member.access.pools for member in before):
+    if len(kinds) != 1 or kinds[0] not in IMAGE_MAKERS or any(member.access.pools for member in before):
         return None
     inside = {*before, node}
     if any(member.escapes or not inside.issuperset(member.consumers) for member in before):
@@ -36,7 +34,11 @@ def read_projection(groups: Groups, node: Node, verdicts: Verdicts) -> Found | N
     rows = made_rows(groups, node)
     before = groups.of(rows) if rows is not None else []
     anchors = anchors_of(before)
-    windows = [member for member in before if member.access.anchor == DEPTHWISE or member.access.pools]
+    windows = [member for member in before if _is_window(member)]
     if rows is None or not anchors or len(anchors) > 2 or len(windows) != 1 or anchors_of(groups.of(node)) != [node]:
         return None
     return with_rows(groups, rows, node, verdicts)
+
+
+def _is_window(node: Node) -> bool:
+    return node.access.anchor == DEPTHWISE or node.access.pools

@@ -12,6 +12,7 @@ from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_walk
 
 from backends.cpu.schedule_kernels import Kernel
+from backends.cpu.templates.inlining import is_branch
 from backends.cpu.templates.stages import dtype_of, shape_of
 from backends.kernel import KernelInfo
 from partition.access import is_static
@@ -57,12 +58,8 @@ def _work(block: SBlock) -> tuple[int, Counter[Any]]:
     loads: list[TensorLoad] = []
     entries = [((*_ARITHMETIC, Call), found.append), (TensorLoad, loads.append)]
     structural_walk(block.body, entries)
-    operations = [expr for expr in found if "float" in str(expr.ty) and not _chooses(expr)]
-    return len(operations), Counter(load.source for load in loads)
-
-
-def _chooses(expr: Any) -> bool:
-    return isinstance(expr, Call) and "if_then_else" in str(expr.op)
+    computed = (expr for expr in found if not (isinstance(expr, Call) and is_branch(expr)))
+    return sum("float" in str(expr.ty) for expr in computed), Counter(load.source for load in loads)
 
 
 def _bytes(buffer: tirx.Buffer) -> int:

@@ -38,9 +38,8 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel, emit_inside
+from backends.cpu.anchors.contraction import Blocking, MicroKernel, emit_inside
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
-from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.roles import Output, Roles
 from backends.cpu.anchors.rolling_window_plan import RollingPlan, projection_tile, rolling_space
 from backends.cpu.anchors.rolling_window_source import image_rows
@@ -230,19 +229,12 @@ class _Band:
 
     def _project(self, projection: Projection, y: Expr) -> None:
         """Emit the projection of row `y`."""
-        sizes, lanes, stride = self.stages.sizes, self.machine.vector_lanes, _stride(self.stages.sizes, self.machine)
-        extents = Extents(
-            outer=1, groups=1, height=sizes.columns, width=1, channels=sizes.projected, taps=(), depth=sizes.channels,
-            lanes=lanes, input_bytes=4 * sizes.columns * sizes.channels,
-        )  # fmt: skip
-        work = Contraction(
-            extents, padded_weights=True,
+        sizes, stride = self.stages.sizes, _stride(self.stages.sizes, self.machine)
+        rows = projection.product(self.machine)
+        work = replace(
+            rows, extents=replace(rows.extents, height=sizes.columns),
             load_rows=lambda outer, group, x, _, taps, k: tirx.BufferLoad(self.pixels, [x * stride + k]),
-            load_weights=lambda outer, group, n, taps, k, count: tirx.BufferLoad(
-                projection.panels, [tirx.floordiv(n, lanes), k, ramp(0, count)]
-            ),
             coordinates=lambda outer, group, x, _, n: [self.image, y, x, n],
-            outputs=projection.outputs,
         )  # fmt: skip
         emit_inside(self.nest, work, projection_tile(sizes, self.machine))
 

@@ -18,8 +18,8 @@ from backends.cpu.anchors.blocking import (
 from backends.cpu.anchors.conv2d import Conv2D
 from backends.cpu.anchors.depthwise import Depthwise
 from backends.cpu.anchors.estimate import Estimate
-from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.image_conv2d import ImageConv2D
+from backends.cpu.anchors.matmul import rows_times
 from backends.cpu.anchors.register_tile import (
     LOADS_PER_CYCLE,
     TILE_OVERHEAD,
@@ -33,7 +33,6 @@ from backends.cpu.anchors.rolling_window_stages import RollingSizes, RollingStag
 from backends.cpu.anchors.split import Split
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import shape_of
 from backends.cpu.templates.stitching import stitched_work
 from fusion.context import Machine
 from partition.access import CONV2D, DEPTHWISE, IMAGE_CONV2D
@@ -105,7 +104,7 @@ def plans(sizes: RollingSizes, machine: Machine, threads: int) -> Iterator[Rolli
         cuts = [1] if sizes.projected else chunk_counts(blocks, threads)
         for bands, chunks in product(chunk_counts(sizes.rows, threads), cuts):
             rows, many = Split(sizes.rows, bands).longest, Split(blocks, chunks).longest
-            task = block.cycles(rows, many) + projection_cycles(sizes, machine, rows) + TASK_CYCLES
+            task = block.cycles(rows, many) + _projection_cycles(sizes, machine, rows) + TASK_CYCLES
             tasks = sizes.batch * bands * chunks
             cycles = -(-tasks // threads) * task + _foreign_cycles(sizes, chunks)
             yield RollingPlan(block.tile, block.columns, bands, chunks, cycles)
@@ -117,7 +116,7 @@ def projection_tile(sizes: RollingSizes, machine: Machine) -> RegisterTile:
     return choose(sizes.columns, 1, vectors, sizes.channels, machine.vector_registers)
 
 
-def projection_cycles(sizes: RollingSizes, machine: Machine, rows: int) -> float:
+def _projection_cycles(sizes: RollingSizes, machine: Machine, rows: int) -> float:
     """Return the estimate for the projection of `rows` rows, for each of which all weights pass by once more."""
     if not sizes.projected:
         return 0.0
@@ -156,12 +155,11 @@ def estimate(stages: RollingStages, machine: Machine, threads: int) -> Estimate:
         image = sizes.batch * sizes.height * sizes.width * sizes.channels
         made = _convolution_alone(stages.making, machine, threads)
         apart, kernels = made + _traffic(image, machine, threads) + window + _LAUNCH_CYCLES, 2
-    if not sizes.projected:
+    if stages.projection is None:
         return Estimate(together, apart, kernels)
     pair = rolling_space(replace(sizes, projected=0), machine, threads).default.cycles if sizes.steps else apart
-    pixels = sizes.batch * sizes.rows * sizes.columns
-    projected = _product_alone(pixels, sizes.channels, sizes.projected, machine, threads)
-    between = _traffic(pixels * sizes.channels, machine, threads)
+    projected = choose_blocking(stages.projection.product(machine).extents, machine, threads).cycles
+    between = _traffic(sizes.batch * sizes.rows * sizes.columns * sizes.channels, machine, threads)
     kernels = 2 if pair <= apart else kernels + 1
     return Estimate(
         _PROJECTION_MARGIN * together, min(pair, apart) + between + projected + _LAUNCH_CYCLES, kernels
@@ -230,15 +228,8 @@ def _convolution_alone(making: Roles, machine: Machine, threads: int) -> float:
         return float(Conv2D().space(making, machine, threads).default.cycles)
     if making.kind == IMAGE_CONV2D:
         return ImageConv2D().space(making, machine, threads).default.cycles
-    *pixels, depth = shape_of(making.operands[0])
-    return _product_alone(prod(pixels), depth, making.shape[-1], machine, threads)
-
-
-def _product_alone(pixels: int, depth: int, channels: int, machine: Machine, threads: int) -> float:
-    extents = Extents(
-        outer=1, groups=1, height=pixels, width=1, channels=channels, taps=(), depth=depth, lanes=machine.vector_lanes,
-        input_bytes=4 * pixels * depth,
-    )  # fmt: skip
+    data, panels = making.operands
+    extents = rows_times(data, panels, making.shape[-1], making.outputs, machine).extents
     return choose_blocking(extents, machine, threads).cycles
 
 

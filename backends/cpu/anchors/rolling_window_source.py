@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm import tirx
 
 from backends.cpu.anchors.contraction import Contraction, Prologue
 from backends.cpu.anchors.conv2d import sum_over_taps
-from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.image_conv2d import sum_over_planes
+from backends.cpu.anchors.matmul import rows_times
 from backends.cpu.anchors.roles import Roles
-from backends.cpu.emit import ramp
 from backends.cpu.templates.stages import shape_of
 from fusion.context import Machine
 from partition.access import CONV2D, IMAGE_CONV2D
@@ -28,17 +29,10 @@ def image_rows(making: Roles, machine: Machine, rows: int) -> tuple[Contraction,
 def _pixels(making: Roles, machine: Machine) -> Contraction:
     data, panels = making.operands
     batch, height, width, depth = shape_of(data)
-    lanes = machine.vector_lanes
-    extents = Extents(
-        outer=batch, groups=1, height=height, width=width, channels=making.shape[-1], taps=(), depth=depth, lanes=lanes,
-        input_bytes=4 * height * width * depth,
-    )  # fmt: skip
-    return Contraction(
-        extents, padded_weights=True,
+    rows = rows_times(data, panels, making.shape[-1], making.outputs, machine)
+    size = 4 * height * width * depth
+    return replace(
+        rows, extents=replace(rows.extents, outer=batch, height=height, width=width, input_bytes=size),
         load_rows=lambda image, group, y, x, taps, k: tirx.BufferLoad(data, [image, y, x, k]),
-        load_weights=lambda image, group, n, taps, k, count: tirx.BufferLoad(
-            panels, [tirx.floordiv(n, lanes), k, ramp(0, count)]
-        ),
         coordinates=lambda image, group, y, x, n: [image, y, x, n],
-        outputs=making.outputs,
     )  # fmt: skip

@@ -13,15 +13,16 @@ from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_walk
 
 from backends.cpu.anchors.attention_stages import is_at
+from backends.cpu.anchors.contraction import Contraction
+from backends.cpu.anchors.matmul import rows_times
 from backends.cpu.anchors.roles import Output, Roles, compose
 from backends.cpu.anchors.window import Window
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, read_stages, shape_of
-from partition.access import ANCHOR, CONV2D, DEPTHWISE, IMAGE_CONV2D, MATMUL, POOL
+from fusion.context import Machine
+from partition.access import ANCHOR, CONV2D, DEPTHWISE, IMAGE_CONV2D, IMAGE_MAKERS, MATMUL, POOL
 
 ROLLING_WINDOW = "rolling_window"
-
-_MAKERS = (MATMUL, CONV2D, IMAGE_CONV2D)
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,20 @@ class Projection:
     """A pointwise convolution of the window's result.
 
     Attributes:
+        rows: That result.
         panels: Its packed weights.
+        channels: That it makes.
         outputs: What is stored for each element of the product.
     """
 
+    rows: Var
     panels: Var
+    channels: int
     outputs: tuple[Output, ...]
+
+    def product(self, machine: Machine) -> Contraction:
+        """Return the product of all rows."""
+        return rows_times(self.rows, self.panels, self.channels, self.outputs, machine)
 
 
 @dataclass(frozen=True)
@@ -135,7 +144,7 @@ def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
     steps, data = (0, image) if making is None else (_steps(making), making.operands[0])
     sizes = RollingSizes(
         batch, height, width, channels, _window_of(window), steps, 4 * prod(shape_of(data)[1:]), not taps,
-        shape_of(_result(behind))[-1] if behind is not None else 0,
+        projection.channels if projection else 0,
     )  # fmt: skip
     return RollingStages(sizes, making, image, taps[0] if taps else None, stage, convolved, projection)
 
@@ -149,7 +158,7 @@ def _places(func: tirx.PrimFunc) -> tuple[SBlock | None, SBlock, SBlock | None] 
         return None
     place = found.index(windows[0])
     before, behind = found[:place], found[place + 1 :]
-    makers = [_anchor(block) in _MAKERS for block in before]
+    makers = [_anchor(block) in IMAGE_MAKERS for block in before]
     products = [_anchor(block) == MATMUL for block in behind]
     alone = not before and (POOL in windows[0].annotations or not behind)
     if makers not in ([], [True]) or products not in ([], [True]) or alone:
@@ -207,7 +216,8 @@ def _read_results(
     if behind is None:
         return outputs, None
     rows, panels = (region.source for region in behind.reads if not region.source.same_as(_result(behind)))
-    return (_in_place(window, _between(stages, window, behind), rows),), Projection(panels, outputs)
+    projection = Projection(rows, panels, shape_of(_result(behind))[-1], outputs)
+    return (_in_place(window, _between(stages, window, behind), rows),), projection
 
 
 def _in_place(anchor: SBlock, behind: Sequence[Stage], buffer: Var) -> Output:
