@@ -20,7 +20,7 @@ from partition.regions import Edge
 from partition.rules import decline
 from partition.techniques import ALL, Technique
 from partition.verdicts import Judge, Verdicts, no_template
-from partition.windows import read_projection, read_window
+from partition.windows import read_convolutions, read_projection, read_window
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,8 @@ def _chain(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
 def _join_layers(node: Node, groups: Groups, verdicts: Verdicts) -> Iterator[Edge]:
     """Put a matmul, and what is behind it, into the kernel of those that make its rows; asked when both have all that
     joins them, and after the chains that are worth more."""
-    layers = read_layers(groups, node, verdicts) or read_projection(groups, node, verdicts)
+    readers = (read_layers, read_convolutions, read_projection)
+    layers = next((found for read in readers if (found := read(groups, node, verdicts)) is not None), None)
     if layers is None:
         return
     if layers.first is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partition.access import DEPTHWISE, IMAGE_MAKERS
+from partition.access import CONV2D, DEPTHWISE, IMAGE_MAKERS, MATMUL
 from partition.chains import Found, operand
 from partition.dataflow import Groups, Node, anchors_of
 from partition.products import made_rows, with_rows
@@ -38,6 +38,19 @@ def read_projection(groups: Groups, node: Node, verdicts: Verdicts) -> Found | N
     if rows is None or not anchors or len(anchors) > 2 or len(windows) != 1 or anchors_of(groups.of(node)) != [node]:
         return None
     return with_rows(groups, rows, node, verdicts)
+
+
+def read_convolutions(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
+    """Return the kernels of a convolution and of the convolution `node` of what it makes as a chain; None where there
+    are none, or both are matmuls."""
+    image = operand(node, 0) if node.access.anchor in (CONV2D, MATMUL) else None
+    before = groups.of(image) if image is not None else []
+    kinds = [anchor.access.anchor for anchor in anchors_of(before)]
+    if image is None or len(kinds) != 1 or kinds[0] not in IMAGE_MAKERS or any(map(_is_window, before)):
+        return None
+    if {kinds[0], node.access.anchor} == {MATMUL} or anchors_of(groups.of(node)) != [node]:
+        return None
+    return with_rows(groups, image, node, verdicts)
 
 
 def _is_window(node: Node) -> bool:

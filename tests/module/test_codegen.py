@@ -157,3 +157,20 @@ def test_kernels_with_blocks_are_lowered() -> None:
     x, y = tvm.runtime.tensor(np.arange(4, dtype=np.float32)), tvm.runtime.empty((4,), "float32")
     library["double"](x, y)
     np.testing.assert_array_equal(y.numpy(), np.arange(4) * 2)
+
+
+def test_each_function_of_a_kernel_aligns_its_stack_frame() -> None:
+    """Where vector registers do not suffice, LLVM saves them there; in two cache lines each that takes three times as
+    long, in some threads and not in others."""
+    @T.prim_func
+    def twice(x: T.Buffer((2, 16), "float32"), y: T.Buffer((2, 16), "float32")) -> None:
+        T.func_attr({"global_symbol": "twice"})
+        for i in T.parallel(2):
+            for j in T.vectorized(16):
+                y[i, j] = x[i, j] + x[i, j]
+
+    target = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "skylake-avx512"})
+    code = codegen.generate_module(tvm.IRModule({"twice": twice}), target).inspect_source("asm")
+    entry, body, *_ = code.split(".cfi_startproc")[1:]
+    assert "zmm" in body
+    assert all("andq\t$-64, %rsp" in part for part in (entry, body))

@@ -10,7 +10,7 @@ from functools import cache
 from backends.cpu.anchors.attention_softmax import find_softmax
 from backends.cpu.anchors.attention_stages import AttentionStages, Chain, operand
 from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, TASK_CYCLES, choose_blocking, chunk_counts
-from backends.cpu.anchors.estimate import Estimate
+from backends.cpu.anchors.estimate import LAUNCH_CYCLES, Estimate
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile, tiles, total_cycles
 from backends.cpu.anchors.split import Split
@@ -40,8 +40,6 @@ _TURN_CYCLES = 0.7
 _TRANSPOSE_CYCLES = 0.55
 """One core, an element of a transpose of its own: with the 192 heads of 49x32 of swin_t turned inside, it took 56.3 ms,
 not 55.8; bert_base and vit_s, of 12 and 6 larger heads, were 0.1% and 0.3% faster."""
-_LAUNCH_CYCLES = 8_000
-"""A kernel's start on all threads and the wait for the last, about 2.5 us."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def decline_one_kernel(demand: Demand, machine: Machine, threads: int) -> str:
     if plan is None:
         return "; ".join(filter(None, (f"rows of {chain.keys} scores do not fit the cache", demand.unread)))
     if demand.turned:
-        before = chain.batch * demand.turned * _TRANSPOSE_CYCLES / threads + _LAUNCH_CYCLES
+        before = chain.batch * demand.turned * _TRANSPOSE_CYCLES / threads + LAUNCH_CYCLES
         apart = plan_attention(replace(demand, turned=0), machine, threads)
         if apart is not None and apart.cycles + before <= plan.cycles:
             return "its operands are transposed by a kernel of their own in less time"
@@ -248,7 +246,7 @@ def _cycles_apart(chain: Chain, machine: Machine, threads: int) -> float:
     vectors = chain.batch * chain.rows * -(-chain.keys // machine.vector_lanes) / threads
     score_bytes = 4 * vectors * machine.vector_lanes
     traffic = 4 * score_bytes / BYTES_PER_CYCLE if score_bytes > machine.l2_bytes else 0
-    return sum(products) + vectors * _VECTOR_CYCLES + traffic + 2 * _LAUNCH_CYCLES
+    return sum(products) + vectors * _VECTOR_CYCLES + traffic + 2 * LAUNCH_CYCLES
 
 
 def _extents(chain: Chain, channels: int, depth: int, machine: Machine) -> Extents:

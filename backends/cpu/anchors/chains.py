@@ -6,9 +6,10 @@ from types import ModuleType
 
 from tvm import tirx
 
-from backends.cpu.anchors import attention_plan, rolling_window_plan, row_products_plan
+from backends.cpu.anchors import attention_plan, conv_chain_plan, rolling_window_plan, row_products_plan
 from backends.cpu.anchors.attention_plan import Demand
 from backends.cpu.anchors.attention_stages import AttentionStages, read_attention
+from backends.cpu.anchors.conv_chain_stages import ConvChain, has_chain_form, read_conv_chain
 from backends.cpu.anchors.estimate import Estimate
 from backends.cpu.anchors.roles import Roles, find_anchors, read_roles
 from backends.cpu.anchors.rolling_window_stages import (
@@ -23,7 +24,7 @@ from partition.access import ANCHOR, MATMUL
 from partition.verdicts import Judge, no_template
 
 
-def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | RollingStages:
+def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | RollingStages | ConvChain:
     """Return the parts of a kernel with anchors.
 
     Raises:
@@ -31,6 +32,8 @@ def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | 
     """
     if has_rolling_form(func):
         return read_rolling_window(func)
+    if has_chain_form(func):
+        return read_conv_chain(func)
     kinds = [str(anchor.annotations[ANCHOR]) for anchor in find_anchors(func)]
     if set(kinds) == {MATMUL}:
         return read_row_products(func)
@@ -61,11 +64,13 @@ def judge(machine: Machine, threads: int) -> Judge:
     return decline
 
 
-def _plan_of(kernel: tirx.PrimFunc) -> tuple[ModuleType, RollingStages | Demand | RowProducts]:
+def _plan_of(kernel: tirx.PrimFunc) -> tuple[ModuleType, RollingStages | ConvChain | Demand | RowProducts]:
     """Return the module that weighs one kernel against several, and what it does so by."""
     match read_kernel(kernel):
         case RollingStages() as rolling:
             return rolling_window_plan, rolling
+        case ConvChain() as chain:
+            return conv_chain_plan, chain
         case AttentionStages() as attention:
             return attention_plan, Demand.of(attention)
         case RowProducts() as products:

@@ -189,21 +189,9 @@ def sum_over_taps(roles: Roles, machine: Machine, rows: int) -> tuple[Contractio
     window = Window.from_annotation(roles.attrs["window"])
     all_channels = shape_of(data)[3]
     groups, lanes = shape_of(packed)[0], machine.vector_lanes
-    depth = all_channels // groups
     out_channels = roles.shape[3]
     arithmetic, merged = arithmetic_of(dtype_of(data), machine), window.merges(groups)
-    sh, sw = window.strides
-    dh, dw = window.dilation
-
-    def rows_from(
-        source: Var, first_row: Expr, place: Callable[[Expr, Expr, Expr], list[Expr]]
-    ) -> Callable[..., Expr]:
-        def load(outer: Expr, group: Expr, y: Expr, x: Expr, taps: Sequence[Expr], k: Expr) -> Expr:
-            row = (y - first_row) * sh + taps[0] * dh
-            column = x * (sw * all_channels) + k + (0 if merged else taps[1] * (dw * all_channels) + group * depth)
-            return tirx.BufferLoad(source, place(outer, row, column))
-
-        return load
+    rows_from = partial(rows_under, window, all_channels, groups)
 
     def weights(outer: Expr, group: Expr, n: Expr, taps: Sequence[Expr], step: Expr, count: int) -> Expr:
         tap = 0 if merged else taps[1]  # merged: k runs over the taps of a row, past the end of the axis before it
@@ -211,10 +199,30 @@ def sum_over_taps(roles: Roles, machine: Machine, rows: int) -> tuple[Contractio
 
     work = Contraction(
         _extents(window, shape_of(data), groups, out_channels, lanes, arithmetic), padded_weights=True,
-        arithmetic=arithmetic, load_rows=rows_from(data, 0, lambda n, row, column: [n, row, 0, column]),
+        arithmetic=arithmetic, load_rows=rows_from(data, 0, lambda n, row, element: [n, row, 0, element]),
         load_weights=weights,
         coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c],
         outputs=roles.outputs,
     )  # fmt: skip
     pad = PaddedRows(data, window, rows, lanes * arithmetic.step)
     return work, (lambda *at: rows_from(*pad.fill(*at))) if any(window.padding) else None
+
+
+def rows_under(
+    window: Window, channels: int, groups: int, source: Var, first_row: Expr,
+    place: Callable[[Expr, Expr, Expr], list[Expr]],
+) -> Callable[..., Expr]:  # fmt: skip
+    """Return a `load_rows` (see `Contraction`) of padded images whose pixels are `channels` elements apart.
+
+    Args:
+        first_row: Of the result that `source` has the rows of.
+        place: (image, row, element of the row) -> indices into `source`.
+    """
+    (sh, sw), (dh, dw), merged = window.strides, window.dilation, window.merges(groups)
+
+    def load(outer: Expr, group: Expr, y: Expr, x: Expr, taps: Sequence[Expr], k: Expr) -> Expr:
+        row = (y - first_row) * sh + taps[0] * dh
+        element = x * (sw * channels) + k + (0 if merged else taps[1] * (dw * channels) + group * (channels // groups))
+        return tirx.BufferLoad(source, place(outer, row, element))
+
+    return load

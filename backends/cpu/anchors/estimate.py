@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE
+from fusion.context import Machine
+
+LAUNCH_CYCLES = 8_000
+"""A kernel's start on all threads and the wait for the last, about 2.5 us."""
+
 _TIE = 1.03
 """Forms that the estimates put closer than this they cannot tell apart: of the zoo's layers that one kernel was
 estimated to do in 1 to 3% more, three of four were up to 2% faster in it. It is one start less, and less memory."""
@@ -31,3 +37,9 @@ class Estimate:
         names = {2: "two", 3: "three"}
         apart = f"{self.apart:.0f} in {names.get(self.kernels, self.kernels)}"
         return f"{self.together:.0f} cycles estimated in one kernel, {apart}"
+
+
+def passing_cycles(elements: int, machine: Machine, threads: int) -> float:
+    """Return what it takes to write float32 elements in one kernel and read them in the next."""
+    share = 4 * elements / threads
+    return 2 * share / (L2_BYTES_PER_CYCLE if share <= machine.l2_bytes // 2 else BYTES_PER_CYCLE)

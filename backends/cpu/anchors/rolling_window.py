@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import inf
 
@@ -38,11 +39,12 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.anchors.contraction import Blocking, MicroKernel, emit_inside
+from backends.cpu.anchors.contraction import MicroKernel, emit_inside
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
-from backends.cpu.anchors.roles import Output, Roles
+from backends.cpu.anchors.image_maker import row_maker
+from backends.cpu.anchors.ring import Ring
+from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.rolling_window_plan import RollingPlan, projection_tile, rolling_space
-from backends.cpu.anchors.rolling_window_source import image_rows
 from backends.cpu.anchors.rolling_window_stages import ROLLING_WINDOW, Projection, RollingSizes, RollingStages
 from backends.cpu.anchors.split import Split, tile_count
 from backends.cpu.emit import Expr, Nest, guard, int64, pieces, ramp, splat
@@ -83,7 +85,6 @@ def _emit_tasks(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: M
         band = tirx.floormod(tirx.floordiv(task, chunks.count), bands.count)
         first, rows = nest.bind("first_row", int64(bands.start(band))), int64(tile_count(bands, band))
         form = _Band.make(nest, stages, plan, machine, nest.bind("image", int64(image)), (first, rows))
-        form.clear_borders()
         if stages.projection is None:
             form.emit_blocks(chunks.start(chunk), tile_count(chunks, chunk), first, rows)
         else:
@@ -96,7 +97,7 @@ class _Band:
 
     Attributes:
         image: Which one of the batch.
-        ring: The rows under the window, [block][row][column][channel of the block], of one block or of all.
+        ring: The rows under the window, of one block of channels or of all.
         making: The convolution that makes them, its outputs put into the ring; None where they are copied.
         convolved: What is done with what the window computes.
         pixels: The rows of the projection: a row of the window's result, each pixel `_stride` elements apart.
@@ -107,7 +108,7 @@ class _Band:
     plan: RollingPlan
     machine: Machine
     image: Expr
-    ring: Var
+    ring: Ring
     making: MicroKernel | None
     convolved: Epilogue
     pixels: Var | None
@@ -118,14 +119,17 @@ class _Band:
     ) -> _Band:
         """Return the form for a band from a row on, of so many rows, its buffers allocated."""
         sizes, width = stages.sizes, plan.tile.vectors * machine.vector_lanes
-        rings = -(-sizes.channels // width) if stages.projection else 1
-        ring = nest.allocate("ring", (rings * sizes.ring_rows * sizes.ring_columns * width,))
+        parts = -(-sizes.channels // width) if stages.projection else 1
+        outside = -inf if sizes.pools else 0.0
+        ring = Ring.allocate(nest, sizes, 1, width, machine.vector_lanes, parts, outside)
         pixels, outputs = None, stages.convolved
         if stages.projection is not None:
             stride = _stride(sizes, machine)
             pixels = nest.allocate("pixels", (sizes.columns * stride,))
             outputs = tuple(_kept(output, pixels, stride) for output in outputs)
-        making = None if stages.making is None else _making(nest, stages.making, sizes, plan, machine, image, band)
+        making = None
+        if stages.making is not None:
+            making = row_maker(nest, stages.making, sizes, plan.bands, plan.tile, machine, image, band)
         convolved = Epilogue.prepare(nest, outputs, plan.columns * width)
         return _Band(nest, stages, plan, machine, image, ring, making, convolved, pixels)
 
@@ -161,63 +165,26 @@ class _Band:
                 with guard(self.nest, condition):
                     yield index, channels
 
-    def clear_borders(self) -> None:
-        """Set the columns left and right of the image."""
-        sizes, left = self.stages.sizes, self.stages.sizes.window.padding[1]
-        right = sizes.ring_columns - left - sizes.width
-        with self.nest.loop("ring_row", sizes.ring_rows * (self._blocks if self.pixels is not None else 1)) as row:
-            for column, many in ((0, left), (left + sizes.width, right)):
-                if many:
-                    self._clear(self._place(row, column), many)
-
-    def _clear(self, place: Expr, columns: int) -> None:
-        lanes = self.machine.vector_lanes
-        with self.nest.loop("zero", columns * self.plan.tile.vectors) as v:
-            self.nest.store(self.ring, [ramp(place + v * lanes, lanes)], self._outside(lanes))
-
-    def _outside(self, lanes: int) -> Expr:
-        """Return what the window sees outside of the image, and begins with."""
-        return splat(tirx.const(-inf if self.stages.sizes.pools else 0.0, "float32"), lanes)
-
-    def _place(self, row: Expr, column: Expr) -> Expr:
-        return (row * self.stages.sizes.ring_columns + column) * self._width
-
-    def _ring_row(self, block: Expr, row: Expr) -> Expr:
-        """Return where the row of the padded image lies in the ring."""
-        many = self.stages.sizes.ring_rows
-        return self._place(tirx.floormod(row, many) + (block * many if self.pixels is not None else 0), 0)
-
     def _row(self, block: Expr, channels: int, first: Expr, step: Expr) -> None:
         """Emit row `first + step` of the window's result, for the `channels` channels of a block."""
-        nest, sizes = self.nest, self.stages.sizes
-        y = nest.bind("row", first + step)
-        new = nest.bind("new", tirx.Select(step == 0, int64(sizes.ring_rows), int64(sizes.window.strides[0])))
-        end = y * sizes.window.strides[0] + sizes.ring_rows
-        with nest.loop("new_row", new) as index:
-            self._fill(block, channels, nest.bind("padded_row", end - new + index))
+        y = self.nest.bind("row", first + step)
+        self.ring.fill(step == 0, y, 1, partial(self._make, block, channels), self._part(block))
         self._convolve(block, channels, y)
 
-    def _fill(self, block: Expr, channels: int, padded: Expr) -> None:
-        """Put one row of the padded image into the ring."""
-        nest, sizes = self.nest, self.stages.sizes
-        top, left, *_ = sizes.window.padding
-        place = nest.bind("place", self._ring_row(block, padded) + left * self._width)
-        source = nest.bind("source", padded - top)
-        if not top and sizes.window.rows_under(sizes.rows) <= sizes.height:
-            self._make(block, channels, source, place)
-            return
-        inside = tirx.all(source >= 0, source < sizes.height)
-        with nest.when(inside):
-            self._make(block, channels, source, place)
-        with nest.when(tirx.Not(inside)):
-            self._clear(place, sizes.width)
+    def _part(self, block: Expr) -> Expr:
+        """Return the part of the ring that a block of channels has."""
+        return block if self.pixels is not None else 0
+
+    def _outside(self, lanes: int) -> Expr:
+        """Return what the window begins with."""
+        return splat(tirx.const(self.ring.outside, "float32"), lanes)
 
     def _make(self, block: Expr, channels: int, source: Expr, place: Expr) -> None:
         """Emit what puts one row of the image at `place`."""
         if self.making is not None and self.stages.making is not None:
             (output,) = self.stages.making.outputs
             *_, x, channel = output.coordinates
-            stored = (_put(output, self.ring, place + x * self._width + (channel - block * self._width)),)
+            stored = (_put(output, self.ring.buffer, place + x * self._width + (channel - block * self._width)),)
             kernel = replace(self.making, epilogue=replace(self.making.epilogue, outputs=stored))
             kernel.emit(block, 1, Split(self.stages.sizes.height, self.stages.sizes.height), source, 1)
             return
@@ -225,7 +192,7 @@ class _Band:
         with self.nest.loop("x", self.stages.sizes.width) as x:
             for at, lanes in pieces(channels, self.machine.vector_lanes):
                 value = tirx.BufferLoad(self.stages.image, [self.image, source, x, ramp(first + at, lanes)])
-                self.nest.store(self.ring, [ramp(place + x * self._width + at, lanes)], value)
+                self.nest.store(self.ring.buffer, [ramp(place + x * self._width + at, lanes)], value)
 
     def _project(self, projection: Projection, y: Expr) -> None:
         """Emit the projection of row `y`."""
@@ -242,7 +209,7 @@ class _Band:
         """Emit one row of the window's result."""
         nest, window = self.nest, self.stages.sizes.window
         under = (y * window.strides[0] + tap * window.dilation[0] for tap in range(window.kernel[0]))
-        rows = [nest.bind(f"under{tap}", self._ring_row(block, row)) for tap, row in enumerate(under)]
+        rows = [nest.bind(f"under{tap}", self.ring.place(row, self._part(block))) for tap, row in enumerate(under)]
         first = 0
         for columns, many in Split.of(self.stages.sizes.columns, self.plan.columns).sizes():
             with nest.loop("x_tile", many) as step:
@@ -272,28 +239,10 @@ class _Band:
                     weight = nest.bind(f"w{ry}_{rx}_{at}", load)
                 for i in range(registers.rows):
                     column = (x + i) * window.strides[1] + rx * window.dilation[1]
-                    value = tirx.BufferLoad(self.ring, [ramp(row + column * self._width + at, lanes)])
+                    value = tirx.BufferLoad(self.ring.buffer, [ramp(row + column * self._width + at, lanes)])
                     total = registers.read(i, part)
                     taken = tirx.max(total, value) if weight is None else total + value * weight
                     registers.write(i, part, taken)
-
-
-def _making(
-    nest: Nest, making: Roles, sizes: RollingSizes, plan: RollingPlan, machine: Machine, image: Expr,
-    band: tuple[Expr, Expr],
-) -> MicroKernel:  # fmt: skip
-    """Return what emits a row of the image under the window, what it reads of the padded input copied for the band."""
-    window, (first, rows) = sizes.window, band
-    longest = min(int(window.rows_under(Split(sizes.rows, plan.bands).longest)), sizes.height)
-    work, fill = image_rows(making, machine, longest)
-    load_rows = work.load_rows
-    if fill is not None:
-        start = first * window.strides[0] - window.padding[0]
-        begin = nest.bind("first_made", tirx.max(start, int64(0)))
-        end = nest.bind("end_made", tirx.min(start + window.rows_under(rows), int64(sizes.height)))
-        load_rows = fill(nest, image, begin, end)
-    epilogue = Epilogue.prepare(nest, making.outputs, plan.tile.rows * plan.tile.vectors * machine.vector_lanes)
-    return MicroKernel(nest, work, Blocking(plan.tile, 1, 1, 1), load_rows, image, epilogue)
 
 
 def _stride(sizes: RollingSizes, machine: Machine) -> int:

@@ -15,11 +15,9 @@ from backends.cpu.anchors.blocking import (
     choose_blocking,
     chunk_counts,
 )
-from backends.cpu.anchors.conv2d import Conv2D
 from backends.cpu.anchors.depthwise import Depthwise
-from backends.cpu.anchors.estimate import Estimate
-from backends.cpu.anchors.image_conv2d import ImageConv2D
-from backends.cpu.anchors.matmul import rows_times
+from backends.cpu.anchors.estimate import LAUNCH_CYCLES, Estimate, passing_cycles
+from backends.cpu.anchors.image_maker import cycles_alone
 from backends.cpu.anchors.register_tile import (
     LOADS_PER_CYCLE,
     TILE_OVERHEAD,
@@ -35,7 +33,7 @@ from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.space import Space
 from backends.cpu.templates.stitching import stitched_work
 from fusion.context import Machine
-from partition.access import CONV2D, DEPTHWISE, IMAGE_CONV2D
+from partition.access import DEPTHWISE
 
 _MOST_VECTORS = 4
 _USUAL_VECTORS = 2
@@ -49,8 +47,6 @@ _MOST_TAPS = 9
 _PROJECTION_MARGIN = 1.2
 """By how much one kernel with the projection has to be estimated the faster. At 1.24 (112x112x96, stride 2) and 1.37
 (56x56x144) it took 2 to 3% less, at 1.06 to 1.16 from 1% less to 4% more (28x28x192, 56x56x128)."""
-_LAUNCH_CYCLES = 8_000
-"""A kernel's start on all threads and the wait for the last, about 2.5 us."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ def rolling_space(sizes: RollingSizes, machine: Machine, threads: int) -> Space[
     Raises:
         NotRecognized: There are none.
     """
-    if _skips_rows(sizes):
+    if sizes.skips_rows:
         raise NotRecognized("the window skips rows")
     return Space(plan_rolling(sizes, machine, threads), lambda: plans(sizes, machine, threads))
 
@@ -133,7 +129,7 @@ def decline_one_kernel(stages: RollingStages, machine: Machine, threads: int) ->
     sizes = stages.sizes
     if not all((sizes.batch, sizes.rows, sizes.columns)):
         return "the image is empty"
-    if _skips_rows(sizes):
+    if sizes.skips_rows:
         return "the window skips rows"
     if prod(sizes.window.kernel) > _MOST_TAPS:
         return f"a window of {prod(sizes.window.kernel)} taps is faster alone"
@@ -153,16 +149,16 @@ def estimate(stages: RollingStages, machine: Machine, threads: int) -> Estimate:
         apart, kernels = window + sizes.batch * sizes.input_bytes / threads / BYTES_PER_CYCLE, 1
     else:
         image = sizes.batch * sizes.height * sizes.width * sizes.channels
-        made = _convolution_alone(stages.making, machine, threads)
-        apart, kernels = made + _traffic(image, machine, threads) + window + _LAUNCH_CYCLES, 2
+        made = cycles_alone(stages.making, machine, threads)
+        apart, kernels = made + passing_cycles(image, machine, threads) + window + LAUNCH_CYCLES, 2
     if stages.projection is None:
         return Estimate(together, apart, kernels)
     pair = rolling_space(replace(sizes, projected=0), machine, threads).default.cycles if sizes.steps else apart
     projected = choose_blocking(stages.projection.product(machine).extents, machine, threads).cycles
-    between = _traffic(sizes.batch * sizes.rows * sizes.columns * sizes.channels, machine, threads)
+    between = passing_cycles(sizes.batch * sizes.rows * sizes.columns * sizes.channels, machine, threads)
     kernels = 2 if pair <= apart else kernels + 1
     return Estimate(
-        _PROJECTION_MARGIN * together, min(pair, apart) + between + projected + _LAUNCH_CYCLES, kernels
+        _PROJECTION_MARGIN * together, min(pair, apart) + between + projected + LAUNCH_CYCLES, kernels
     )  # fmt: skip
 
 
@@ -176,11 +172,6 @@ def _foreign_cycles(sizes: RollingSizes, chunks: int) -> float:
     result = 4 * sizes.rows * sizes.columns * sizes.channels / chunks
     size = sizes.batch * (sizes.input_bytes + result) * (1 - 1 / chunks)
     return size / BYTES_PER_CYCLE - size / L2_BYTES_PER_CYCLE
-
-
-def _skips_rows(sizes: RollingSizes) -> bool:
-    """Return whether there are rows of the image under no window."""
-    return bool(sizes.window.strides[0] > sizes.ring_rows)
 
 
 @dataclass(frozen=True)
@@ -221,22 +212,6 @@ class _Block:
         tap of which once more."""
         taps, vectors = prod(self.sizes.window.kernel), self.tile.vectors
         return taps * (columns + 1) * vectors / LOADS_PER_CYCLE + TILE_OVERHEAD + 2 * columns * vectors
-
-
-def _convolution_alone(making: Roles, machine: Machine, threads: int) -> float:
-    if making.kind == CONV2D:
-        return float(Conv2D().space(making, machine, threads).default.cycles)
-    if making.kind == IMAGE_CONV2D:
-        return ImageConv2D().space(making, machine, threads).default.cycles
-    data, panels = making.operands
-    extents = rows_times(data, panels, making.shape[-1], making.outputs, machine).extents
-    return choose_blocking(extents, machine, threads).cycles
-
-
-def _traffic(elements: int, machine: Machine, threads: int) -> float:
-    """Return what it takes to write and read the elements between two kernels."""
-    share = 4 * elements / threads
-    return 2 * share / (L2_BYTES_PER_CYCLE if share <= machine.l2_bytes // 2 else BYTES_PER_CYCLE)
 
 
 def _window_alone(stages: RollingStages, machine: Machine, threads: int) -> float:

@@ -62,6 +62,51 @@ class Window:
         return self.kernel == (1, 1) and self.strides == (1, 1) and not any(self.padding)
 
 
+@dataclass(frozen=True)
+class UnderWindow:
+    """Sizes of `batch` images of height x width pixels and `channels` channels under a window, inside a kernel.
+
+    Attributes:
+        steps: Of k, for each pixel and channel, of the convolution that makes the image; 0 where it is given.
+        input_bytes: Of one image that the kernel reads.
+    """
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    window: Window
+    steps: int
+    input_bytes: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of the result."""
+        return self.window.output(self.height, self.width)[0]
+
+    @property
+    def columns(self) -> int:
+        """Columns of the result."""
+        return self.window.output(self.height, self.width)[1]
+
+    @property
+    def ring_rows(self) -> int:
+        """Rows of the padded image under one row of the result."""
+        return int(self.window.rows_under(1))
+
+    @property
+    def ring_columns(self) -> int:
+        """Columns of the padded image, those under no pixel of the result left out where they are padding."""
+        window = self.window
+        under = (self.columns - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilation[1] + 1
+        return max(window.padding[1] + self.width, under)
+
+    @property
+    def skips_rows(self) -> bool:
+        """Whether there are rows of the image under no window."""
+        return bool(self.window.strides[0] > self.ring_rows)
+
+
 def read_into(
     window: Window, size: tuple[int, int], pixel: tuple[Expr, Expr], tap: tuple[Expr, Expr],
     load: Callable[[Expr, Expr], Expr],

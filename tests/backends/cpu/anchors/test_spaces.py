@@ -87,6 +87,11 @@ def expanded(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return convolution(100, 1, 100, 3)(b, b.emit(image))
 
 
+def narrowed(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = op.nn.relu(convolution(1, 12, 20, 1)(b, x))
+    return convolution(1, 20, 36, 3)(b, b.emit(image))
+
+
 def transposed(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     weight = relax.const(normal((20, 40, 3, 3), 1) / np.float32(10))
     made = relax.op.nn.conv2d_transpose(x, weight, 2, 1, 1, data_layout="NHWC", kernel_layout="IOHW")
@@ -104,6 +109,7 @@ CASES: dict[str, tuple[Build, tuple[int, ...]]] = {
     "planar_window": (convolution(6, 1, 6, 3, layout="NCHW"), (1, 6, 20, 37)),
     "attention": (attention, (2, 150, 12)),
     "rolling_window": (expanded, (1, 13, 11, 12)),
+    "conv_chain": (narrowed, (1, 13, 11, 12)),
 }
 
 

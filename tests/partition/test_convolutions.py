@@ -1,0 +1,109 @@
+"""Two convolutions join where the judge says so, and stay apart with a reason where one kernel cannot be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax, tirx
+from tvm.relax import op
+
+from backends.cpu.anchors.conv_chain_stages import read_conv_chain
+from backends.cpu.templates.result import NotRecognized
+from fusion.passes.rebuild import bindings
+from partition.form_groups import FormGroups
+from tests.partition.test_form_groups import legal
+from tests.passes.modules import Build, evaluate, normal, weight
+
+X = normal(1, 9, 8, 6)
+
+
+def grouped(build: Build, reason: str = "") -> tuple[int, list[str]]:
+    """Return how many kernels are left, and why edges stayed."""
+
+    def judge(kernel: tirx.PrimFunc) -> str:
+        try:
+            read_conv_chain(kernel)
+        except NotRecognized as error:
+            return str(error)
+        return reason
+
+    mod = legal(build, [X])
+    groups = FormGroups(judge)
+    after = relax.transform.FuseTIR()(groups(mod))
+    relax.analysis.well_formed(after)
+    for got, want in zip(evaluate(after, [X]), evaluate(mod, [X]), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    kernels = [value for _, value in bindings(after["main"]) if isinstance(value, relax.Call)]
+    return len(kernels), [kept.reason for kept in groups.kept]
+
+
+def conv(b: relax.BlockBuilder, x: relax.Expr, out: int, depth: int, kernel: int, groups: int = 1) -> relax.Expr:
+    made = op.nn.conv2d(
+        x, weight(out, depth // groups, kernel, kernel), padding=kernel // 2, groups=groups, data_layout="NHWC"
+    )
+    return b.emit(op.nn.relu(b.emit(op.add(b.emit(made), weight(out)))))
+
+
+def _window_then_pointwise(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return conv(b, conv(b, x, 20, 6, 3), 5, 20, 1)
+
+
+def _pointwise_then_window(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return op.add(conv(b, conv(b, x, 4, 6, 1), 6, 4, 3), x)
+
+
+def _two_windows(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return conv(b, conv(b, x, 20, 6, 3), 7, 20, 5)
+
+
+@pytest.mark.parametrize("build", [_window_then_pointwise, _pointwise_then_window, _two_windows])
+def test_two_convolutions_and_what_is_behind_each_are_one_kernel(build: Build) -> None:
+    assert grouped(build) == (1, [])
+    kernels, reasons = grouped(build, "too slow")
+    assert kernels == 2
+    assert "too slow" in reasons
+
+
+def test_a_third_convolution_stays_apart() -> None:
+    kernels, _ = grouped(lambda b, x: conv(b, conv(b, conv(b, x, 8, 6, 3), 8, 8, 3), 8, 8, 3))
+    assert kernels == 2
+
+
+def _image_returned(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = conv(b, x, 20, 6, 3)
+    return relax.Tuple([image, conv(b, image, 5, 20, 3)])
+
+
+def _image_added(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = conv(b, x, 20, 6, 3)
+    return op.add(conv(b, image, 20, 20, 3), image)
+
+
+def _image_turned(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = b.emit(op.permute_dims(conv(b, x, 20, 6, 3), [0, 2, 1, 3]))
+    return conv(b, image, 5, 20, 3)
+
+
+def _grouped(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return conv(b, conv(b, x, 20, 6, 3), 16, 20, 3, groups=2)
+
+
+def _grouped_first(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return conv(b, conv(b, x, 20, 6, 3, groups=2), 16, 20, 3)
+
+
+DECLINED: dict[str, tuple[Build, str]] = {
+    "the image is returned": (_image_returned, "needed outside"),
+    "the image is read behind": (_image_added, "reads a value between"),
+    "the image is moved": (_image_turned, "moved between"),
+    "the second has groups": (_grouped, "the second convolution has groups"),
+    "the first has groups": (_grouped_first, "a grouped convolution makes the image"),
+}
+
+
+@pytest.mark.parametrize("name", DECLINED)
+def test_convolutions_decline_with_a_reason(name: str) -> None:
+    build, reason = DECLINED[name]
+    kernels, reasons = grouped(build)
+    assert kernels >= 2
+    assert any(reason in given for given in reasons), reasons
