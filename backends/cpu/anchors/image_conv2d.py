@@ -75,8 +75,8 @@ def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window)
 
 @dataclass(frozen=True)
 class ImageConv2D:
-    """Recipe: see `contraction`; planes are taps, k runs over the window. A padded image is copied into scratch with its
-    border of zeros, the rows of a task at a time.
+    """Recipe: see `contraction`; planes are taps, k runs over the window. A padded image is copied into scratch with
+    its border of zeros, the rows of a task at a time.
 
     The three columns of a 3x3 window as a loop of their own LLVM unrolls, keeps what neighbouring pixels share in
     registers, and has too few: 3x111x111x64 took 261 to 771 us, as one loop with the rows 201.
