@@ -50,8 +50,8 @@ class FormGroups:
 
     Nodes are visited in order of execution; each joins the groups of its producers where a rule allows it and the
     graph of groups stays acyclic. Where joins stood in each other's way, the kernels that save most are chosen. Groups
-    of matmuls are then asked whether they are the layers of one kernel. `kept` collects the edges that were not fused,
-    `formed` the groups.
+    of matmuls and convolutions are then asked whether they are the layers of one kernel. `kept` collects the edges that
+    were not fused, `formed` the groups.
 
     Attributes:
         judge: Which chains of two products become one kernel; none unless given.
@@ -124,8 +124,8 @@ def _chain(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
 
 
 def _join_layers(node: Node, groups: Groups, verdicts: Verdicts) -> Iterator[Edge]:
-    """Put a matmul, and what is behind it, into the kernel of those that make its rows; asked when both have all that
-    joins them, and after the chains that are worth more."""
+    """Put a matmul or a convolution, and what is behind it, into the kernel that makes its left operand; asked when
+    both have all that joins them, and after the chains that are worth more."""
     readers = (read_layers, read_convolutions, read_projection)
     layers = next((found for read in readers if (found := read(groups, node, verdicts)) is not None), None)
     if layers is None:

@@ -61,20 +61,20 @@ def read_layers(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     return with_rows(groups, rows, node, verdicts)
 
 
-def made_rows(groups: Groups, node: Node) -> Node | None:
-    """Return the node that makes the left operand of the matmul `node` in another kernel."""
-    rows = operand(node, 0) if node.access.anchor == MATMUL else None
+def made_rows(groups: Groups, node: Node, kinds: Sequence[str] = (MATMUL,)) -> Node | None:
+    """Return the node that makes the left operand, or the image, of the product `node` in another kernel."""
+    rows = operand(node, 0) if node.access.anchor in kinds else None
     return rows if rows is not None and groups.of(rows) is not groups.of(node) else None
 
 
 def with_rows(groups: Groups, rows: Node, node: Node, verdicts: Verdicts) -> Found:
-    """Return the kernel that makes `rows` and that of the matmul `node` as a chain."""
+    """Return the kernel that makes `rows` and that of the product `node`, which reads them, as a chain."""
     makers, products = groups.of(rows), groups.of(node)
     if _complex(makers) + _complex(products) > MOST_PRODUCTS:
         return Found(rows, reason=f"a kernel of more than {MOST_PRODUCTS} complex operators")
     inside = {*makers, *products}
     if any(member.escapes or not inside.issuperset(member.consumers) for member in makers if member is not rows):
-        return Found(rows, reason="what makes the rows of the product is used elsewhere")
+        return Found(rows, reason="what makes the left operand of the product is used elsewhere")
     if not groups.can_merge(rows, node):
         return Found(rows, reason="a path between them leaves the kernel")
     reason = verdicts.decline([*makers, *products])

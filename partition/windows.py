@@ -1,4 +1,5 @@
-"""Recognises depthwise convolutions and pools with the convolutions before and behind them, which may be one kernel."""
+"""Recognises convolutions of what others make, and windows with convolutions before and behind them, which may be one
+kernel."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def read_projection(groups: Groups, node: Node, verdicts: Verdicts) -> Found | N
 def read_convolutions(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     """Return the kernels of a convolution and of the convolution `node` of what it makes as a chain; None where there
     are none, or both are matmuls."""
-    image = operand(node, 0) if node.access.anchor in (CONV2D, MATMUL) else None
+    image = made_rows(groups, node, (CONV2D, MATMUL))
     before = groups.of(image) if image is not None else []
     kinds = [anchor.access.anchor for anchor in anchors_of(before)]
     if image is None or len(kinds) != 1 or kinds[0] not in IMAGE_MAKERS or any(map(_is_window, before)):

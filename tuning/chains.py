@@ -95,7 +95,7 @@ class JudgeChains:
             estimated = estimate(kernel, self.machine, self.threads)
         except NotRecognized:
             return []
-        close = 1 / _CLOSE < estimated.together / estimated.apart < _CLOSE
+        close = 1 / _CLOSE < estimated.weighed / estimated.apart < _CLOSE
         parts = split_kernel(kernel) if close and all("float" in dtype_of(param) for param in kernel.params) else []
         # A matmul that joins two others has those in one kernel where it stays apart.
         return parts if sum(not only_moves(part) for part in parts) == estimated.kernels else []

@@ -13,7 +13,7 @@ from backends.cpu.anchors.attention import Attention
 from backends.cpu.anchors.chains import read_kernel
 from backends.cpu.anchors.conv2d import Conv2D
 from backends.cpu.anchors.conv2d_transpose import Conv2DTranspose
-from backends.cpu.anchors.conv_chain import ConvPair
+from backends.cpu.anchors.conv_chain import ConvChain
 from backends.cpu.anchors.depthwise import GROUPED, Depthwise
 from backends.cpu.anchors.image_conv2d import ImageConv2D
 from backends.cpu.anchors.matmul import BatchMatmul
@@ -52,7 +52,7 @@ class Anchored(Protocol[R]):
 
 _TEMPLATES: tuple[Anchored[Any], ...] = (
     Matmul(), BatchMatmul(), Conv2D(), Conv2DTranspose(), ImageConv2D(), Depthwise(), Depthwise(GROUPED),
-    PlanarWindow(), Attention(), RollingWindow(), ConvPair(),
+    PlanarWindow(), Attention(), RollingWindow(), ConvChain(),
 )  # fmt: skip
 ANCHORED = {template.name: template for template in _TEMPLATES}
 

@@ -30,8 +30,8 @@ class Verdict:
 
     @property
     def together(self) -> float:
-        """Cycles of the chains, each in one kernel; 0 where no template takes one."""
-        return sum(found.together for found in self.estimates)
+        """Cycles of the chains, each in one kernel, with the margin that it needs; 0 where no template takes one."""
+        return sum(found.weighed for found in self.estimates)
 
     @property
     def apart(self) -> float:

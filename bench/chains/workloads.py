@@ -18,6 +18,11 @@ _CONVS = [
     (128, 28, 256, 128, 1, 1, 3, 1), (16, 227, 64, 16, 4, 1, 3, 1), (64, 56, 64, 64, 1, 1, 1, 3),
     (64, 56, 64, 64, 1, 1, 1, 1), (256, 56, 256, 64, 1, 1, 1, 1),
 ]  # fmt: skip
+# First layers of detectors and classifiers, in the same form.
+_STEMS = [
+    (3, 640, 16, 32, 2, 2, 3, 3), (3, 416, 32, 64, 1, 2, 3, 3), (3, 320, 16, 32, 2, 2, 3, 3),
+    (3, 224, 32, 64, 2, 2, 3, 3), (3, 224, 32, 16, 2, 1, 3, 1),
+]  # fmt: skip
 # Rows, width, hidden width and what stands between.
 _MLPS = {
     "bert_tiny": (128, 128, 512, "gelu"),
@@ -48,6 +53,8 @@ def chains() -> Iterator[Chain]:
     for relu in (False, True):
         for number, layers in enumerate(_CONVS, 1):
             yield convs(f"C{number}", layers, relu)
+    for number, layers in enumerate(_STEMS, 1):
+        yield convs(f"S{number}", layers, relu=True)
     for name, (rows, width, hidden, between) in _MLPS.items():
         yield mlp(name, rows, width, hidden, between)
     for block in _RESIDUALS:

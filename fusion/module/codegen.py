@@ -96,7 +96,9 @@ def _with_line(found: tirx.For | tirx.AttrStmt, mutator: StructuralMutator) -> t
     body = tirx.SeqStmt([tirx.AllocBuffer(line), use, inner.body])
     if isinstance(inner, tirx.AttrStmt):
         return tirx.AttrStmt(inner.node, inner.attr_key, inner.value, body)
-    return tirx.For(inner.loop_var, inner.min, inner.extent, inner.kind, body, inner.thread_binding, inner.annotations)
+    return tirx.For(
+        inner.loop_var, inner.min, inner.extent, inner.kind, body, inner.thread_binding, inner.annotations, inner.step
+    )  # fmt: skip
 
 
 def generate_objects(mod: tvm.IRModule, target: tvm.target.Target) -> list[tvm.runtime.Module]:

@@ -8,9 +8,11 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from backends.cpu.anchors.conv_chain_stages import read_conv_chain
+from backends.cpu.anchors.rolling_window_stages import read_rolling_window
 from backends.cpu.templates.result import NotRecognized
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
+from tests.backends.cpu.anchors.anchored import one_kernel
 from tests.partition.test_form_groups import legal
 from tests.passes.modules import Build, evaluate, normal, weight
 
@@ -92,12 +94,17 @@ def _grouped_first(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return conv(b, conv(b, x, 20, 6, 3, groups=2), 16, 20, 3)
 
 
+def _skipping(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return op.nn.conv2d(conv(b, x, 20, 6, 3), weight(5, 20, 1, 1), strides=2, data_layout="NHWC")
+
+
 DECLINED: dict[str, tuple[Build, str]] = {
     "the image is returned": (_image_returned, "needed outside"),
     "the image is read behind": (_image_added, "reads a value between"),
     "the image is moved": (_image_turned, "moved between"),
     "the second has groups": (_grouped, "the second convolution has groups"),
     "the first has groups": (_grouped_first, "a grouped convolution makes the image"),
+    "the second skips rows": (_skipping, "the window skips rows"),
 }
 
 
@@ -107,3 +114,31 @@ def test_convolutions_decline_with_a_reason(name: str) -> None:
     kernels, reasons = grouped(build)
     assert kernels >= 2
     assert any(reason in given for given in reasons), reasons
+
+
+def _scaled_first(kernel: int, groups: int) -> Build:
+    """A prologue, which a matmul takes into its kernel, before a pointwise convolution and a window."""
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return conv(b, conv(b, b.emit(op.nn.relu(x)), 20, 6, 1), 20, 20, kernel, groups)
+
+    return build
+
+
+@pytest.mark.parametrize(("kernel", "groups"), [(3, 1), (3, 20)])
+def test_what_makes_the_first_convolution_s_image_stays_outside(kernel: int, groups: int) -> None:
+    """Random graph 1741: the kernel read a buffer that nothing wrote."""
+    with pytest.raises(NotRecognized, match="made inside the kernel"):
+        (read_conv_chain if groups == 1 else read_rolling_window)(one_kernel(_scaled_first(kernel, groups), [X]))
+
+
+def test_two_matmuls_and_two_convolutions_of_one_image_are_no_chain() -> None:
+    def matmuls(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return conv(b, conv(b, x, 20, 6, 1), 5, 20, 1)
+
+    def branches(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.add(conv(b, x, 20, 6, 3), conv(b, x, 20, 6, 5))
+
+    for build in (matmuls, branches):
+        with pytest.raises(NotRecognized):
+            read_conv_chain(one_kernel(build, [X]))

@@ -9,7 +9,7 @@ from tvm import tirx
 from backends.cpu.anchors import attention_plan, conv_chain_plan, rolling_window_plan, row_products_plan
 from backends.cpu.anchors.attention_plan import Demand
 from backends.cpu.anchors.attention_stages import AttentionStages, read_attention
-from backends.cpu.anchors.conv_chain_stages import ConvChain, has_chain_form, read_conv_chain
+from backends.cpu.anchors.conv_chain_stages import ChainStages, has_chain_form, read_conv_chain
 from backends.cpu.anchors.estimate import Estimate
 from backends.cpu.anchors.roles import Roles, find_anchors, read_roles
 from backends.cpu.anchors.rolling_window_stages import (
@@ -24,7 +24,7 @@ from partition.access import ANCHOR, MATMUL
 from partition.verdicts import Judge, no_template
 
 
-def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | RollingStages | ConvChain:
+def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | RollingStages | ChainStages:
     """Return the parts of a kernel with anchors.
 
     Raises:
@@ -64,12 +64,12 @@ def judge(machine: Machine, threads: int) -> Judge:
     return decline
 
 
-def _plan_of(kernel: tirx.PrimFunc) -> tuple[ModuleType, RollingStages | ConvChain | Demand | RowProducts]:
+def _plan_of(kernel: tirx.PrimFunc) -> tuple[ModuleType, RollingStages | ChainStages | Demand | RowProducts]:
     """Return the module that weighs one kernel against several, and what it does so by."""
     match read_kernel(kernel):
         case RollingStages() as rolling:
             return rolling_window_plan, rolling
-        case ConvChain() as chain:
+        case ChainStages() as chain:
             return conv_chain_plan, chain
         case AttentionStages() as attention:
             return attention_plan, Demand.of(attention)

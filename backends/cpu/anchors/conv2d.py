@@ -191,7 +191,7 @@ def sum_over_taps(roles: Roles, machine: Machine, rows: int) -> tuple[Contractio
     groups, lanes = shape_of(packed)[0], machine.vector_lanes
     out_channels = roles.shape[3]
     arithmetic, merged = arithmetic_of(dtype_of(data), machine), window.merges(groups)
-    rows_from = partial(rows_under, window, all_channels, groups)
+    load_from = partial(rows_from, window, all_channels, groups)
 
     def weights(outer: Expr, group: Expr, n: Expr, taps: Sequence[Expr], step: Expr, count: int) -> Expr:
         tap = 0 if merged else taps[1]  # merged: k runs over the taps of a row, past the end of the axis before it
@@ -199,23 +199,23 @@ def sum_over_taps(roles: Roles, machine: Machine, rows: int) -> tuple[Contractio
 
     work = Contraction(
         _extents(window, shape_of(data), groups, out_channels, lanes, arithmetic), padded_weights=True,
-        arithmetic=arithmetic, load_rows=rows_from(data, 0, lambda n, row, element: [n, row, 0, element]),
+        arithmetic=arithmetic, load_rows=load_from(data, 0, lambda n, row, element: [n, row, 0, element]),
         load_weights=weights,
         coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c],
         outputs=roles.outputs,
     )  # fmt: skip
     pad = PaddedRows(data, window, rows, lanes * arithmetic.step)
-    return work, (lambda *at: rows_from(*pad.fill(*at))) if any(window.padding) else None
+    return work, (lambda *at: load_from(*pad.fill(*at))) if any(window.padding) else None
 
 
-def rows_under(
+def rows_from(
     window: Window, channels: int, groups: int, source: Var, first_row: Expr,
     place: Callable[[Expr, Expr, Expr], list[Expr]],
 ) -> Callable[..., Expr]:  # fmt: skip
     """Return a `load_rows` (see `Contraction`) of padded images whose pixels are `channels` elements apart.
 
     Args:
-        first_row: Of the result that `source` has the rows of.
+        first_row: The row of the result under whose first tap row 0 of `source` lies.
         place: (image, row, element of the row) -> indices into `source`.
     """
     (sh, sw), (dh, dw), merged = window.strides, window.dilation, window.merges(groups)

@@ -1,4 +1,4 @@
-"""Two convolutions as one kernel, of which at least one has a window: the first layers of networks that see a large
+"""Two convolutions as one kernel, not both of which are matmuls: the first layers of networks that see a large
 image, and blocks that narrow an image before they widen it.
 
 The loops of one task, which has a band of the result's rows:
@@ -21,9 +21,9 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel
-from backends.cpu.anchors.conv2d import rows_under, sum_over_taps
+from backends.cpu.anchors.conv2d import rows_from, sum_over_taps
 from backends.cpu.anchors.conv_chain_plan import ChainPlan, chain_space
-from backends.cpu.anchors.conv_chain_stages import CONV_CHAIN, ConvChain
+from backends.cpu.anchors.conv_chain_stages import CONV_CHAIN, ChainStages
 from backends.cpu.anchors.epilogue import Epilogue
 from backends.cpu.anchors.image_maker import row_maker
 from backends.cpu.anchors.matmul import rows_times
@@ -37,27 +37,23 @@ from partition.access import CONV2D
 
 
 @dataclass(frozen=True)
-class ConvPair:
+class ConvChain:
     """Template of kernels of two convolutions."""
 
     name: str = CONV_CHAIN
 
-    def space(self, chain: ConvChain, machine: Machine, threads: int) -> Space[ChainPlan]:
-        """Return the register tiles of both, each with every cut of the rows into passes and tasks.
-
-        Raises:
-            NotRecognized: The second window skips rows.
-        """
+    def space(self, chain: ChainStages, machine: Machine, threads: int) -> Space[ChainPlan]:
+        """Return the register tiles of both, each with every cut of the rows into passes and tasks."""
         return chain_space(chain.sizes, machine, threads)
 
-    def emit(self, func: tirx.PrimFunc, chain: ConvChain, machine: Machine, point: ChainPlan) -> Scheduled:
+    def emit(self, func: tirx.PrimFunc, chain: ChainStages, machine: Machine, point: ChainPlan) -> Scheduled:
         """Return the loops of a point."""
         nest = Nest()
         _emit_tasks(nest, chain, point, machine)
         return Scheduled(func.with_body(nest.finish()), self.name, str(point))
 
 
-def _emit_tasks(nest: Nest, chain: ConvChain, plan: ChainPlan, machine: Machine) -> None:
+def _emit_tasks(nest: Nest, chain: ChainStages, plan: ChainPlan, machine: Machine) -> None:
     """Add the parallel loop over bands."""
     bands = Split(chain.sizes.rows, plan.bands)
     tasks = chain.sizes.batch * bands.count
@@ -82,17 +78,15 @@ class _Band:
         reading: The second.
     """
 
-    nest: Nest
-    chain: ConvChain
+    chain: ChainStages
     plan: ChainPlan
-    machine: Machine
     ring: Ring
     making: MicroKernel
     reading: MicroKernel
 
     @staticmethod
     def make(
-        nest: Nest, chain: ConvChain, plan: ChainPlan, machine: Machine, image: Expr, band: tuple[Expr, Expr]
+        nest: Nest, chain: ChainStages, plan: ChainPlan, machine: Machine, image: Expr, band: tuple[Expr, Expr]
     ) -> _Band:
         """Return the form for a band from a row on, of so many rows, its buffers allocated."""
         sizes = chain.sizes
@@ -102,11 +96,11 @@ class _Band:
         elements = plan.second.rows * plan.second.vectors * machine.vector_lanes
         epilogue = Epilogue.prepare(nest, work.outputs, elements)
         reading = MicroKernel(nest, work, Blocking(plan.second, 1, 1, 1), work.load_rows, image, epilogue)
-        return _Band(nest, chain, plan, machine, ring, making, reading)
+        return _Band(chain, plan, ring, making, reading)
 
     def fill(self, index: Expr, start: Expr, many: Expr) -> None:
-        """Emit the rows of the image that pass `index`, of `many` rows of the result from `start` on, is the first to
-        see."""
+        """Emit the rows of the image that pass `index` needs and no pass before it: those under `many` rows of the
+        result from `start` on."""
         self.ring.fill(index == 0, start, many, self._make)
 
     def _make(self, source: Expr, place: Expr) -> None:
@@ -124,10 +118,10 @@ class _Band:
         self.reading.emit(int64(0), panels, Split(rows, rows), start, many)
 
 
-def _reading(chain: ConvChain, machine: Machine, ring: Ring) -> Contraction:
+def _reading(chain: ChainStages, machine: Machine, ring: Ring) -> Contraction:
     """Return the second convolution as a contraction of the rows in the ring."""
     sizes, second = chain.sizes, chain.second
-    load_rows = rows_under(
+    load_rows = rows_from(
         sizes.window, sizes.channels, 1, ring.buffer, 0, lambda image, row, element: [ring.place(row) + element]
     )
     if second.kind == CONV2D:

@@ -14,19 +14,18 @@ from backends.cpu.anchors.blocking import (
     TASK_CYCLES,
     chunk_counts,
 )
-from backends.cpu.anchors.conv_chain_stages import ChainSizes, ConvChain
+from backends.cpu.anchors.conv_chain_stages import ChainSizes, ChainStages
 from backends.cpu.anchors.estimate import LAUNCH_CYCLES, Estimate, passing_cycles
 from backends.cpu.anchors.image_maker import cycles_alone
 from backends.cpu.anchors.register_tile import RegisterTile, cheapest_by_width, total_cycles
 from backends.cpu.anchors.split import Split
-from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.space import Space
 from fusion.context import Machine
 
 _PASSES = (1, 2, 4, 8)
 _MARGIN = 1.23
-"""By how much one kernel has to be estimated the faster. At 1.21 to 1.34 (first layers of 224 to 640 pixels) it took 1
-to 10% less, at 1.04 to 1.17 (Chimera's C1, C5, a ResNet's 1x1 and 3x3 of stride 2) from 1% less to 3% more."""
+"""At 1.21 to 1.70 times as fast by the estimate (first layers of 224 to 640 pixels) one kernel took 1 to 10% less, at
+1.04 to 1.17 (Chimera's C1, C5, a ResNet's 1x1 and 3x3 of stride 2) from 1% less to 3% more."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class ChainPlan:
 
     Attributes:
         first, second: Register tiles of the convolutions, of pixels of one row.
-        rows: Of the result between which the image under them is made: for each such pass all weights are read.
+        rows: Of the result in a pass, which begins with the rows of the image under them and reads all weights.
         bands: Cuts of the rows, each a parallel task.
         cycles: Estimate for the slowest thread.
     """
@@ -51,13 +50,7 @@ class ChainPlan:
 
 
 def chain_space(sizes: ChainSizes, machine: Machine, threads: int) -> Space[ChainPlan]:
-    """Return the points for one kernel.
-
-    Raises:
-        NotRecognized: The second window skips rows.
-    """
-    if sizes.skips_rows:
-        raise NotRecognized("the window skips rows")
+    """Return the points for one kernel."""
     return Space(plan_chain(sizes, machine, threads), lambda: plans(sizes, machine, threads))
 
 
@@ -70,12 +63,12 @@ def plan_chain(sizes: ChainSizes, machine: Machine, threads: int) -> ChainPlan:
 def plans(sizes: ChainSizes, machine: Machine, threads: int) -> Iterator[ChainPlan]:
     """Yield, for each number of vectors in a register tile of either convolution, every cut into passes and bands."""
     first = _row_tiles(sizes.width, sizes.channels, sizes.steps, machine)
-    second = _row_tiles(sizes.columns, sizes.made, sizes.depth, machine)
-    passes = [rows for rows in _PASSES if rows <= sizes.rows]
-    for rows, bands in product(passes, chunk_counts(sizes.rows, threads)):
+    second = _row_tiles(sizes.columns, sizes.made, sizes.second_steps, machine)
+    for rows, bands in product(_PASSES, chunk_counts(sizes.rows, threads)):
         band = Split(sizes.rows, bands).longest
-        under = min(int(sizes.window.rows_under(band)), sizes.height)
-        reads = _reading_cycles(sizes, machine, band, rows)
+        if rows > band:
+            continue
+        under, reads = sizes.made_rows(band), _reading_cycles(sizes, machine, band, rows)
         for (one, image_row), (other, row) in product(first, second):
             task = under * image_row + band * row + reads + TASK_CYCLES
             tasks = sizes.batch * bands
@@ -92,32 +85,23 @@ def _row_tiles(width: int, channels: int, depth: int, machine: Machine) -> list[
 
 def _reading_cycles(sizes: ChainSizes, machine: Machine, band: int, rows: int) -> float:
     """Return what it takes to read the image under a band, and the weights again for each pass of `rows` rows."""
-    weights = 4 * (sizes.channels * sizes.steps + sizes.made * sizes.depth)
-    ring = 4 * int(sizes.window.rows_under(rows)) * sizes.ring_columns * sizes.channels
+    weights = 4 * (sizes.channels * sizes.steps + sizes.made * sizes.second_steps)
+    ring = 4 * sizes.ring_rows(rows) * sizes.ring_columns * sizes.channels
     passes = 1 if weights + ring <= machine.l2_bytes // 2 else -(-band // rows)
     again = passes * ring if ring > machine.l2_bytes // 2 else 0
-    image = sizes.input_bytes * min(1.0, int(sizes.window.rows_under(band)) / sizes.height)
+    image = sizes.input_bytes * sizes.made_rows(band) / sizes.height
     return (passes * weights + again) / BYTES_PER_CYCLE + image / L2_BYTES_PER_CYCLE
 
 
-def decline_one_kernel(chain: ConvChain, machine: Machine, threads: int) -> str:
+def decline_one_kernel(chain: ChainStages, machine: Machine, threads: int) -> str:
     """Return why two kernels are the faster form; "" where one is."""
-    sizes = chain.sizes
-    if not all((sizes.batch, sizes.height, sizes.width, sizes.rows, sizes.columns)):
-        return "the image is empty"
-    if sizes.skips_rows:
-        return "the window skips rows"
     return estimate(chain, machine, threads).reason
 
 
-def estimate(chain: ConvChain, machine: Machine, threads: int) -> Estimate:
-    """Return what both forms are estimated to take.
-
-    Raises:
-        NotRecognized: One kernel cannot be.
-    """
+def estimate(chain: ChainStages, machine: Machine, threads: int) -> Estimate:
+    """Return what both forms are estimated to take."""
     sizes = chain.sizes
     together = chain_space(sizes, machine, threads).default.cycles
     between = passing_cycles(sizes.batch * sizes.height * sizes.width * sizes.channels, machine, threads)
     alone = [cycles_alone(conv, machine, threads) for conv in (chain.first, chain.second)]
-    return Estimate(_MARGIN * together, sum(alone) + between + LAUNCH_CYCLES, 2)
+    return Estimate(together, sum(alone) + between + LAUNCH_CYCLES, 2, _MARGIN)

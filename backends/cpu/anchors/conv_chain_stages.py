@@ -7,7 +7,7 @@ from math import prod
 
 from tvm import tirx
 
-from backends.cpu.anchors.image_maker import read_maker, steps_of
+from backends.cpu.anchors.image_maker import read_image_maker, steps_of
 from backends.cpu.anchors.kernel_parts import anchor_of, check_loads, operands_of, result_of, results_behind
 from backends.cpu.anchors.roles import Roles, find_anchors
 from backends.cpu.anchors.window import UnderWindow, Window
@@ -29,13 +29,13 @@ class ChainSizes(UnderWindow):
     made: int
 
     @property
-    def depth(self) -> int:
-        """Products that each element of the result is the sum of."""
+    def second_steps(self) -> int:
+        """Of k, for each pixel and channel, of the second convolution."""
         return prod(self.window.kernel) * self.channels
 
 
 @dataclass(frozen=True)
-class ConvChain:
+class ChainStages:
     """The parts of `second(first(data))`, all images being N x H x W x C.
 
     Attributes:
@@ -56,7 +56,7 @@ def has_chain_form(func: tirx.PrimFunc) -> bool:
     return len(kinds) == 2 and kinds[0] in IMAGE_MAKERS and kinds[1] in (CONV2D, MATMUL) and set(kinds) != {MATMUL}
 
 
-def read_conv_chain(func: tirx.PrimFunc) -> ConvChain:
+def read_conv_chain(func: tirx.PrimFunc) -> ChainStages:
     """Return the parts of `func`.
 
     Raises:
@@ -66,14 +66,14 @@ def read_conv_chain(func: tirx.PrimFunc) -> ConvChain:
         raise NotRecognized("not two convolutions")
     stages, (before, last) = read_stages(func), find_anchors(func)
     image, panels = operands_of(last)
-    first = read_maker(stages, before, last, image)
+    first = read_image_maker(stages, before, last, image)
     outputs = results_behind(func, stages, last)
     if any(dtype_of(buffer) != "float32" for buffer in (image, panels, *first.operands)):
         raise NotRecognized("the products are not of float32")
     check_loads(stages, [*first.outputs, *outputs])
     attrs = {str(key): value for key, value in last.annotations.items()}
     second = Roles(anchor_of(last), attrs, (image, panels), shape_of(result_of(last)), outputs)
-    return ConvChain(_sizes(first, second), first, second)
+    return ChainStages(_sizes(first, second), first, second)
 
 
 def _sizes(first: Roles, second: Roles) -> ChainSizes:
@@ -83,4 +83,7 @@ def _sizes(first: Roles, second: Roles) -> ChainSizes:
         window = Window.from_annotation(second.attrs["window"])
         if shape_of(second.operands[1])[0] != 1:
             raise NotRecognized("the second convolution has groups")
-    return ChainSizes(batch, height, width, channels, window, steps_of(first), input_bytes, second.shape[-1])
+    sizes = ChainSizes(batch, height, width, channels, window, steps_of(first), input_bytes, second.shape[-1])
+    if sizes.skips_rows:
+        raise NotRecognized("the window skips rows")
+    return sizes

@@ -23,20 +23,28 @@ class Estimate:
         together: In one kernel.
         apart: In several, with what goes through memory between them.
         kernels: How many those are.
+        margin: How many times as fast one kernel has to be estimated to be chosen.
     """
 
     together: float
     apart: float
     kernels: int
+    margin: float = 1.0
+
+    @property
+    def weighed(self) -> float:
+        """What is compared with `apart`."""
+        return self.margin * self.together
 
     @property
     def reason(self) -> str:
         """Why several kernels are the faster form; "" where one is."""
-        if self.together < _TIE * self.apart:
+        if self.weighed < _TIE * self.apart:
             return ""
         names = {2: "two", 3: "three"}
         apart = f"{self.apart:.0f} in {names.get(self.kernels, self.kernels)}"
-        return f"{self.together:.0f} cycles estimated in one kernel, {apart}"
+        margin = "" if self.margin == 1 else f", and not {self.margin} times as fast"
+        return f"{self.together:.0f} cycles estimated in one kernel, {apart}{margin}"
 
 
 def passing_cycles(elements: int, machine: Machine, threads: int) -> float:

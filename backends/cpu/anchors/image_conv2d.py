@@ -104,6 +104,7 @@ def sum_over_planes(roles: Roles, machine: Machine, rows: int) -> tuple[Contract
     work = Contraction(
         _extents(roles, machine), padded_weights=True,
         load_rows=_rows_from(window, data, 0, lambda n, *place: [n, *place]),
+        # k runs over the whole window, past the end of the axis of its columns
         load_weights=lambda n, group, c, taps, step, count: tirx.BufferLoad(
             packed, [tirx.floordiv(c, lanes), *taps, 0, step, ramp(0, count)]
         ),

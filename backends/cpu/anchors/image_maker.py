@@ -28,15 +28,19 @@ from fusion.context import Machine
 from partition.access import CONV2D, IMAGE_CONV2D
 
 
-def read_maker(stages: Sequence[Stage], block: SBlock, reader: SBlock, image: Var) -> Roles:
+def read_image_maker(stages: Sequence[Stage], block: SBlock, reader: SBlock, image: Var) -> Roles:
     """Return the convolution `block`, whose one output is the `image` that `reader` reads.
 
     Raises:
-        NotRecognized: It has groups, or the image is no elementwise function of what it makes.
+        NotRecognized: It reads what the kernel makes, has groups, or the image is no elementwise function of what it
+            makes.
     """
+    operands = operands_of(block)
+    if any(stage.buffer.same_as(operand) for stage in stages for operand in operands):
+        raise NotRecognized("the convolution reads a value made inside the kernel")
     attrs = {str(key): value for key, value in block.annotations.items()}
     outputs = (in_place(block, between(stages, None, reader), image),)
-    maker = Roles(anchor_of(block), attrs, operands_of(block), shape_of(result_of(block)), outputs)
+    maker = Roles(anchor_of(block), attrs, operands, shape_of(result_of(block)), outputs)
     if maker.kind == CONV2D and shape_of(maker.operands[1])[0] != 1:
         raise NotRecognized("a grouped convolution makes the image")
     return maker
@@ -50,14 +54,14 @@ def steps_of(maker: Roles) -> int:
     return prod(packed[1:-1]) if maker.kind == IMAGE_CONV2D else data[-1]
 
 
-def cycles_alone(maker: Roles, machine: Machine, threads: int) -> float:
+def cycles_alone(conv: Roles, machine: Machine, threads: int) -> float:
     """Return what the convolution is estimated to take as a kernel of its own."""
-    if maker.kind == CONV2D:
-        return float(Conv2D().space(maker, machine, threads).default.cycles)
-    if maker.kind == IMAGE_CONV2D:
-        return ImageConv2D().space(maker, machine, threads).default.cycles
-    data, panels = maker.operands
-    extents = rows_times(data, panels, maker.shape[-1], maker.outputs, machine).extents
+    if conv.kind == CONV2D:
+        return float(Conv2D().space(conv, machine, threads).default.cycles)
+    if conv.kind == IMAGE_CONV2D:
+        return ImageConv2D().space(conv, machine, threads).default.cycles
+    data, panels = conv.operands
+    extents = rows_times(data, panels, conv.shape[-1], conv.outputs, machine).extents
     return choose_blocking(extents, machine, threads).cycles
 
 
@@ -68,8 +72,7 @@ def row_maker(
     """Return what emits rows of an image under a window, of which a task needs what lies under a band of the result,
     given as its first row and how many; the padded input of the band is copied first."""
     window, (first, rows) = sizes.window, band
-    longest = min(int(window.rows_under(Split(sizes.rows, bands).longest)), sizes.height)
-    work, fill = _rows_of(maker, machine, longest)
+    work, fill = _rows_of(maker, machine, sizes.made_rows(Split(sizes.rows, bands).longest))
     load_rows = work.load_rows
     if fill is not None:
         start = first * window.strides[0] - window.padding[0]

@@ -21,6 +21,7 @@ def anchor_of(block: SBlock) -> str:
 
 
 def result_of(block: SBlock) -> Var:
+    """Return the buffer that a block writes."""
     return block.writes[0].source
 
 

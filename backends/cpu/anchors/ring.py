@@ -38,7 +38,7 @@ class Ring:
         nest: Nest, sizes: UnderWindow, passing: int, pixel: int, lanes: int, parts: int = 1, outside: float = 0.0
     ) -> Ring:
         """Return a ring in a buffer of its own, its border columns set."""
-        rows = parts * int(sizes.window.rows_under(passing))
+        rows = parts * sizes.ring_rows(passing)
         buffer = nest.allocate("ring", (rows * sizes.ring_columns * pixel,))
         ring = Ring(nest, buffer, sizes, passing, pixel, parts, outside, lanes)
         left = sizes.window.padding[1]
@@ -50,7 +50,7 @@ class Ring:
 
     def place(self, row: Expr, part: Expr = 0) -> Expr:
         """Return where a row of the padded image is, in elements."""
-        rows = int(self.sizes.window.rows_under(self.passing))
+        rows = self.sizes.ring_rows(self.passing)
         return (tirx.floormod(row, rows) + part * rows) * (self.sizes.ring_columns * self.pixel)
 
     def fill(

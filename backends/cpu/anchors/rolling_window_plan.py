@@ -119,7 +119,7 @@ def _projection_cycles(sizes: RollingSizes, machine: Machine, rows: int) -> floa
     vectors = -(-sizes.projected // machine.vector_lanes)
     compute = total_cycles(projection_tile(sizes, machine), sizes.columns, 1, vectors, sizes.channels)
     weights = 4 * sizes.channels * (sizes.steps + sizes.projected)
-    held = weights + 4 * sizes.ring_rows * sizes.ring_columns * sizes.channels
+    held = weights + 4 * sizes.ring_rows() * sizes.ring_columns * sizes.channels
     again = L2_BYTES_PER_CYCLE if held <= machine.l2_bytes // 2 else BYTES_PER_CYCLE
     return rows * (compute + weights / again) + weights / BYTES_PER_CYCLE
 
@@ -157,9 +157,8 @@ def estimate(stages: RollingStages, machine: Machine, threads: int) -> Estimate:
     projected = choose_blocking(stages.projection.product(machine).extents, machine, threads).cycles
     between = passing_cycles(sizes.batch * sizes.rows * sizes.columns * sizes.channels, machine, threads)
     kernels = 2 if pair <= apart else kernels + 1
-    return Estimate(
-        _PROJECTION_MARGIN * together, min(pair, apart) + between + projected + LAUNCH_CYCLES, kernels
-    )  # fmt: skip
+    several = min(pair, apart) + between + projected + LAUNCH_CYCLES
+    return Estimate(together, several, kernels, _PROJECTION_MARGIN)
 
 
 def _foreign_cycles(sizes: RollingSizes, chunks: int) -> float:
@@ -193,7 +192,7 @@ class _Block:
     def cycles(self, rows: int, many: int) -> float:
         """Return the estimate for `rows` rows of the window's result and `many` blocks of channels."""
         sizes, tile = self.sizes, self.tile
-        under = min(sizes.window.rows_under(rows), sizes.height)
+        under = sizes.made_rows(rows)
         convolved = sum(
             self._window_cycles(columns) * many_tiles
             for columns, many_tiles in Split.of(sizes.columns, self.columns).sizes()

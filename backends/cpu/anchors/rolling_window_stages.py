@@ -13,7 +13,7 @@ from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_walk
 
 from backends.cpu.anchors.contraction import Contraction
-from backends.cpu.anchors.image_maker import read_maker, steps_of
+from backends.cpu.anchors.image_maker import read_image_maker, steps_of
 from backends.cpu.anchors.kernel_parts import (
     anchor_of,
     between,
@@ -155,7 +155,7 @@ def _window_of(block: SBlock) -> Window:
 def _read_making(stages: Sequence[Stage], before: SBlock | None, window: SBlock, image: Var) -> Roles | None:
     """Return the convolution that makes the image."""
     if before is not None:
-        return read_maker(stages, before, window, image)
+        return read_image_maker(stages, before, window, image)
     if between(stages, None, window):
         raise NotRecognized("something else than a convolution makes the image")
     return None

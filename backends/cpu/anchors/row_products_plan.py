@@ -55,12 +55,11 @@ def estimate(parts: RowProducts, machine: Machine, threads: int) -> Estimate:
         kernels += 1
     if parts.first is not None:
         first = estimate(parts.first, machine, threads)
-        apart += min(first.together, first.apart)
-        together *= _LAYERS_MARGIN
-        kernels += 1 if first.together < first.apart else first.kernels
+        apart += min(first.weighed, first.apart)
+        kernels += 1 if first.weighed < first.apart else first.kernels
     if parts.makes_rows:
         apart += _spilled_bytes(parts, machine, threads) / threads / BYTES_PER_CYCLE
-    return Estimate(together, apart, kernels)
+    return Estimate(together, apart, kernels, 1.0 if parts.first is None else _LAYERS_MARGIN)
 
 
 def block_rows(parts: RowProducts, machine: Machine) -> int:

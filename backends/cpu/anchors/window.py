@@ -89,10 +89,13 @@ class UnderWindow:
         """Columns of the result."""
         return self.window.output(self.height, self.width)[1]
 
-    @property
-    def ring_rows(self) -> int:
-        """Rows of the padded image under one row of the result."""
-        return int(self.window.rows_under(1))
+    def ring_rows(self, passing: int = 1) -> int:
+        """Return how many rows of the padded image lie under `passing` rows of the result."""
+        return int(self.window.rows_under(passing))
+
+    def made_rows(self, rows: int) -> int:
+        """Return how many rows of the image lie under `rows` rows of the result at most."""
+        return min(self.ring_rows(rows), self.height)
 
     @property
     def ring_columns(self) -> int:
@@ -104,7 +107,7 @@ class UnderWindow:
     @property
     def skips_rows(self) -> bool:
         """Whether there are rows of the image under no window."""
-        return bool(self.window.strides[0] > self.ring_rows)
+        return bool(self.window.strides[0] > self.ring_rows())
 
 
 def read_into(
