@@ -55,10 +55,10 @@ class Timed:
 
     @property
     def ranked(self) -> bool | None:
-        """Whether the cost tables put the faster form first; None where there are not both, or both are equal."""
+        """Whether the cost tables choose the faster form; None where there are not both, or both are equal."""
         if self.gain is None or abs(log(self.gain)) < _NOISE:
             return None
-        return (self.gain > 1) == (self.verdict.together < self.verdict.apart)
+        return (self.gain > 1) == self.verdict.fused
 
     def _over(self, engine: str) -> float | None:
         ratio = self.measured.result.ratios.get(engine)

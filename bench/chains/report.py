@@ -37,7 +37,7 @@ def text(chains: Sequence[Timed], machine: MachineLimits) -> str:
         f"fusion = the form it chooses; unfused = without kernels of several anchors; forced = with them wherever a "
         f"template takes them; empty where the form is the chosen one, or no template takes the chain. over = {RATIO}, "
         "and likewise of the unfused form. room = how many times as fast one kernel can be at most: operations at the "
-        "FMA peak, every kernel's operands and results from and to memory. ranked right = the estimate puts first the "
+        "FMA peak, every kernel's operands and results from and to memory. ranked right = the cost tables choose the "
         "form that is faster by more than 3%.",
         "",
         markdown.table(_SUMMARY, [_summary_row(name, group, machine) for name, group in _groups(chains)]),
