@@ -15,7 +15,7 @@ from fusion.module.random_inputs import random_inputs
 from tests.backends.cpu.anchors.anchored import normal
 from tests.frontends.models import branch, choose
 from tests.module import small_models
-from tests.passes.modules import module
+from tests.passes.modules import Build, module
 from tuning.decide import Verdict
 from tuning.experiment import Experiment
 from tuning.laboratory import Laboratory, Results
@@ -29,8 +29,8 @@ def network(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return relax.op.nn.softmax(x, -1)
 
 
-def compile_network(effort: str) -> fusion.CompiledModule:
-    return fusion.compile(module(network, [normal((1, 32, 12, 12), 0)]), effort=effort, threads=2)
+def compile_network(effort: str, build: Build = network) -> fusion.CompiledModule:
+    return fusion.compile(module(build, [normal((1, 32, 12, 12), 0)]), effort=effort, threads=2)
 
 
 def test_kernels_are_measured_and_right(tmp_path: Path) -> None:
@@ -57,10 +57,18 @@ class LastWins(Laboratory):
         return Results(verdicts, 2e-3, 1e-3, [(0, 1)])
 
 
+def apart(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    """The network, whose convolutions share no kernel, as the image between is an output."""
+    weight = relax.const(normal((32, 32, 3, 3), 1) / np.float32(17))
+    between = b.emit(relax.op.nn.relu(b.emit(relax.op.nn.conv2d(x, weight, 1, 1))))
+    made = b.emit(relax.op.nn.relu(b.emit(relax.op.nn.conv2d(between, weight, 1, 1))))
+    return relax.Tuple([b.emit(relax.op.nn.softmax(made, -1)), between])
+
+
 def test_the_form_that_wins_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LastWins, "seen", [], raising=False)
     monkeypatch.setattr(measuring, "Laboratory", LastWins)
-    fast, balanced = compile_network("fast"), compile_network("balanced")
+    fast, balanced = (compile_network(effort, apart) for effort in ("fast", "balanced"))
     (experiment,) = LastWins.seen
     assert len(experiment.steps) > len(experiment.forms()), "equal kernels are measured once, at all their places"
     assert max(experiment.forms()) > 2
