@@ -107,6 +107,7 @@ class CompiledModule:
 
         Raises:
             OptionError: The file cannot be written.
+            ShapeError: The module has open dimensions and has not been called.
         """
         from fusion.report.page import write_page
 

@@ -11,7 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 import fusion
-from fusion.errors import OptionError
+from fusion.errors import OptionError, unknown_shape
 from fusion.report.page_data import graph_columns
 from fusion.signature import TensorSpec
 
@@ -37,7 +37,11 @@ def write_page(module: CompiledModule, path: str | Path, title: str, profile: Pr
 
     Raises:
         OptionError: The file cannot be written.
+        ShapeError: The module has open dimensions and has not been called: there is nothing to draw.
     """
+    if not module.specializations:
+        spec = next(spec for spec in module.inputs if not spec.is_static)
+        raise unknown_shape(spec.name, spec.shape)
     try:
         Path(path).write_text(render_module(module, title, profile), encoding="utf-8")
     except OSError as error:

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 import fusion
-from fusion.errors import OptionError
+from fusion.errors import OptionError, ShapeError
 from fusion.model_graph import FOLDED, INFERRED, MAPPED, ModelGraph
 from fusion.module.graph_file import read_graph, write_graph
 from tests.module import small_models
@@ -188,3 +188,14 @@ def test_the_page_shows_measured_times(mlp: fusion.CompiledModule, tmp_path: Pat
 def test_a_page_that_cannot_be_written_is_an_error(mlp: fusion.CompiledModule, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cannot write"):
         mlp.explain_html(tmp_path / "missing" / "page.html")
+
+
+def test_a_page_of_no_form_is_an_error(tmp_path: Path) -> None:
+    """It was empty, and its script failed."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    module = fusion.compile(small_models.model(nodes, [("x", FLOAT, ["n", 3])], [("y", FLOAT, ["n", 3])], {}))
+    with pytest.raises(ShapeError, match="shape of input 'x' is not known"):
+        module.explain_html(tmp_path / "page.html")
+    module.run({"x": np.ones((2, 3), np.float32)})
+    module.explain_html(tmp_path / "page.html")
+    assert (tmp_path / "page.html").exists()

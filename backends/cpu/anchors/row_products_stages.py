@@ -113,8 +113,9 @@ def _read(stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequ
     rest = [stage for stage in stages if stage.buffer not in made]
     if any(load.source in made and not load.source.same_as(rows) for stage in rest for load in loads(stage.value)):
         raise NotRecognized("what is behind a product reads what makes the rows")
-    if any(load.source.same_as(rows) for stage in rest if stage.buffer not in mine for load in loads(stage.value)):
-        raise NotRecognized("what is behind a product reads its rows")
+    behind = [stage for stage in rest if stage.buffer not in mine]
+    if rows in made and any(load.source.same_as(rows) for stage in behind for load in loads(stage.value)):
+        raise NotRecognized("what is behind a product reads the rows that the kernel makes")
     kept = bool(makers) and any(buffer.same_as(rows) for buffer in stored)
     products, held, alike = _products(rest, mine, stored)
     if not others:

@@ -91,6 +91,10 @@ def _mean(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return product(b, b.emit(op.mean(x, [1, 2])), WIDE_MATRIX)
 
 
+def _residual(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return op.add(b.emit(op.nn.relu(product(b, x, SQUARE))), x)
+
+
 def _layers(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     """An MLP: normalised rows, two layers, and the sum with what came in."""
     hidden = b.emit(op.sigmoid(b.emit(op.add(product(b, layer_norm(b, x), WIDE_MATRIX), constant(normal((WIDE,), 6))))))
@@ -128,6 +132,7 @@ CASES: dict[str, tuple[Build, Reference, tuple[int, ...]]] = {
     "turned": (_turned, lambda x: [x.swapaxes(-1, -2) @ WIDE_MATRIX], (DEPTH, 61)),
     "turned batches": (_turned, lambda x: [x.swapaxes(-1, -2) @ WIDE_MATRIX], (3, DEPTH, 19)),
     "scaled pixels": (_scaled, lambda x: [(x * GAMMA) @ WIDE_MATRIX], (1, 7, 9, DEPTH)),
+    "a residual of its own rows": (_residual, lambda x: [np.maximum(x @ SQUARE, 0) + x], (1, 7, 9, DEPTH)),
     "mean of an image": (_mean, lambda x: [x.mean((1, 2)) @ WIDE_MATRIX], (2, 6, 5, DEPTH)),
 }  # fmt: skip
 
