@@ -10,6 +10,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as block_pipeline
 from tvm_ffi.structural import StructuralMutator, structural_walk
 
+from backends.cpu.emit import Nest, prefetch
 from backends.cpu.rewriting import mutate
 from fusion.cpus import allowed_cpus
 from fusion.module.linker import ROOM
@@ -44,29 +45,15 @@ def generate_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime
     # LLVM took 1.9 s with the checks of each argument of each kernel, 1.5 s without (MobileNetV2). `main` alone calls
     # kernels, and knows what it passes: `InputSlot` checks inputs, `check_returned` what foreign functions return, and
     # the rest it allocates itself. -O2 in place of -O3 made compiling 4% faster and BERT-tiny 1.5% slower.
-    lowered = _align_frames(_assume_no_alignment(tirx.transform.SkipAssert()(lowered)))
+    lowered = _align(tirx.transform.SkipAssert()(lowered))
     return tvm.get_global_func("target.build.llvm")(lowered, target)
 
 
-def _assume_no_alignment(mod: tvm.IRModule) -> tvm.IRModule:
-    """Let code read and write at any address its elements may have.
+def _align(mod: tvm.IRModule) -> tvm.IRModule:
+    """Let code read and write at any address its elements may have, and save vector registers in whole cache lines.
 
     NumPy aligns arrays to 16 bytes, and TVM assumes 64 of every argument. A copy of each input took as long as a
     memory-bound kernel; vector instructions without the assumption are as fast where an address is aligned after all.
-    """
-
-    def rule(attribute: tirx.AttrStmt, mutator: StructuralMutator) -> object:
-        if attribute.attr_key == "storage_alignment":
-            return mutator.mutate(attribute.body)
-        return mutator.default_mutate(attribute)
-
-    rules = [(tirx.AttrStmt, rule)]
-    functions = {symbol: func.with_body(mutate(func.body, rules)) for symbol, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
-
-
-def _align_frames(mod: tvm.IRModule) -> tvm.IRModule:
-    """Let vector registers that do not suffice be saved in whole cache lines.
 
     LLVM aligns the stack frame of a function only for objects that it knows of before it runs out of registers. At the
     16 bytes of the caller's frame, what it saves then lies in two lines each, and reading that back stalls: a first
@@ -74,31 +61,33 @@ def _align_frames(mod: tvm.IRModule) -> tvm.IRModule:
     """
 
     def loop(found: tirx.For, mutator: StructuralMutator) -> object:
-        parallel = found.kind == tirx.ForKind.PARALLEL  # its body becomes a function
-        return _with_line(found, mutator) if parallel else mutator.default_mutate(found)
+        inner = mutator.default_mutate(found)
+        if found.kind != tirx.ForKind.PARALLEL:  # whose body becomes a function
+            return inner
+        return tirx.For(
+            inner.loop_var, inner.min, inner.extent, inner.kind, _with_line(inner.body), inner.thread_binding,
+            inner.annotations, inner.step,
+        )  # fmt: skip
 
     def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
-        function = found.attr_key == "compute_scope"
-        return _with_line(found, mutator) if function else mutator.default_mutate(found)
+        if found.attr_key == "storage_alignment":
+            return mutator.mutate(found.body)
+        inner = mutator.default_mutate(found)
+        if found.attr_key != "compute_scope":  # the rest of a function
+            return inner
+        return tirx.AttrStmt(inner.node, inner.attr_key, inner.value, _with_line(inner.body))
 
     rules = [(tirx.For, loop), (tirx.AttrStmt, attribute)]
     functions = {symbol: func.with_body(mutate(func.body, rules)) for symbol, func in mod.functions.items()}
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _with_line(found: tirx.For | tirx.AttrStmt, mutator: StructuralMutator) -> tirx.Stmt:
-    """Return `found` with a local object of a cache line, whose address a prefetch keeps LLVM from removing."""
-    line = tirx.decl_buffer((1,), "float32x16", "line", scope="local")
-    address = tirx.address_of(tirx.BufferLoad(line, [tirx.const(0, "int32")]))
-    read, keep, data = (tirx.const(flag, "int32") for flag in (0, 3, 1))
-    use = tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, read, keep, data))
-    inner = mutator.default_mutate(found)
-    body = tirx.SeqStmt([tirx.AllocBuffer(line), use, inner.body])
-    if isinstance(inner, tirx.AttrStmt):
-        return tirx.AttrStmt(inner.node, inner.attr_key, inner.value, body)
-    return tirx.For(
-        inner.loop_var, inner.min, inner.extent, inner.kind, body, inner.thread_binding, inner.annotations, inner.step
-    )  # fmt: skip
+def _with_line(body: tirx.Stmt) -> tirx.Stmt:
+    """Return `body` behind a local object of a cache line, whose address a prefetch keeps LLVM from removing."""
+    nest = Nest()
+    prefetch(nest, tirx.BufferLoad(nest.allocate("line", (1,), "float32x16"), [tirx.const(0, "int32")]))
+    nest.add(body)
+    return nest.finish()
 
 
 def generate_objects(mod: tvm.IRModule, target: tvm.target.Target) -> list[tvm.runtime.Module]:

@@ -141,8 +141,7 @@ def _share(start: Expr, count: Expr, offset: int, own: int, total: int) -> tuple
 def emit_inside(nest: Nest, work: Contraction, tile: RegisterTile) -> None:
     """Add all rows and panels of `work` to `nest`, as a part of another kernel's task."""
     panels = -(-work.extents.vectors // tile.vectors)
-    epilogue = Epilogue.prepare(nest, work.outputs, tile.rows * tile.vectors * work.extents.lanes)
-    kernel = MicroKernel(nest, work, Blocking(tile, 1, 1, panels), work.load_rows, int64(0), epilogue)
+    kernel = MicroKernel.inside(nest, work, tile, int64(0), panel_block=panels)
     rows = Split.of(work.extents.height, tile.height)
     kernel.emit(int64(0), panels, rows, int64(0), rows.count)
 
@@ -157,6 +156,25 @@ class MicroKernel:
     load_rows: Callable[..., Expr]
     outer: Expr
     epilogue: Epilogue
+
+    @staticmethod
+    def inside(
+        nest: Nest, work: Contraction, tile: RegisterTile, outer: Expr, load_rows: Callable[..., Expr] | None = None,
+        panel_block: int = 1,
+    ) -> MicroKernel:  # fmt: skip
+        """Return the micro-kernel for a part of another kernel's task."""
+        epilogue = Epilogue.prepare(nest, work.outputs, tile.rows * tile.vectors * work.extents.lanes)
+        return MicroKernel(nest, work, Blocking(tile, 1, 1, panel_block), load_rows or work.load_rows, outer, epilogue)
+
+    @property
+    def panels(self) -> int:
+        """Of one group."""
+        return -(-self.work.extents.vectors // self.blocking.tile.vectors)
+
+    def emit_rows(self, first: Expr, many: Expr, first_panel: Expr, panels: Expr) -> None:
+        """Emit `panels` panels times `many` rows of pixels from `first` on, for a tile of one row."""
+        height = self.work.extents.height
+        self.emit(first_panel, panels, Split(height, height), first, many)
 
     def emit(self, first_panel: Expr, panels: Expr, rows: Split, first_tile: Expr, tiles: Expr) -> None:
         """Emit `panels` panels times `tiles` row tiles."""
@@ -177,7 +195,7 @@ class MicroKernel:
     def _panels(self, start: Expr, many: Expr, pixels: Pixels, size: tuple[int, int]) -> None:
         """Emit the panels of one block over one tile of rows; the last panel of a group may be narrower."""
         vectors, lanes = self.blocking.tile.vectors, self.work.extents.lanes
-        per_group = -(-self.work.extents.vectors // vectors)
+        per_group = self.panels
         whole, rest = vectors * lanes, self.work.extents.channels - (per_group - 1) * vectors * lanes
         with self.nest.loop("panel", many) as index:
             group, panel = tirx.floordiv(start + index, per_group), tirx.floormod(start + index, per_group)

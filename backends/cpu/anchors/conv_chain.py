@@ -20,12 +20,11 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 from tvm.tirx import ForKind
 
-from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel
+from backends.cpu.anchors.contraction import Contraction, MicroKernel
 from backends.cpu.anchors.conv2d import rows_from, sum_over_taps
 from backends.cpu.anchors.conv_chain_plan import ChainPlan, chain_space
 from backends.cpu.anchors.conv_chain_stages import CONV_CHAIN, ChainStages
-from backends.cpu.anchors.epilogue import Epilogue
-from backends.cpu.anchors.image_maker import row_maker
+from backends.cpu.anchors.image_maker import row_maker, stored_in
 from backends.cpu.anchors.matmul import rows_times
 from backends.cpu.anchors.ring import Ring
 from backends.cpu.anchors.split import Split, tile_count
@@ -78,8 +77,6 @@ class _Band:
         reading: The second.
     """
 
-    chain: ChainStages
-    plan: ChainPlan
     ring: Ring
     making: MicroKernel
     reading: MicroKernel
@@ -93,10 +90,7 @@ class _Band:
         ring = Ring.allocate(nest, sizes, plan.rows, sizes.channels, machine.vector_lanes)
         making = row_maker(nest, chain.first, sizes, plan.bands, plan.first, machine, image, band)
         work = _reading(chain, machine, ring)
-        elements = plan.second.rows * plan.second.vectors * machine.vector_lanes
-        epilogue = Epilogue.prepare(nest, work.outputs, elements)
-        reading = MicroKernel(nest, work, Blocking(plan.second, 1, 1, 1), work.load_rows, image, epilogue)
-        return _Band(chain, plan, ring, making, reading)
+        return _Band(ring, making, MicroKernel.inside(nest, work, plan.second, image))
 
     def fill(self, index: Expr, start: Expr, many: Expr) -> None:
         """Emit the rows of the image that pass `index` needs and no pass before it: those under `many` rows of the
@@ -105,17 +99,11 @@ class _Band:
 
     def _make(self, source: Expr, place: Expr) -> None:
         """Emit row `source` of the image at `place`."""
-        sizes, (output,) = self.chain.sizes, self.chain.first.outputs
-        *_, x, channel = output.coordinates
-        stored = replace(output, buffer=self.ring.buffer, indices=(place + x * sizes.channels + channel,))
-        kernel = replace(self.making, epilogue=replace(self.making.epilogue, outputs=(stored,)))
-        panels = -(-self.making.work.extents.vectors // self.plan.first.vectors)
-        kernel.emit(int64(0), panels, Split(sizes.height, sizes.height), source, 1)
+        stored_in(self.ring, self.making, place).emit_rows(source, 1, int64(0), self.making.panels)
 
     def convolve(self, start: Expr, many: Expr) -> None:
         """Emit `many` rows of the result from `start` on."""
-        rows, panels = self.chain.sizes.rows, -(-self.reading.work.extents.vectors // self.plan.second.vectors)
-        self.reading.emit(int64(0), panels, Split(rows, rows), start, many)
+        self.reading.emit_rows(start, many, int64(0), self.reading.panels)
 
 
 def _reading(chain: ChainStages, machine: Machine, ring: Ring) -> Contraction:

@@ -8,8 +8,8 @@ from math import prod
 from tvm import tirx
 
 from backends.cpu.anchors.image_maker import read_image_maker, steps_of
-from backends.cpu.anchors.kernel_parts import anchor_of, check_loads, operands_of, result_of, results_behind
-from backends.cpu.anchors.roles import Roles, find_anchors
+from backends.cpu.anchors.kernel_parts import check_loads, results_behind
+from backends.cpu.anchors.roles import Roles, anchor_of, find_anchors, operands_of, roles_of
 from backends.cpu.anchors.window import UnderWindow, Window
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import dtype_of, read_stages, shape_of
@@ -71,8 +71,7 @@ def read_conv_chain(func: tirx.PrimFunc) -> ChainStages:
     if any(dtype_of(buffer) != "float32" for buffer in (image, panels, *first.operands)):
         raise NotRecognized("the products are not of float32")
     check_loads(stages, [*first.outputs, *outputs])
-    attrs = {str(key): value for key, value in last.annotations.items()}
-    second = Roles(anchor_of(last), attrs, (image, panels), shape_of(result_of(last)), outputs)
+    second = roles_of(last, outputs)
     return ChainStages(_sizes(first, second), first, second)
 
 

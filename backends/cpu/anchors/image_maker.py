@@ -11,14 +11,14 @@ from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
 
 from backends.cpu.anchors.blocking import choose_blocking
-from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel, Prologue
+from backends.cpu.anchors.contraction import Contraction, MicroKernel, Prologue
 from backends.cpu.anchors.conv2d import Conv2D, sum_over_taps
-from backends.cpu.anchors.epilogue import Epilogue
 from backends.cpu.anchors.image_conv2d import ImageConv2D, sum_over_planes
-from backends.cpu.anchors.kernel_parts import anchor_of, between, in_place, operands_of, result_of
+from backends.cpu.anchors.kernel_parts import between, in_place
 from backends.cpu.anchors.matmul import rows_times
 from backends.cpu.anchors.register_tile import RegisterTile
-from backends.cpu.anchors.roles import Roles
+from backends.cpu.anchors.ring import Ring
+from backends.cpu.anchors.roles import Roles, operands_of, roles_of
 from backends.cpu.anchors.split import Split
 from backends.cpu.anchors.window import UnderWindow
 from backends.cpu.emit import Expr, Nest, int64
@@ -35,12 +35,9 @@ def read_image_maker(stages: Sequence[Stage], block: SBlock, reader: SBlock, ima
         NotRecognized: It reads what the kernel makes, has groups, or the image is no elementwise function of what it
             makes.
     """
-    operands = operands_of(block)
-    if any(stage.buffer.same_as(operand) for stage in stages for operand in operands):
+    if any(stage.buffer.same_as(operand) for stage in stages for operand in operands_of(block)):
         raise NotRecognized("the convolution reads a value made inside the kernel")
-    attrs = {str(key): value for key, value in block.annotations.items()}
-    outputs = (in_place(block, between(stages, None, reader), image),)
-    maker = Roles(anchor_of(block), attrs, operands, shape_of(result_of(block)), outputs)
+    maker = roles_of(block, (in_place(block, between(stages, None, reader), image),))
     if maker.kind == CONV2D and shape_of(maker.operands[1])[0] != 1:
         raise NotRecognized("a grouped convolution makes the image")
     return maker
@@ -79,8 +76,16 @@ def row_maker(
         begin = nest.bind("first_made", tirx.max(start, int64(0)))
         end = nest.bind("end_made", tirx.min(start + window.rows_under(rows), int64(sizes.height)))
         load_rows = fill(nest, image, begin, end)
-    epilogue = Epilogue.prepare(nest, maker.outputs, tile.rows * tile.vectors * machine.vector_lanes)
-    return MicroKernel(nest, work, Blocking(tile, 1, 1, 1), load_rows, image, epilogue)
+    return MicroKernel.inside(nest, work, tile, image, load_rows)
+
+
+def stored_in(ring: Ring, kernel: MicroKernel, place: Expr, first_channel: Expr = 0) -> MicroKernel:
+    """Return `kernel` with its one output put into the ring, a row of it at `place`, its first channel there
+    `first_channel`."""
+    (output,) = kernel.epilogue.outputs
+    *_, x, channel = output.coordinates
+    stored = replace(output, buffer=ring.buffer, indices=(place + x * ring.pixel + (channel - first_channel),))
+    return replace(kernel, epilogue=replace(kernel.epilogue, outputs=(stored,)))
 
 
 def _rows_of(maker: Roles, machine: Machine, rows: int) -> tuple[Contraction, Prologue | None]:

@@ -9,25 +9,9 @@ from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
 
 from backends.cpu.anchors.attention_stages import is_at
-from backends.cpu.anchors.roles import Output, compose
+from backends.cpu.anchors.roles import Output, compose, result_of
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Axis, Stage, loads, shape_of
-from partition.access import ANCHOR
-
-
-def anchor_of(block: SBlock) -> str:
-    """Return what the annotation of a complex operator says; "" where there is none."""
-    return str(block.annotations.get(ANCHOR, ""))
-
-
-def result_of(block: SBlock) -> Var:
-    """Return the buffer that a block writes."""
-    return block.writes[0].source
-
-
-def operands_of(block: SBlock) -> tuple[Var, ...]:
-    """Return the buffers that a reduction reads, its own result left out."""
-    return tuple(region.source for region in block.reads if not region.source.same_as(result_of(block)))
 
 
 def between(stages: Sequence[Stage], first: SBlock | None, last: SBlock | None) -> list[Stage]:

@@ -70,16 +70,35 @@ def read_roles(func: tirx.PrimFunc) -> Roles:
     anchor = find_anchor(func)
     if anchor is None:
         raise NotRecognized("no anchor")
-    result = anchor.writes[0].source
+    result = result_of(anchor)
     behind = [stage for stage in read_stages(func) if not stage.buffer.same_as(result)]
     producers = {stage.buffer for stage in behind}
     written = [buffer for buffer in func.params if buffer in producers or buffer.same_as(result)]
-    outputs = compose(result, behind, written)
-    operands = tuple(region.source for region in anchor.reads if not region.source.same_as(result))
-    if any(operand in producers for operand in operands):
+    roles = roles_of(anchor, compose(result, behind, written))
+    if any(operand in producers for operand in roles.operands):
         raise NotRecognized("the anchor reads a value made inside the kernel")
+    return roles
+
+
+def roles_of(anchor: SBlock, outputs: tuple[Output, ...]) -> Roles:
+    """Return the parts of an anchor of which `outputs` are made."""
     attrs = {str(key): value for key, value in anchor.annotations.items()}
-    return Roles(str(attrs[ANCHOR]), attrs, operands, shape_of(result), outputs)
+    return Roles(anchor_of(anchor), attrs, operands_of(anchor), shape_of(result_of(anchor)), outputs)
+
+
+def anchor_of(block: SBlock) -> str:
+    """Return what the annotation of a complex operator says; "" where there is none."""
+    return str(block.annotations.get(ANCHOR, ""))
+
+
+def result_of(block: SBlock) -> Var:
+    """Return the buffer that a block writes."""
+    return block.writes[0].source
+
+
+def operands_of(block: SBlock) -> tuple[Var, ...]:
+    """Return the buffers that a reduction reads, its own result left out."""
+    return tuple(region.source for region in block.reads if not region.source.same_as(result_of(block)))
 
 
 def compose(result: Var, behind: Sequence[Stage], buffers: Sequence[Var]) -> tuple[Output, ...]:

@@ -41,7 +41,7 @@ from tvm.tirx import ForKind
 
 from backends.cpu.anchors.contraction import MicroKernel, emit_inside
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
-from backends.cpu.anchors.image_maker import row_maker
+from backends.cpu.anchors.image_maker import row_maker, stored_in
 from backends.cpu.anchors.ring import Ring
 from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.rolling_window_plan import RollingPlan, projection_tile, rolling_space
@@ -181,12 +181,8 @@ class _Band:
 
     def _make(self, block: Expr, channels: int, source: Expr, place: Expr) -> None:
         """Emit what puts one row of the image at `place`."""
-        if self.making is not None and self.stages.making is not None:
-            (output,) = self.stages.making.outputs
-            *_, x, channel = output.coordinates
-            stored = (_put(output, self.ring.buffer, place + x * self._width + (channel - block * self._width)),)
-            kernel = replace(self.making, epilogue=replace(self.making.epilogue, outputs=stored))
-            kernel.emit(block, 1, Split(self.stages.sizes.height, self.stages.sizes.height), source, 1)
+        if self.making is not None:
+            stored_in(self.ring, self.making, place, block * self._width).emit_rows(source, 1, block, 1)
             return
         first = block * self._width
         with self.nest.loop("x", self.stages.sizes.width) as x:
@@ -253,8 +249,4 @@ def _stride(sizes: RollingSizes, machine: Machine) -> int:
 def _kept(output: Output, pixels: Var, stride: int) -> Output:
     """Return `output`, an element of the window's result, stored for the projection."""
     *_, x, channel = output.coordinates
-    return _put(output, pixels, x * stride + channel)
-
-
-def _put(output: Output, buffer: Var, index: Expr) -> Output:
-    return replace(output, buffer=buffer, indices=(index,))
+    return replace(output, buffer=pixels, indices=(x * stride + channel,))

@@ -14,17 +14,9 @@ from tvm_ffi.structural import structural_walk
 
 from backends.cpu.anchors.contraction import Contraction
 from backends.cpu.anchors.image_maker import read_image_maker, steps_of
-from backends.cpu.anchors.kernel_parts import (
-    anchor_of,
-    between,
-    check_loads,
-    in_place,
-    operands_of,
-    result_of,
-    results_behind,
-)
+from backends.cpu.anchors.kernel_parts import between, check_loads, in_place, results_behind
 from backends.cpu.anchors.matmul import rows_times
-from backends.cpu.anchors.roles import Output, Roles
+from backends.cpu.anchors.roles import Output, Roles, anchor_of, operands_of, result_of
 from backends.cpu.anchors.window import UnderWindow, Window
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Stage, dtype_of, read_stages, shape_of

@@ -9,18 +9,17 @@ from math import prod
 
 from tvm import tirx
 from tvm.ir import Range, TensorLoad, Var
-from tvm.s_tir.stmt import SBlock
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal, structural_walk
 
-from backends.cpu.anchors.roles import Output, compose, find_anchors
+from backends.cpu.anchors.roles import Output, compose, find_anchors, operands_of, result_of
 from backends.cpu.anchors.rows import RowBlock
 from backends.cpu.templates.accesses import flat_index
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Stage, dtype_of, loads, read_stages, shape_of
 from partition.access import ANCHOR, MATMUL
 
-Operands = tuple[Var, Var]
+Operands = tuple[Var, ...]
 """Rows and packed matrix."""
 
 
@@ -93,7 +92,7 @@ def read_row_products(func: tirx.PrimFunc) -> RowProducts:
     anchors = find_anchors(func)
     if not anchors or any(str(block.annotations[ANCHOR]) != MATMUL for block in anchors):
         raise NotRecognized("not matmuls alone")
-    results = {block.writes[0].source: _operands(block) for block in anchors}
+    results = {result_of(block): operands_of(block) for block in anchors}
     return _read(read_stages(func), results, func.params)
 
 
@@ -129,12 +128,6 @@ def _read(stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequ
 def _check_rows(stages: Sequence[Stage], total: int) -> None:
     """Raise where a stage reads other rows than the one it computes."""
     RowBlock(Var("first", "int64"), 1, total).restrict(stages)
-
-
-def _operands(anchor: SBlock) -> Operands:
-    result = anchor.writes[0].source
-    left, packed = (region.source for region in anchor.reads if not region.source.same_as(result))
-    return left, packed
 
 
 def _owners(stages: Sequence[Stage], results: Sequence[Var]) -> dict[Var, int | None]:
