@@ -69,7 +69,7 @@ class InvalidWeightsError(FusionError):
 
 
 class ShapeError(FusionError):
-    """`shapes=` names an unknown input or contradicts the model."""
+    """`shapes=` names an unknown input or contradicts the model, or an operator's shapes contradict each other."""
 
     code = "F204"
 

@@ -157,6 +157,42 @@ def test_not_a_model() -> None:
         import_model({})
 
 
+class TestWindows:
+    """The attributes of a window have entries for each spatial axis of the image."""
+
+    weight = np.ones((3, 3, 3, 3), dtype=np.float32)
+
+    def refused(self, op: str, **attributes: list[int]) -> str:
+        """Return why a window over x[1, 3, 8, 8] is refused."""
+        weights = {"w": self.weight} if op.startswith("Conv") else {}
+        with pytest.raises(errors.ShapeError, match=op) as caught:
+            import_model(make([node(op, ["x", *weights], ["y"], **attributes)], {"x": [1, 3, 8, 8]}, ["y"], weights))
+        assert caught.value.where == f"{op} 'y_node'"
+        assert caught.value.hint
+        return caught.value.why
+
+    @pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"])
+    @pytest.mark.parametrize("name", ["kernel_shape", "strides", "dilations", "pads"])
+    @pytest.mark.parametrize("entries", [1, 3])
+    def test_entries(self, op: str, name: str, entries: int) -> None:
+        kernel = {} if op.startswith("Conv") else {"kernel_shape": [3, 3]}
+        assert self.refused(op, **{**kernel, name: [1] * entries}).startswith(f"{name} has {entries} entries")
+
+    @pytest.mark.parametrize("name", ["output_padding", "output_shape"])
+    def test_entries_of_a_transposed_convolution(self, name: str) -> None:
+        assert name in self.refused("ConvTranspose", strides=[2, 2], **{name: [1]})
+
+    def test_no_entries(self) -> None:
+        """They mean the default, which a pool's kernel has not."""
+        made = make([node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2])], {"x": [1, 3, 8, 8]}, ["y"])
+        kernel, strides = made.graph.node[0].attribute
+        strides.ClearField("ints")
+        assert import_model(made).outputs[0].shape == (1, 3, 6, 6)
+        kernel.ClearField("ints")
+        with pytest.raises(errors.ShapeError, match="kernel_shape"):
+            import_model(made)
+
+
 class TestShapes:
     """`shapes=` is checked before anything is compiled."""
 

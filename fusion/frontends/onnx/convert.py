@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
 from fusion.errors import FusionError
+from fusion.frontends.onnx.check_shapes import check_shapes
 from fusion.frontends.onnx.node import Decline, Node, last_line
 from fusion.frontends.onnx.registry import converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
@@ -26,11 +27,13 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
 
     Raises:
         Decline: No converter takes the node; the text says why.
+        ShapeError: Its attributes or inputs contradict each other.
     """
-    if not is_native(proto, scope):
-        raise Decline("an input is no static tensor of a native dtype")
     outputs = tuple(scope.types.get(name) if name else None for name in proto.output)
     node = Node(proto, opset, outputs, scope, builder)
+    check_shapes(node)
+    if not is_native(proto, scope):
+        raise Decline("an input is no static tensor of a native dtype")
     refuse_small_image(node)
     results = _empty_tensors(outputs) or _first_that_takes(node)
     for name, kind, result in zip(proto.output, outputs, results, strict=False):

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import Shape, dtype_name, static_shape
+from fusion.frontends.onnx.types import Shape, dims_of, dtype_name, static_shape
 
 
 class Decline(Exception):
@@ -45,6 +45,11 @@ class Node:
     @property
     def op(self) -> str:
         return str(self.proto.op_type)
+
+    @property
+    def where(self) -> str:
+        """The node as errors name it."""
+        return f"{self.op} {self.proto.name or self.proto.output[0]!r}"
 
     def has(self, index: int) -> bool:
         """Return whether input `index` is given."""
@@ -94,6 +99,12 @@ class Node:
         if shape is None:
             raise Decline(f"the shape of input {index} depends on data")
         return shape
+
+    def dims(self, index: int) -> tuple[int | None, ...] | None:
+        """Return what is known of the shape of input `index`: None for a size, or for all where the rank is not known
+        or there is no such input."""
+        kind = self.scope.types.get(self.proto.input[index]) if self.has(index) else None
+        return None if kind is None else dims_of(kind)
 
     def dtype(self, index: int) -> str:
         """Return the dtype of input `index`."""

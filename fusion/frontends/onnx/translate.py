@@ -10,7 +10,7 @@ import onnx
 from onnx import NodeProto, TensorProto, TypeProto, inliner
 from tvm import relax
 
-from fusion.errors import UnsupportedOperatorError
+from fusion.errors import ShapeError, UnsupportedOperatorError
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
 from fusion.frontends.onnx.branches import assemble, common_results, split_if
 from fusion.frontends.onnx.convert import convert_node, is_native
@@ -37,6 +37,7 @@ def translate(model: onnx.ModelProto, inputs: dict[str, TypeProto], *, strict: b
 
     Raises:
         UnsupportedOperatorError: A node needs the fallback and `strict` is set, or the fallback cannot run it.
+        ShapeError: Attributes or inputs of a node contradict each other.
         InvalidWeightsError: A weight of the graph, or of a branch that may run, holds NaN.
     """
     if model.functions:
@@ -153,8 +154,9 @@ class _Translator:
             )
         except NotATensor as error:
             raise Decline(f"in a branch: {error}") from error
-        except UnsupportedOperatorError as error:
-            # ONNX Runtime's own message, which `why` ends with, may have several lines; a reason has one.
+        except (ShapeError, UnsupportedOperatorError) as error:
+            # A branch that never runs for these sizes may contradict them. ONNX Runtime's own message, which `why` ends
+            # with, may have several lines; a reason has one.
             raise Decline(" ".join(f"in a branch: {error.what}; {error.why}".split())) from error
         specs = common_results(then, other)
         names = self._fresh("branch"), self._fresh("branch")

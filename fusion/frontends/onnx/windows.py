@@ -47,7 +47,7 @@ def refuse_small_image(node: Node) -> None:
     if any(size < extent for size, extent in zip(padded, window.extents, strict=True)):
         raise UnsupportedOperatorError(
             f"the input of {node.op} is smaller than its window",
-            where=f"{node.op} {node.proto.name or node.proto.output[0]!r}",
+            where=node.where,
             why=f"the window spans {_by(window.extents)}, the padded input has {_by(padded)}",
             hint="give the model a larger input",
         )
