@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from fusion import errors
 from fusion.frontends import import_model, read_signature
-from tests.frontends.models import make, mlp, node
+from tests.frontends.models import branch, choose, make, mlp, node
 
 
 def _saved(tmp_path: Path, data: bytes) -> Path:
@@ -191,6 +191,74 @@ class TestWindows:
         kernel.ClearField("ints")
         with pytest.raises(errors.ShapeError, match="kernel_shape"):
             import_model(made)
+
+
+CONV, MATMUL, GEMM = (node(op, ["x", "w"], ["h"]) for op in ("Conv", "MatMul", "Gemm"))
+
+
+class TestOperands:
+    """Channels and inner dimensions that contradict the weights are the error of that node, whatever reads it."""
+
+    @pytest.mark.parametrize(
+        ("first", "shape", "weights", "why"),
+        [
+            (CONV, [1, 3, 8, 8], [(8, 4, 3, 3)], "3 channels"),
+            (node("Conv", ["x", "w"], ["h"], group=2), [1, 6, 8, 8], [(8, 6, 3, 3)], "6 channels"),
+            (node("Conv", ["x", "w"], ["h"], group=3), [1, 3, 8, 8], [(8, 1, 3, 3)], "3 groups"),
+            (node("Conv", ["x", "w"], ["h"], kernel_shape=[5, 5]), [1, 3, 8, 8], [(8, 3, 3, 3)], "kernel_shape"),
+            (CONV, [1, 3, 8, 8], [(8, 3, 3)], "its weights"),
+            (node("Conv", ["x", "w", "b"], ["h"]), [1, 3, 8, 8], [(8, 3, 3, 3), (5,)], "bias"),
+            (node("ConvTranspose", ["x", "w"], ["h"]), [1, 3, 8, 8], [(8, 3, 3, 3)], "3 channels"),
+            (node("ConvTranspose", ["x", "w"], ["h"], group=2), [1, 3, 8, 8], [(3, 4, 3, 3)], "2 groups"),
+            (MATMUL, [4, 8], [(7, 3)], "8 elements"),
+            (MATMUL, [8], [(7,)], "8 elements"),
+            (MATMUL, [2, 4, 8], [(3, 8, 5)], "broadcast"),
+            (GEMM, [4, 8], [(7, 3)], "8 elements"),
+            (node("Gemm", ["x", "w"], ["h"], transA=1, transB=1), [4, 8], [(3, 5)], "4 elements"),
+            (node("Gemm", ["x", "w", "b"], ["h"]), [4, 8], [(8, 3), (4,)], "broadcast"),
+        ],
+    )
+    @pytest.mark.parametrize("behind", [[], [node("Softmax", ["h"], ["y"])]], ids=["alone", "softmax"])
+    def test_contradict(
+        self, first: onnx.NodeProto, shape: list[int], weights: list[tuple[int, ...]], why: str,
+        behind: list[onnx.NodeProto],
+    ) -> None:  # fmt: skip
+        arrays = {name: np.ones(size, dtype=np.float32) for name, size in zip("wb", weights, strict=False)}
+        with pytest.raises(errors.ShapeError, match=first.op_type) as caught:
+            import_model(make([first, *behind], {"x": shape}, ["y" if behind else "h"], arrays))
+        assert caught.value.where == f"{first.op_type} 'h_node'"
+        assert why in caught.value.why
+
+    @pytest.mark.parametrize(
+        ("first", "shape", "weights"),
+        [
+            (node("Conv", ["x", "w", "b"], ["h"], group=2), [1, 6, 8, 8], [(8, 3, 3, 3), (8,)]),
+            (node("ConvTranspose", ["x", "w", "b"], ["h"], group=2), [1, 4, 8, 8], [(4, 3, 3, 3), (6,)]),
+            (MATMUL, [8], [(8,)]),
+            (MATMUL, [8], [(2, 8, 3)]),
+            (MATMUL, [5, 1, 4, 8], [(2, 8, 3)]),
+            (node("Gemm", ["x", "w", "b"], ["h"], transA=1, transB=1), [4, 8], [(3, 4), (8, 1)]),
+            (node("Gemm", ["x", "w", "b"], ["h"]), [4, 8], [(8, 3), ()]),
+        ],
+    )
+    def test_agree(self, first: onnx.NodeProto, shape: list[int], weights: list[tuple[int, ...]]) -> None:
+        arrays = {name: np.ones(size, dtype=np.float32) for name, size in zip("wb", weights, strict=False)}
+        assert import_model(make([first], {"x": shape}, ["h"], arrays)).fallbacks == ()
+
+    def test_unknown_size(self) -> None:
+        """Only the run knows how many elements are not zero: ONNX Runtime finds whether they fit."""
+        weights = {"w": np.ones((3, 2), dtype=np.float32)}
+        nodes = [node("NonZero", ["x"], ["n"]), helper.make_node("Cast", ["n"], ["f"], to=TensorProto.FLOAT)]
+        made = make([*nodes, node("MatMul", ["f", "w"], ["y"])], {"x": [2, 2]}, ["y"], weights)
+        assert "MatMul" in {item.op for item in import_model(made).fallbacks}
+
+    def test_in_a_branch_for_other_sizes(self) -> None:
+        """The condition tells that it does not run."""
+        weights = {"w": np.ones((7, 8), dtype=np.float32)}
+        wrong = branch([node("MatMul", ["x", "w"], ["e"])], ["e"], weights)
+        made = make([choose("c", ["y"], branch([node("Relu", ["x"], ["t"])], ["t"]), wrong)], {"x": [4, 8]}, ["y"])
+        made.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+        assert [item.op for item in import_model(made).fallbacks] == ["If"]
 
 
 class TestShapes:
