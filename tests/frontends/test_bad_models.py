@@ -261,6 +261,13 @@ class TestOperands:
         assert [item.op for item in import_model(made).fallbacks] == ["If"]
 
 
+@pytest.mark.parametrize("behind", [[], [node("Softmax", ["h"], ["y"])]], ids=["alone", "softmax"])
+def test_operands_that_do_not_broadcast(behind: list[onnx.NodeProto]) -> None:
+    made = make([node("Add", ["x", "z"], ["h"]), *behind], {"x": [2, 3], "z": [4, 5]}, ["y" if behind else "h"])
+    with pytest.raises(errors.UnsupportedOperatorError, match=r"h_node.*Add"):
+        import_model(made)
+
+
 class TestShapes:
     """`shapes=` is checked before anything is compiled."""
 

@@ -66,6 +66,12 @@ def test_shape_computations_are_folded() -> None:
     assert _calls(imported.mod) == ["relax.reshape"]
 
 
+def test_result_of_which_onnx_infers_no_type() -> None:
+    gelu = helper.make_node("Gelu", ["x"], ["h"], domain="com.microsoft")
+    imported = import_model(make([gelu, node("Neg", ["h"], ["y"])], {"x": [2]}, ["y"], com_microsoft=1), strict=True)
+    np.testing.assert_allclose(run(imported, np.array([1, -1], np.float32))[0], [-0.841345, 0.158655], rtol=1e-5)
+
+
 def test_neighbouring_fallback_nodes_share_a_subgraph() -> None:
     """x -> Det -> Det is one subgraph; a native node between two of them parts them, and no cycle comes of it."""
     x = {"x": [3, 2, 2]}

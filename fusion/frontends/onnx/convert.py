@@ -15,8 +15,9 @@ from fusion.frontends.onnx.node import Decline, Node, last_line
 from fusion.frontends.onnx.registry import converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm
-from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, static_shape
+from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, static_shape, type_of_spec
 from fusion.frontends.onnx.windows import refuse_small_image
+from fusion.signature import TensorSpec
 
 # Operators whose output shape no constant could tell; only fallback nodes and the model's output read such values.
 _DATA_DEPENDENT = frozenset({"Compress", "NonZero", "Unique"})
@@ -37,8 +38,10 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
     refuse_small_image(node)
     results = _empty_tensors(outputs) or _first_that_takes(node)
     for name, kind, result in zip(proto.output, outputs, results, strict=False):
-        if name and kind is not None:
-            scope.exprs[name] = _bind(name, kind, result, builder)
+        known = kind or _type_of(result)
+        if name and known is not None:
+            scope.types[name] = known
+            scope.exprs[name] = _bind(name, result, builder)
 
 
 def is_native(proto: NodeProto, scope: Scope) -> bool:
@@ -88,9 +91,9 @@ def _asked(node: Node, results: Sequence[Expr]) -> list[TypeProto | None]:
 
 def _conform(expr: Expr, kind: TypeProto | None, node: Node) -> Expr:
     """Return `expr` with the static shape of `kind`; declines where the types contradict."""
+    expr = node.builder.normalize(expr)
     if kind is None:
         return expr
-    expr = node.builder.normalize(expr)
     if not isinstance(expr.ty, relax.TensorType):
         raise Decline("the result is no tensor")
     if kind.tensor_type.elem_type not in NATIVE_DTYPES or str(expr.ty.dtype) != dtype_name(kind.tensor_type.elem_type):
@@ -121,7 +124,13 @@ def _static_relax_shape(expr: Expr) -> tuple[int, ...] | None:
     return tuple(values) if len(values) == len(dims) else None
 
 
-def _bind(name: str, kind: TypeProto, expr: Expr, builder: BlockBuilder) -> Expr:
+def _type_of(expr: Expr) -> TypeProto | None:
+    """Return the type of a result of which ONNX infers none: its inference fails, or the operator is none of ONNX's."""
+    shape = _static_relax_shape(expr) if isinstance(expr.ty, relax.TensorType) and expr.ty.dtype is not None else None
+    return None if shape is None else type_of_spec(TensorSpec("", shape, str(expr.ty.dtype)))
+
+
+def _bind(name: str, expr: Expr, builder: BlockBuilder) -> Expr:
     if isinstance(expr, relax.Var | tvm.ir.GenericConst):
         return expr
     return builder.emit(expr, name_hint=identifier(name))

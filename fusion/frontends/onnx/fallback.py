@@ -180,17 +180,19 @@ def _prepare(model: onnx.ModelProto, group: Iterable[_Waiting]) -> bytes:
 
 
 def _prepare_in_any_form(model: onnx.ModelProto) -> bytes:
-    """Return the bytes of `model`, its sizes left open if ONNX Runtime refuses it with them.
+    """Return the bytes of `model`, sizes left open if ONNX Runtime refuses it with them.
 
-    It infers shapes in every branch of an If, also in those that only run for inputs of another size, and refuses the
-    model where that fails.
+    Those of the outputs are the file's where inference tells none, and may be wrong. Those of the inputs are right; but
+    ONNX Runtime infers shapes in every branch of an If, also in those that only run for inputs of another size, and
+    refuses the model where that fails.
     """
     try:
         return prepare(model)
     except UnsupportedOperatorError as refusal:
+        branches = any(attribute.HasField("g") for node in model.graph.node for attribute in node.attribute)
         open_model = onnx.ModelProto()
         open_model.CopyFrom(model)
-        for value in (*open_model.graph.input, *open_model.graph.output):
+        for value in (*(open_model.graph.input if branches else ()), *open_model.graph.output):
             for dim in value.type.tensor_type.shape.dim:
                 dim.Clear()
         try:
