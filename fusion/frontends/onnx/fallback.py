@@ -8,7 +8,8 @@ cycle.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -49,6 +50,10 @@ class _Waiting:
     opset: int
     reason: str
 
+    @property
+    def name(self) -> str:
+        return str(self.node.name or next(iter(self.node.output), ""))
+
 
 @dataclass(frozen=True)
 class Subgraph:
@@ -84,7 +89,7 @@ class FallbackPlan:
         model = self._model_of(group, inputs, outputs)
         data = _prepare(model, group)
         key = hashlib.sha256(data).hexdigest()
-        nodes = [FallbackNode(item.node.op_type, item.node.name or item.node.output[0], item.reason) for item in group]
+        nodes = [FallbackNode(item.node.op_type, item.name, item.reason) for item in group]
         self.subgraphs[key] = Subgraph(data, tuple(nodes))
         self._emit_call(key, inputs, outputs)
 
@@ -154,29 +159,59 @@ def whole_model(model: onnx.ModelProto, reason: str) -> ImportedModel:
     Raises:
         UnsupportedOperatorError: ONNX Runtime does not take the model.
     """
-    data = prepare(model)
+    items = [_Waiting(node, _opset_of(node, model), reason) for node in model.graph.node]
+    try:
+        data = prepare(model)
+    except UnsupportedOperatorError as refusal:
+        named = _named_in(refusal, items)
+        if not named:
+            raise
+        raise _refused(named, refusal) from refusal
     inputs, outputs = read_specs(model.graph)
-    nodes = tuple(
-        FallbackNode(node.op_type, node.name or (node.output[0] if node.output else ""), reason)
-        for node in model.graph.node
-    )
+    nodes = tuple(FallbackNode(item.node.op_type, item.name, reason) for item in items)
     return ImportedModel(
         mod=None, inputs=inputs, outputs=outputs, subgraphs={hashlib.sha256(data).hexdigest(): data}, fallbacks=nodes
     )
 
 
-def _prepare(model: onnx.ModelProto, group: Iterable[_Waiting]) -> bytes:
+def _opset_of(node: NodeProto, model: onnx.ModelProto) -> int:
+    same = {"", "ai.onnx"} if node.domain in ("", "ai.onnx") else {node.domain}
+    return next((int(opset.version) for opset in model.opset_import if opset.domain in same), 1)
+
+
+def _prepare(model: onnx.ModelProto, group: Sequence[_Waiting]) -> bytes:
     try:
         return _prepare_in_any_form(model)
-    except UnsupportedOperatorError as error:
-        first = next(iter(group))
-        names = ", ".join(dict.fromkeys(item.node.op_type for item in group))
-        raise UnsupportedOperatorError(
-            f"no backend runs {names} as the model uses it",
-            hint=error.hint,
-            why=f"{first.reason}; {error.why or error.what}",
-            where=f"{first.node.op_type} {first.node.name or first.node.output[0]!r} (opset {first.opset})",
-        ) from error
+    except UnsupportedOperatorError as refusal:
+        raise _refused(_named_in(refusal, group) or group, refusal) from refusal
+
+
+def _refused(items: Sequence[_Waiting], refusal: UnsupportedOperatorError) -> UnsupportedOperatorError:
+    """Return `refusal` of ONNX Runtime as the error of the first of `items`."""
+    first = items[0]
+    names = ", ".join(dict.fromkeys(item.node.op_type for item in items))
+    return UnsupportedOperatorError(
+        f"no backend runs {names} as the model uses it",
+        hint=refusal.hint,
+        why=f"{first.reason}; {refusal.why or refusal.what}",
+        where=f"{first.node.op_type} {first.name!r} (opset {first.opset})",
+    )
+
+
+def _named_in(refusal: UnsupportedOperatorError, items: Iterable[_Waiting]) -> list[_Waiting]:
+    """Return those of `items` whose operators ONNX Runtime's message names; if it names nodes too, only these."""
+    text = f"{refusal.what} {refusal.why}"
+    words = set(re.findall(r"\w+", text))
+    found = [item for item in items if words.intersection(_operators(item.node))]
+    names = [item for item in found if item.node.name and re.search(rf"(?<!\w){re.escape(item.node.name)}(?!\w)", text)]
+    return names or found
+
+
+def _operators(node: NodeProto) -> Iterable[str]:
+    yield node.op_type
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _operators(inner)
 
 
 def _prepare_in_any_form(model: onnx.ModelProto) -> bytes:
