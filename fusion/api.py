@@ -121,7 +121,7 @@ def _require_shapes(inputs: Sequence[TensorSpec], reason: TargetError) -> None:
     for spec in inputs:
         if not spec.is_static:
             error = unknown_shape(spec.name, spec.shape)
-            raise ShapeError(error.what, why=f"{error.why}; {reason.what}", hint=error.hint)
+            raise unknown_shape(spec.name, spec.shape, f"{error.why}; {reason.what}")
 
 
 def _require_result(outputs: Sequence[TensorSpec]) -> None:

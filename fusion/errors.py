@@ -110,16 +110,19 @@ class InternalError(FusionError):
     code = "F901"
 
 
-def unknown_shape(name: str, declared: Sequence[int | None] | None) -> ShapeError:
+def unknown_shape(name: str, declared: Sequence[int | None] | None, why: str = "") -> ShapeError:
     """Return the error of an input whose shape must be given.
 
     Args:
         name: The input's.
         declared: Its shape in the model; None for an open dimension, or for all where the rank is not known.
+        why: More than that the model leaves it open.
     """
     extents = None if declared is None else ", ".join("?" if extent is None else str(extent) for extent in declared)
+    example = (1, 3, 224, 224) if declared is None else tuple(1 if extent is None else extent for extent in declared)
     return ShapeError(
         f"the shape of input {name!r} is not known",
-        why="the model declares no shape" if extents is None else f"the model declares ({extents})",
-        hint=f"give it: shapes={{{name!r}: (...)}}",
+        where=f"input {name!r}",
+        why=why or ("the model declares no shape" if extents is None else f"the model declares ({extents})"),
+        hint=f"give the sizes that it has in use, as in shapes={{{name!r}: {example}}}",
     )

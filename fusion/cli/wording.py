@@ -20,7 +20,7 @@ def _shape_option(match: re.Match[str]) -> str:
     return f"--shape {match['name']}={extents}"
 
 
-_EXTENTS = r"(?P<shape>\([^()]*\)|\.\.\.)"
+_EXTENTS = r"(?P<shape>\([^()]*\))"
 # The first that matches a place counts, so the longer forms come first.
 _WORDS = tuple(
     (re.compile(pattern), words)

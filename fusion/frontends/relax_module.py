@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import tvm
 from tvm import relax
 
-from fusion.errors import InvalidModelError, ShapeError
+from fusion.errors import InvalidModelError, ShapeError, unknown_shape
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.relax_ifs import take_out_branches
 
@@ -35,9 +35,7 @@ def import_relax(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int]]) -> Impo
     inputs, outputs = read_relax_signature(bound)
     for spec in inputs:
         if spec.shape is None or None in spec.shape:
-            raise ShapeError(
-                f"the shape of input {spec.name!r} is not known", hint=f"give it: shapes={{{spec.name!r}: (...)}}"
-            )
+            raise unknown_shape(spec.name, spec.shape)
     flat, branches = take_out_branches(bound)
     return ImportedModel(flat, inputs, outputs, branches=branches)
 

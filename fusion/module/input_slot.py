@@ -106,7 +106,7 @@ def mismatch(array: np.ndarray, spec: TensorSpec, shape: tuple[int | None, ...])
     if array.ndim != len(shape):
         what, hint = "rank", f"the model takes {len(shape)} dimensions: {_text(shape)}"
     elif any(wanted not in (None, extent) for wanted, extent in zip(shape, array.shape, strict=True)):
-        what, hint = "shape", _shape_hint(spec)
+        what, hint = "shape", _shape_hint(spec, array.shape)
     else:
         what, hint = "dtype", f"convert it: array.astype({spec.dtype!r})"
     return InputError(
@@ -117,10 +117,9 @@ def mismatch(array: np.ndarray, spec: TensorSpec, shape: tuple[int | None, ...])
     )
 
 
-def _shape_hint(spec: TensorSpec) -> str:
-    return (
-        f"resize or pad the array; where the model leaves a dimension open, compile with shapes={{{spec.name!r}: ...}}"
-    )
+def _shape_hint(spec: TensorSpec, shape: tuple[int, ...]) -> str:
+    compiled = f"compile with shapes={{{spec.name!r}: {shape}}}"
+    return f"resize or pad the array; where the model leaves its dimensions open, {compiled}"
 
 
 def _text(shape: tuple[int | None, ...]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import TensorShapeProto, TypeProto
 
-from fusion.errors import ShapeError
+from fusion.errors import ShapeError, unknown_shape
 from fusion.frontends.onnx.signature import true_inputs
 from fusion.frontends.onnx.types import dim_of, dims_of
 
@@ -64,7 +64,7 @@ def _bound_type(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]],
         return bound
     given = shapes.get(value.name)
     if given is None and dims_of(value.type) is None:
-        raise _still_open(value, "its rank is unknown")
+        raise unknown_shape(value.name, None)
     dims = (
         list(given)
         if given is not None
@@ -82,11 +82,6 @@ def _size(value: onnx.ValueInfoProto, axis: int, sizes: Mapping[str, int]) -> in
     if known is not None:
         return known
     if dim.dim_param not in sizes or dim.dim_param in _NAMELESS:
-        raise _still_open(value, f"dimension {axis} ({dim.dim_param or 'unnamed'}) is unknown")
+        why = f"dimension {axis} ({dim.dim_param or 'unnamed'}) is open"
+        raise unknown_shape(value.name, dims_of(value.type), why)
     return sizes[dim.dim_param]
-
-
-def _still_open(value: onnx.ValueInfoProto, why: str) -> ShapeError:
-    return ShapeError(
-        f"the shape of input {value.name!r} is not known", why=why, hint=f"give it: shapes={{{value.name!r}: (...)}}"
-    )
