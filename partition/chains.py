@@ -1,4 +1,5 @@
-"""Recognises two products with row-wise work between them, the attention `softmax(q k) v`, which may be one kernel."""
+"""Recognises two products of batches, with row-wise work between them as in the attention `softmax(q k) v` or without,
+which may be one kernel."""
 
 from __future__ import annotations
 
@@ -35,10 +36,27 @@ def read_chain(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     first = _first(groups, groups.of(rows))
     if first is None:
         return Found(rows, reason="no product makes the rows that it reads")
+    return _with_operands(groups, first, rows, node, verdicts)
+
+
+def read_products(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
+    """Return the chain of `node` and the product whose epilogue makes its rows; None where none does."""
+    rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
+    if rows is None or groups.of(rows) is groups.of(node):
+        return None
+    if not all(map(_is_product, (groups.of(rows), groups.of(node)))):
+        return None
+    return _with_operands(groups, rows, rows, node, verdicts)
+
+
+def _with_operands(groups: Groups, first: Node, rows: Node, node: Node, verdicts: Verdicts) -> Found:
+    """Return the chain of the product `node`, of `rows` and of the product `first`, with what turns their operands
+    where that is the faster."""
     reason = _decline(groups, rows, first, node)
     if reason:
         return Found(rows, reason=reason)
-    parts, turned = [*groups.of(first), *groups.of(rows), node], _turned(groups, (_anchor(groups.of(first)), node))
+    parts = dict.fromkeys(member for part in (first, rows, node) for member in groups.of(part))
+    turned = _turned(groups, (_anchor(groups.of(first)), node))
     for operands in dict.fromkeys((turned, tuple(source for source in turned if source.access.keeps_last), ())):
         reason = verdicts.decline([*operands, *parts])
         if not reason and groups.can_merge(*operands, rows, first, node):
@@ -69,11 +87,15 @@ def _first(groups: Groups, middle: list[Node]) -> Node | None:
     """Return a node of the group of a product whose result has the rows of `middle`."""
     for member in middle:
         for source in member.inputs:
-            anchors = anchors_of(groups.of(source))
-            is_product = len(anchors) == 1 and anchors[0].access.anchor == BATCH_MATMUL
-            if is_product and anchors[0].access.shape == middle[-1].access.shape:
+            group = groups.of(source)
+            if _is_product(group) and _anchor(group).access.shape == middle[-1].access.shape:
                 return source
     return None
+
+
+def _is_product(group: list[Node]) -> bool:
+    """Return whether a group is one product of batches and what is behind it."""
+    return [anchor.access.anchor for anchor in anchors_of(group)] == [BATCH_MATMUL]
 
 
 def _anchor(group: list[Node]) -> Node:
@@ -81,17 +103,18 @@ def _anchor(group: list[Node]) -> Node:
 
 
 def _decline(groups: Groups, rows: Node, first: Node, node: Node) -> str:
-    middle, before = groups.of(rows), groups.of(first)
+    before = groups.of(first)
+    middle = groups.of(rows) if groups.of(rows) is not before else []
     scores = _anchor(before).access.shape
     lead = scores[:-1]
-    inside = {*middle, *before, node}
+    inside = {*middle, *before, *groups.of(node)}
     if any(member.escapes or not inside.issuperset(member.consumers) for member in (*middle, *before)):
         return "a value between the products is used elsewhere"
     if node.access.shape[:-1] != lead:
         return "the products have other batches"
     if operand(node, 1) in inside:
         return "both operands are made inside the kernel"
-    if any(member.access.kind is Kind.REORDER for member in before) or not _is_row_wise(middle, scores):
+    if any(member.access.kind is Kind.REORDER for member in before) or (middle and not _is_row_wise(middle, scores)):
         return "what stands between the products is not row-wise"
     operands = (argument for product in (_anchor(before), node) for argument in call_arguments(product.value))
     if any(str(operand.ty.dtype.dtype) != "float32" for operand in operands):

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from partition.access import Kind
-from partition.chains import Found, read_chain
+from partition.chains import Found, read_chain, read_products
 from partition.dataflow import Groups, Node, anchors_of, is_call_tir, read_graph
 from partition.emit_groups import EmitGroups
 from partition.explore import explore
@@ -124,16 +124,16 @@ def _chain(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
 
 
 def _join_layers(node: Node, groups: Groups, verdicts: Verdicts) -> Iterator[Edge]:
-    """Put a matmul or a convolution, and what is behind it, into the kernel that makes its left operand; asked when
+    """Put a product or a convolution, and what is behind it, into the kernel that makes its left operand; asked when
     both have all that joins them, and after the chains that are worth more."""
-    readers = (read_layers, read_convolutions, read_projection)
+    readers = (read_layers, read_products, read_convolutions, read_projection)
     layers = next((found for read in readers if (found := read(groups, node, verdicts)) is not None), None)
     if layers is None:
         return
     if layers.first is None:
         yield layers.rows, node, layers.reason
     else:
-        groups.merge(layers.rows, node)
+        groups.merge(layers.rows, *layers.operands, node)
 
 
 def _through_tuples(nodes: list[Node]) -> Iterator[Edge]:

@@ -111,7 +111,7 @@ def _weights_read_twice(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: re
 
 
 def _values_of_the_weights(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
-    weights = b.emit(op.nn.softmax(b.emit(op.matmul(op.matmul(q, k), v)), -1))
+    weights = b.emit(op.nn.softmax(b.emit(op.matmul(q, k)), -1))
     return op.matmul(weights, b.emit(op.permute_dims(weights, [0, 1, 3, 2])))
 
 
@@ -152,6 +152,48 @@ def test_chains_decline_with_a_reason(name: str) -> None:
     assert kernels >= 2
     assert any(reason in given for given in reasons), reasons
     assert not asked
+
+
+def test_products_and_what_stands_between_and_behind_are_one_kernel() -> None:
+    def build(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+        scores = b.emit(op.nn.relu(b.emit(op.multiply(b.emit(op.matmul(q, k)), relax.const(np.float32(0.5))))))
+        return op.add(b.emit(op.matmul(scores, v)), weight(8))
+
+    assert grouped(build, Q, K, V) == (1, [], [Chain(batch=6, rows=20, depth=8, keys=24, channels=8)])
+    kernels, reasons, _ = grouped(build, Q, K, V, reason="no gain")
+    assert kernels == 2
+    assert "no gain" in reasons
+
+
+def test_products_read_operands_as_they_lie() -> None:
+    lying = [np.ascontiguousarray(x.transpose(axes)) for x, axes in ((Q, (0, 2, 1, 3)), (K, (0, 3, 1, 2)))]
+
+    def build(b: relax.BlockBuilder, *operands: relax.Var) -> relax.Expr:
+        q, k, v = _heads(b, *operands)
+        return op.matmul(b.emit(op.matmul(q, k)), v)
+
+    assert grouped(build, *lying, np.ascontiguousarray(V.transpose(0, 2, 1, 3)))[0] == 1
+
+
+def test_of_three_products_the_attention_is_one_kernel() -> None:
+    """It is worth more than a chain of the first two."""
+
+    def build(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+        return attention(b, b.emit(op.matmul(b.emit(op.matmul(q, k)), v)), k, v)
+
+    kernels, _, asked = grouped(build, Q, K, V)
+    assert kernels == 2
+    assert asked[0] == Chain(batch=6, rows=20, depth=8, keys=24, channels=8)
+
+
+def test_products_that_others_read_stay_apart() -> None:
+    def build(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+        scores = b.emit(op.matmul(q, k))
+        return relax.Tuple([scores, b.emit(op.matmul(scores, v))])
+
+    kernels, reasons, asked = grouped(build, Q, K, V)
+    assert (kernels, asked) == (2, [])
+    assert "a value between the products is used elsewhere" in reasons
 
 
 def test_a_mask_that_depends_on_the_scores_through_another_kernel() -> None:

@@ -1,4 +1,5 @@
-"""Attention as one kernel: a product, a softmax or other row-wise work, and a product with its rows.
+"""Two products of batches as one kernel, the attention among them: a product, a softmax, other row-wise work or none,
+and a product with its rows.
 
 The loops of one task, which has a chunk of the blocks of rows of one batch, where whole rows of scores fit the caches
 nearest to the core:
@@ -131,7 +132,7 @@ class _WholeRows:
     ) -> _WholeRows:
         """Return the form, its buffers allocated."""
         chain = stages.chain
-        rows = Rows(list(stages.rows), stages.rows[-1].buffer)
+        rows = Rows(list(stages.rows), stages.weights)
         if chain.channels < chain.keys:
             rows = defer_factor(rows)
         entering = stages.entering
@@ -140,7 +141,7 @@ class _WholeRows:
             buffer: tirx.decl_buffer(local_shape(buffer, scores, plan.rows, stride), dtype_of(buffer), buffer.name)
             for buffer in (*entering, *(stage.buffer for stage in rows.stages))
         }
-        kept = [*entering, rows.buffer, *([rows.factor] if rows.factor is not None else [])]
+        kept = dict.fromkeys([*entering, rows.buffer, *([rows.factor] if rows.factor is not None else [])])
         memory = {local[b]: allocate(prod(shape_of(local[b])), dtype_of(b), b.name) for b in kept}
         for buffer in memory.values():
             products.nest.add(tirx.AllocBuffer(buffer))
@@ -152,7 +153,8 @@ class _WholeRows:
     def emit(self, block: Block, keys: Right, values: Right) -> None:
         """Add the loops of a block."""
         self._scores(block, keys)
-        self.products.nest.add(stitch(in_block(self.rows.stages, block, self.local), self.memory, self.machine))
+        if self.rows.stages:
+            self.products.nest.add(stitch(in_block(self.rows.stages, block, self.local), self.memory, self.machine))
         self._values(block, values)
 
     def _held(self, buffer: Var) -> Var:

@@ -1,5 +1,5 @@
-"""In which form an attention is computed: how many rows and keys pass through its two products at a time, and whether
-one kernel beats three."""
+"""In which form two products of batches are computed: how many rows and keys pass through both at a time, and whether
+one kernel beats two, or three with a softmax between."""
 
 from __future__ import annotations
 
@@ -49,12 +49,14 @@ class Demand:
     Attributes:
         chain: The sizes.
         buffers: How many rows of scores and weights a row needs at a time.
+        between: Whether a softmax or other row-wise work stands between the products.
         unread: Why the keys cannot be cut into blocks; "" where they can.
         turned: Elements of keys and values of one batch that each task copies transposed.
     """
 
     chain: Chain
     buffers: int = 2
+    between: bool = True
     unread: str = ""
     turned: int = 0
 
@@ -68,7 +70,13 @@ class Demand:
             unread = str(reason)
         rights = (operand(product, 1) for product in (stages.scores, stages.values))
         turned = sum(side.step.extent * side.place.extent for side in rights if not side.is_contiguous(side.place))
-        return Demand(stages.chain, len(stages.entering) + 1, unread, turned)
+        between = bool(stages.rows)
+        return Demand(stages.chain, len(stages.entering) + between, between, unread, turned)
+
+    @property
+    def kernels(self) -> int:
+        """How many there are where nothing is joined."""
+        return 3 if self.between else 2
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,7 @@ def estimate(demand: Demand, machine: Machine, threads: int) -> Estimate:
         NotRecognized: One kernel cannot be.
     """
     together = attention_space(demand, machine, threads).default.cycles
-    return Estimate(together, _cycles_apart(demand.chain, machine, threads), 3)
+    return Estimate(together, _cycles_apart(demand, machine, threads), demand.kernels)
 
 
 def plans(demand: Demand, machine: Machine, threads: int) -> Iterator[AttentionPlan]:
@@ -151,32 +159,36 @@ def plans(demand: Demand, machine: Machine, threads: int) -> Iterator[AttentionP
     least = min(_MIN_ROWS, chain.rows)
     # One size for each number of blocks: the smallest, which overlaps least.
     for rows in sorted({Split.of(chain.rows, size).longest for size in range(least, min(chain.rows, _MAX_ROWS) + 1)}):
-        block = _Block(chain, rows, chain.keys, demand.buffers, machine)
+        block = _Block(demand, rows, chain.keys, machine)
         if block.score_bytes <= machine.l2_bytes // 2:
-            yield from _tasks(block, threads, demand.turned)
+            yield from _tasks(block, threads)
     if demand.unread:
         return
     for rows in sorted({Split.of(chain.rows, min(size, chain.rows)).longest for size in _ONLINE_ROWS}):
         for keys in _ONLINE_KEYS:
-            block = _Block(chain, rows, keys, 2, machine)
+            block = _Block(demand, rows, keys, machine)
             if keys < chain.keys and block.fits:
-                yield from _tasks(block, threads, demand.turned)
+                yield from _tasks(block, threads)
 
 
 @dataclass(frozen=True)
 class _Block:
     """A block of rows and keys."""
 
-    chain: Chain
+    demand: Demand
     rows: int
     keys: int
-    buffers: int
     machine: Machine
+
+    @property
+    def chain(self) -> Chain:
+        """The sizes."""
+        return self.demand.chain
 
     @property
     def score_bytes(self) -> int:
         """Size of the scores and of what the softmax makes of them."""
-        return 4 * self.buffers * self.rows * padded(self.keys, self.machine.vector_lanes)
+        return 4 * self.demand.buffers * self.rows * padded(self.keys, self.machine.vector_lanes)
 
     @property
     def fits(self) -> bool:
@@ -186,7 +198,7 @@ class _Block:
         KiB; of depth 64 44.0 by 111 and 256, scores 241 KiB, and 44.9 by 216 and 512, 912 KiB. L2 has 1024.
         """
         side = max(self.chain.depth, self.chain.channels)
-        product = self.score_bytes // self.buffers + 4 * (self.rows + self.keys) * side
+        product = self.score_bytes // self.demand.buffers + 4 * (self.rows + self.keys) * side
         return self.score_bytes <= self.machine.l2_bytes // 2 and product <= self.machine.l2_bytes
 
     @property
@@ -206,7 +218,7 @@ class _Block:
         for keys, many in ((self.keys, chain.keys // self.keys), (chain.keys % self.keys, 1)):
             total += many * total_cycles(scores, rows, 1, self._vectors(keys), chain.depth)
             total += many * total_cycles(values, rows, 1, channels, keys)
-            total += many * rows * self._vectors(keys) * _VECTOR_CYCLES
+            total += many * rows * self._vectors(keys) * _VECTOR_CYCLES * self.demand.between
         if self.score_bytes > self.machine.l1_bytes:
             total += rows * self._vectors(chain.keys) * _L2_CYCLES
         if self.keys < chain.keys:
@@ -223,8 +235,8 @@ def _cheapest(rows: int, vectors: int, depth: int, registers: int) -> RegisterTi
     return min(tiles(rows, 1, vectors, registers), key=lambda tile: total_cycles(tile, rows, 1, vectors, depth))
 
 
-def _tasks(block: _Block, threads: int, turned: int) -> Iterator[AttentionPlan]:
-    """Yield every cut of the blocks of rows into tasks, each of which turns `turned` elements first."""
+def _tasks(block: _Block, threads: int) -> Iterator[AttentionPlan]:
+    """Yield every cut of the blocks of rows into tasks, each of which turns its operands first."""
     chain, cycles = block.chain, block.cycles()
     blocks = -(-chain.rows // block.rows)
     stream = 4 * chain.keys * (chain.depth + chain.channels)
@@ -232,21 +244,22 @@ def _tasks(block: _Block, threads: int, turned: int) -> Iterator[AttentionPlan]:
         tasks = chain.batch * chunks
         longest = Split(blocks, chunks).longest
         again = longest if stream > block.machine.l2_bytes // 2 else 1
-        task = turned * _TURN_CYCLES + longest * cycles + again * stream / BYTES_PER_CYCLE + TASK_CYCLES
+        task = block.demand.turned * _TURN_CYCLES + longest * cycles + again * stream / BYTES_PER_CYCLE + TASK_CYCLES
         yield AttentionPlan(block.rows, block.keys, *block.tiles, chunks, -(-tasks // threads) * task)
 
 
-def _cycles_apart(chain: Chain, machine: Machine, threads: int) -> float:
+def _cycles_apart(demand: Demand, machine: Machine, threads: int) -> float:
     """Return the estimated cycles of a product, a softmax and a product; scores that no L2 holds are written and read
-    twice."""
+    twice, and once where no softmax is."""
+    chain, passes = demand.chain, demand.kernels - 1
     products = (
         choose_blocking(_extents(chain, channels, depth, machine), machine, threads).cycles
         for channels, depth in ((chain.keys, chain.depth), (chain.channels, chain.keys))
     )
     vectors = chain.batch * chain.rows * -(-chain.keys // machine.vector_lanes) / threads
     score_bytes = 4 * vectors * machine.vector_lanes
-    traffic = 4 * score_bytes / BYTES_PER_CYCLE if score_bytes > machine.l2_bytes else 0
-    return sum(products) + vectors * _VECTOR_CYCLES + traffic + 2 * LAUNCH_CYCLES
+    traffic = 2 * passes * score_bytes / BYTES_PER_CYCLE if score_bytes > machine.l2_bytes else 0
+    return sum(products) + vectors * _VECTOR_CYCLES * demand.between + traffic + passes * LAUNCH_CYCLES
 
 
 def _extents(chain: Chain, channels: int, depth: int, machine: Machine) -> Extents:

@@ -1,4 +1,4 @@
-"""Reads the kernel of an attention: two products, and the stages before, between and behind them."""
+"""Reads the kernel of two products of batches, the attention among them, and the stages before, between and behind."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ class Chain:
 
 @dataclass(frozen=True)
 class AttentionStages:
-    """The stages of `values(softmax(epilogue(scores)))`.
+    """The stages of `values(softmax(epilogue(scores)))`, or of `values(epilogue(scores))`.
 
     Attributes:
         scores: The first product.
         epilogue: What maps each of its elements to one of its own.
-        rows: What follows, from the first reduction on: each row depends on the same row of scores only.
+        rows: What follows, from the first reduction on: each row depends on the same row of scores only. None, where
+            there is no reduction.
         values: The second product.
         behind: What follows it.
         kind: Of the template that takes it.
@@ -50,11 +51,16 @@ class AttentionStages:
     kind: str = "attention"
 
     @property
+    def weights(self) -> Var:
+        """The buffer whose rows the second product reads."""
+        return operand(self.values, 0).source
+
+    @property
     def entering(self) -> list[Var]:
-        """The buffers that `rows` reads of those before."""
+        """The buffers that `rows` and the second product read of those before."""
         before = {stage.buffer for stage in (self.scores, *self.epilogue)}
         read = (load.source for stage in self.rows for load in loads(stage.value))
-        return [buffer for buffer in dict.fromkeys(read) if buffer in before]
+        return [buffer for buffer in dict.fromkeys((*read, self.weights)) if buffer in before]
 
     @property
     def chain(self) -> Chain:
@@ -79,11 +85,11 @@ def read_attention(func: tirx.PrimFunc) -> AttentionStages:
     middle, behind = stages[1 : places[1]], stages[places[1] + 1 :]
     epilogue = tuple(takewhile(lambda stage: stage.combine is None, middle))
     rows = tuple(middle[len(epilogue) :])
-    if not rows or not operand(values, 0).source.same_as(rows[-1].buffer):
-        raise NotRecognized("the second product does not read the last of the rows")
     if not all(operand(product, 0).is_contiguous(operand(product, 0).step) for product in (scores, values)):
         raise NotRecognized("the rows of a product are not contiguous")
     found = AttentionStages(scores, epilogue, rows, values, tuple(behind))
+    if not found.weights.same_as(stages[places[1] - 1].buffer):
+        raise NotRecognized("the second product does not read what stands before it")
     _check_rows(found)
     return found
 
@@ -243,10 +249,12 @@ class Rows:
 
 def defer_factor(rows: Rows) -> Rows:
     """Return `rows` without the last stage, `p[i, n] = exp[i, n] * scale[i]`, whose factor then comes behind the
-    product, where rows are shorter; with another last stage, as they are.
+    product, where rows are shorter; with another last stage, or none, as they are.
 
     sum over n of (exp[i, n] * scale[i]) * v[n]  =  (sum over n of exp[i, n] * v[n]) * scale[i]
     """
+    if not rows.stages:
+        return rows
     *others, last = rows.stages
     if last.combine is not None or not isinstance(last.value, tirx.Mul):
         return rows

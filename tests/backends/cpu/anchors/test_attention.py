@@ -36,6 +36,7 @@ class Attention:
         mask: Shape of the mask; it broadcasts.
         behind: As `Epilogue.steps`.
         orders: In which order the axes of queries, keys and values lie; () where they are row-major.
+        softmax: Whether one stands between the products.
     """
 
     batch: tuple[int, ...]
@@ -48,6 +49,7 @@ class Attention:
     behind: tuple[str, ...] = ()
     seed: int = 0
     orders: tuple[tuple[int, ...], ...] = ()
+    softmax: bool = True
 
     @property
     def epilogue(self) -> Epilogue:
@@ -91,7 +93,7 @@ class Attention:
                 case _:
                     scores = op.add(scores, mask)
             scores = b.emit(scores)
-        weights = b.emit(op.nn.softmax(scores, -1))
+        weights = b.emit(op.nn.softmax(scores, -1)) if self.softmax else scores
         return self.epilogue.relax(b, op.matmul(weights, v), rest)
 
     def numpy(self) -> list[np.ndarray]:
@@ -107,8 +109,10 @@ class Attention:
                     scores = np.tanh(scores)
                 case _:
                     scores = scores + extra[0]
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        return self.epilogue.numpy(weights / weights.sum(-1, keepdims=True) @ v)
+        if self.softmax:
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            scores = weights / weights.sum(-1, keepdims=True)
+        return self.epilogue.numpy(scores @ v)
 
     def run(self, target: str = "llvm", many: int = 2) -> Ran:
         return run(self.relax, self.arrays(), target, many, judge=always)
@@ -118,12 +122,16 @@ class Attention:
 def attentions(draw: st.DrawFn) -> Attention:
     batch = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
     rows, depth, keys, channels = (draw(extents) for _ in range(4))
+    softmax = draw(st.booleans())
     steps = draw(st.lists(st.sampled_from(["mul", "div", "tanh"]), max_size=2))
     if draw(st.booleans()):
-        steps.insert(draw(st.integers(0, len(steps))), draw(st.sampled_from(["mask", "hide"])))
+        steps.insert(draw(st.integers(0, len(steps))), draw(st.sampled_from(["mask", "hide"] if softmax else ["mask"])))
     full = (*batch, rows, keys)
     mask = tuple(n if draw(st.booleans()) else 1 for n in full[:-1])
-    return Attention(batch, rows, depth, keys, channels, tuple(steps), (*mask, keys), draw(epilogues()), draw(seeds))
+    behind, seed = draw(epilogues()), draw(seeds)
+    return Attention(
+        batch, rows, depth, keys, channels, tuple(steps), (*mask, keys), behind, seed, softmax=softmax
+    )  # fmt: skip
 
 
 @EXAMPLES
@@ -165,6 +173,8 @@ SHAPES = {
     "values wider than the keys": Attention((2,), 21, 8, 9, 40),
     "the last block overlaps": Attention((3,), 197, 4, 24, 5),
     "many vectors": Attention((1,), 30, 36, 260, 36, ("div",)),
+    "products alone": Attention((2, 3), 33, 20, 40, 24, softmax=False),
+    "products with an activation between": Attention((), 50, 16, 70, 15, ("mask", "tanh"), (50, 70), softmax=False),
 }
 
 
@@ -248,7 +258,7 @@ def test_keys_that_each_task_would_turn_again_are_transposed_before() -> None:
 def test_scores_of_a_block_stay_in_half_of_l2() -> None:
     for keys in (16, 197, 1024, 4096):
         for buffers, unread in itertools.product((2, 3), ("", "no softmax")):
-            plan = plan_attention(Demand(Chain(2, 512, 64, keys, 64), buffers, unread), MACHINE, 2)
+            plan = plan_attention(Demand(Chain(2, 512, 64, keys, 64), buffers, unread=unread), MACHINE, 2)
             assert plan is not None
             assert (buffers if plan.keys == keys else 2) * 4 * plan.rows * plan.keys <= MACHINE.l2_bytes // 2
 
