@@ -14,6 +14,7 @@ from backends.cpu.emit import Nest, prefetch
 from backends.cpu.rewriting import mutate
 from fusion.cpus import allowed_cpus
 from fusion.module.linker import ROOM
+from fusion.module.share_memory import share_memory
 from fusion.module.shared_library import temporary_folder
 
 Node = TypeVar("Node")
@@ -143,7 +144,7 @@ def _lower_loops() -> tvm.transform.Pass:
             tirx.transform.BF16ComputeLegalize(),
             tirx.transform.NarrowDataType(32),
             tirx.transform.VectorizeLoop(True),
-            tirx.transform.StorageRewrite(),
+            share_memory(),
             tirx.transform.UnrollLoop(),
             # Without it LLVM takes four times as long.
             tirx.transform.StmtSimplify(),

@@ -1,0 +1,92 @@
+"""Gives buffers the memory of others that are no longer used: TVM's StorageRewrite, for all but registers.
+
+In the memory of a register of 16 elements one of 8 is half of it, which LLVM puts together in each step: a product of
+300 columns took 298 us so, and takes 215. On the stack LLVM finds by itself what may share memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Var
+from tvm_ffi.structural import StructuralMutator
+
+from backends.cpu.rewriting import mutate
+
+_REGISTER_BYTES = 64
+
+
+def share_memory() -> tvm.transform.Pass:
+    """Return the pass."""
+    rewrite = tirx.transform.StorageRewrite()
+
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        registers = {symbol: _Registers() for symbol in mod.functions}
+        without = {symbol: registers[symbol].take(func) for symbol, func in mod.functions.items()}
+        shared = rewrite(tvm.IRModule(without, attrs=mod.attrs))
+        given = {symbol: registers[symbol].give_back(mod[symbol], func) for symbol, func in shared.functions.items()}
+        return tvm.IRModule(given, attrs=mod.attrs)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="ShareMemory")
+
+
+@dataclass(frozen=True)
+class _Registers:
+    """Buffers of at most a register, which are parameters for the time being.
+
+    Attributes:
+        inside: Those of each parallel loop, by its variable, and those outside of all.
+    """
+
+    inside: dict[Var | None, dict[Var, None]] = field(default_factory=lambda: {None: {}})
+
+    def take(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Return `func` with its registers among its parameters."""
+        loops: list[Var | None] = [None]
+
+        def loop(found: tirx.For, mutator: StructuralMutator) -> object:
+            if found.kind != tirx.ForKind.PARALLEL:
+                return mutator.default_mutate(found)
+            loops.append(found.loop_var)
+            inner = mutator.default_mutate(found)
+            loops.pop()
+            return inner
+
+        def allocation(found: tirx.AllocBuffer, _: StructuralMutator) -> object:
+            if _bytes(found.buffer) > _REGISTER_BYTES:
+                return found
+            self.inside.setdefault(loops[-1], {})[found.buffer] = None
+            return tirx.Evaluate(0)
+
+        body = mutate(func.body, [(tirx.For, loop), (tirx.AllocBuffer, allocation)])
+        buffers = [buffer for found in self.inside.values() for buffer in found]
+        return tirx.PrimFunc([*func.params, *buffers], body, func.ret_type, func.attrs)
+
+    def give_back(self, func: tirx.PrimFunc, shared: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Return `shared`, which `take` made of `func`, with them where the functions begin that LLVM will see: that of
+        each parallel loop, and the rest."""
+
+        def loop(found: tirx.For, mutator: StructuralMutator) -> object:
+            inner = mutator.default_mutate(found)
+            if found.kind != tirx.ForKind.PARALLEL:
+                return inner
+            return tirx.For(
+                inner.loop_var, inner.min, inner.extent, inner.kind, self._before(found.loop_var, inner.body),
+                inner.thread_binding, inner.annotations, inner.step,
+            )  # fmt: skip
+
+        return func.with_body(self._before(None, mutate(shared.body, [(tirx.For, loop)])))
+
+    def _before(self, loop: Var | None, body: tirx.Stmt) -> tirx.Stmt:
+        allocations = [tirx.AllocBuffer(buffer) for buffer in self.inside.get(loop, ())]
+        return tirx.SeqStmt([*allocations, body]) if allocations else body
+
+
+def _bytes(buffer: Var) -> int:
+    """Return the size of a buffer."""
+    elements = prod(int(extent) for extent in buffer.ty.shape)
+    return elements * int(tvm_ffi.dtype(buffer.ty.dtype.dtype).itemsize)

@@ -1,0 +1,49 @@
+"""Buffers share memory, registers do not."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from tvm import tirx
+from tvm.tirx import ForKind
+from tvm_ffi.structural import structural_walk
+
+from backends.cpu.emit import Nest, ramp, splat
+from fusion.module.share_memory import share_memory
+
+
+def written_in_turn(kind: ForKind, *sizes: int) -> tvm.IRModule:
+    """Return a function with a loop, in which buffers of these sizes are used one after the other."""
+    nest, result = Nest(), tirx.decl_buffer((4, len(sizes)), "float32", "result")
+    with nest.loop("i", 4, kind) as i:
+        for place, size in enumerate(sizes):
+            with nest.loop("once", 2):
+                buffer = nest.allocate(f"buffer{place}", (size,))
+                nest.store(buffer, [ramp(0, 8)], splat(tirx.const(1, "float32"), 8))
+                nest.store(result, [i, place], tirx.BufferLoad(buffer, [tirx.const(0, "int64")]))
+    return tirx.transform.FlattenBuffer()(tvm.IRModule({"kernel": tirx.PrimFunc([result], nest.finish())}))
+
+
+def allocated(root: object) -> list[int]:
+    """Return the sizes of the buffers that are allocated inside `root`."""
+    found: list[tirx.AllocBuffer] = []
+    structural_walk(root, (tirx.AllocBuffer, found.append))
+    return sorted(int(statement.buffer.ty.shape[0]) for statement in found)
+
+
+@pytest.mark.parametrize("kind", [ForKind.SERIAL, ForKind.PARALLEL])
+def test_registers_share_no_memory(kind: ForKind) -> None:
+    mod = written_in_turn(kind, 16, 8, 16, 1000, 1000)
+    after = share_memory()(mod)["kernel"]
+    assert allocated(after.body) == [8, 16, 16, 1000]
+    assert len(after.params) == 1
+    loops: list[tirx.For] = []
+    structural_walk(after.body, (tirx.For, lambda loop: loops.append(loop) if loop.kind == ForKind.PARALLEL else None))
+    assert all(allocated(loop) == [8, 16, 16, 1000] for loop in loops), "registers belong to the function of their loop"
+
+
+def test_the_module_stays_as_it_is() -> None:
+    mod = written_in_turn(ForKind.PARALLEL, 16, 8)
+    before = mod.script()
+    share_memory()(mod)
+    assert mod.script() == before
