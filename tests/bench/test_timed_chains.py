@@ -15,7 +15,7 @@ import pytest
 from backends.cpu.anchors.estimate import Estimate
 from bench import inputs, peers
 from bench.chains import measure, report
-from bench.chains.draw import Chain, Work
+from bench.chains.draw import Chain, Drawing, Work
 from bench.chains.measure import FORCED, UNFUSED, Timed, time_chains
 from bench.chains.verdict import Verdict, verdict
 from bench.chains.workloads import chains, convs, gemms, inverted_residual, mlp
@@ -79,10 +79,14 @@ def test_an_engines_name_says_its_form() -> None:
 
 
 def test_the_verdict_is_that_of_the_cost_tables() -> None:
-    fused = verdict(SMALL["attention"].case.model, threads=2)
-    assert fused.fused
-    assert 0 < fused.together < fused.apart
-    apart = verdict(SMALL["gemm"].case.model, threads=2)
+    for name in ("gemm", "attention"):
+        fused = verdict(SMALL[name].case.model, threads=2)
+        assert fused.fused
+        assert 0 < fused.together < fused.apart
+    drawing = Drawing()
+    depthwise = drawing.conv(drawing.input(1, 16, 14, 14), 16, 3, groups=16)
+    windows = drawing.finish("two windows", "conv", drawing.conv(depthwise, 16, 3, groups=16))
+    apart = verdict(windows.case.model, threads=2)
     assert not apart.fused
     assert apart.estimates == ()
     assert any("complex operator" in reason for reason in apart.reasons)

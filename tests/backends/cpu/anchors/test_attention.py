@@ -119,10 +119,10 @@ class Attention:
 
 
 @st.composite
-def attentions(draw: st.DrawFn) -> Attention:
+def attentions(draw: st.DrawFn, always_softmax: bool = False) -> Attention:
     batch = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
     rows, depth, keys, channels = (draw(extents) for _ in range(4))
-    softmax = draw(st.booleans())
+    softmax = always_softmax or draw(st.booleans())
     steps = draw(st.lists(st.sampled_from(["mul", "div", "tanh"]), max_size=2))
     if draw(st.booleans()):
         steps.insert(draw(st.integers(0, len(steps))), draw(st.sampled_from(["mask", "hide"] if softmax else ["mask"])))

@@ -61,7 +61,7 @@ more_keys = st.sampled_from([17, 18, 31, 49, 63, 64, 97, 113, 128, 161])
 
 
 @EXAMPLES
-@given(attentions(), more_keys, block_rows, block_keys, targets, threads)
+@given(attentions(always_softmax=True), more_keys, block_rows, block_keys, targets, threads)
 def test_attention_in_blocks(attention: Attention, keys: int, rows: int, size: int, target: str, many: int) -> None:
     attention = replace(attention, keys=keys, mask=(*attention.mask[:-1], keys))
     ran = run_in_blocks(attention.relax, attention.arrays(), InBlocks(rows, size), target, many)
