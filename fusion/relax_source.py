@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import keyword
 import re
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _INLINE = ("bool", "int32", "int64", "float32", "float64")
 """Dtypes of scalars that the printer writes exactly, as far as they are finite."""
-_IMPORT = re.compile(r"^# (from [\w.]+ import .*)$", re.MULTILINE)
+_IMPORT = re.compile(r"^# (from tvm\.script import (?:ir as I|relax as R|tirx as T))$", re.MULTILINE)
 
 _FILE = '''\
 """{name} as a Relax module, converted by fusion {version}.
@@ -202,6 +203,7 @@ def _render(name: str, imported: ImportedModel, named: _Named) -> tuple[str, str
         UnsupportedOperatorError: TVM's printer writes the module in a way that its parser does not read.
     """
     script = str(named.mod.script())
+    _check_statements(script, named.mod)
     _check_loads(script, named.mod)
     weights = f"{name}.safetensors" if named.values else None
     imports = "\n".join(_IMPORT.findall(script))
@@ -219,10 +221,42 @@ def _render(name: str, imported: ImportedModel, named: _Named) -> tuple[str, str
 
 def _signature(imported: ImportedModel, names: Sequence[str]) -> list[str]:
     lines = [
-        f"input   {name}: {spec.dtype}{list(spec.shape or ())}" + (f", {spec.name!r}" if spec.name != name else "")
+        f"input   {name}: {spec.dtype}{list(spec.shape or ())}"
+        + (f", '{_quoted(spec.name)}'" if spec.name != name else "")
         for spec, name in zip(imported.inputs, names, strict=True)
     ]
-    return lines + [f"output  {spec.name}: {spec.dtype}{list(spec.shape or ())}" for spec in imported.outputs]
+    return lines + [f"output  {_quoted(spec.name)}: {spec.dtype}{list(spec.shape or ())}" for spec in imported.outputs]
+
+
+def _quoted(name: str) -> str:
+    """Return `name`, which is whatever the model says, as a docstring shows it: nothing in it ends the docstring."""
+    return name.encode("unicode_escape").decode().replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _check_statements(script: str, mod: tvm.IRModule) -> None:
+    """Raise unless `script` is one class of the functions of `mod`: whatever else stood in it would run on import."""
+    try:
+        statements = ast.parse(script).body
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise UnsupportedOperatorError(
+            "TVM writes the module as what is no Python",
+            why=str(error)[:300],
+            hint="give functions names of Python; otherwise compile the model itself, and report this",
+        ) from error
+    only = statements[0] if len(statements) == 1 else None
+    functions = [part for part in only.body if not _is_attributes(part)] if isinstance(only, ast.ClassDef) else []
+    found = [part.name if isinstance(part, ast.FunctionDef) else "" for part in functions]
+    if sorted(found) != sorted(var.name_hint for var in mod.get_global_vars()):
+        raise UnsupportedOperatorError(
+            "TVM writes more than the functions of the module",
+            why="the name of a function is none in Python",
+            hint=f"the functions are {', '.join(repr(var.name_hint) for var in mod.get_global_vars())}",
+        )
+
+
+def _is_attributes(part: ast.stmt) -> bool:
+    """Return whether `part` is the call that gives a class the attributes of its module."""
+    return isinstance(part, ast.Expr) and ast.unparse(part).startswith("I.module_attrs(")
 
 
 def _check_loads(script: str, mod: tvm.IRModule) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -60,6 +61,7 @@ def constant(array: np.ndarray) -> Expr:
 
 
 def identifier(name: str) -> str:
-    """Return `name` with everything but letters, digits and underscores replaced, fit for a Relax variable."""
+    """Return `name` with everything but letters, digits and underscores replaced, fit for a variable of Relax and of
+    its source."""
     clean = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return clean if re.match(r"[A-Za-z_]", clean) else f"v{clean}"
+    return clean if clean.isidentifier() and not keyword.iskeyword(clean) else f"v{clean}"
