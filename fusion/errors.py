@@ -74,6 +74,12 @@ class ShapeError(FusionError):
     code = "F204"
 
 
+class LimitError(FusionError):
+    """A model, or a tensor of it, is larger than this process can hold or fusion compiles."""
+
+    code = "F205"
+
+
 class InputError(FusionError):
     """An array given to a compiled module has the wrong name, rank, shape or dtype."""
 

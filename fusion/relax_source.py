@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -20,6 +21,7 @@ from tvm_ffi.structural import structural_equal
 
 import fusion
 from fusion.errors import InternalError, OptionError, UnsupportedOperatorError
+from fusion.files import as_path
 from fusion.frontends import ImportedModel, TensorSpec, import_model, open_model
 from fusion.frontends.relay.syntax import RelayModel
 from fusion.passes.inline_branches import InlineBranches
@@ -106,7 +108,7 @@ def convert(
         FusionError: The model cannot be imported without a fallback; see `fusion.compile`.
         OptionError: The files cannot be written.
     """
-    path = Path(path)
+    path = as_path(path)
     if not path.stem.isidentifier() or keyword.iskeyword(path.stem) or path.suffix != ".py":
         raise OptionError(f"{str(path)!r} is no name of a Python module", hint="call it NAME.py, such as model.py")
     model = open_model(model, params)
@@ -277,5 +279,6 @@ def _write(path: Path, text: str, weights: str | None, values: Mapping[str, np.n
         if weights is not None:
             save_file({name: np.ascontiguousarray(array) for name, array in values.items()}, path.with_name(weights))
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"cannot write {str(path)!r}", why=error.strerror or str(error)) from error
+    except (OSError, ValueError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise OptionError(f"cannot write {str(path)[:200]!r}", why=why) from error

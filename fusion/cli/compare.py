@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from fusion.cli.models import is_relay, is_saved, open_module, read_inputs_of
 from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
 from fusion.cli.output import show
 from fusion.errors import OptionError
+from fusion.files import read_file
 
 if TYPE_CHECKING:
     from fusion.module import CompiledModule
@@ -92,7 +92,7 @@ def _run_other(
     from backends.onnxruntime.fallback import open_session
 
     read_inputs_of(path)
-    session = open_session(Path(path).read_bytes(), options.threads or 0)
+    session = open_session(read_file(path), options.threads or 0)
     names = [value.name for value in session.get_inputs()]
     if len(names) != len(arrays):
         raise OptionError(f"{path} takes {len(names)} inputs and {options.model} takes {len(arrays)}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fusion.errors import OptionError
+from fusion.files import read_file
 
 SAVED_SUFFIX = ".fusion"
 
@@ -129,8 +131,8 @@ def _split_input(text: str) -> tuple[str, str]:
 
 def _read_array(path: Path) -> np.ndarray:
     try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        array = np.load(BytesIO(read_file(path)), allow_pickle=False)
+    except Exception as error:  # a damaged file raises whatever numpy, zipfile and zlib raise
         raise OptionError(
             f"cannot read the array in {path}", why=str(error), hint="write it with numpy.save"
         ) from error

@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from fusion.cpus import allowed_cpus
 from fusion.errors import SavedFileError
+from fusion.files import open_file
 
 MANIFEST = "manifest.json"
 _PAGE = 4096
@@ -40,7 +41,7 @@ def write_archive(path: Path, members: Mapping[str, Data]) -> None:
         SavedFileError: The folder does not exist or cannot be written, or the disk is full.
     """
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:60]}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 _write_members(file, members)
@@ -51,9 +52,11 @@ def write_archive(path: Path, members: Mapping[str, Data]) -> None:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the path holds a NUL, or half of a surrogate pair
         raise SavedFileError(
-            f"cannot write {path}", why=error.strerror or str(error), hint="check that the folder exists and has room"
+            f"cannot write {str(path)[:200]!r}",
+            why=getattr(error, "strerror", None) or str(error),
+            hint="check that the folder exists and has room",
         ) from error
 
 
@@ -87,15 +90,15 @@ class Archive:
         """
         self.path = path
         try:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 # Private and copy-on-write: DLPack takes only writable memory, and the file must not change.
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
                 self._members = _locate_members(file, len(self._map))
-        except (OSError, ValueError) as error:
-            if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError):
-                raise SavedFileError(
-                    f"cannot open {path}", why=error.strerror or str(error), hint="check the path"
-                ) from error
+        except OSError as error:
+            raise SavedFileError(
+                f"cannot open {str(path)[:200]!r}", why=error.strerror or str(error), hint="check the path"
+            ) from error
+        except (ValueError, OverflowError, NotImplementedError) as error:
             raise self.damaged(str(error)) from error
         except (zipfile.BadZipFile, struct.error, KeyError, RuntimeError, EOFError) as error:
             raise self.damaged(str(error)) from error

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
 from pathlib import Path
 from typing import Any
 
 import fusion
-from fusion.errors import OptionError, SavedFileError
+from fusion.errors import SavedFileError
+from fusion.files import as_path
 from fusion.model_graph import ModelGraph
 from fusion.module.archive import Archive
 from fusion.module.compiled import CompiledModule
@@ -38,12 +38,7 @@ def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
         SavedFileError: There is no such file, it is damaged or cut short, or another version of fusion or TVM wrote it.
         TargetError: It was compiled for another CPU architecture, or for CPU features that this machine lacks.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise OptionError(
-            f"a saved module is named by a path, not by a value of type {type(path).__name__}",
-            hint='fusion.load("model.fusion")',
-        )
-    archive = Archive(Path(path))
+    archive = Archive(as_path(path))
     manifest = _read_manifest(archive)
     check_runnable(manifest.settings)
     for name, digest in manifest.checksums.items():

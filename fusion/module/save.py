@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import fusion
 from fusion.errors import SavedFileError
+from fusion.files import as_path
 from fusion.module.archive import MANIFEST, Data, checksum, write_archive
 from fusion.module.graph_file import write_graph
 from fusion.module.manifest import FORMAT, Form, Manifest, Weight, to_json
@@ -38,7 +39,7 @@ def save(module: CompiledModule, path: str | Path) -> None:
         FORMAT, fusion.__version__, TVM_VERSION, FFI_VERSION, module.settings,
         module.inputs, module.outputs, module.dynamic, described, members.digests,
     )  # fmt: skip
-    write_archive(Path(path), {MANIFEST: to_json(manifest), **members.data})
+    write_archive(as_path(path), {MANIFEST: to_json(manifest), **members.data})
 
 
 class _Members:

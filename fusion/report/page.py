@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 import fusion
 from fusion.errors import OptionError, unknown_shape
+from fusion.files import as_path
 from fusion.report.page_data import graph_columns
 from fusion.signature import TensorSpec
 
@@ -42,12 +43,13 @@ def write_page(module: CompiledModule, path: str | Path, title: str, profile: Pr
     if not module.specializations:
         spec = next(spec for spec in module.inputs if not spec.is_static)
         raise unknown_shape(spec.name, spec.shape)
+    text = render_module(module, str(title), profile)
     try:
-        Path(path).write_text(render_module(module, title, profile), encoding="utf-8")
-    except OSError as error:
+        as_path(path).write_text(text, encoding="utf-8", errors="replace")
+    except (OSError, ValueError) as error:  # the path holds a NUL, or half of a surrogate pair
         raise OptionError(
-            f"cannot write {path}",
-            why=error.strerror or str(error),
+            f"cannot write {str(path)[:200]!r}",
+            why=getattr(error, "strerror", None) or str(error),
             hint="check that the folder exists and has room",
         ) from error
 

@@ -6,6 +6,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from fusion.files import read_file
+
 CHECK = "check the file with `python -m onnx.checker`, or export the model again"
 _FROM_PYTORCH = "load it in Python and compile the module: fusion.compile((module, (example_input, ...)))"
 _FROM_EXPORT = "load it in Python and compile the program: fusion.compile(torch.export.load(path))"
@@ -32,13 +34,12 @@ def describe(path: Path) -> tuple[str, str]:
     """Return what the file at `path` seems to be ("" if nothing known) and what the user can do."""
     try:
         return next(_matches(path), ("", CHECK))
-    except (OSError, zipfile.BadZipFile, NotImplementedError):
+    except Exception:  # a damaged archive raises whatever zipfile and zlib raise
         return "", CHECK
 
 
 def _matches(path: Path) -> Iterator[tuple[str, str]]:
-    with path.open("rb") as file:
-        head = file.read(16)
+    head = read_file(path, 16)
     for offset, magic, kind, hint in _MAGIC:
         if head[offset:].startswith(magic):
             yield kind, hint

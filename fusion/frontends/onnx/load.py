@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import checker
 
 from fusion.errors import FusionError, InvalidModelError, ModelFileError, UnsupportedOperatorError
+from fusion.files import read_file
+from fusion.frontends.onnx.external_data import read_external_data, refuse_external_data
 from fusion.frontends.onnx.foreign import CHECK, describe
+from fusion.frontends.onnx.limits import check_limits
 from fusion.frontends.onnx.sort_nodes import sort_nodes
 
 # Of ONNX's own domain, which has two names.
@@ -21,10 +23,16 @@ def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.
 
     Raises:
         ModelFileError: The file is no ONNX model, or its external data is missing, too short, or outside its folder.
-        InvalidModelError: The model has no nodes and no outputs.
+        InvalidModelError: The model has no nodes and no outputs, or a tensor or a type is impossible.
+        LimitError: It is larger than this process can hold, or fusion compiles.
         UnsupportedOperatorError: Its operator set is newer than the installed onnx.
     """
-    model = source if isinstance(source, onnx.ModelProto) else _load_file(source, weights)
+    if isinstance(source, onnx.ModelProto):
+        model = source
+        refuse_external_data(model)
+    else:
+        model = _load_file(source, weights)
+    check_limits(model)
     if not model.graph.output:
         raise InvalidModelError("the model's graph is empty: it has no outputs", hint=CHECK)
     _check_opset(model)
@@ -42,14 +50,15 @@ def _check_opset(model: onnx.ModelProto) -> None:
 
 
 def _load_file(path: Path, weights: bool) -> onnx.ModelProto:
+    form = onnx.serialization.registry.get_format_from_file_extension(path.suffix) or "protobuf"
     try:
-        model = onnx.load(path, load_external_data=False)
-    except (DecodeError, OSError, ValueError) as error:
+        model = onnx.load_model_from_string(read_file(path), form)
+    except Exception as error:  # each of the formats has errors of its own
         raise _not_onnx(path, _last_line(error)) from error
     if not model.HasField("graph") or not model.ir_version:
         raise _not_onnx(path, "it holds no graph or no format version")
     if weights:
-        _load_external_data(model, path)
+        read_external_data(model, path)
     return model
 
 
@@ -58,19 +67,6 @@ def _not_onnx(path: Path, why: str) -> ModelFileError:
     if kind:
         return ModelFileError(f"{path.name} is {kind}, not an ONNX model", where=str(path), hint=hint)
     return ModelFileError(f"{path.name} is not an ONNX model, or is cut short", where=str(path), why=why, hint=hint)
-
-
-def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
-    """Read external tensors. onnx itself refuses absolute paths, `..` and links that leave the model's folder."""
-    try:
-        onnx.load_external_data_for_model(model, str(path.parent))
-    except (OSError, ValueError, RuntimeError, checker.ValidationError) as error:
-        raise ModelFileError(
-            f"external data of {path.name} cannot be read",
-            where=str(path),
-            why=_last_line(error),
-            hint="keep the data files next to the model, without links",
-        ) from error
 
 
 def check_model(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -7,6 +7,7 @@ import onnx
 from onnx import TensorProto, TypeProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
+from fusion.errors import InvalidModelError
 from fusion.signature import TensorSpec
 from fusion.tensors import numpy_dtype
 
@@ -63,10 +64,17 @@ def static_shape(kind: TypeProto | None) -> Shape | None:
 
 
 def dtype_name(elem_type: int) -> str:
-    """Return numpy's (or ml_dtypes') name of an ONNX element type, "string" for strings."""
+    """Return numpy's (or ml_dtypes') name of an ONNX element type, "string" for strings.
+
+    Raises:
+        InvalidModelError: ONNX has no such type.
+    """
     if elem_type == TensorProto.STRING:
         return "string"
-    return str(np.dtype(tensor_dtype_to_np_dtype(elem_type)))
+    try:
+        return str(np.dtype(tensor_dtype_to_np_dtype(elem_type)))
+    except KeyError:
+        raise InvalidModelError(f"element type {elem_type} is none that a tensor can have") from None
 
 
 def type_name(kind: TypeProto) -> str:

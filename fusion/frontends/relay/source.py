@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fusion.errors import InvalidModelError, ModelFileError
+from fusion.files import read_file
 
 SUFFIX = ".relay"
 _BEGINS = re.compile(
@@ -66,7 +67,7 @@ def _read(path: Path) -> RelayText | None:
     try:
         if not named and not _begins(path):
             return None
-        return RelayText(path.read_text(encoding="utf-8"), str(path))
+        return RelayText(read_file(path).decode().replace("\r\n", "\n"), str(path))
     except (OSError, ValueError) as error:
         if not named:
             return None
@@ -77,8 +78,7 @@ def _read(path: Path) -> RelayText | None:
 
 
 def _begins(path: Path) -> bool:
-    with path.open("rb") as file:
-        return _BEGINS.match(file.read(_HEAD).decode(errors="replace")) is not None
+    return _BEGINS.match(read_file(path, _HEAD).decode(errors="replace")) is not None
 
 
 def _prints(model: Any) -> bool:

@@ -1,0 +1,49 @@
+"""How much memory this process may use. Without TVM, as `fusion.cpus`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
+_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_UNKNOWN = 1 << 46
+"""Bytes, where the system tells no limit: more than any machine has."""
+
+
+def usable_memory() -> int:
+    """Return the bytes that this process may use: the least of what the machine has, its control group's limit, and
+    that of its address space.
+
+    What others use now is not taken off: it may be given back, and an answer that differs from run to run helps nobody.
+    """
+    return min(_memory_of_machine(), _address_space())
+
+
+def _address_space() -> int:
+    if resource is None:
+        return _UNKNOWN
+    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=_UNKNOWN)
+
+
+@functools.cache
+def _memory_of_machine() -> int:
+    try:
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        pages = -1
+    limits = [pages, *(_limit_of_group(path) for path in _CGROUPS)]
+    return min((limit for limit in limits if limit > 0), default=_UNKNOWN)
+
+
+def _limit_of_group(path: str) -> int:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):  # there is no such group, or it says "max"
+        return -1
