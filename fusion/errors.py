@@ -62,12 +62,6 @@ class UnsupportedOperatorError(FusionError):
     code = "F202"
 
 
-class InvalidWeightsError(FusionError):
-    """A weight holds NaN or infinity."""
-
-    code = "F203"
-
-
 class ShapeError(FusionError):
     """`shapes=` names an unknown input or contradicts the model, or an operator's shapes contradict each other."""
 

@@ -48,8 +48,10 @@ def register(key: str, onnx_bytes: bytes, threads: int) -> None:
             _subgraphs[key] = _Subgraph(session, inputs, outputs, plain)
 
 
-def open_session(onnx_bytes: bytes, threads: int) -> ort.InferenceSession:
+def open_session(onnx_bytes: bytes, threads: int, *, optimize: bool = True) -> ort.InferenceSession:
     """Return a session whose threads sleep when idle: spinning, they would halve the speed of TVM's own threads.
+
+    Without `optimize` nothing is computed while it opens.
 
     Raises:
         UnsupportedOperatorError: ONNX Runtime does not take the model.
@@ -60,6 +62,8 @@ def open_session(onnx_bytes: bytes, threads: int) -> ort.InferenceSession:
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if not optimize:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         return ort.InferenceSession(onnx_bytes, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions share no base class

@@ -33,6 +33,19 @@ def prepare(model: onnx.ModelProto) -> bytes:
             raise refusal from None
 
 
+def refusal_of(model: onnx.ModelProto) -> str:
+    """Return why ONNX Runtime refuses `model`, or "" where it takes it. Nothing of it is computed."""
+    try:
+        lower = _lower_opset(model, MAX_OPSET)
+        lower.ir_version = min(lower.ir_version, MAX_IR_VERSION)
+        open_session(lower.SerializeToString(), threads=1, optimize=False)
+    except UnsupportedOperatorError as refusal:
+        return refusal.why or refusal.what
+    except ValueError as error:  # protobuf writes no model of 2 GB or more
+        return str(error)
+    return ""
+
+
 def _openable(model: onnx.ModelProto) -> bytes:
     model.ir_version = min(model.ir_version, MAX_IR_VERSION)
     data: bytes = model.SerializeToString(deterministic=True)

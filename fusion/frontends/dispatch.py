@@ -67,7 +67,6 @@ def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = Fal
         RelayTextError: The text of a Relay module breaks Relay's rules.
         InvalidModelError: The model breaks its format's rules.
         UnsupportedOperatorError: `strict` and an operator needs the fallback, or no backend knows it.
-        InvalidWeightsError: A weight holds NaN.
         ShapeError: `shapes` contradicts the model, or leaves a dimension open.
         OptionError: `model` is of a kind no frontend takes.
     """

@@ -38,6 +38,7 @@ class ImportedModel:
         fallbacks: The nodes in those subgraphs.
         branches: Modules whose `main` computes one branch of a condition that only the run knows, by name, inner
             branches before those they are in. A `main` chooses one as `branch_call` says; every one is chosen once.
+        notes: What reports should say of the model as it was given, one sentence each.
     """
 
     mod: tvm.IRModule | None
@@ -46,6 +47,7 @@ class ImportedModel:
     subgraphs: dict[str, bytes] = field(default_factory=dict)
     fallbacks: tuple[FallbackNode, ...] = ()
     branches: dict[str, tvm.IRModule] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 _BRANCH = "fusion.branch"

@@ -22,7 +22,14 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
         (key,) = imported.subgraphs
         program: Program = FallbackProgram(key, imported.inputs) if reason is None else ForeignProgram(reason)
         return Specialization(
-            imported.inputs, imported.outputs, program, None, {}, imported.fallbacks, imported.subgraphs, ()
+            imported.inputs,
+            imported.outputs,
+            program,
+            None,
+            {},
+            imported.fallbacks,
+            imported.subgraphs,
+            imported.notes,
         )
     graph = lowered.graph
     built = build(lowered, len(imported.inputs), ctx, to_run=reason is None)
@@ -39,6 +46,6 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
         lowered.kernels,
         imported.fallbacks,
         imported.subgraphs,
-        (*lowered.notes, *built.notes),
+        (*imported.notes, *lowered.notes, *built.notes),
         lambda: graph,
     )

@@ -142,14 +142,6 @@ def test_strict_names_what_needs_the_fallback() -> None:
     assert "20" in caught.value.where
 
 
-def test_nan_weight() -> None:
-    model = make(
-        [node("MatMul", ["x", "w"], ["y"])], {"x": [4, 2]}, ["y"], {"w": np.array([[1.0], [np.nan]], dtype=np.float32)}
-    )
-    with pytest.raises(errors.InvalidWeightsError, match="'w'"):
-        import_model(model)
-
-
 def test_infinite_weight_is_a_mask() -> None:
     mask = np.array([0.0, -np.inf], dtype=np.float32)
     assert import_model(make([node("Add", ["x", "m"], ["y"])], {"x": [2]}, ["y"], {"m": mask})).fallbacks == ()
@@ -290,8 +282,8 @@ class TestShapes:
 
     @pytest.mark.parametrize(
         "shapes",
-        [{"nobody": (1, 3)}, {"x": (1, 3, 1)}, {"x": (1, 4)}, {"x": (-1, 3)}, {"x": (1, 3), "z": (2, 3)}, {}],
-        ids=["name", "rank", "size", "negative", "contradiction", "open"],
+        [{"nobody": (1, 3)}, {"x": (1, 3, 1)}, {"x": (1, 4)}, {"x": (-1, 3)}, {}],
+        ids=["name", "rank", "size", "negative", "open"],
     )
     def test_wrong(self, shapes: dict[str, tuple[int, ...]]) -> None:
         with pytest.raises(errors.ShapeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,17 +10,27 @@ import onnx
 
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx.bind_shapes import bind_shapes
+from fusion.frontends.onnx.canonicalize import canonicalize
+from fusion.frontends.onnx.check_model import check_model
 from fusion.frontends.onnx.fallback import can_cross, whole_model
-from fusion.frontends.onnx.load import check_model, load_model
+from fusion.frontends.onnx.load import load_model
 from fusion.frontends.onnx.signature import read_specs, true_inputs
+from fusion.frontends.onnx.sort_nodes import sort_nodes
 from fusion.frontends.onnx.translate import translate
+from fusion.frontends.onnx.weights import weights_with_nan
 
 __all__ = ["import_onnx", "read_onnx_signature"]
 
 
 def import_onnx(source: Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]], *, strict: bool) -> ImportedModel:
     """Return the ONNX model at or in `source` as Relax; see `fusion.frontends.import_model`."""
-    model = check_model(load_model(source))
+    model = sort_nodes(canonicalize(load_model(source)))
+    notes = (*check_model(model), *weights_with_nan(model))
+    imported = _import(model, shapes, strict)
+    return dataclasses.replace(imported, notes=notes)
+
+
+def _import(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], strict: bool) -> ImportedModel:
     odd = [value for value in true_inputs(model.graph) if not can_cross(value.type)]
     if odd and not strict:
         return whole_model(model, f"input {odd[0].name!r} is no tensor that TVM holds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import onnx
@@ -14,17 +15,21 @@ from fusion.frontends.onnx.types import dim_of, dims_of
 # What exporters write into a dimension that has no name; two of these need not be equal.
 _NAMELESS = frozenset({"", "?", "unk", "None"})
 
+# Those that each name of a dimension is given.
+_Sizes = Mapping[str, set[int]]
+
 
 def bind_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, TypeProto]:
     """Return the type of each input of `graph`, all tensors static.
 
-    A dimension that several inputs share by name is bound for all of them at once.
+    A dimension that several inputs share by name is bound for all of them at once. Those that are given may differ in
+    it, as ONNX Runtime lets them: what reads them may broadcast.
 
     Raises:
         ShapeError: `shapes` names no input, has the wrong rank, contradicts a dimension, or leaves one open.
     """
     inputs = {value.name: value for value in true_inputs(graph)}
-    sizes: dict[str, int] = {}
+    sizes: dict[str, set[int]] = defaultdict(set)
     for name, shape in shapes.items():
         if name not in inputs:
             raise ShapeError(
@@ -36,7 +41,7 @@ def bind_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> 
     return {name: _bound_type(value, shapes, sizes) for name, value in inputs.items()}
 
 
-def _agree(value: onnx.ValueInfoProto, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+def _agree(value: onnx.ValueInfoProto, shape: tuple[int, ...], sizes: dict[str, set[int]]) -> None:
     """Check `shape` against the declaration of `value` and note the sizes of its named dimensions in `sizes`."""
     where = f"shapes[{value.name!r}] = {shape}"
     if value.type.WhichOneof("value") != "tensor_type":
@@ -53,11 +58,11 @@ def _agree(value: onnx.ValueInfoProto, shape: tuple[int, ...], sizes: dict[str, 
                 where=where,
             )
         parameter = value.type.tensor_type.shape.dim[axis].dim_param
-        if parameter not in _NAMELESS and sizes.setdefault(parameter, want) != want:
-            raise ShapeError(f"dimension {parameter!r} is given as {sizes[parameter]} and as {want}", where=where)
+        if parameter not in _NAMELESS:
+            sizes[parameter].add(want)
 
 
-def _bound_type(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]], sizes: Mapping[str, int]) -> TypeProto:
+def _bound_type(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]], sizes: _Sizes) -> TypeProto:
     bound = TypeProto()
     bound.CopyFrom(value.type)
     if value.type.WhichOneof("value") != "tensor_type":
@@ -76,12 +81,14 @@ def _bound_type(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]],
     return bound
 
 
-def _size(value: onnx.ValueInfoProto, axis: int, sizes: Mapping[str, int]) -> int:
+def _size(value: onnx.ValueInfoProto, axis: int, sizes: _Sizes) -> int:
     dim = value.type.tensor_type.shape.dim[axis]
     known = dim_of(dim)
     if known is not None:
         return known
-    if dim.dim_param not in sizes or dim.dim_param in _NAMELESS:
-        why = f"dimension {axis} ({dim.dim_param or 'unnamed'}) is open"
+    found = sizes.get(dim.dim_param, set())
+    if len(found) != 1:
+        state = f"given as {' and '.join(map(str, sorted(found)))}" if found else "open"
+        why = f"dimension {axis} ({dim.dim_param or 'unnamed'}) is {state}"
         raise unknown_shape(value.name, dims_of(value.type), why)
-    return sizes[dim.dim_param]
+    return next(iter(found))

@@ -47,9 +47,6 @@ def expand_function(
 def expand_if(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], str]) -> Expansion | None:
     """Return the branch that runs, or None where the condition is not constant, or has no one value, or the branch
     returns another number of values than the If.
-
-    Raises:
-        InvalidWeightsError: A weight of the branch holds NaN.
     """
     if node.op_type != "If" or node.input[0] not in scope.constants or scope.array(node.input[0]).size != 1:
         return None

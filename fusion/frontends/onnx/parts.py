@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, SparseTensorProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 Body: TypeAlias = GraphProto | FunctionProto
 
@@ -19,6 +19,12 @@ def bodies(model: onnx.ModelProto) -> Iterator[Body]:
         body = waiting.pop()
         yield body
         waiting.extend(graph for attribute in _attributes(body) for graph in graphs_of(attribute))
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[NodeProto]:
+    """Yield every node of `model`."""
+    for body in bodies(model):
+        yield from body.node
 
 
 def graphs_of(attribute: AttributeProto) -> Iterator[GraphProto]:

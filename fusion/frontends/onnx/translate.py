@@ -38,7 +38,6 @@ def translate(model: onnx.ModelProto, inputs: dict[str, TypeProto], *, strict: b
     Raises:
         UnsupportedOperatorError: A node needs the fallback and `strict` is set, or the fallback cannot run it.
         ShapeError: Attributes or inputs of a node contradict each other.
-        InvalidWeightsError: A weight of the graph, or of a branch that may run, holds NaN.
     """
     if model.functions:
         model = inliner.inline_local_functions(model)
@@ -143,7 +142,6 @@ class _Translator:
 
         Raises:
             Decline: A branch cannot be translated, or they do not return tensors of the same static types.
-            InvalidWeightsError: A weight of a branch holds NaN.
         """
         branches = split_if(node, self._scope)
         domains = {**self._domains, "": opset}

@@ -9,7 +9,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from fusion.errors import InvalidModelError, InvalidWeightsError, ModelFileError
+from fusion.errors import InvalidModelError, ModelFileError
+from fusion.frontends.nan_note import nan_note
+from fusion.frontends.onnx.parts import tensors
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
@@ -18,7 +20,6 @@ def read_weights(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     """Yield every initializer of `graph`, the sparse ones made dense.
 
     Raises:
-        InvalidWeightsError: A weight holds NaN. (Infinity is legitimate: attention masks hold it.)
         ModelFileError: A weight's data lies in a file that was not read.
         InvalidModelError: A weight's data does not fill its shape.
     """
@@ -29,6 +30,13 @@ def read_weights(graph: onnx.GraphProto) -> Iterator[TensorProto]:
         yield _dense(sparse)
 
 
+def weights_with_nan(model: onnx.ModelProto) -> Iterator[str]:
+    """Yield a note on every weight of `model` that holds NaN. Infinity is legitimate: attention masks hold it."""
+    for tensor in tensors(model):
+        if tensor.data_type in _FLOATS:
+            yield from nan_note(tensor.name, _array(tensor))
+
+
 def _check(tensor: TensorProto) -> None:
     if tensor.data_location == TensorProto.EXTERNAL:
         raise ModelFileError(
@@ -36,24 +44,17 @@ def _check(tensor: TensorProto) -> None:
             where=tensor.name,
             hint="give the path of the model, or call onnx.load_external_data_for_model first",
         )
+    _array(tensor)
+
+
+def _array(tensor: TensorProto) -> np.ndarray:
     try:
-        array = numpy_helper.to_array(tensor)
+        array: np.ndarray = numpy_helper.to_array(tensor)
     except ValueError as error:
         raise InvalidModelError(
             f"the data of weight {tensor.name!r} does not fill its shape", where=tensor.name, why=str(error)
         ) from error
-    if tensor.data_type not in _FLOATS:
-        return
-    # The sum is NaN or infinite if any element is, at a tenth of the cost of testing each.
-    with np.errstate(all="ignore"):
-        suspicious = array.size and not np.isfinite(array.sum(dtype=np.float32))
-    if suspicious and np.isnan(array).any():
-        raise InvalidWeightsError(
-            f"weight {tensor.name!r} holds NaN",
-            where=tensor.name,
-            why=f"{int(np.isnan(array).sum())} of {array.size} elements",
-            hint="train or export the model again; a NaN weight makes every output NaN",
-        )
+    return array
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> TensorProto:

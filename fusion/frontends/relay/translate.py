@@ -8,8 +8,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from fusion.errors import InvalidModelError, InvalidWeightsError, ShapeError, UnsupportedOperatorError, unknown_shape
+from fusion.errors import InvalidModelError, ShapeError, UnsupportedOperatorError, unknown_shape
 from fusion.frontends.imported import ImportedModel, TensorSpec, names_called
+from fusion.frontends.nan_note import nan_note
 from fusion.frontends.relay.call import constant
 from fusion.frontends.relay.evaluate import Evaluator
 from fusion.frontends.relay.missing import refuse_missing
@@ -35,7 +36,6 @@ def translate(module: RelayModule, params: Mapping[str, np.ndarray], shapes: Sha
     Raises:
         InvalidModelError: A name is not defined, or types contradict each other.
         UnsupportedOperatorError: An operator has no translation, or is used as none takes it, or a function recurs.
-        InvalidWeightsError: A parameter holds NaN.
         ShapeError: `shapes` names no input, contradicts one, or leaves a dimension open.
     """
     main = module.functions["main"]
@@ -54,7 +54,8 @@ def translate(module: RelayModule, params: Mapping[str, np.ndarray], shapes: Sha
         ) from error
     results = tuple(_spec(f"output_{index}", tensor) for index, tensor in enumerate(tensors_of(value)))
     specs = tuple(_spec(name, variable) for name, variable in inputs.items())
-    return ImportedModel(mod, specs, results, branches=_called(mod, program.branches))
+    notes = [note for name, array in params.items() if array.dtype.kind not in "iub" for note in nan_note(name, array)]
+    return ImportedModel(mod, specs, results, branches=_called(mod, program.branches), notes=tuple(notes))
 
 
 def _called(mod: tvm.IRModule, branches: Mapping[str, tvm.IRModule]) -> dict[str, tvm.IRModule]:
@@ -112,20 +113,9 @@ def _argument(
     if not isinstance(kind, TensorType):
         raise InvalidModelError(f"%{name} of @main is no tensor", where=str(parameter.position))
     if name in params:
-        return _weight(name, params[name])
+        return constant(params[name])
     inputs[name] = relax.Var(f"input_{len(inputs)}", relax.TensorType(_static(name, kind, shapes), kind.dtype))
     return inputs[name]
-
-
-def _weight(name: str, array: np.ndarray) -> relax.Expr:
-    if array.dtype.kind not in "iub" and np.isnan(array).any():
-        raise InvalidWeightsError(
-            f"weight {name!r} holds NaN",
-            where=name,
-            why=f"{int(np.isnan(array).sum())} of {array.size} elements",
-            hint="train or export the model again; a NaN weight makes every output NaN",
-        )
-    return constant(array)
 
 
 def _static(name: str, kind: TensorType, shapes: Shapes) -> tuple[int, ...]:

@@ -1,0 +1,50 @@
+"""Gives a model the one form of what ONNX Runtime takes in several: names and versions of domains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+
+from backends.onnxruntime.prepare import MAX_OPSET
+from fusion.frontends.onnx.parts import nodes
+
+# What ONNX Runtime takes an operator to be of whose domain the model does not import.
+_UNSAID = {"": MAX_OPSET, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.nchwc": 1}
+
+
+def canonicalize(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model`, or a copy, in which "" is the only name of ONNX's domain and each domain has one version.
+
+    As in ONNX Runtime, of several versions the last one holds. A model without any is left as it is: nobody takes it.
+    """
+    imports = _versions(model.opset_import)
+    if imports:
+        for node in nodes(model):
+            domain = _canonical(node.domain)
+            if domain in _UNSAID:
+                imports.setdefault(domain, _UNSAID[domain])
+    renamed = any(node.domain == "ai.onnx" for node in nodes(model))
+    if not renamed and list(imports.items()) == [(entry.domain, entry.version) for entry in model.opset_import]:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    _import(copy, imports)
+    for function in copy.functions:
+        _import(function, _versions(function.opset_import))
+    for node in nodes(copy):
+        node.domain = _canonical(node.domain)
+    return copy
+
+
+def _canonical(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {_canonical(entry.domain): int(entry.version) for entry in imports}
+
+
+def _import(owner: onnx.ModelProto | onnx.FunctionProto, versions: dict[str, int]) -> None:
+    del owner.opset_import[:]
+    owner.opset_import.extend(onnx.helper.make_opsetid(*entry) for entry in versions.items())

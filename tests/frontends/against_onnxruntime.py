@@ -1,0 +1,38 @@
+"""Compares a model with ONNX Runtime, which is the measure of what is valid and of what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+import fusion
+from fusion import CompiledModule
+
+
+def onnxruntime_runs(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Any]:
+    """Return the outputs of ONNX Runtime; its own exceptions pass."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, dict(inputs)))
+
+
+def check(
+    model: onnx.ModelProto, inputs: Mapping[str, Any], *, fallbacks: Sequence[str] = (), tolerance: float = 1e-5
+) -> CompiledModule:
+    """Return `model` compiled, after its outputs for `inputs` were compared; `fallbacks` are operators for ONNX
+    Runtime."""
+    module = fusion.compile(model, threads=1)
+    found = module(*(inputs[spec.name] for spec in module.inputs))
+    expected = onnxruntime_runs(model, inputs)
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    assert [node.op for form in module.specializations for node in form.fallbacks] == list(fallbacks)
+    return module
