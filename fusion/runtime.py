@@ -9,8 +9,11 @@ import ctypes
 import importlib.metadata
 import importlib.util
 import sys
+import threading
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 def import_compiler() -> ModuleType:
@@ -21,15 +24,35 @@ def import_compiler() -> ModuleType:
 def _import_without_torch(name: str) -> ModuleType:
     """Import tvm or tvm_ffi, which import PyTorch wherever they find it: 480 MB and 3 s that nothing here uses.
 
-    A process that has imported PyTorch already is left as it is, and PyTorch can be imported later.
+    A process that has imported PyTorch already is left as it is, PyTorch can be imported later, and other threads can
+    import it meanwhile.
     """
     if "torch" in sys.modules or name in sys.modules:
         return importlib.import_module(name)
-    sys.modules["torch"] = None  # type: ignore[assignment]  # the documented way to make an import fail
-    try:
+    with _without_torch:
         return importlib.import_module(name)
-    finally:
-        del sys.modules["torch"]
+
+
+class _WithoutTorch(threading.local, MetaPathFinder):
+    """Finds no PyTorch in the thread that is inside `with`; every other thread finds it."""
+
+    hidden = False
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        """Leave every module to the finders behind this one, or say that there is none."""
+        if self.hidden and fullname.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"{fullname} is not needed here", name=fullname)
+
+    def __enter__(self) -> None:
+        self.hidden = True
+
+    def __exit__(self, *_: object) -> None:
+        self.hidden = False
+
+
+_without_torch = _WithoutTorch()
+# It stays: who walks this list in another thread while an entry is taken out skips the next.
+sys.meta_path.insert(0, _without_torch)
 
 
 def _load_libraries() -> None:

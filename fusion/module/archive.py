@@ -6,6 +6,7 @@ Only bytes and names live here; what they mean is in `manifest.py`. Nothing is e
 from __future__ import annotations
 
 import hashlib
+import io
 import mmap
 import os
 import struct
@@ -60,6 +61,13 @@ def write_archive(path: Path, members: Mapping[str, Data]) -> None:
         ) from error
 
 
+def archive_bytes(members: Mapping[str, Data]) -> bytes:
+    """Return what `write_archive` writes."""
+    file = io.BytesIO()
+    _write_members(file, members)
+    return file.getvalue()
+
+
 def _umask() -> int:
     # There is no way to read the mask without setting it.
     mask = os.umask(0)
@@ -82,17 +90,16 @@ def _write_members(file: BinaryIO, members: Mapping[str, Data]) -> None:
 class Archive:
     """An opened archive, memory-mapped; views of its members stay valid for as long as they are referenced."""
 
-    def __init__(self, path: Path) -> None:
-        """Open `path`.
+    def __init__(self, path: Path, data: bytes | None = None) -> None:
+        """Open `path`, or what is in memory: `data`, which errors then call `path`.
 
         Raises:
             SavedFileError: There is no such file, or it is no archive or one cut short.
         """
         self.path = path
         try:
-            with open_file(path) as file:
-                # Private and copy-on-write: DLPack takes only writable memory, and the file must not change.
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            with open_file(path) if data is None else io.BytesIO(data) as file:
+                self._map = _map_file(file) if data is None else _map_bytes(data)
                 self._members = _locate_members(file, len(self._map))
         except OSError as error:
             raise SavedFileError(
@@ -141,6 +148,18 @@ class Archive:
             why=why,
             hint="copy it again from its source, or compile the model again and save it",
         )
+
+
+def _map_file(file: BinaryIO) -> mmap.mmap:
+    # Private and copy-on-write: DLPack takes only writable memory, and the file must not change.
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+
+def _map_bytes(data: bytes) -> mmap.mmap:
+    # A mapping too, as its start lies on a page and members are aligned to that.
+    mapped = mmap.mmap(-1, len(data))
+    mapped[:] = data
+    return mapped
 
 
 def checksum(data: Data) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from fusion.module.specializations import Make, Specializations
 from fusion.signature import TensorSpec
 
 if TYPE_CHECKING:
+    from fusion.module.read_saved import Saved
     from fusion.report.profile import Profile
 
 
@@ -91,6 +92,45 @@ class CompiledModule:
 
         with self._lock:
             save(self, path)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], CompiledModule], tuple[bytes]]:
+        """Pickle the bytes that `save` writes. As they hold machine code, unpickle only what you trust.
+
+        Raises:
+            SavedFileError: As `save` does.
+        """
+        from fusion.module.save import to_bytes
+
+        with self._lock:
+            return _unpickle, (to_bytes(self),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
+        """Return a module with buffers and weights of its own, which can run while this one does.
+
+        One with open dimensions goes on compiling for new shapes, which an unpickled one cannot.
+
+        Raises:
+            SavedFileError: There is no linker.
+        """
+        from fusion.module.save import to_bytes
+
+        with self._lock:
+            if not self.specializations:
+                return CompiledModule(self.inputs, self.outputs, self.settings, forms=self._forms.renewed(()))
+            other = _unpickle(to_bytes(self))
+            if self.dynamic:
+                other._forms = self._forms.renewed(other.specializations)
+            return other
+
+    def __copy__(self) -> CompiledModule:
+        """Return what `copy.deepcopy` does: two modules never share what a run writes to."""
+        return self.__deepcopy__({})
+
+    def __repr__(self) -> str:
+        """Return inputs, outputs, target, threads and numbers of kernels and fallback nodes in one line or two."""
+        from fusion.report.explain import summary
+
+        return summary(self)
 
     def explain(self) -> str:
         """Return what the module consists of: kernels with their operators, fallbacks with their reasons, notes."""
@@ -170,3 +210,23 @@ def lazy_module(
 ) -> CompiledModule:
     """Return a module that `make` compiles for each input shape when it is first called with it."""
     return CompiledModule(inputs, outputs, settings, forms=Specializations(inputs, make))
+
+
+def restore(saved: Saved) -> CompiledModule:
+    """Return the module of these parts. One with open dimensions runs with the shapes of its forms only."""
+    if not saved.dynamic:
+        return CompiledModule(saved.inputs, saved.outputs, saved.settings, fixed=saved.forms[0])
+    forms = Specializations(saved.inputs, None, saved.forms)
+    return CompiledModule(saved.inputs, saved.outputs, saved.settings, forms=forms)
+
+
+def _unpickle(data: bytes) -> CompiledModule:
+    """Return the module that `save` would have written as `data`; its weights are a copy of those in there.
+
+    Raises:
+        SavedFileError, TargetError: As `load` does.
+    """
+    from fusion.module.archive import Archive
+    from fusion.module.read_saved import read_saved
+
+    return restore(read_saved(Archive(Path("the pickled module"), data)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import fusion
 from fusion.errors import SavedFileError
 from fusion.files import as_path
-from fusion.module.archive import MANIFEST, Data, checksum, write_archive
+from fusion.module.archive import MANIFEST, Data, archive_bytes, checksum, write_archive
 from fusion.module.graph_file import write_graph
 from fusion.module.manifest import FORMAT, Form, Manifest, Weight, to_json
 from fusion.module.specialization import Specialization
@@ -26,6 +26,19 @@ def save(module: CompiledModule, path: str | Path) -> None:
         SavedFileError: There is no linker, the file cannot be written, or the module has not been compiled for any
             shape yet.
     """
+    write_archive(as_path(path), _members(module))
+
+
+def to_bytes(module: CompiledModule) -> bytes:
+    """Return what `save` writes.
+
+    Raises:
+        SavedFileError: There is no linker, or the module has not been compiled for any shape yet.
+    """
+    return archive_bytes(_members(module))
+
+
+def _members(module: CompiledModule) -> dict[str, Data]:
     forms = module.specializations
     if not forms:
         raise SavedFileError(
@@ -39,7 +52,7 @@ def save(module: CompiledModule, path: str | Path) -> None:
         FORMAT, fusion.__version__, TVM_VERSION, FFI_VERSION, module.settings,
         module.inputs, module.outputs, module.dynamic, described, members.digests,
     )  # fmt: skip
-    write_archive(as_path(path), {MANIFEST: to_json(manifest), **members.data})
+    return {MANIFEST: to_json(manifest), **members.data}
 
 
 class _Members:

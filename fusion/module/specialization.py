@@ -40,7 +40,7 @@ class Specialization:
         code: None for a model that is wholly a fallback.
         kernels: What is known of each kernel, by name.
         fallbacks, subgraphs: As in `ImportedModel`.
-        notes: What passes declined to do, and why.
+        notes: What the frontend left out and what passes declined to do, and why.
         graph: Returns the model before and after, which `explain` shows.
     """
 

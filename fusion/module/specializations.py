@@ -26,6 +26,10 @@ class Specializations:
         self._make = make
         self._forms: OrderedDict[Shapes, Specialization] = OrderedDict((_key(form), form) for form in ready)
 
+    def renewed(self, forms: Sequence[Specialization]) -> Specializations:
+        """Return the same with `forms` in place of those there are."""
+        return Specializations(self._inputs, self._make, forms)
+
     def all(self) -> tuple[Specialization, ...]:
         """Return the forms there are, the one used last at the end."""
         return tuple(self._forms.values())

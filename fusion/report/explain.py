@@ -18,6 +18,8 @@ from fusion.tensors import tensor_bytes
 if TYPE_CHECKING:
     from fusion.module.compiled import CompiledModule
 
+_SUMMARY_NAMES = 4
+_SUMMARY_WIDTH = 80
 
 _UNITS = "all of one call; MB: read and written, saves MB: no longer, thanks to fusion; est.: without measuring"
 
@@ -36,6 +38,28 @@ def explain(module: CompiledModule) -> str:
     for form in module.specializations:
         lines += _explain_form(form, module.dynamic)
     return "\n".join(lines)
+
+
+def summary(module: CompiledModule) -> str:
+    """Return what `module` is in one line, or two where it takes or returns much: `repr` shows it."""
+    settings, forms = module.settings, module.specializations
+    cpu = json.loads(settings.target).get("mcpu", settings.architecture)
+    parts = [f"{cpu}, {settings.threads} thread{'s' if settings.threads > 1 else ''}"]
+    if module.dynamic:
+        parts.append(f"{len(forms)} form{'' if len(forms) == 1 else 's'} so far")
+    elif forms[0].code is None:
+        parts.append("wholly on ONNX Runtime")
+    else:
+        parts.append(f"{len({call.kernel for call in forms[0].code.plan.calls})} kernels")
+        parts.append(f"{len(forms[0].fallbacks)} nodes on ONNX Runtime")
+    function = f"{_shortly(module.inputs)} -> {_shortly(module.outputs)}"
+    separator = "\n " if len(function) > _SUMMARY_WIDTH else "; "
+    return f"<CompiledModule {function}{separator}{', '.join(parts)}>"
+
+
+def _shortly(specs: Sequence[TensorSpec]) -> str:
+    shown = _signature(specs[:_SUMMARY_NAMES])
+    return f"({shown}, ... {len(specs)} in all)" if len(specs) > _SUMMARY_NAMES else f"({shown})"
 
 
 def _signature(specs: Sequence[TensorSpec]) -> str:

@@ -1,0 +1,144 @@
+"""Reads what was saved, and refuses one that is damaged or made for another version or machine."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import fusion
+from fusion.errors import SavedFileError
+from fusion.model_graph import ModelGraph
+from fusion.module.archive import Archive
+from fusion.module.fallback_program import FallbackProgram, register_fallbacks
+from fusion.module.graph_file import read_graph
+from fusion.module.manifest import FORMAT, Form, Manifest, from_fields, read_header
+from fusion.module.program import KernelProgram, Program
+from fusion.module.settings import Settings, check_runnable
+from fusion.module.shared_library import load_library, temporary_folder
+from fusion.module.specialization import Code, Specialization
+from fusion.module.weights_file import map_weights
+from fusion.runtime import TVM_VERSION, Module
+from fusion.signature import TensorSpec
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The parts of a module.
+
+    Attributes:
+        inputs, outputs, settings: As of a `CompiledModule`.
+        dynamic: Whether its model leaves dimensions open.
+        forms: At least one.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    settings: Settings
+    dynamic: bool
+    forms: tuple[Specialization, ...]
+
+
+def read_saved(archive: Archive, *, verify: bool = True) -> Saved:
+    """Return what is in `archive`, ready to run.
+
+    Args:
+        archive: What `fusion.module.save` wrote.
+        verify: As for `load`.
+
+    Raises:
+        SavedFileError, TargetError: As `load` does.
+    """
+    manifest = _read_manifest(archive)
+    check_runnable(manifest.settings)
+    for name, digest in manifest.checksums.items():
+        if verify or not name.endswith(".safetensors"):
+            archive.check(name, digest)
+    forms = tuple(_load_form(form, manifest, archive) for form in manifest.forms)
+    return Saved(manifest.inputs, manifest.outputs, manifest.settings, manifest.dynamic, forms)
+
+
+def _read_manifest(archive: Archive) -> Manifest:
+    try:
+        fields = read_header(archive.read_manifest())
+        _check_versions(fields, archive)
+        manifest = from_fields(fields)
+    except (ValueError, RecursionError) as error:
+        raise archive.damaged(f"its manifest cannot be read: {error}") from error
+    if not manifest.forms:
+        raise archive.damaged("its manifest lists no compiled form")
+    return manifest
+
+
+def _check_versions(fields: dict[str, Any], archive: Archive) -> None:
+    """The format comes first: of a manifest of another format only `format` and `fusion` are known to be there."""
+    if fields.get("format") != FORMAT:
+        raise SavedFileError(
+            f"{archive.path} has format {fields.get('format')!r} and this version reads format {FORMAT}",
+            why=f"fusion {fields.get('fusion')} wrote it; this is fusion {fusion.__version__}",
+            hint="compile the model again with this version, or load the file with the version that wrote it",
+        )
+    if fields.get("tvm") != TVM_VERSION:
+        raise SavedFileError(
+            f"{archive.path} was compiled with TVM {fields.get('tvm')} and this is TVM {TVM_VERSION}",
+            why="machine code depends on TVM's runtime of the same version",
+            hint=f"install apache-tvm=={fields.get('tvm')}, or compile the model again",
+        )
+
+
+def _load_form(form: Form, manifest: Manifest, archive: Archive) -> Specialization:
+    subgraphs = {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
+    register_fallbacks(subgraphs, manifest.settings.threads)
+    code = _load_code(form, archive)
+    return Specialization(
+        form.inputs,
+        form.outputs,
+        _load_program(form, code, subgraphs, manifest.settings.threads, archive),
+        code,
+        form.kernels,
+        form.fallbacks,
+        subgraphs,
+        form.notes,
+        functools.cache(lambda: _load_graph(form, archive)),
+    )
+
+
+def _load_graph(form: Form, archive: Archive) -> ModelGraph:
+    if not form.graph:
+        return ModelGraph()
+    try:
+        return read_graph(archive.read(form.graph))
+    except (ValueError, RecursionError) as error:
+        raise archive.damaged(str(error)) from error
+
+
+def _load_code(form: Form, archive: Archive) -> Code | None:
+    if form.plan is None:
+        return None
+    types = [(weight.shape, weight.dtype) for weight in form.weight_types]
+    try:
+        weights = map_weights(archive.read(form.weights), types)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise archive.damaged(str(error)) from error
+    return Code(form.plan, weights, lambda: bytes(archive.read(form.code)))
+
+
+def _load_program(
+    form: Form, code: Code | None, subgraphs: dict[str, bytes], threads: int, archive: Archive
+) -> Program:
+    if code is None:
+        if len(subgraphs) != 1:
+            raise archive.damaged("its manifest lists neither a plan nor a fallback model")
+        return FallbackProgram(next(iter(subgraphs)), form.inputs)
+    library = _load_library(archive, form.code)
+    try:
+        return KernelProgram(library, code.plan, code.weights, form.inputs, threads)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise archive.damaged(str(error)) from error
+
+
+def _load_library(archive: Archive, member: str) -> Module:
+    with temporary_folder() as folder:
+        library = folder / "module.so"
+        library.write_bytes(archive.read(member))
+        return load_library(library, str(archive.path))
