@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 
-from fusion import context, pipeline
+from fusion import context
 from fusion.context import Context
-from fusion.errors import FusionError, InternalError, InvalidModelError, ShapeError, TargetError, unknown_shape
-from fusion.frontends import TensorSpec, import_model, open_model, read_signature
+from fusion.errors import InvalidModelError, ShapeError, TargetError, unknown_shape
+from fusion.frontends import TensorSpec, open_model, read_signature
 from fusion.module.compiled import CompiledModule, lazy_module
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
-from fusion.module.specialize import specialize
+from fusion.second_forms import compile_form
 from fusion.threads import use_threads
 
 if TYPE_CHECKING:
     from fusion.frontends.relay.parameters import Parameters
 
 Shapes = Mapping[str, Sequence[int]]
-_WHY_LENGTH = 300
 
 
 def compile(
@@ -51,7 +50,7 @@ def compile(
             measured on this machine, in about half a minute, and the fastest is taken.
         threads: Worker threads at run time; None for as many as this process may use CPUs.
         backends: Backends that may be used, of "cpu" and "onnxruntime"; None for all. ["cpu"] is the same as `strict`.
-        strict: Refuse a model of which a part needs the fallback backend.
+        strict: Refuse a model of which a part needs the fallback backend, or which a defect keeps from its first form.
         precision: "fp32"; "bf16": matmuls and convolutions round their operands to bfloat16 and sum in float32, and a
             CPU without instructions for that (x86's AVX512_BF16) is an error; "bf16-or-fp32": float32 on such a CPU.
         params: Values of parameters of a Relay module's `main`, which become constants; the others stay inputs. A dict
@@ -85,18 +84,7 @@ _compiling = threading.Lock()
 
 def _specialize(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
     with _compiling:
-        try:
-            imported = import_model(model, shapes, strict=ctx.strict)
-            lowered = pipeline.lower(imported, ctx) if imported.mod is not None else None
-            return specialize(imported, lowered, ctx)
-        except FusionError:
-            raise
-        except Exception as error:  # TVM's passes raise whatever their checks raise
-            raise InternalError(
-                f"{type(error).__name__} while compiling",
-                why=" ".join(str(error).split())[-_WHY_LENGTH:],
-                hint="report it with the model and the lines above",
-            ) from error
+        return compile_form(model, shapes, ctx)
 
 
 def bind_shapes(inputs: Sequence[TensorSpec], shapes: Shapes) -> tuple[TensorSpec, ...]:

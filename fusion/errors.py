@@ -104,6 +104,12 @@ class OptionError(FusionError):
     code = "F502"
 
 
+class ResourceError(FusionError):
+    """The machine has too little of what compiling takes, such as memory."""
+
+    code = "F503"
+
+
 class InternalError(FusionError):
     """A defect in fusion; the message says what to report."""
 

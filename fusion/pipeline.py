@@ -4,6 +4,7 @@ out, one line a pass."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 
 import tvm
 from tvm import relax
@@ -11,14 +12,16 @@ from tvm import relax
 from backends.cpu.anchors.chains import judge
 from backends.cpu.decline_kernel import decline_kernel
 from backends.cpu.kernel_info import kernel_info
-from backends.cpu.legalize import LEGALIZATIONS
+from backends.cpu.legalize_calls import LegalizeCalls
 from backends.cpu.loop_text import loop_lines
 from backends.cpu.lower_anchors import LowerAnchors
 from backends.cpu.schedule_kernels import ScheduleKernels
 from fusion.context import Context
+from fusion.failures import Failures
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
 from fusion.measuring import measuring
+from fusion.model_graph import ModelGraph
 from fusion.passes.call_host_functions import CallHostFunctions
 from fusion.passes.concats import PlaceConcats
 from fusion.passes.fold_constants import FoldConstants
@@ -39,6 +42,27 @@ from partition.techniques import ALL, Technique
 from partition.verdicts import Judge
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
+
+
+class Form(Enum):
+    """How much of the pipeline is used, and what a pass that raises does.
+
+    Attributes:
+        WHOLE: All of it; what a pass raises ends the compilation.
+        SPARING: A pass that raises is left out where the later ones can do without it.
+        PLAIN: TVM's own form of each operator in a kernel of its own; as before, what raises is left out.
+    """
+
+    WHOLE = "whole"
+    SPARING = "sparing"
+    PLAIN = "plain"
+
+
+_NEEDED = frozenset(
+    {"lower_einsum", "DecomposeOpsForInference", "call_host_functions", "legalize_calls", "inline_branches",
+     "schedule_kernels"}
+)  # fmt: skip
+"""Passes without which the later ones have no module that they take."""
 
 
 def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = ALL) -> list[Pass]:
@@ -63,9 +87,9 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
         CallHostFunctions(),
-        LowerAnchors(ctx.machine.vector_lanes),
+        LowerAnchors(ctx.machine.vector_lanes, trace.failures),
         relax.backend.DispatchSortScan(),
-        relax.transform.LegalizeOps(LEGALIZATIONS),
+        LegalizeCalls(trace.failures),
         # Phase 4: groups become kernels; a value that nobody reads would be a reader of others
         relax.transform.DeadCodeElimination(["main"]),
         trace.groups,
@@ -73,6 +97,19 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(["main"]),
         *([PlaceConcats(decline_kernel, trace.groups, trace.joined)] if concats else []),
+    ]
+
+
+def plain_passes(trace: Trace) -> list[Pass]:
+    """Return the passes of `Form.PLAIN`: what turns a module into PrimFuncs and nothing more."""
+    return [
+        LowerEinsum(),
+        FoldConstants(),
+        relax.transform.DecomposeOpsForInference(),
+        CallHostFunctions(),
+        relax.backend.DispatchSortScan(),
+        LegalizeCalls(trace.failures, {}),
+        relax.transform.DeadCodeElimination(["main"]),
     ]
 
 
@@ -95,6 +132,7 @@ def lower(
     ctx: Context,
     techniques: frozenset[Technique] = ALL,
     decline: Judge | None = None,
+    form: Form = Form.WHOLE,
 ) -> Lowered:
     """Run every pass over the Relax modules of `imported` under the target of `ctx`.
 
@@ -102,27 +140,46 @@ def lower(
         techniques: Those used; all but in measurements of what each is worth.
         decline: Judges which chains of products become one kernel, where measurements want another verdict than that of
             the cost tables.
+        form: How much of the pipeline is used.
     """
+    failures = Failures()
     with ctx.target, measuring(ctx) as measured:
         decline = decline or measured.judge(judge(ctx.machine, ctx.threads))
-        kernels = ScheduleKernels(ctx.machine, ctx.threads, measured.points)
-        traces = {name: Trace(FormGroups(decline, techniques)) for name in (MAIN, *imported.branches)}
-        graphs = {
-            name: _apply(graph_passes(ctx, traces[name], techniques), mod) for name, mod in imported.branches.items()
-        }
-        graphs[MAIN] = _apply(graph_passes(ctx, traces[MAIN], techniques), imported.mod)
-        mod = _apply(kernel_passes(graphs, kernels, measured.passes(imported.inputs)), graphs[MAIN])
+        kernels = ScheduleKernels(ctx.machine, ctx.threads, measured.points, plain=form is Form.PLAIN)
+        graphs, traces = {}, {}
+        for name, mod in {**imported.branches, MAIN: imported.mod}.items():
+            traces[name] = trace = Trace(FormGroups(decline, techniques), failures=failures)
+            passes = plain_passes(trace) if form is Form.PLAIN else graph_passes(ctx, trace, techniques)
+            graphs[name] = _apply(passes, mod, form, failures)
+        mod = _apply(kernel_passes(graphs, kernels, measured.passes(imported.inputs)), graphs[MAIN], form, failures)
     mod, weights = lift_weights(mod)
     loops = {name: loop_lines(kernel.made.func) for name, kernel in kernels.scheduled.items()}
-    graph = record_graph(imported, graphs, mod, traces, loops)
     infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
-    infos = estimate_kernels(infos, graph.calls, weights, nominal_limits(ctx.machine, ctx.threads))
+    try:
+        graph = record_graph(imported, graphs, mod, traces, loops)
+        infos = estimate_kernels(infos, graph.calls, weights, nominal_limits(ctx.machine, ctx.threads))
+    except Exception as error:  # a report may have any defect; the program has none for it
+        failures.add("the report of the graph failed, and there is none", error)
+        graph = ModelGraph()
     rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
     rewritten = [note for trace in traces.values() for note in trace.rewrites.notes()]
-    return Lowered(mod, weights, infos, (*rounding, *rewritten, *kernels.notes(), *measured.notes), graph)
+    notes = (*failures.notes, *rounding, *rewritten, *kernels.notes(), *measured.notes)
+    return Lowered(mod, weights, infos, notes, graph)
 
 
-def _apply(passes: list[Pass], mod: tvm.IRModule) -> tvm.IRModule:
+def _apply(passes: list[Pass], mod: tvm.IRModule, form: Form, failures: Failures) -> tvm.IRModule:
     for apply in passes:
-        mod = apply(mod)
+        try:
+            mod = apply(mod)
+        except MemoryError:
+            raise
+        except Exception as error:  # a pass of ours may have any defect, and TVM's raise whatever their checks raise
+            name = _name(apply)
+            if form is Form.WHOLE or name in _NEEDED:
+                raise
+            failures.add(f"the pass {name} failed and is left out", error)
     return mod
+
+
+def _name(apply: Pass) -> str:
+    return str(apply.info.name) if isinstance(apply, tvm.transform.Pass) else str(getattr(apply, "name", apply))

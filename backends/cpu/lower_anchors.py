@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tvm
 from tvm import relax
@@ -16,6 +16,7 @@ from backends.cpu.anchors.depthwise import lower_depthwise
 from backends.cpu.anchors.image_conv2d import lower_image_conv2d
 from backends.cpu.anchors.matmul import lower_matmul
 from backends.cpu.anchors.planar import lower_planar_depthwise, lower_planar_pool
+from fusion.failures import Failures
 
 Lower = Callable[[relax.BlockBuilder, relax.Call, int], relax.Expr | None]
 
@@ -34,28 +35,39 @@ class LowerAnchors:
 
     Attributes:
         lanes: float32 lanes of a vector, the width of a weight panel.
+        failures: Takes which lowerings failed; such a call is left to `LegalizeOps` too.
     """
 
     lanes: int
+    failures: Failures = field(default_factory=Failures)
     name: str = "lower_anchors"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        rewriter = _Lower(mod, self.lanes)
+        rewriter = _Lower(mod, self.lanes, self.failures)
         rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
         return rewriter.builder_.get()
 
 
 @mutator
 class _Lower(PyExprMutator):  # type: ignore[misc]  # TVM's decorator is untyped
-    def __init__(self, mod: tvm.IRModule, lanes: int) -> None:
+    def __init__(self, mod: tvm.IRModule, lanes: int, failures: Failures) -> None:
         super().__init__(mod)
-        self.lanes = lanes
+        self.lanes, self.failures = lanes, failures
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Try the lowerings of one operator in order."""
         call = self.visit_expr_post_order(call)
         for lower in LOWERINGS.get(str(getattr(call.op, "name", "")), ()):
-            lowered = lower(self.builder_, call, self.lanes)
+            lowered = self._lower(lower, call)
             if lowered is not None:
                 return lowered
         return call
+
+    def _lower(self, lower: Lower, call: relax.Call) -> relax.Expr | None:
+        try:
+            return lower(self.builder_, call, self.lanes)
+        except MemoryError:
+            raise
+        except Exception as error:  # a lowering may have any defect, and TVM prints a warning where one passes
+            self.failures.add(f"{lower.__name__} failed, and another form is used", error)
+            return None

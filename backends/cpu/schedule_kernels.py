@@ -71,12 +71,14 @@ class ScheduleKernels:
 
     Attributes:
         points: Of the kernels, by name, that get another point of their space than its default.
+        plain: Leave every kernel the loops that TVM gives it.
     """
 
     machine: Machine
     threads: int
     points: Mapping[str, Point] = field(default_factory=dict)
     scheduled: dict[str, Kernel] = field(default_factory=dict)
+    plain: bool = False
     name: str = "schedule_kernels"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
@@ -84,7 +86,11 @@ class ScheduleKernels:
         repacks = {}
         for symbol, func in mod.functions.items():
             if isinstance(func, tirx.PrimFunc):
-                made = schedule(func, self.machine, self.threads, self.points.get(symbol.name_hint))
+                made = (
+                    schedule_with((), func, self.machine, self.threads)
+                    if self.plain
+                    else schedule(func, self.machine, self.threads, self.points.get(symbol.name_hint))
+                )
                 self.scheduled[symbol.name_hint] = Kernel(func, made)
                 result[symbol] = made.func
                 if made.repack:

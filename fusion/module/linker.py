@@ -63,6 +63,14 @@ def _architecture(compiler: str) -> str:
     return done.stdout.partition("-")[0]
 
 
+class MissingSymbol(Exception):
+    """A kernel calls a function that does not exist; without a linker, LLVM ends the process for it."""
+
+
+_MISSING = ("undefined symbol", "symbol not found")
+"""What the loaders of glibc and musl say then."""
+
+
 def link(executable: tvm.runtime.Executable, target: tvm.target.Target) -> bytes:
     """Return `executable`, made for `target`, as the bytes of a shared library.
 
@@ -78,9 +86,16 @@ def load_linked(executable: tvm.runtime.Executable) -> Module:
 
     Raises:
         SavedFileError: As `link`; or the system refuses to load the library.
+        MissingSymbol: A kernel calls a function that no library of this process has.
     """
     with temporary_folder(ROOM) as folder:
-        return load_library(_export(executable, "", folder), "the model")
+        library = _export(executable, "", folder)
+        try:
+            return load_library(library, "the model")
+        except SavedFileError as error:
+            if any(text in error.why for text in _MISSING):
+                raise MissingSymbol(error.why) from error
+            raise
 
 
 def link_objects(objects: Sequence[Path], library: Path) -> None:

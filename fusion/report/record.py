@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import tvm
 
+from fusion.failures import Failures
 from fusion.frontends.imported import ImportedModel
 from fusion.model_graph import FOLDED, INFERRED, MAPPED, Call, KeptEdge, ModelGraph, Operator
 from fusion.report.read_graph import CallReader, Named, OperatorReader, branch_names
@@ -28,12 +29,14 @@ class Trace:
         stored: Variables that hold each one of the imported graph after storage orders were assigned.
         joined: Variables of the calls that write each concatenation without a kernel of its own.
         rewrites: What was rewritten, and why not.
+        failures: What failed and was done in another way.
     """
 
     groups: FormGroups
     stored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     joined: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rewrites: Log = field(default_factory=Log)
+    failures: Failures = field(default_factory=Failures)
 
     def variables(self, imported: set[str]) -> dict[str, tuple[str, ...]]:
         """Return the variables of the calls that each variable of the graph became a part of.

@@ -314,11 +314,13 @@ def test_a_defect_of_fusion_ends_with_four(
 def test_a_defect_while_compiling_shows_where(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a pass failed")
 
     monkeypatch.setattr("fusion.pipeline.lower", fail)
-    code, _, err = run(capsys, "compile", folder / "free.onnx", "-o", tmp_path / "m.fusion", "--shape", "x=5,8")
+    code, _, err = run(
+        capsys, "compile", folder / "free.onnx", "-o", tmp_path / "m.fusion", "--shape", "x=5,8", "--strict"
+    )
     assert code == 4
     assert "Traceback" in err
     assert "in fail" in err

@@ -36,6 +36,8 @@ def schedule_with(templates: Sequence[Template], func: tirx.PrimFunc, machine: M
                 math = VectorizeMath(has_scalef=machine.vector_lanes == _AVX512_LANES)
                 return replace(result, func=math(result.func), note="; ".join(refusals))
             refusals.append(f"{template.name} declined: {result.reason}")
+        except MemoryError:
+            raise
         except Exception as failure:  # TVM raises whatever its checks raise
             refusals.append(f"{template.name} failed: {_last_line(failure)}")
     return Scheduled(func, "unscheduled", "as TVM lowers it", "; ".join(refusals))

@@ -10,22 +10,18 @@ import onnx
 
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx.bind_shapes import bind_shapes
-from fusion.frontends.onnx.canonicalize import canonicalize
-from fusion.frontends.onnx.check_model import check_model
 from fusion.frontends.onnx.fallback import can_cross, whole_model
 from fusion.frontends.onnx.load import load_model
+from fusion.frontends.onnx.read_model import read_model
 from fusion.frontends.onnx.signature import read_specs, true_inputs
-from fusion.frontends.onnx.sort_nodes import sort_nodes
 from fusion.frontends.onnx.translate import translate
-from fusion.frontends.onnx.weights import weights_with_nan
 
 __all__ = ["import_onnx", "read_onnx_signature"]
 
 
 def import_onnx(source: Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]], *, strict: bool) -> ImportedModel:
     """Return the ONNX model at or in `source` as Relax; see `fusion.frontends.import_model`."""
-    model = sort_nodes(canonicalize(load_model(source)))
-    notes = (*check_model(model), *weights_with_nan(model))
+    model, notes = read_model(source)
     imported = _import(model, shapes, strict)
     return dataclasses.replace(imported, notes=notes)
 

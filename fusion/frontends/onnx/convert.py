@@ -75,7 +75,7 @@ def _first_that_takes(node: Node) -> Sequence[Expr]:
             return [_conform(expr, kind, node) for expr, kind in zip(results, _asked(node, results), strict=True)]
         except Decline as decline:
             reason = reason or str(decline)
-        except FusionError:
+        except (FusionError, MemoryError):
             raise
         except Exception as error:  # TVM raises whatever its checks raise; none of them may end the import
             reason = reason or f"{node.op} failed to convert: {last_line(error)}"

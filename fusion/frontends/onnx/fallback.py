@@ -148,6 +148,11 @@ class FallbackPlan:
             self._scope.exprs[name] = result if len(outputs) == 1 else self._builder.emit(item, identifier(name))
 
 
+def name_of(node: NodeProto) -> str:
+    """Return the name of the first output of `node`, which no other node of its graph has."""
+    return next((name for name in node.output if name), "")
+
+
 def can_cross(kind: TypeProto) -> bool:
     """Return whether a value of type `kind` can be a TVM tensor."""
     return kind.WhichOneof("value") == "tensor_type" and kind.tensor_type.elem_type in _CROSSING_DTYPES

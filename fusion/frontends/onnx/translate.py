@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
+from types import MappingProxyType
 
 import onnx
 from onnx import NodeProto, TensorProto, TypeProto, inliner
 from tvm import relax
 
-from fusion.errors import ShapeError, UnsupportedOperatorError
+from fusion.errors import FusionError, ShapeError, UnsupportedOperatorError
+from fusion.failures import report
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
 from fusion.frontends.onnx.branches import assemble, common_results, split_if
 from fusion.frontends.onnx.convert import convert_node, is_native
@@ -22,7 +24,7 @@ from fusion.frontends.onnx.expand import (
     reads,
     rename,
 )
-from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, whole_model
+from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, name_of, whole_model
 from fusion.frontends.onnx.fold import fold
 from fusion.frontends.onnx.infer import infer_types
 from fusion.frontends.onnx.node import Decline
@@ -31,9 +33,16 @@ from fusion.frontends.onnx.signature import spec_of
 from fusion.frontends.onnx.types import dtype_name, static_shape, type_of_spec
 from fusion.frontends.onnx.weights import read_weights
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 
-def translate(model: onnx.ModelProto, inputs: dict[str, TypeProto], *, strict: bool) -> ImportedModel:
+
+def translate(
+    model: onnx.ModelProto, inputs: dict[str, TypeProto], *, strict: bool, declined: Mapping[str, str] = _NONE
+) -> ImportedModel:
     """Return `model` as Relax, its inputs typed as `inputs` says.
+
+    Args:
+        declined: Nodes, by their first output, that ONNX Runtime is to run, and why.
 
     Raises:
         UnsupportedOperatorError: A node needs the fallback and `strict` is set, or the fallback cannot run it.
@@ -44,7 +53,7 @@ def translate(model: onnx.ModelProto, inputs: dict[str, TypeProto], *, strict: b
     domains = {o.domain: o.version for o in model.opset_import}
     standard = next((version for domain, version in domains.items() if domain in ("", "ai.onnx")), 1)
     try:
-        imported = _Translator(model.graph, {**domains, "": standard}, inputs, {}, count()).run()
+        imported = _Translator(model.graph, {**domains, "": standard}, inputs, {}, count(), declined).run()
     except NotATensor as error:
         imported = whole_model(model, str(error))
     if strict and imported.fallbacks:
@@ -65,7 +74,8 @@ def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> UnsupportedOperator
 class _Translator:
     """The state of one pass over a graph, or over a branch: what is known of each value, and the work still to do.
 
-    `constants` are those of the graph around a branch that it reads, `numbers` make names unique in the whole model.
+    `constants` are those of the graph around a branch that it reads, `numbers` make names unique in the whole model,
+    `declined` is as in `translate`.
     """
 
     def __init__(
@@ -75,8 +85,10 @@ class _Translator:
         inputs: dict[str, TypeProto],
         constants: dict[str, TensorProto],
         numbers: Iterator[int],
+        declined: Mapping[str, str] = _NONE,
     ) -> None:
         self._domains = domains
+        self._declined = declined
         self._scope = Scope(types=dict(inputs))
         for name, tensor in (*constants.items(), *((tensor.name, tensor) for tensor in read_weights(graph))):
             self._scope.add_constant(name, tensor)
@@ -120,6 +132,19 @@ class _Translator:
         node = rename(proto, {name: self._actual(name) for name in reads(proto) if name in self._names})
         node = cast_of_cast_like(node, self._scope.types)
         opset = standard_opset if node.domain in ("", "ai.onnx") else self._domains.get(node.domain, 1)
+        try:
+            self._translate_node(node, opset, standard_opset)
+        except (FusionError, NotATensor, MemoryError):
+            raise
+        except Exception as error:  # a defect, or what a library raises: no node ends the import
+            self._scope.types.update(infer_types(node, opset, self._scope, self._declared))
+            self._plan.defer(node, opset, report(f"importing {node.op_type} {name_of(node)!r} failed", error))
+
+    def _translate_node(self, node: NodeProto, opset: int, standard_opset: int) -> None:
+        if name_of(node) in self._declined:
+            self._scope.types.update(infer_types(node, opset, self._scope, self._declared))
+            self._plan.defer(node, opset, self._declined[name_of(node)])
+            return
         branch = expand_if(node, opset, self._scope, self._fresh)
         if branch is not None:
             self._splice(branch)

@@ -32,6 +32,8 @@ def convert_with_tvm(node: Node) -> list[Expr]:
     try:
         result = converter.get_converter(node.opset)(node.builder, inputs, attributes, [dict(node.scope.exprs), {}])
         result = node.builder.normalize(result) if isinstance(result, relax.Expr) else result
+    except MemoryError:
+        raise
     except Exception as error:  # TVM raises whatever its checks raise; each of them means that this node is not for it
         raise Decline(f"TVM's converter: {last_line(error)}") from error
     return _fields(result, node)

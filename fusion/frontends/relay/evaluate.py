@@ -230,14 +230,9 @@ class Evaluator:
             InvalidModelError: `compute` returns a function.
         """
         with self.builder.function("main", parameters):
-            try:
-                with self.builder.dataflow():
-                    value = compute()
-                    tensors = tensors_of(value)
-                    result = self.builder.emit_output(tensors[0] if len(tensors) == 1 else relax.Tuple(tensors))
-            except Exception:
-                # TVM writes a warning to stderr when a builder goes whose function has no end.
-                self.builder.emit_func_output(relax.Tuple([]))
-                raise
+            with self.builder.dataflow():
+                value = compute()
+                tensors = tensors_of(value)
+                result = self.builder.emit_output(tensors[0] if len(tensors) == 1 else relax.Tuple(tensors))
             self.builder.emit_func_output(result)
         return relax.transform.DeadCodeElimination()(self.builder.get()), value

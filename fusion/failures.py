@@ -1,0 +1,36 @@
+"""What failed inside of the compiler without ending it: a sentence for `explain()`, the traceback in the log."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+_LENGTH = 160
+_log = logging.getLogger("fusion")
+
+
+def report(what: str, error: BaseException) -> str:
+    """Log that `what` failed with `error`, and return it as a sentence with what the user can do."""
+    sentence = f"{what}: {cause(error)}; please report it: the log of 'fusion' has the traceback"
+    _log.warning("internal error: %s", sentence, exc_info=error)
+    return sentence
+
+
+def cause(error: BaseException) -> str:
+    """Return the kind of `error` and the last line of its text, which is where TVM puts the cause."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[-1][:_LENGTH]}" if lines else type(error).__name__
+
+
+@dataclass(frozen=True)
+class Failures:
+    """The sentences so far."""
+
+    notes: list[str] = field(default_factory=list)
+    _known: set[tuple[str, str]] = field(default_factory=set)
+
+    def add(self, what: str, error: BaseException) -> None:
+        """Report that `what` failed; `what` says too what was done instead."""
+        if (what, cause(error)) not in self._known:
+            self._known.add((what, cause(error)))
+            self.notes.append(report(what, error))

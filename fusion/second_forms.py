@@ -1,0 +1,177 @@
+"""Compiles a model for concrete shapes, in another form where a defect of the compiler ends the first.
+
+The forms, in this order: the nodes at fault on ONNX Runtime, found by compiling ever smaller parts; without the passes
+that fail; every operator as TVM lowers it; the whole model on ONNX Runtime. Only ONNX models have the first and last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from fusion import pipeline
+from fusion.context import FAST, Context
+from fusion.errors import FusionError, InternalError, ResourceError
+from fusion.failures import Failures, cause
+from fusion.frontends import import_model
+from fusion.frontends.imported import ImportedModel
+from fusion.frontends.onnx.prefixes import Prefixes
+from fusion.module.build import build
+from fusion.module.settings import refusal, settings_of
+from fusion.module.specialization import Specialization
+from fusion.module.specialize import specialize
+from fusion.pipeline import Form
+
+Shapes = Mapping[str, Sequence[int]]
+Attempt = Callable[[], Specialization]
+_MOST_FAULTS = 4
+_SEARCH_SECONDS = 60.0
+"""For finding nodes at fault; a compilation takes up to 20 s, and a search as many of them as the logarithm of the
+number of nodes."""
+_WHY_LENGTH = 300
+
+
+def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
+    """Return `model` compiled for `shapes`.
+
+    Raises:
+        FusionError: The model, the target or an option is at fault.
+        InternalError: A defect, and no other form of the model compiles; or `strict`.
+        ResourceError: Memory ends.
+    """
+    try:
+        return _compile(import_model(model, shapes, strict=ctx.strict), ctx)
+    except FusionError:
+        raise
+    except MemoryError as error:
+        raise _no_memory() from error
+    except Exception as error:  # TVM's passes raise whatever their checks raise
+        if ctx.strict:
+            raise _defect(error) from error
+        first = error
+    failures = Failures()
+    for attempt in _attempts(model, shapes, replace(ctx, effort=FAST), first, failures):
+        try:
+            form = attempt()
+        except MemoryError as error:
+            raise _no_memory() from error
+        except Exception:  # as above; the next form may do
+            continue
+        return replace(form, notes=(*failures.notes, *form.notes))
+    raise _defect(first) from first
+
+
+def _compile(imported: ImportedModel, ctx: Context, form: Form = Form.WHOLE) -> Specialization:
+    lowered = pipeline.lower(imported, ctx, form=form) if imported.mod is not None else None
+    return specialize(imported, lowered, ctx)
+
+
+def _attempts(
+    model: Any, shapes: Shapes, ctx: Context, first: Exception, failures: Failures
+) -> Iterator[Attempt]:
+    """Yield the other forms, the best first; `failures` says of each what it does without."""
+    parts = Prefixes(_source(model), shapes) if isinstance(model, (str, Path, onnx.ModelProto)) else None
+    if parts is not None:
+        yield from _without_faults(parts, ctx, failures)
+    failures.add("compiling failed, and the passes that fail are left out", first)
+    yield lambda: _compile(import_model(model, shapes), ctx, Form.SPARING)
+    failures.notes.clear()
+    failures.add("compiling failed, and every operator runs as TVM lowers it", first)
+    yield lambda: _compile(import_model(model, shapes), ctx, Form.PLAIN)
+    if parts is not None:
+        failures.notes.clear()
+        failures.add("compiling failed, and the whole model runs on ONNX Runtime", first)
+        whole = parts.whole(_reason(first))
+        yield lambda: _compile(whole, ctx)
+
+
+def _source(model: str | Path | onnx.ModelProto) -> Path | onnx.ModelProto:
+    return model if isinstance(model, onnx.ModelProto) else Path(model)
+
+
+def _without_faults(parts: Prefixes, ctx: Context, failures: Failures) -> Iterator[Attempt]:
+    """Yield the model with one more node at fault on ONNX Runtime each time."""
+    declined: dict[str, str] = {}
+    deadline = time.monotonic() + _SEARCH_SECONDS
+    for _ in range(_MOST_FAULTS):
+        found = _find_fault(parts, ctx, declined, deadline)
+        if found is None or parts.name(found[0]) in declined:
+            break
+        index, error = found
+        node = parts.nodes[index]
+        declined[parts.name(index)] = _reason(error)
+        failures.add(f"compiling {node.op_type} {parts.name(index)!r} failed, and ONNX Runtime runs it", error)
+        yield lambda: _compile(parts.first(len(parts.nodes), declined), ctx)
+    failures.notes.clear()
+
+
+def _find_fault(
+    parts: Prefixes, ctx: Context, declined: Mapping[str, str], deadline: float
+) -> tuple[int, Exception] | None:
+    """Return the last node of the shortest part that fails, and how; None where the parts do not fail."""
+    for attempt in (_lower, _generate):
+        error = _error_of(attempt, parts, len(parts.nodes), ctx, declined)
+        if error is None:
+            continue
+        good, bad = 0, len(parts.nodes)
+        while bad - good > 1:
+            if time.monotonic() > deadline:
+                return None
+            middle = (good + bad) // 2
+            found = _error_of(attempt, parts, middle, ctx, declined)
+            if found is None:
+                good = middle
+            else:
+                bad, error = middle, found
+        return bad - 1, error
+    return None
+
+
+def _error_of(
+    attempt: Callable[[ImportedModel, Context], None], parts: Prefixes, count: int, ctx: Context,
+    declined: Mapping[str, str],
+) -> Exception | None:  # fmt: skip
+    try:
+        attempt(parts.first(count, declined), ctx)
+    except MemoryError:
+        raise
+    except FusionError:  # of the part: no defect
+        return None
+    except Exception as error:  # whatever the whole model raised
+        return error
+    return None
+
+
+def _lower(imported: ImportedModel, ctx: Context) -> None:
+    if imported.mod is not None:
+        pipeline.lower(imported, ctx)
+
+
+def _generate(imported: ImportedModel, ctx: Context) -> None:
+    if imported.mod is not None:
+        lowered = pipeline.lower(imported, ctx)
+        build(lowered, len(imported.inputs), ctx, to_run=refusal(settings_of(ctx)) is None)
+
+
+def _reason(error: Exception) -> str:
+    return f"internal error, {cause(error)}: please report it"
+
+
+def _defect(error: Exception) -> InternalError:
+    return InternalError(
+        f"{type(error).__name__} while compiling",
+        why=" ".join(str(error).split())[-_WHY_LENGTH:],
+        hint="report it with the model and the lines above",
+    )
+
+
+def _no_memory() -> ResourceError:
+    return ResourceError(
+        "there is not enough memory to compile the model",
+        hint="end other processes, compile on a machine with more memory, or give the model in smaller parts",
+    )

@@ -1,0 +1,277 @@
+"""An exception of any pass, converter or of LLVM ended the compilation; now another form of the model runs, a note says
+which, and the log has the traceback."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax, te
+
+import fusion
+from backends.cpu import legalize_calls, lower_anchors
+from backends.cpu.legalize_calls import LegalizeCalls
+from backends.cpu.lower_anchors import LowerAnchors
+from backends.cpu.schedule_kernels import ScheduleKernels
+from fusion import pipeline, second_forms
+from fusion.errors import InternalError, ResourceError
+from fusion.frontends.onnx import convert, registry
+from fusion.module import codegen
+from fusion.passes.concats import PlaceConcats
+from fusion.passes.fold_constants import FoldConstants
+from fusion.passes.layout import AssignLayouts
+from fusion.passes.split_conv3d import SplitConv3d
+from fusion.passes.turn_halves import TurnHalves
+from fusion.passes.widen_conv1d import WidenConv1d
+from fusion.rewrites import Rewrite
+from partition.form_groups import FormGroups
+from tests.regressions.relax_models import module
+
+translate = import_module("fusion.frontends.onnx.translate")  # the package has a function of this name
+RNG = np.random.default_rng(0)
+WEIGHT = RNG.normal(size=(8, 8)).astype("float32")
+X = RNG.normal(size=(4, 8)).astype("float32")
+PASSES = (AssignLayouts, FoldConstants, FormGroups, PlaceConcats, Rewrite, SplitConv3d, TurnHalves, WidenConv1d)
+NEEDED = (LegalizeCalls, LowerAnchors, ScheduleKernels)
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Keep what is reported on purpose from stderr."""
+    with caplog.at_level(logging.WARNING, logger="fusion"):
+        yield
+
+
+def _expected(x: np.ndarray) -> np.ndarray:
+    product = np.maximum(x @ WEIGHT, 0)
+    return np.tanh(product) + product
+
+
+def _onnx(batch: int | str = 4) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Tanh", ["b"], ["c"], "the tanh"),
+        helper.make_node("Add", ["c", "b"], ["y"]),
+    ]
+    return _model(nodes, batch)
+
+
+def _model(nodes: list[onnx.NodeProto], batch: int | str = 4) -> onnx.ModelProto:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [value("x", TensorProto.FLOAT, [batch, 8])], [value("y", TensorProto.FLOAT, [batch, 8])],
+        [numpy_helper.from_array(WEIGHT, "w")],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def _relax() -> tvm.IRModule:
+    def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        product = builder.emit(relax.op.nn.relu(builder.emit(relax.op.matmul(x, relax.const(WEIGHT)))))
+        return relax.op.add(builder.emit(relax.op.tanh(product)), product)
+
+    return module(build, {"x": (X.shape, "float32")})
+
+
+def _fails_on(monkeypatch: pytest.MonkeyPatch, kind: type, operator: str) -> None:
+    """Let a pass raise where its module computes `operator`; "" for anywhere."""
+    apply: Callable[[Any, tvm.IRModule], tvm.IRModule] = kind.__call__  # type: ignore[operator]
+
+    def fail(self: Any, mod: tvm.IRModule) -> tvm.IRModule:
+        if operator in str(mod):
+            raise IndexError("list index out of range")
+        return apply(self, mod)
+
+    monkeypatch.setattr(kind, "__call__", fail)
+
+
+def _raise(*arguments: object, **named: object) -> NoReturn:
+    raise IndexError("list index out of range")
+
+
+def _check(model: Any, note: str, **options: Any) -> str:
+    compiled = fusion.compile(model, threads=1, **options)
+    np.testing.assert_allclose(compiled(X)[0], _expected(X), rtol=1e-4, atol=1e-4)
+    report = compiled.explain()
+    assert note in report
+    assert ("please report it" in report) == bool(note)
+    return report
+
+
+@pytest.mark.parametrize("kind", [*PASSES, *NEEDED])
+def test_a_pass_fails_on_one_node(kind: type, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    _fails_on(monkeypatch, kind, "tanh")
+    report = _check(_onnx(), "Tanh 'the tanh': internal error, IndexError: list index out of range: please report it")
+    assert "on ONNX Runtime: 1 nodes in 1 subgraphs" in report
+    assert caplog.records[-1].exc_info[0] is IndexError
+
+
+@pytest.mark.parametrize("kind", PASSES)
+def test_a_pass_always_fails(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fails_on(monkeypatch, kind, "")
+    for model in (_onnx(), _relax()):
+        report = _check(model, f"the pass {kind.name} failed and is left out: IndexError")  # type: ignore[attr-defined]
+        assert "the whole model runs on ONNX Runtime" not in report
+
+
+def test_what_all_forms_need_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    _fails_on(monkeypatch, LegalizeCalls, "")
+    _check(_onnx(), "compiling failed, and the whole model runs on ONNX Runtime: IndexError")
+    with pytest.raises(InternalError, match="IndexError while compiling"):
+        fusion.compile(_relax())
+    monkeypatch.undo()
+    _check(_relax(), "")
+
+
+def test_operators_as_tvm_lowers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "graph_passes", lambda *arguments: [_raise])
+    monkeypatch.setattr(pipeline, "_NEEDED", pipeline._NEEDED | {str(_raise)})
+    report = _check(_relax(), "compiling failed, and every operator runs as TVM lowers it: IndexError")
+    assert "unscheduled" in report
+
+
+def test_forms_of_operators_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(legalize_calls.LEGALIZATIONS, "relax.tanh", _raise)
+    monkeypatch.setitem(lower_anchors.LOWERINGS, "relax.matmul", (_raise,))
+    for model in (_onnx(), _relax()):
+        report = _check(model, "our form of relax.tanh failed, and TVM's is used: IndexError")
+        assert "_raise failed, and another form is used: IndexError" in report
+        assert "on ONNX Runtime" not in report
+
+
+@pytest.mark.parametrize("place", ["expand_if", "fold", "convert_node"])
+def test_the_importer_fails(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = getattr(translate, place)
+
+    def fail(node: onnx.NodeProto, *arguments: Any) -> Any:
+        if node.op_type == "Tanh":
+            raise IndexError("list index out of range")
+        return work(node, *arguments)
+
+    monkeypatch.setattr(translate, place, fail)
+    _check(_onnx(), "importing Tanh 'c' failed: IndexError: list index out of range; please report it")
+
+
+def test_a_converter_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.converter_of("", "Tanh")
+    monkeypatch.setitem(registry._CONVERTERS, ("", "Tanh"), _raise)
+    monkeypatch.setattr(convert, "convert_with_tvm", _raise)
+    report = fusion.compile(_onnx(), threads=1).explain()
+    assert "Tanh 'the tanh': Tanh failed to convert: list index out of range" in report
+
+
+def test_code_generation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = codegen.generate_module
+
+    def fail(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
+        if any("tanh" in symbol.name_hint for symbol in mod.functions):
+            raise tvm.error.InternalError("LLVM cannot select")
+        return generate(mod, target)
+
+    monkeypatch.setattr(codegen, "generate_module", fail)
+    _check(_onnx(), "Tanh 'the tanh': internal error, InternalError: LLVM cannot select")
+
+
+def test_a_symbol_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def form(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        def compute(x: te.Tensor) -> te.Tensor:
+            return te.compute(
+                x.shape, lambda *i: tvm.tirx.call_pure_extern("float32", "no_function_of_this_name", x(*i))
+            )
+
+        return builder.call_te(compute, call.args[0], primfunc_name_hint="tanh")
+
+    monkeypatch.setitem(legalize_calls.LEGALIZATIONS, "relax.tanh", form)
+    _check(_onnx(), "compiling Tanh 'c' failed, and ONNX Runtime runs it")
+
+
+def test_every_form_of_a_model_with_open_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    _fails_on(monkeypatch, AssignLayouts, "tanh")
+    compiled = fusion.compile(_onnx("n"), threads=1)
+    for count in (4, 2):
+        np.testing.assert_allclose(compiled(X[:count])[0], _expected(X[:count]), rtol=1e-4, atol=1e-4)
+    assert compiled.explain().count("Tanh 'the tanh': internal error") == 2
+
+
+def test_a_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+    branches = [
+        helper.make_graph(
+            [helper.make_node("Relu", ["a"], ["r" + name]), helper.make_node(name, ["r" + name], [name])], name, [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8])],
+        )
+        for name in ("Tanh", "Sigmoid")
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("ReduceMax", ["a"], ["most"], keepdims=0),
+        helper.make_node("Cast", ["most"], ["any"], to=TensorProto.BOOL),
+        helper.make_node("If", ["any"], ["chosen"], then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Add", ["chosen", "b"], ["y"]),
+    ]
+    _fails_on(monkeypatch, TurnHalves, "tanh")
+    _check(_model(nodes), "If 'chosen': internal error, IndexError")
+
+
+def test_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    linear = torch.nn.Linear(8, 8, bias=False)
+    linear.weight.data = torch.from_numpy(WEIGHT.T.copy())
+    model = torch.nn.Sequential(linear, torch.nn.ReLU())
+    _fails_on(monkeypatch, AssignLayouts, "")
+    compiled = fusion.compile((model, (torch.from_numpy(X),)), threads=1)
+    np.testing.assert_allclose(compiled(X)[0], np.maximum(X @ WEIGHT, 0), rtol=1e-4, atol=1e-4)
+    assert "the pass assign_layouts failed and is left out" in compiled.explain()
+
+
+def test_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    _fails_on(monkeypatch, FormGroups, "")
+    compiled = fusion.compile("def @main(%x: Tensor[(4, 8), float32]) { tanh(nn.relu(%x)) }", threads=1)
+    np.testing.assert_allclose(compiled(X)[0], np.tanh(np.maximum(X, 0)), rtol=1e-4, atol=1e-5)
+    assert "the pass form_groups failed and is left out" in compiled.explain()
+
+
+def test_strict_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    _fails_on(monkeypatch, AssignLayouts, "tanh")
+    for model in (_onnx(), _relax()):
+        with pytest.raises(InternalError, match="IndexError while compiling"):
+            fusion.compile(model, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"), [(MemoryError(), ResourceError), (KeyboardInterrupt(), KeyboardInterrupt)]
+)
+def test_what_is_no_defect_is_not_hidden(
+    raised: BaseException, expected: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> NoReturn:
+        raise raised
+
+    for place in ((translate, "convert_node"), (FormGroups, "__call__"), (second_forms, "specialize")):
+        with monkeypatch.context() as patch:
+            patch.setattr(*place, fail)
+            with pytest.raises(expected):
+                fusion.compile(_onnx(), threads=1)
+    _check(_onnx(), "")
+
+
+def test_nothing_is_left_open(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """TVM keeps builders and targets on stacks of its own, and says on stderr that one goes with open blocks."""
+    for kind in (AssignLayouts, FormGroups, LegalizeCalls):
+        with monkeypatch.context() as patch:
+            _fails_on(patch, kind, "tanh")
+            fusion.compile(_onnx(), threads=1)
+    gc.collect()
+    assert relax.BlockBuilder.current() is None
+    assert tvm.target.Target.current(allow_none=True) is None
+    assert capfd.readouterr().err == ""
+    _check(_onnx(), "")
