@@ -1,0 +1,114 @@
+"""What a run found: one finding for each way of going wrong, with the smallest case seen of it, in files."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from tests.fuzz.case import Case, Outcome, describe
+from tests.fuzz.known import Known, permitted
+from tests.fuzz.verdicts import FINDINGS
+
+
+@dataclass
+class Findings:
+    """The outcomes of a run."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    seen: dict[str, list[Outcome]] = field(default_factory=dict)
+    excused: Counter[Known] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> bool:
+        """Enter an outcome; return whether it is a finding of a new signature."""
+        self.verdicts[outcome.verdict] += 1
+        if outcome.verdict not in FINDINGS:
+            return False
+        reason = permitted(outcome)
+        if reason is not None:
+            self.excused[reason] += 1
+            return False
+        same = self.seen.setdefault(signature(outcome), [])
+        same.append(outcome)
+        return len(same) == 1
+
+    def summary(self) -> str:
+        """Return the counts, and a line a finding with how to see it again."""
+        lines = [f"{count:6} {verdict}" for verdict, count in self.verdicts.most_common()]
+        lines += [f"{count:6} permitted: {reason.row}" for reason, count in self.excused.most_common()]
+        lines.append(f"{len(self.seen)} findings")
+        for same in sorted(self.seen.values(), key=lambda same: (same[0].verdict, same[0].where)):
+            lines.append(line(same[0]) + (f"  [{len(same)} times]" if len(same) > 1 else ""))
+        return "\n".join(lines)
+
+
+def line(outcome: Outcome) -> str:
+    """Return one line about a finding: verdict, operators, what was done, message, and the command that repeats it."""
+    note = f" [{outcome.note}]" if outcome.note else ""
+    detail = " ".join(outcome.detail.split())[:260]
+    command = f"python -m tests.fuzz {outcome.kind} --seed {outcome.seed} --count 1"
+    return f"{outcome.verdict} | {outcome.where}{note} | {detail} | {command}"
+
+
+def signature(outcome: Outcome) -> str:
+    """Return what findings of one cause have in common: verdict, operators, and the message without its numbers."""
+    operators = re.sub(r" opset .*", "", outcome.where)
+    message = re.sub(r"'[^']*'|\"[^\"]*\"|-?\d[\d.e+-]*|\[.*?\]", "#", outcome.detail)
+    pattern = "" if outcome.verdict in ("differs", "accepted") else message[:60]
+    kind = re.split(r"[:\d(]", outcome.detail)[0] if outcome.verdict == "differs" else ""
+    note = re.split(r"[= \d]", outcome.note)[0]
+    return "|".join((outcome.verdict, operators, note, kind, pattern))
+
+
+def write(outcome: Outcome, folder: Path) -> None:
+    """Write a finding's case as a model, its inputs, and a Python file that runs both engines on them."""
+    assert outcome.case is not None
+    stem = (
+        re.sub(r"\W+", "_", f"{outcome.verdict}_{re.sub(r' opset.*', '', outcome.where)}")[:60]
+        + f"_{outcome.kind}_{outcome.seed}"
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{stem}.onnx").write_bytes(outcome.case.model)
+    (folder / f"{stem}.txt").write_text(f"{line(outcome)}\n\n{outcome.detail}\n\n{_printed(outcome.case)}\n")
+    arrays = {name: value for name, value in outcome.case.inputs.items() if isinstance(value, np.ndarray)}
+    (folder / f"{stem}.py").write_text(_script(stem, arrays))
+
+
+def _printed(case: Case) -> str:
+    try:
+        return onnx.printer.to_text(case.proto()) + "\n" + "\n".join(f"{n} = {v!r}" for n, v in case.inputs.items())
+    except Exception as error:  # a damaged model may not print
+        return f"{type(error).__name__}: {error}"
+
+
+def _script(stem: str, arrays: dict[str, np.ndarray]) -> str:
+    values = "".join(
+        f"    {name!r}: np.array({_literal(value)}, {_dtype(value)!r}).reshape({value.shape}),\n"
+        for name, value in arrays.items()
+    )
+    return (
+        '"""Runs one case by ONNX Runtime and by fusion."""\n\nimport sys\nfrom pathlib import Path\n\n'
+        "import ml_dtypes  # noqa: F401\n"
+        "import numpy as np\nimport onnx\nimport onnxruntime\n\nimport fusion\n\nnan, inf = np.nan, np.inf\n"
+        f"model = onnx.load(Path(__file__).with_name({stem + '.onnx'!r}))\ninputs = {{\n{values}}}\n"
+        "try:\n    print(onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs))\n"
+        "except Exception as error:\n    print(type(error).__name__, error)\n"
+        "sys.stdout.flush()\nprint(fusion.compile(model).run(inputs))\n"
+    )
+
+
+def _literal(value: np.ndarray) -> str:
+    return repr((value if value.dtype.kind in "OUSbiufc" else value.astype(np.float64)).ravel().tolist())
+
+
+def _dtype(value: np.ndarray) -> str:
+    return str(value.dtype.name)
+
+
+def described(outcome: Outcome, case: Case) -> Outcome:
+    """Return `outcome` about another, smaller `case`."""
+    return replace(outcome, case=case, where=describe(case.proto(), case.inputs))

@@ -1,0 +1,230 @@
+"""Judges what fusion made of a case by what ONNX Runtime made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from bench.gate import error_of
+from tests.fuzz.case import Case, Outcome, Values, describe
+from tests.fuzz.draw import np_dtype, type_proto
+from tests.fuzz.engines import Ran, run_float64, run_fusion, run_onnxruntime, run_reference
+
+FINE = ("same", "both refuse", "no oracle", "oracle failed")
+"""Verdicts that are no findings: the last two where nothing says what is right."""
+
+FINDINGS = ("differs", "refused", "accepted", "untyped", "internal", "signal", "hang", "memory")
+"""A wrong result; a FusionError where ONNX Runtime runs; a result where it refuses; an exception that is no
+FusionError; F901; the end of the process; no answer for 30 s; more memory than a case may take."""
+
+Stage = Callable[[str], None]
+
+
+def judge(case: Case, stage: Stage) -> Outcome:
+    """Run `case` by every engine it takes; `stage` is told which is next, so that a crash has an owner."""
+    model = case.proto()
+    stage("oracle")
+    expected = run_onnxruntime(model, case.inputs)
+    stage("fusion")
+    ours = run_fusion(model, case.inputs)
+    stage("compare")
+    verdict, detail = _judged(case, model, ours, expected)
+    where = describe(model, case.inputs)
+    return Outcome(case.kind, case.seed, verdict, detail, where, case.note, None if verdict in FINE else case)
+
+
+def judge_alone(case: Case, stage: Stage) -> Outcome:
+    """Run `case` by fusion alone: where the oracle ends the process."""
+    stage("fusion")
+    ours = run_fusion(case.proto(), case.inputs)
+    bad = ours.status in ("untyped", "internal")
+    where = describe(case.proto(), case.inputs)
+    verdict = ours.status if bad else "oracle failed"
+    return Outcome(case.kind, case.seed, verdict, ours.message, where, case.note, case if bad else None)
+
+
+def _judged(case: Case, model: onnx.ModelProto, ours: Ran, expected: Ran) -> tuple[str, str]:
+    if ours.status in ("untyped", "internal"):
+        return ours.status, f"{ours.message} [expected: {expected.status} {expected.message[:100]}]"
+    if expected.status != "ran" and ours.status == "refused":
+        return "both refuse", ours.message
+    if expected.status == "no kernel" or (expected.status == "refused" and not case.note and _is_strict(expected)):
+        return _by_reference(case, model, ours, expected)
+    if expected.status == "refused":
+        return "accepted", expected.message
+    if ours.status == "refused":
+        return "refused", ours.message
+    found = difference(ours.values, expected.values, by_chance=case.random)
+    if found and not case.random and _is_excused(model, case.inputs, ours.values, expected.values):
+        return "same", ""
+    return ("differs", found) if found else ("same", "")
+
+
+def _is_strict(expected: Ran) -> bool:
+    """Whether ONNX Runtime refused a model as it was loaded, which it does with some that onnx allows."""
+    return any(words in expected.message for words in ("Type Error", "INVALID_GRAPH", "during initialization"))
+
+
+def _by_reference(case: Case, model: onnx.ModelProto, ours: Ran, expected: Ran) -> tuple[str, str]:
+    """Judge what ONNX Runtime cannot run by onnx's reference, where that runs."""
+    known = run_reference(model, case.inputs)
+    if known.status != "ran" or case.note:
+        return ("no oracle" if expected.status == "no kernel" else "accepted"), expected.message
+    found = difference(ours.values, known.values, by_chance=case.random)
+    if not found:
+        return "same", ""
+    exact = run_float64(model, case.inputs)
+    if exact.status == "ran" and _as_near(ours.values, known.values, exact.values):
+        return "same", ""
+    return (
+        ("differs", f"{found} of onnx's reference")
+        if expected.status == "no kernel"
+        else ("accepted", expected.message)
+    )
+
+
+def difference(ours: Values, expected: Values, by_chance: bool = False) -> str:
+    """Return what differs, or ""; of results `by_chance` only types and shapes are compared."""
+    for name, wanted in expected.items():
+        if name not in ours:
+            return f"no output {name}"
+        found = _difference_of_one(ours[name], wanted, by_chance)
+        if found:
+            return found
+    return ""
+
+
+def _difference_of_one(ours: Any, wanted: Any, by_chance: bool) -> str:
+    if isinstance(wanted, list):
+        if not isinstance(ours, list) or len(ours) != len(wanted):
+            return "another sequence"
+        return next(filter(None, (_difference_of_one(a, b, by_chance) for a, b in zip(ours, wanted, strict=True))), "")
+    if wanted is None or ours is None or isinstance(wanted, dict):
+        return "" if str(ours) == str(wanted) else "one of the values is empty"
+    ours, wanted = np.asarray(ours), np.asarray(wanted)
+    if ours.dtype != wanted.dtype and not (ours.dtype.kind in "OUS" and wanted.dtype.kind in "OUS"):
+        return f"dtype {ours.dtype} instead of {wanted.dtype}"
+    if ours.shape != wanted.shape:
+        return f"shape {ours.shape} instead of {wanted.shape}"
+    return "" if by_chance else _difference_of_values(ours, wanted)
+
+
+def _difference_of_values(ours: np.ndarray, wanted: np.ndarray) -> str:
+    if wanted.dtype.kind in "OUS":
+        return "" if ours.astype(str).tolist() == wanted.astype(str).tolist() else f"strings {ours.ravel()[:3]}"
+    error = _error(ours, wanted)
+    if error <= slack(wanted.dtype):
+        return ""
+    wrong = ~np.isclose(_wide(ours), _wide(wanted), rtol=slack(wanted.dtype), atol=0, equal_nan=True)
+    places = f"{int(wrong.sum())} of {wrong.size}"
+    first = f"{ours[wrong].ravel()[:3]} for {wanted[wrong].ravel()[:3]}".replace("\n", " ")
+    return f"{'NaN or infinity in other places' if np.isinf(error) else f'error {error:.1e}'}: {places}, {first}"
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype.kind == "c" else array.astype(np.float64)
+
+
+def _error(ours: np.ndarray, wanted: np.ndarray) -> float:
+    with np.errstate(all="ignore"):
+        floating = wanted.dtype.kind == "f" or hasattr(ml_dtypes, wanted.dtype.name)
+        return error_of(_wide(ours), _wide(wanted)) if floating else error_of(ours, wanted)
+
+
+def slack(dtype: np.dtype[Any]) -> float:
+    """Return the share of the scale that is accepted as an error: 1e-4, or four times a type's resolution."""
+    if dtype.kind == "f" or (hasattr(ml_dtypes, dtype.name) and "int" not in dtype.name):
+        return max(1e-4, 4 * float(ml_dtypes.finfo(dtype).eps))
+    return 1e-4 if dtype.kind == "c" else 0.0
+
+
+def _is_excused(model: onnx.ModelProto, inputs: Values, ours: Values, expected: Values) -> bool:
+    """Whether the difference is ONNX Runtime's own: from itself, from float64, or under the smallest change."""
+    plain = run_onnxruntime(model, inputs, optimized=False)
+    if plain.status == "ran" and not difference(ours, plain.values):
+        return True
+    exact = run_float64(model, inputs)
+    if exact.status == "ran" and _as_near(ours, expected, exact.values):
+        return True
+    return _is_unsteady(model, inputs, ours, expected)
+
+
+def _as_near(ours: Values, expected: Values, exact: Values) -> bool:
+    """Whether every output is at most twice as far from float64 as ONNX Runtime's, and the slack."""
+    for name, reference in exact.items():
+        if isinstance(expected[name], list) or expected[name] is None or np.asarray(reference).dtype.kind not in "f":
+            if _difference_of_one(ours[name], expected[name], by_chance=False):
+                return False
+            continue
+        if not _error(ours[name], reference) <= 2 * _error(expected[name], reference) + slack(expected[name].dtype):
+            return False
+    return True
+
+
+def _is_unsteady(model: onnx.ModelProto, inputs: Values, ours: Values, expected: Values) -> bool:
+    """Whether changing the floats that nodes read by their last bits changes ONNX Runtime's result as much."""
+    rng = np.random.default_rng(0)
+    spread: dict[str, float] = {}
+    for _ in range(4):
+        noisy = _run_noisily(model, inputs, rng)
+        if noisy is None:
+            return False
+        for name, value in noisy.items():
+            if isinstance(value, np.ndarray) and value.dtype.kind not in "OUS":
+                spread[name] = max(spread.get(name, 0.0), _error(value, expected[name]))
+    # What steps at a number steps for all elements that lie there, of which four tries find a few.
+    return all(
+        not _difference_of_one(ours[name], value, by_chance=False)
+        or _error(np.asarray(ours[name]), np.asarray(value)) <= 4 * spread.get(name, 0.0)
+        for name, value in expected.items()
+    )
+
+
+def _run_noisily(model: onnx.ModelProto, inputs: Values, rng: np.random.Generator) -> Values | None:
+    """Return the outputs of ONNX Runtime, node by node, the floats between nodes changed in their last bits."""
+    values: Values = {**{t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}, **inputs}
+    try:
+        for node in model.graph.node:
+            names = [name for name in node.input if name]
+            values.update((name, _shaken(values[name], rng)) for name in names)
+            made = run_onnxruntime(alone(node, model, values), {name: values[name] for name in names})
+            if made.status != "ran":
+                return None
+            values.update(made.values)
+        return {output.name: values[output.name] for output in model.graph.output}
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def tensors(model: onnx.ModelProto, inputs: Values) -> Values:
+    """Return what ONNX Runtime computes for every tensor of `model`, constants and inputs included."""
+    values: Values = {**{t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}, **inputs}
+    for node in model.graph.node:
+        names = [name for name in node.input if name]
+        if all(name in values for name in names):
+            values.update(run_onnxruntime(alone(node, model, values), {name: values[name] for name in names}).values)
+    return values
+
+
+def alone(node: onnx.NodeProto, model: onnx.ModelProto, values: Values) -> onnx.ModelProto:
+    """Return a model of `node` alone, which takes `values`."""
+    infos = []
+    for name in dict.fromkeys(filter(None, node.input)):
+        shape = values[name].shape if isinstance(values[name], np.ndarray) else None
+        infos.append(onnx.helper.make_value_info(name, type_proto(values[name], shape=shape)))
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = onnx.helper.make_graph([node], "alone", infos, outputs)
+    return onnx.helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=max(model.ir_version, 4))
+
+
+def _shaken(value: Any, rng: np.random.Generator) -> Any:
+    if not isinstance(value, np.ndarray) or (value.dtype.kind != "f" and value.dtype != np_dtype("bfloat16")):
+        return value
+    step = float(ml_dtypes.finfo(value.dtype).eps) * rng.choice([-2, -1, 1, 2], value.shape)
+    with np.errstate(all="ignore"):
+        changed = (value.astype(np.float64) * (1 + step)).astype(value.dtype)
+    return np.where(np.isfinite(changed.astype(np.float64)), changed, value).astype(value.dtype)
