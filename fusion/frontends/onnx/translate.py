@@ -26,8 +26,9 @@ from fusion.frontends.onnx.expand import (
 )
 from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, name_of, whole_model
 from fusion.frontends.onnx.fold import fold
+from fusion.frontends.onnx.fused import expand_fused
 from fusion.frontends.onnx.infer import infer_types
-from fusion.frontends.onnx.node import Decline
+from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
 from fusion.frontends.onnx.types import dtype_name, static_shape, type_of_spec
@@ -155,12 +156,20 @@ class _Translator:
         self._scope.types.update(types)
         self._current = node
         try:
-            if node.op_type == "If" and not node.domain:
+            fused = self._expand_fused(node, opset)
+            if fused is not None:
+                self._splice(fused)
+            elif node.op_type == "If" and not node.domain:
                 self._convert_if(node, opset)
             else:
                 convert_node(node, opset, self._scope, self._builder)
         except Decline as reason:
             self._expand_or_defer(node, opset, standard_opset, str(reason))
+
+    def _expand_fused(self, node: NodeProto, opset: int) -> Expansion | None:
+        if not is_native(node, self._scope):
+            return None
+        return expand_fused(Node(node, opset, (), self._scope, self._builder), self._fresh)
 
     def _convert_if(self, node: NodeProto, opset: int) -> None:
         """Translate the branches as modules of their own, which take what they read of this graph as inputs.

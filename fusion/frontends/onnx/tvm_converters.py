@@ -23,7 +23,7 @@ def convert_with_tvm(node: Node) -> list[Expr]:
         Decline: TVM has no converter, or its converter fails.
     """
     converter = _TABLE.get(node.op)
-    if converter is None or node.proto.domain not in ("", "ai.onnx", "com.microsoft"):
+    if converter is None or node.proto.domain:
         raise Decline("no converter")
     if node.op in _WRONG:
         raise Decline(f"TVM's converter: {_WRONG[node.op]}")

@@ -1,0 +1,5 @@
+"""Operators of ONNX Runtime's own, most of them several of ONNX's in one, as those that they stand for."""
+
+from fusion.frontends.onnx.fused.body import expand_fused
+
+__all__ = ["expand_fused"]
