@@ -17,6 +17,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 import fusion
 from bench.reference.evaluate import NoReferenceError, evaluate
 from fusion.errors import FusionError, InternalError
+from tests import internal_errors
 from tests.fuzz.case import Values
 from tests.fuzz.draw import element_type, np_dtype
 
@@ -28,7 +29,8 @@ class Ran:
     """What an engine did.
 
     Attributes:
-        status: "ran"; "refused", by an error of its own; "no kernel"; "internal", F901; "untyped", any other exception.
+        status: "ran"; "refused", by an error of its own; "no kernel"; "internal", F901, or a defect that it compiled
+            around; "untyped", any other exception.
         values: The outputs by name.
         message: The error's.
     """
@@ -41,10 +43,10 @@ class Ran:
 def run_fusion(model: onnx.ModelProto, inputs: Values) -> Ran:
     """Compile and run `model`."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), internal_errors.collect() as defects:
             warnings.simplefilter("ignore")
             results = fusion.compile(model, threads=1).run(inputs)
-        return Ran("ran", dict(results))
+        return Ran("internal", message=defects[0]) if defects else Ran("ran", dict(results))
     except InternalError as error:
         return Ran("internal", message=f"{error.code}: {error.what}: {error.why}")
     except FusionError as error:

@@ -35,6 +35,8 @@ from fusion.rewrites import Rewrite
 from partition.form_groups import FormGroups
 from tests.regressions.relax_models import module
 
+pytestmark = pytest.mark.internal_errors
+
 translate = import_module("fusion.frontends.onnx.translate")  # the package has a function of this name
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.normal(size=(8, 8)).astype("float32")
