@@ -16,18 +16,17 @@ from tvm.target import codegen
 
 from fusion.cpus import allowed_cpus
 from fusion.errors import OptionError, TargetError
+from fusion.options import (
+    BF16_OR_FP32,
+    FALLBACK,
+    FAST,
+    check_backends,
+    check_effort,
+    check_precision,
+    check_threads,
+)
 
-FAST, BALANCED = "fast", "balanced"
-EFFORTS = (FAST, BALANCED)
-# It is to search more than the points of templates' spaces.
-_EFFORTS_TO_COME = ("max",)
-GENERATOR, FALLBACK = "cpu", "onnxruntime"
-BACKENDS = (GENERATOR, FALLBACK)
-BF16_OR_FP32 = "bf16-or-fp32"
-PRECISIONS = ("fp32", "bf16", BF16_OR_FP32)
 _DOT_BFLOAT16 = "avx512bf16"
-# More than any machine has CPUs for one process; a pool of ten thousand threads fails when it starts.
-_MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,8 @@ def resolve(
         OptionError: `effort`, `threads`, `backends` or `precision` has a value that is not allowed, or the effort is to
             measure kernels and the target is another CPU than this machine's.
     """
-    _check_effort(effort)
-    _check_backends(backends)
+    check_effort(effort)
+    check_backends(backends)
     check_threads(threads)
     resolved = _resolve_target(target)
     if effort != FAST and not _is_host(resolved):
@@ -118,34 +117,9 @@ def host_features() -> frozenset[str]:
     return frozenset(str(name) for name, on in found.items() if int(on))
 
 
-def check_threads(threads: int | None) -> None:
-    """Raise unless `threads` is a number of worker threads, or None.
-
-    Raises:
-        OptionError: It is not.
-    """
-    if threads is not None and not (isinstance(threads, int) and 1 <= threads <= _MOST_THREADS):
-        raise OptionError(
-            f"threads={threads} is not a number of threads",
-            hint=f"use 1 to {_MOST_THREADS}, or leave it out for all CPUs this process may use",
-        )
-
-
-def _check_effort(effort: str) -> None:
-    if effort in _EFFORTS_TO_COME:
-        raise OptionError(
-            f"effort={effort!r} is not available yet",
-            why="fusion measures the points of its templates, and searches for no others",
-            hint='use effort="balanced"',
-        )
-    if effort not in EFFORTS:
-        raise OptionError(f"unknown effort {effort!r}", hint=f"use one of {', '.join(EFFORTS)}")
-
-
 def _resolve_precision(precision: str, machine: Machine) -> str:
     """Return "fp32" or "bf16"."""
-    if precision not in PRECISIONS:
-        raise OptionError(f"unknown precision {precision!r}", hint=f"use one of {', '.join(PRECISIONS)}")
+    check_precision(precision)
     if precision == "fp32" or machine.dot_bfloat16:
         return precision.partition("-")[0]
     if precision == BF16_OR_FP32:
@@ -155,18 +129,6 @@ def _resolve_precision(precision: str, machine: Machine) -> str:
         why=f"LLVM's feature {_DOT_BFLOAT16!r} is not among those of the target",
         hint=f'use precision="{BF16_OR_FP32}" for float32 on such a CPU',
     )
-
-
-def _check_backends(backends: Sequence[str] | None) -> None:
-    unknown = [name for name in backends or () if name not in BACKENDS]
-    if unknown or isinstance(backends, str):
-        raise OptionError(f"backends={backends!r} names no backend", hint=f"give a list of {', '.join(BACKENDS)}")
-    if backends is not None and GENERATOR not in backends:
-        raise OptionError(
-            f"backends={list(backends)} leaves out {GENERATOR!r}",
-            why=f"{FALLBACK} runs only what {GENERATOR} cannot",
-            hint="None allows all backends",
-        )
 
 
 def _resolve_target(target: str | tvm.target.Target) -> tvm.target.Target:

@@ -125,10 +125,28 @@ def unknown_shape(name: str, declared: Sequence[int | None] | None, why: str = "
         why: More than that the model leaves it open.
     """
     extents = None if declared is None else ", ".join("?" if extent is None else str(extent) for extent in declared)
-    example = (1, 3, 224, 224) if declared is None else tuple(1 if extent is None else extent for extent in declared)
     return ShapeError(
         f"the shape of input {name!r} is not known",
         where=f"input {name!r}",
         why=why or ("the model declares no shape" if extents is None else f"the model declares ({extents})"),
-        hint=f"give the sizes that it has in use, as in shapes={{{name!r}: {example}}}",
+        hint=f"give the sizes that it has in use for the names in shapes={{{name!r}: {_placeholders(declared)}}}",
     )
+
+
+# What the axes of a tensor of each rank mostly are. An example with numbers would be taken for a recommendation, and a
+# model that is compiled for sizes of 1 serves nobody.
+_AXES = {
+    1: ("length",),
+    2: ("batch", "length"),
+    3: ("batch", "length", "width"),
+    4: ("batch", "channels", "height", "width"),
+    5: ("batch", "channels", "depth", "height", "width"),
+}
+
+
+def _placeholders(declared: Sequence[int | None] | None) -> str:
+    """Return a shape as Python writes it, with a name for each size that must be given."""
+    shape = (None,) * 4 if declared is None else tuple(declared)
+    names = _AXES.get(len(shape), ("batch", *(f"size_{axis}" for axis in range(1, len(shape)))))
+    sizes = [name if extent is None else str(extent) for name, extent in zip(names, shape, strict=True)]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"

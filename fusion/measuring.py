@@ -13,12 +13,13 @@ import tvm
 
 from backends.cpu.schedule_kernels import ScheduleKernels
 from backends.cpu.templates.space import Point
-from fusion.context import BALANCED, Context
+from fusion.context import Context
 from fusion.errors import ShapeError
 from fusion.module.build import plan_calls
 from fusion.module.kernel_library import KernelLibrary
 from fusion.module.random_inputs import random_inputs
 from fusion.module.shared_library import temporary_folder
+from fusion.options import BALANCED
 from fusion.passes.lift_weights import lift_weights
 from fusion.signature import TensorSpec
 from partition.verdicts import Judge

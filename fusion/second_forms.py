@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 
 from fusion import pipeline
-from fusion.context import FAST, Context
+from fusion.context import Context
 from fusion.errors import FusionError, InternalError, ResourceError
 from fusion.failures import Failures, cause
 from fusion.frontends import import_model
@@ -25,6 +25,7 @@ from fusion.module.build import build
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specialize import specialize
+from fusion.options import FAST
 from fusion.pipeline import Form
 
 Shapes = Mapping[str, Sequence[int]]

@@ -8,6 +8,7 @@ from typing import Any
 
 import fusion
 from fusion.cli.bench_relay import bench_relay
+from fusion.cli.check_arguments import check_arguments
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.models import is_relay, is_saved, read_inputs_of, require_shapes
 from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_verb, parse_shapes
@@ -38,12 +39,13 @@ def bench(options: argparse.Namespace) -> int:
         raise OptionError(f"{options.model} is a saved module, which the peers cannot run", hint="give the model")
     if options.rounds < 1:
         raise OptionError(f"--rounds {options.rounds} is not a number of rounds", hint="use 1 or more")
+    peers = None if options.peers is None else options.peers.split(",")
+    _check_peers(peers or ())
+    check_arguments(options)
     if is_relay(options.model):
         return bench_relay(options)
     if options.params:
         raise OptionError("--params is for Relay modules", hint="leave it out")
-    peers = None if options.peers is None else options.peers.split(",")
-    _check_peers(peers or ())
     shapes = parse_shapes(options.shape)
     _check_before_compiling(options, shapes)
     # Here, not above: bench imports onnx and more, which `fusion --help` should not.
@@ -69,11 +71,9 @@ def _check_peers(names: Sequence[str]) -> None:
 
 def _check_before_compiling(options: argparse.Namespace, shapes: Mapping[str, tuple[int, ...]]) -> None:
     inputs = read_inputs_of(options.model)
-    # Here, not above: these import the compiler, which `fusion --help` should not.
+    # Here, not above: this imports the compiler, which `fusion --help` should not.
     from fusion.api import bind_shapes
-    from fusion.context import check_threads
 
-    check_threads(options.threads)
     require_shapes(bind_shapes(inputs, shapes))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fusion.cli.check_arguments import check_arguments
 from fusion.cli.difference import difference
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.models import is_relay, is_saved, open_module, read_inputs_of
@@ -44,14 +45,17 @@ def add_parser(verbs: Any) -> None:
 
 def compare(options: argparse.Namespace) -> int:
     """Print the error of each output; 1 where one is above the tolerance."""
-    from fusion.module.feed import complete_inputs
-
     engine = options.engine or ("fusion" if options.other else "onnxruntime")
     other = options.other or options.model
+    check_arguments(options)
     _check(engine, other, options)
+    given = read_inputs(options.input)
+    # Here, not above: what follows imports what runs modules.
+    from fusion.module.feed import complete_inputs
+
     alone = engine == "onnxruntime" or is_saved(other)
     module = open_module(options.model, options, alone=alone).module
-    inputs = complete_inputs(module, read_inputs(options.input), parse_shapes(options.shape), options.seed)
+    inputs = complete_inputs(module, given, parse_shapes(options.shape), options.seed)
     actual = module.run(inputs)
     expected = _run_other(other, engine, module, inputs, options)
     if len(actual) != len(expected):

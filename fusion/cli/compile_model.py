@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import is_saved, open_module, require_shapes
 from fusion.cli.options import SAVED_SUFFIX, add_compile_options, add_json, add_model, add_verb
-from fusion.cli.output import refuse_overwriting, show, signature
+from fusion.cli.output import show, signature
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
 
@@ -29,7 +30,7 @@ def compile_model(options: argparse.Namespace) -> int:
         raise OptionError(f"{options.model} is a compiled module already", hint="give the model")
     model = Path(options.model)
     output = Path(options.output or model.parent / f"{model.stem}{SAVED_SUFFIX}")
-    refuse_overwriting(output, [options.model])
+    check_arguments(options, [output])
     opened = open_module(options.model, options)
     require_shapes(opened.module.inputs)
     with progress(f"saving {output}"):

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import fusion
+from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import is_saved
 from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_verb, parse_shapes
-from fusion.cli.output import refuse_overwriting, show, signature
+from fusion.cli.output import show, signature
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
 
@@ -34,9 +35,7 @@ def convert_model(options: argparse.Namespace) -> int:
         raise OptionError(f"{options.model} is a compiled module, which is no graph any more", hint="give its model")
     model = Path(options.model)
     output = Path(options.output or model.with_name(f"{model.stem}.py"))
-    given = [options.model, *([options.params] if options.params else [])]
-    refuse_overwriting(output, given)
-    refuse_overwriting(output.with_suffix(".safetensors"), given)
+    check_arguments(options, [output, output.with_suffix(".safetensors")])
     with progress(f"converting {model}"):
         done = fusion.convert(
             options.model, output, shapes=parse_shapes(options.shape) or None, params=options.params

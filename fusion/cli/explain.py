@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import open_module
 from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
-from fusion.cli.output import refuse_overwriting, show
+from fusion.cli.output import show
 from fusion.cli.progress import progress
 
 
@@ -29,12 +30,12 @@ def add_parser(verbs: Any) -> None:
 
 def explain(options: argparse.Namespace) -> int:
     """Print the report, and the profile if asked for."""
+    check_arguments(options, [options.html] if options.html is not None else [])
+    given, shapes = read_inputs(options.input), parse_shapes(options.shape)
+    # Here, not above: these import what runs modules.
     from fusion.module.feed import complete_inputs
     from fusion.report.explain import as_dict
 
-    given, shapes = read_inputs(options.input), parse_shapes(options.shape)
-    if options.html is not None:
-        refuse_overwriting(options.html, [options.model])
     module = open_module(options.model, options).module
     if options.profile or (module.dynamic and shapes):
         # A module with open dimensions has nothing to explain before its first run.

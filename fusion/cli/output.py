@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from fusion.errors import OptionError
 
 if TYPE_CHECKING:
     from fusion.signature import TensorSpec
@@ -21,16 +18,3 @@ def show(text: str, data: dict[str, Any], as_json: bool) -> None:
 def signature(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
     """Return inputs or outputs as plain data."""
     return [{"name": s.name, "shape": None if s.shape is None else list(s.shape), "dtype": s.dtype} for s in specs]
-
-
-def refuse_overwriting(output: Path, sources: Sequence[str]) -> None:
-    """Raise if writing `output` would replace a file that the command reads.
-
-    Raises:
-        OptionError: It is one of `sources`, perhaps by another name.
-    """
-    for source in sources:
-        if output.exists() and Path(source).exists() and output.samefile(source):
-            raise OptionError(
-                f"the output {output} is the input {source}, which would be lost", hint="name another file with -o"
-            )

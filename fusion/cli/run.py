@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import open_module
 from fusion.cli.options import (
     add_compile_options,
@@ -16,11 +17,10 @@ from fusion.cli.options import (
     add_json,
     add_model,
     add_verb,
-    input_file,
     parse_shapes,
     read_inputs,
 )
-from fusion.cli.output import refuse_overwriting, show
+from fusion.cli.output import show
 from fusion.errors import OptionError
 
 
@@ -39,11 +39,11 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run, write the outputs if asked to, and print what they look like."""
+    check_arguments(options, [Path(options.output)] if options.output else [])
+    given = read_inputs(options.input)
+    # Here, not above: what follows imports what runs modules.
     from fusion.module.feed import complete_inputs
 
-    if options.output:
-        refuse_overwriting(Path(options.output), [options.model, *(input_file(text) for text in options.input)])
-    given = read_inputs(options.input)
     module = open_module(options.model, options).module
     inputs = complete_inputs(module, given, parse_shapes(options.shape), options.seed)
     started = time.perf_counter()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import onnx
 import tvm
 
-from fusion.errors import ModelFileError, OptionError
-from fusion.files import check_file
+from fusion.errors import OptionError
+from fusion.foreign_files import check_model_file
 from fusion.frontends import relax_module, torch_export
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx import import_onnx, read_onnx_signature
@@ -108,15 +108,7 @@ def _onnx_source(model: str | Path | onnx.ModelProto) -> Path | onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
         return model
     path = Path(model)
-    hint = "give the path of an ONNX file"
-    try:
-        check_file(path)
-    except IsADirectoryError as error:
-        raise ModelFileError(f"{str(path)!r} is a directory", hint=hint) from error
-    except FileNotFoundError as error:
-        raise ModelFileError(f"there is no file {str(path)!r}", hint=hint) from error
-    except OSError as error:
-        raise ModelFileError(f"cannot read {str(path)[:200]!r}", why=error.strerror or str(error), hint=hint) from error
+    check_model_file(path)
     return path
 
 

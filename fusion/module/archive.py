@@ -5,6 +5,7 @@ Only bytes and names live here; what they mean is in `manifest.py`. Nothing is e
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import mmap
@@ -42,6 +43,9 @@ def write_archive(path: Path, members: Mapping[str, Data]) -> None:
         SavedFileError: The folder does not exist or cannot be written, or the disk is full.
     """
     try:
+        if path.exists() and not path.is_file():
+            # A rename would put the file in the place of a device or a pipe.
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:60]}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:

@@ -82,7 +82,7 @@ def test_parameters_of_a_comparison_are_for_the_relay_module(
     ("arguments", "code", "words"),
     [
         (["run", "bad.relay"], 2, "[F102] `)` cannot stand here\n  where: line 1, column 37 of bad.relay"),
-        (["run", "none.relay"], 2, "[F101] cannot read"),
+        (["run", "none.relay"], 2, "[F101] there is no file 'none.relay'"),
         (["run", RELAY, "--params", "none.npz"], 2, "[F103] cannot read the parameters"),
         (["run", RELAY, "--params", "other.npz"], 2, "--params names 'x'"),
         (["run", "mlp.onnx", "--params", "other.npz"], 2, "[F502] --params is of no use"),

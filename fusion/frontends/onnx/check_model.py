@@ -7,7 +7,7 @@ from onnx import checker
 
 from backends.onnxruntime.prepare import refusal_of
 from fusion.errors import FusionError, InvalidModelError, UnsupportedOperatorError
-from fusion.frontends.onnx.foreign import CHECK
+from fusion.foreign_files import CHECK
 from fusion.frontends.onnx.infer import schema_of
 from fusion.frontends.onnx.parts import nodes
 

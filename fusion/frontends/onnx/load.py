@@ -6,10 +6,10 @@ from pathlib import Path
 
 import onnx
 
-from fusion.errors import InvalidModelError, ModelFileError, UnsupportedOperatorError
+from fusion.errors import InvalidModelError, UnsupportedOperatorError
 from fusion.files import read_file
+from fusion.foreign_files import CHECK, not_onnx
 from fusion.frontends.onnx.external_data import read_external_data, refuse_external_data
-from fusion.frontends.onnx.foreign import CHECK, describe
 from fusion.frontends.onnx.limits import check_limits
 
 # Of ONNX's own domain, which has two names.
@@ -52,19 +52,12 @@ def _load_file(path: Path, weights: bool) -> onnx.ModelProto:
     try:
         model = onnx.load_model_from_string(read_file(path), form)
     except Exception as error:  # each of the formats has errors of its own
-        raise _not_onnx(path, _last_line(error)) from error
+        raise not_onnx(path, _last_line(error)) from error
     if not model.HasField("graph"):
-        raise _not_onnx(path, "it holds no graph")
+        raise not_onnx(path, "it holds no graph")
     if weights:
         read_external_data(model, path)
     return model
-
-
-def _not_onnx(path: Path, why: str) -> ModelFileError:
-    kind, hint = describe(path)
-    if kind:
-        return ModelFileError(f"{path.name} is {kind}, not an ONNX model", where=str(path), hint=hint)
-    return ModelFileError(f"{path.name} is not an ONNX model, or is cut short", where=str(path), why=why, hint=hint)
 
 
 def _last_line(error: Exception) -> str:
