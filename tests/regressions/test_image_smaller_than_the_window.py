@@ -1,4 +1,5 @@
-"""A window that does not fit its input once has no result in ONNX; fusion made an empty one, and a mean of it."""
+"""A window that does not fit its input has no result in ONNX Runtime, or an empty one, of which it takes no mean;
+fusion made an empty one, and a mean of it."""
 
 from __future__ import annotations
 
@@ -23,6 +24,6 @@ def test_too_small(op: str, size: int) -> None:
     small = model(nodes, [("x", FLOAT, [1, 8, "h", "w"])], [("y", FLOAT, None)], weights)
     x = np.ones((1, 8, size, size), np.float32)
     module = fusion.compile(small)
-    with pytest.raises(UnsupportedOperatorError, match="smaller than its window"):
+    with pytest.raises(UnsupportedOperatorError, match=r"smaller than its window|no elements"):
         module(x)
     assert np.isfinite(module(np.ones((1, 8, 4, 4), np.float32))[0]).all()

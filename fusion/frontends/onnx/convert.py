@@ -12,6 +12,7 @@ from tvm.relax import BlockBuilder, Expr
 from fusion.errors import FusionError
 from fusion.frontends.onnx.check_shapes import check_shapes
 from fusion.frontends.onnx.node import Decline, Node, last_line
+from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
 from fusion.frontends.onnx.registry import converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm
@@ -36,6 +37,7 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
     if not is_native(proto, scope):
         raise Decline("an input is no static tensor of a native dtype")
     refuse_small_image(node)
+    refuse_pool_without_places(node)
     results = _empty_tensors(outputs) or _first_that_takes(node)
     for name, kind, result in zip(proto.output, outputs, results, strict=False):
         known = kind or _type_of(result)

@@ -7,6 +7,7 @@ import math
 import onnx
 from onnx import TensorProto, TypeProto, shape_inference
 
+from fusion.frontends.onnx.pool_windows import pool_types
 from fusion.frontends.onnx.scope import Scope
 from fusion.frontends.onnx.types import static_shape
 
@@ -24,7 +25,7 @@ def schema_of(node: onnx.NodeProto, opset: int) -> onnx.defs.OpSchema | None:
 
 def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[str, TypeProto]) -> dict[str, TypeProto]:
     """Return the type of each output of `node` that inference or the model's own declaration tells."""
-    inferred = _infer(node, opset, scope)
+    inferred = _infer(node, opset, scope) | pool_types(node, scope)
     found: dict[str, TypeProto] = {}
     for name in node.output:
         kinds = [

@@ -24,6 +24,17 @@ def last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1][:160]
 
 
+def attribute_of(proto: onnx.NodeProto, name: str, default: Any = None) -> Any:
+    """Return an attribute of `proto`, strings decoded, or `default`."""
+    for attribute in proto.attribute:
+        if attribute.name == name:
+            value = onnx.helper.get_attribute_value(attribute)
+            if isinstance(value, bytes):
+                return value.decode()
+            return [v.decode() if isinstance(v, bytes) else v for v in value] if isinstance(value, list) else value
+    return default
+
+
 @dataclass(frozen=True)
 class Node:
     """An ONNX node whose inputs are static, native tensors.
@@ -130,13 +141,7 @@ class Node:
 
     def attr(self, name: str, default: Any = None) -> Any:
         """Return an attribute, strings decoded, or `default`."""
-        for attribute in self.proto.attribute:
-            if attribute.name == name:
-                value = onnx.helper.get_attribute_value(attribute)
-                if isinstance(value, bytes):
-                    return value.decode()
-                return [v.decode() if isinstance(v, bytes) else v for v in value] if isinstance(value, list) else value
-        return default
+        return attribute_of(self.proto, name, default)
 
     def axis(self, name: str = "axis", default: int = 0, rank: int | None = None) -> int:
         """Return an axis attribute as a number from 0."""

@@ -31,26 +31,44 @@ class Window:
         return tuple((size - 1) * step + 1 for size, step in zip(self.kernel, self.dilations, strict=True))
 
 
-_WINDOWED = frozenset({"Conv", "MaxPool", "AveragePool", "LpPool"})
-
-
 def refuse_small_image(node: Node) -> None:
-    """Check that a window fits the padded input at least once: otherwise there is no result, on any backend.
+    """Check that the window of a convolution fits the padded input, and that of a transposed one fits its padding:
+    otherwise there is no result, on any backend.
 
     Raises:
         UnsupportedOperatorError: It does not.
     """
-    if node.op not in _WINDOWED or 0 in node.shape(0):
-        return
-    window = window_of(node, tuple(node.attr("kernel_shape") or node.shape(1)[2:]))
-    padded = [sum(part) for part in zip(node.shape(0)[2:], window.before, window.after, strict=True)]
-    if any(size < extent for size, extent in zip(padded, window.extents, strict=True)):
-        raise UnsupportedOperatorError(
-            f"the input of {node.op} is smaller than its window",
-            where=node.where,
-            why=f"the window spans {_by(window.extents)}, the padded input has {_by(padded)}",
-            hint="give the model a larger input",
-        )
+    if node.op == "ConvTranspose" and 0 not in node.shape(0)[:2]:
+        window, extra = transposed_window(node, node.shape(1)[2:])
+        axes = zip(node.shape(0)[2:], window.strides, window.extents, window.before, window.after, extra, strict=True)
+        if any((size - 1) * step + reach + more <= front + back for size, step, reach, front, back, more in axes):
+            raise UnsupportedOperatorError(
+                "ConvTranspose crops all of its result",
+                where=node.where,
+                why=f"the pads are {list(window.padding)}",
+                hint="give the model a larger input, or smaller pads",
+            )
+    if node.op == "Conv" and 0 not in node.shape(0)[:2]:
+        window = window_of(node, tuple(node.attr("kernel_shape") or node.shape(1)[2:]))
+        padded = padded_sizes(window, node.shape(0)[2:])
+        if any(size < extent for size, extent in zip(padded, window.extents, strict=True)):
+            raise too_small(node, window)
+
+
+def padded_sizes(window: Window, sizes: Shape) -> Shape:
+    """Return `sizes` with the padding of `window`."""
+    return tuple(map(sum, zip(sizes, window.before, window.after, strict=True)))
+
+
+def too_small(node: Node, window: Window) -> UnsupportedOperatorError:
+    """Return the error of a window that has no place in its input."""
+    padded = padded_sizes(window, node.shape(0)[2:])
+    return UnsupportedOperatorError(
+        f"the input of {node.op} is smaller than its window",
+        where=node.where,
+        why=f"the window spans {_by(window.extents)}, the padded input has {_by(padded)}",
+        hint="give the model a larger input",
+    )
 
 
 def _by(sizes: Sequence[int]) -> str:
@@ -73,7 +91,7 @@ def window_of(node: Node, kernel: Shape) -> Window:
         max((-(-size // stride) - 1) * stride + extent - size, 0)
         for size, stride, extent in zip(node.shape(0)[2:], strides, plain.extents, strict=True)
     ]
-    return Window(kernel, strides, dilations, *_halves(totals, mode))
+    return Window(kernel, strides, dilations, *halves(totals, mode))
 
 
 def transposed_window(node: Node, kernel: Shape) -> tuple[Window, Shape]:
@@ -106,10 +124,12 @@ def transposed_window(node: Node, kernel: Shape) -> tuple[Window, Shape]:
         raise Decline("the output is padded by a whole stride")
     # The standard puts the odd element in front unless it says SAME_UPPER.
     odd_in_front = "SAME_LOWER" if mode != "SAME_UPPER" else "SAME_UPPER"
-    return Window(kernel, strides, dilations, *_halves([max(total, 0) for total in totals], odd_in_front)), extra
+    return Window(kernel, strides, dilations, *halves([max(total, 0) for total in totals], odd_in_front)), extra
 
 
-def _halves(totals: list[int], mode: str) -> tuple[Shape, Shape]:
+def halves(totals: list[int], mode: str) -> tuple[Shape, Shape]:
+    """Return what of the padding of each axis comes before the input and what behind it; `mode` says where an odd
+    element goes."""
     small = tuple(total // 2 for total in totals)
     large = tuple(total - total // 2 for total in totals)
     return (small, large) if mode == "SAME_UPPER" else (large, small)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping
 
 from tvm import relax
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.pool_windows import pool_window
 from fusion.frontends.onnx.registry import converts
-from fusion.frontends.onnx.windows import window_of
+from fusion.frontends.onnx.types import Shape
+from fusion.frontends.onnx.windows import Window
 
 _MAX: dict[int, Callable[..., Expr]] = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
 _AVERAGE: dict[int, Callable[..., Expr]] = {
@@ -35,18 +39,54 @@ def average_pool(node: Node) -> Expr:
     return _pool(node, _AVERAGE, count_include_pad=include)
 
 
+@converts("LpPool")
+def lp_pool(node: Node) -> Expr:
+    """(sum of |x|^p)^(1/p) over each window, as its mean times its elements: padding adds zeros"""
+    sizes, power = node.shape(0)[2:], node.attr("p", 2)
+    if len(sizes) not in _AVERAGE:
+        raise Decline(f"pooling over {len(sizes)} spatial axes")
+    window, places = pool_window(node.proto, sizes)
+    window = _padded_for(window, sizes, places, counted=False)
+    x = node.x(0)
+    powers = relax.op.multiply(x, x) if power == 2 else relax.op.power(relax.op.abs(x), node.like(power))
+    means = _AVERAGE[len(sizes)](
+        powers, window.kernel, window.strides, window.padding, window.dilations, False, count_include_pad=True
+    )
+    sums = relax.op.multiply(means, node.like(math.prod(window.kernel)))
+    return relax.op.sqrt(sums) if power == 2 else relax.op.power(sums, node.like(1 / power))
+
+
 def _pool(node: Node, functions: Mapping[int, Callable[..., Expr]], **options: bool) -> Expr:
     """[N, C, ...] -> [N, C, ...], by the function for the number of spatial axes; its default layout is ONNX's."""
-    kernel = tuple(int(size) for size in node.attr("kernel_shape"))
-    if len(kernel) not in functions:
-        raise Decline(f"pooling over {len(kernel)} spatial axes")
-    window = window_of(node, kernel)
-    return functions[len(kernel)](
-        node.x(0),
-        window.kernel,
-        window.strides,
-        window.padding,
-        window.dilations,
-        bool(node.attr("ceil_mode", 0)),
-        **options,
+    sizes = node.shape(0)[2:]
+    if len(sizes) not in functions:
+        raise Decline(f"pooling over {len(sizes)} spatial axes")
+    window, places = pool_window(node.proto, sizes)
+    ceil = bool(node.attr("ceil_mode", 0))
+    if _places_in_tvm(window, sizes, ceil) != places:
+        window, ceil = _padded_for(window, sizes, places, options.get("count_include_pad", False)), False
+    return functions[len(sizes)](
+        node.x(0), window.kernel, window.strides, window.padding, window.dilations, ceil, **options
     )
+
+
+def _places_in_tvm(window: Window, sizes: Shape, ceil: bool) -> Shape:
+    axes = zip(sizes, window.before, window.after, window.extents, window.strides, strict=True)
+    return tuple(
+        (size + front + back - extent + (step - 1 if ceil else 0)) // step + 1
+        for size, front, back, extent, step in axes
+    )
+
+
+def _padded_for(window: Window, sizes: Shape, places: Shape, counted: bool) -> Window:
+    """Return `window` with as little padding behind the input as lets it take `places`; declines where padding counts
+    and this is not what it was."""
+    axes = zip(places, window.strides, window.extents, sizes, window.before, strict=True)
+    needed = tuple((count - 1) * step + extent - size - front for count, step, extent, size, front in axes)
+    if counted and needed != window.after:
+        raise Decline("padding counts that only ceil_mode adds")
+    # What is left over behind the last place is less than a stride, or would be one more.
+    left = [max(-back - step + 1, 0) for back, step in zip(needed, window.strides, strict=True)]
+    if any(left):
+        raise Decline("the input goes on behind the last window")
+    return dataclasses.replace(window, after=tuple(max(back, 0) for back in needed))
