@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -11,8 +12,9 @@ import tvm
 from fusion import context
 from fusion.context import Context
 from fusion.errors import InvalidModelError, ShapeError, TargetError, unknown_shape
-from fusion.frontends import TensorSpec, open_model, read_signature
+from fusion.frontends import TensorSpec, open_model, read_overridable, read_signature, with_inputs
 from fusion.module.compiled import CompiledModule, lazy_module
+from fusion.module.overrides import Overrides
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.second_forms import compile_form
@@ -45,7 +47,8 @@ def compile(
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
             -mcpu=cortex-a72" another architecture. A module that cannot run here can be saved, and needs every shape.
         shapes: Shape of each input that the model leaves open. Without it such a model is compiled for each input
-            shape when it is first called with it, and the last 16 forms are kept.
+            shape when it is first called with it, and the last 16 forms are kept. A weight that the model lists among
+            its inputs too is an input if it is named here.
         effort: "fast": nothing is measured or tuned while compiling; "balanced": each kernel's few best forms are
             measured on this machine, in about half a minute, and the fastest is taken.
         threads: Worker threads at run time; None for as many as this process may use CPUs.
@@ -62,20 +65,34 @@ def compile(
     ctx = context.resolve(
         target, threads=threads, effort=effort, strict=strict, backends=backends, precision=precision
     )
+    return _module(open_model(model, params), shapes or {}, ctx)
+
+
+def _module(model: Any, shapes: Shapes, ctx: Context) -> CompiledModule:
     settings = settings_of(ctx)
     reason = refusal(settings)
-    model = open_model(model, params)
     inputs, outputs = read_signature(model)
-    bound = bind_shapes(inputs, shapes or {})
+    strangers = shapes.keys() - {spec.name for spec in inputs}
+    if strangers and strangers <= {spec.name for spec in read_overridable(model)}:
+        return _module(with_inputs(model, strangers), shapes, ctx)
+    bound = bind_shapes(inputs, shapes)
     if reason is None:
         use_threads(ctx.threads)
     else:
         _require_shapes(bound, reason)
     if all(spec.is_static for spec in bound):
-        form = _specialize(model, {name: tuple(shape) for name, shape in (shapes or {}).items()}, ctx)
-        return CompiledModule(form.inputs, form.outputs, settings, fixed=form)
+        form = _specialize(model, {name: tuple(shape) for name, shape in shapes.items()}, ctx)
+        return CompiledModule(form.inputs, form.outputs, settings, fixed=form, overrides=_overrides(model, shapes, ctx))
     _require_result(outputs)
-    return lazy_module(bound, outputs, settings, lambda concrete: _specialize(model, concrete, ctx))
+    overrides = _overrides(model, shapes, ctx)
+    return lazy_module(bound, outputs, settings, lambda concrete: _specialize(model, concrete, ctx), overrides)
+
+
+def _overrides(model: Any, shapes: Shapes, ctx: Context) -> Overrides | None:
+    """Return what compiles `model` with some of its weights as inputs; a file is read for that when it is asked for."""
+    if not isinstance(model, (str, Path)) and not read_overridable(model):
+        return None  # nothing keeps the model in memory
+    return Overrides(lambda: read_overridable(model), lambda names: _module(with_inputs(model, names), shapes, ctx))
 
 
 # TVM's builders stand on one stack for the whole process.

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from fusion import closed_builders
-from fusion.frontends.dispatch import Signature, import_model, open_model, read_signature
+from fusion.frontends.dispatch import (
+    Signature,
+    import_model,
+    open_model,
+    read_overridable,
+    read_signature,
+    with_inputs,
+)
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec
 
 closed_builders.install()
 
-__all__ = ["FallbackNode", "ImportedModel", "Signature", "TensorSpec", "import_model", "open_model", "read_signature"]
+__all__ = [
+    "FallbackNode",
+    "ImportedModel",
+    "Signature",
+    "TensorSpec",
+    "import_model",
+    "open_model",
+    "read_overridable",
+    "read_signature",
+    "with_inputs",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from fusion.errors import OptionError
 from fusion.foreign_files import check_model_file
 from fusion.frontends import relax_module, torch_export
 from fusion.frontends.imported import ImportedModel, TensorSpec
-from fusion.frontends.onnx import import_onnx, read_onnx_signature
+from fusion.frontends.onnx import import_onnx, read_onnx_overridable, read_onnx_signature, take_as_inputs
 from fusion.frontends.relay.source import find_text
 from fusion.frontends.relay.syntax import RelayModel
 
@@ -102,6 +102,16 @@ def read_signature(model: Any) -> Signature:
 
         return read_relay_signature(model)
     raise _not_a_model(model)
+
+
+def read_overridable(model: Any) -> tuple[TensorSpec, ...]:
+    """Return the weights of `model` that its caller may replace: of ONNX models those that are inputs too."""
+    return read_onnx_overridable(_onnx_source(model)) if isinstance(model, (str, Path, onnx.ModelProto)) else ()
+
+
+def with_inputs(model: Any, names: Collection[str]) -> Any:
+    """Return `model` with those of `read_overridable` that are called `names` as inputs."""
+    return take_as_inputs(_onnx_source(model), names) if names else model
 
 
 def _onnx_source(model: str | Path | onnx.ModelProto) -> Path | onnx.ModelProto:

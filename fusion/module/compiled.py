@@ -11,6 +11,7 @@ import numpy as np
 
 from fusion.errors import InputError
 from fusion.module.input_slot import to_value
+from fusion.module.overrides import Overrides
 from fusion.module.random_inputs import random_inputs
 from fusion.module.settings import Settings
 from fusion.module.specialization import Specialization
@@ -38,6 +39,7 @@ class CompiledModule:
         *,
         fixed: Specialization | None = None,
         forms: Specializations | None = None,
+        overrides: Overrides | None = None,
     ) -> None:
         """Exactly one of `fixed` (every shape is known) and `forms` (compiled per shape) is given."""
         self.inputs = inputs
@@ -45,6 +47,7 @@ class CompiledModule:
         self.settings = settings
         self._fixed = fixed
         self._forms = forms if forms is not None else Specializations(inputs, None, () if fixed is None else (fixed,))
+        self._overrides = overrides
         self._names = tuple(spec.name for spec in inputs)
         self._output_names = tuple(spec.name for spec in outputs)
         # One virtual machine and one set of buffers serve all calls.
@@ -66,7 +69,8 @@ class CompiledModule:
         """Return the outputs by name for `inputs`, arrays by name.
 
         Arrays are NumPy's or any other that speak DLPack and lie on the CPU. Those that are contiguous are read in
-        place. Each output is a new array.
+        place. Each output is a new array. A value for one of `overridable` takes the place of the weight in this call;
+        the first call with other weights than before compiles the model with these as inputs.
 
         Raises:
             InputError: A name is missing or unknown; an array has the wrong rank, shape or dtype.
@@ -78,8 +82,22 @@ class CompiledModule:
         except (KeyError, TypeError, IndexError):
             raise self._wrong_names(inputs) from None
         if len(inputs) != len(arrays):
-            raise self._wrong_names(inputs)
+            return self._overriding(inputs).run(inputs)
         return dict(zip(self._output_names, self(*arrays)))  # noqa: B905 -- strict takes 0.5 us
+
+    @property
+    def overridable(self) -> tuple[TensorSpec, ...]:
+        """The weights that `run` takes other values for, as ONNX Runtime does: those that an ONNX model of version 4 or
+        newer lists among its inputs too. None of a module that was loaded or copied."""
+        return self._overrides.specs() if self._overrides is not None else ()
+
+    def _overriding(self, inputs: Mapping[str, Any]) -> CompiledModule:
+        """Return the module that takes `inputs`, which are more than the inputs of this one."""
+        more = [name for name in inputs if name not in self._names]
+        module = self._overrides.module(more) if self._overrides is not None else None
+        if module is None:
+            raise self._wrong_names(inputs)
+        return module
 
     def save(self, path: str | Path) -> None:
         """Write the module to `path` as one file, which `fusion.load` reads. A dynamic one keeps the forms it has so
@@ -206,10 +224,14 @@ class CompiledModule:
 
 
 def lazy_module(
-    inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], settings: Settings, make: Make
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    settings: Settings,
+    make: Make,
+    overrides: Overrides | None = None,
 ) -> CompiledModule:
     """Return a module that `make` compiles for each input shape when it is first called with it."""
-    return CompiledModule(inputs, outputs, settings, forms=Specializations(inputs, make))
+    return CompiledModule(inputs, outputs, settings, forms=Specializations(inputs, make), overrides=overrides)
 
 
 def restore(saved: Saved) -> CompiledModule:

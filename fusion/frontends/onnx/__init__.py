@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -13,10 +13,10 @@ from fusion.frontends.onnx.bind_shapes import bind_shapes
 from fusion.frontends.onnx.fallback import can_cross, whole_model
 from fusion.frontends.onnx.load import load_model
 from fusion.frontends.onnx.read_model import read_model
-from fusion.frontends.onnx.signature import read_specs, true_inputs
+from fusion.frontends.onnx.signature import overridable_inputs, read_specs, spec_of, true_inputs
 from fusion.frontends.onnx.translate import translate
 
-__all__ = ["import_onnx", "read_onnx_signature"]
+__all__ = ["import_onnx", "read_onnx_overridable", "read_onnx_signature", "take_as_inputs"]
 
 
 def import_onnx(source: Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]], *, strict: bool) -> ImportedModel:
@@ -36,3 +36,21 @@ def _import(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], strict:
 def read_onnx_signature(source: Path | onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Return inputs and outputs as the file declares them; weights are not read."""
     return read_specs(load_model(source, weights=False).graph)
+
+
+def read_onnx_overridable(source: Path | onnx.ModelProto) -> tuple[TensorSpec, ...]:
+    """Return the weights that are inputs too, of which a caller may give another value."""
+    return tuple(spec_of(value.name, value.type) for value in overridable_inputs(load_model(source, weights=False)))
+
+
+def take_as_inputs(source: Path | onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
+    """Return the model at or in `source` without the weights `names`, so that they are inputs only."""
+    model = onnx.ModelProto()
+    model.CopyFrom(load_model(source))
+    graph = model.graph
+    kept = [tensor for tensor in graph.initializer if tensor.name not in names]
+    sparse = [tensor for tensor in graph.sparse_initializer if tensor.values.name not in names]
+    del graph.initializer[:], graph.sparse_initializer[:]
+    graph.initializer.extend(kept)
+    graph.sparse_initializer.extend(sparse)
+    return model

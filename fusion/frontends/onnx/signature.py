@@ -7,6 +7,9 @@ import onnx
 from fusion.frontends.imported import TensorSpec
 from fusion.frontends.onnx.types import dims_of, type_name
 
+# Since this version of the format, the value of a weight that is an input may be another in each call.
+_OVERRIDES = 4
+
 
 def true_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """Return the inputs a caller must give: before IR version 4, weights are listed as inputs too."""
@@ -14,6 +17,12 @@ def true_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
         tensor.values.name for tensor in graph.sparse_initializer
     }
     return [value for value in graph.input if value.name not in weights]
+
+
+def overridable_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Return the inputs that a caller need not give, as they have a weight; in older files these are weights only."""
+    given = {value.name for value in true_inputs(model.graph)}
+    return [value for value in model.graph.input if value.name not in given] if model.ir_version >= _OVERRIDES else []
 
 
 def spec_of(name: str, kind: onnx.TypeProto) -> TensorSpec:

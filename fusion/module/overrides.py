@@ -1,0 +1,45 @@
+"""Weights that a caller may replace for one call: a module of its own takes them as inputs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from fusion.signature import TensorSpec
+
+if TYPE_CHECKING:
+    from fusion.module.compiled import CompiledModule
+
+
+class Overrides:
+    """The weights of one model that are also its inputs, and the modules made so far in which some of them are inputs.
+
+    Without it weights are constants, folded and packed; a module in which they are not is compiled when it is needed.
+    """
+
+    def __init__(
+        self, read: Callable[[], tuple[TensorSpec, ...]], make: Callable[[tuple[str, ...]], CompiledModule]
+    ) -> None:
+        """`read` returns the weights, `make` compiles the model with those of the given names as inputs."""
+        self._read, self._make = read, make
+        self._specs: tuple[TensorSpec, ...] | None = None
+        self._made: dict[frozenset[str], CompiledModule] = {}
+        self._lock = threading.Lock()
+
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """Return the weights, none of which is named in `shapes=`."""
+        if self._specs is None:
+            self._specs = self._read()
+        return self._specs
+
+    def module(self, names: Iterable[str]) -> CompiledModule | None:
+        """Return the module that takes the weights `names` as inputs; None if one of them is none of the weights."""
+        wanted = frozenset(names)
+        known = tuple(spec.name for spec in self.specs())
+        if not wanted <= set(known):
+            return None
+        with self._lock:
+            if wanted not in self._made:
+                self._made[wanted] = self._make(tuple(name for name in known if name in wanted))
+            return self._made[wanted]
