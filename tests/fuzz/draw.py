@@ -208,7 +208,7 @@ class Draw:
         if dtype == "string":
             return np.array([self.pick(WORDS) for _ in range(prod(shape))], object).reshape(shape)
         if dtype == "bool":
-            return self.rng.random(shape) < 0.5
+            return np.asarray(self.rng.random(shape) < 0.5)
         made = self._numbers(np_dtype(dtype), shape, among)
         return self._with_odd(made) if self.odd and among in ("any", "few", "around") else made
 

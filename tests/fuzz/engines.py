@@ -77,8 +77,12 @@ def run_onnxruntime(model: onnx.ModelProto, inputs: Values, optimized: bool = Tr
     except ort_errors.NotImplemented as error:
         return Ran("no kernel", message=_short(error))
     except Exception as error:  # ONNX Runtime's errors have no base of their own
-        future = "ValidateOpsetForDomain" in str(error)
-        return Ran("no kernel" if future or isinstance(error, TypeError) else "refused", message=_short(error))
+        lacks = isinstance(error, TypeError) or any(words in str(error) for words in _LACKS)
+        return Ran("no kernel" if lacks else "refused", message=_short(error))
+
+
+_LACKS = ("ValidateOpsetForDomain", "is not a registered function/op", "does not support double yet")
+"""Words of errors that mean that ONNX Runtime has no such operator, whatever their class."""
 
 
 _FOREIGN = {

@@ -55,13 +55,15 @@ def line(outcome: Outcome) -> str:
 
 
 def signature(outcome: Outcome) -> str:
-    """Return what findings of one cause have in common: verdict, operators, and the message without its numbers."""
+    """Return what findings of one cause have in common: verdict, and operators or the message without its numbers."""
     operators = re.sub(r" opset .*", "", outcome.where)
-    message = re.sub(r"'[^']*'|\"[^\"]*\"|-?\d[\d.e+-]*|\[.*?\]", "#", outcome.detail)
-    pattern = "" if outcome.verdict in ("differs", "accepted") else message[:60]
-    kind = re.split(r"[:\d(]", outcome.detail)[0] if outcome.verdict == "differs" else ""
+    message = re.sub(r"'[^']*'|\"[^\"]*\"|-?\d[\d.e+-]*|\[.*?\]", "#", outcome.detail)[:80]
     note = re.split(r"[= \d]", outcome.note)[0]
-    return "|".join((outcome.verdict, operators, note, kind, pattern))
+    if outcome.verdict == "refused":  # what a refusal is about, its message says
+        return f"refused|{message}"
+    if outcome.verdict in ("accepted", "differs"):
+        return "|".join((outcome.verdict, operators, note, re.split(r"[:\d(]", outcome.detail)[0][:30]))
+    return "|".join((outcome.verdict, operators, message))
 
 
 def write(outcome: Outcome, folder: Path) -> None:

@@ -22,7 +22,16 @@ OLDEST = 7
 
 @dataclass
 class Maker:
-    """A graph in the making; `values` are what ONNX Runtime computed for every tensor of it so far."""
+    """A graph in the making.
+
+    Attributes:
+        opset, opsets: Of the standard operators, and of all domains.
+        odd: Whether numbers include NaN, infinities and the limits of their types.
+        made: What ONNX Runtime computed for the tensors so far.
+        kinds: What an input is, where it is no tensor.
+        fixed: The share of operands that are constants of the model.
+        random: Whether its results are left to chance.
+    """
 
     rng: np.random.Generator
     opset: int
@@ -33,6 +42,7 @@ class Maker:
     kinds: dict[str, str] = field(default_factory=dict)
     constants: Values = field(default_factory=dict)
     made: Values = field(default_factory=dict)
+    fixed: float = 0.35
     random: bool = False
 
     def chance(self, share: float) -> bool:
@@ -43,17 +53,22 @@ def make_case(seed: int) -> Case:
     """Return the case of `seed`: a node of an operator, or two to eight that read each other."""
     rng = np.random.default_rng([seed, 1])
     domain, operator = list(ROWS)[int(rng.integers(len(ROWS)))]
-    version = _version(rng, domain, operator)
+    version = choose_opset(rng, domain, operator)
     opsets = {"": version if domain == "" else newest(""), **({domain: version} if domain else {})}
     maker = Maker(rng, opsets[""], opsets, odd=bool(rng.random() < 0.3))
     spoiled = maker.chance(0.2)
     wanted = 1 if spoiled or maker.chance(0.6) else int(rng.integers(2, 9))
-    note = _add(maker, domain, operator, spoiled)
+    note = add_node(maker, domain, operator, spoiled)
     for _ in range(wanted - 1):
         if not maker.made:
             break
-        _add(maker, *_next(rng, opsets), False)
-    return Case("graphs", seed, _model(maker).SerializeToString(), maker.inputs, note, maker.random)
+        add_node(maker, *_next(rng, opsets))
+    return finished(maker, "graphs", seed, note)
+
+
+def finished(maker: Maker, kind: str, seed: int, note: str = "") -> Case:
+    """Return the graph as a case."""
+    return Case(kind, seed, _model(maker).SerializeToString(), maker.inputs, note, maker.random)
 
 
 @lru_cache
@@ -89,7 +104,7 @@ def schema(domain: str, operator: str, version: int) -> onnx.defs.OpSchema | Non
     return None if found.deprecated else found
 
 
-def _version(rng: np.random.Generator, domain: str, operator: str) -> int:
+def choose_opset(rng: np.random.Generator, domain: str, operator: str) -> int:
     """Return an operator set that has `operator`: half of the time the newest, else one of any of its forms."""
     last = newest(domain)
     known = [v for v in versions(domain, operator) if v <= last] or versions(domain, operator)[:1]
@@ -110,7 +125,7 @@ def _next(rng: np.random.Generator, opsets: dict[str, int]) -> tuple[str, str]:
             return domain, operator
 
 
-def _add(maker: Maker, domain: str, operator: str, spoiled: bool) -> str:
+def add_node(maker: Maker, domain: str, operator: str, spoiled: bool = False) -> str:
     """Add a node; unless it is the first, drop it if ONNX Runtime does not run it. Return what was done to spoil it."""
     found = schema(domain, operator, maker.opsets[domain])
     if found is None:
@@ -153,7 +168,7 @@ def _name_operand(maker: Maker, number: int, position: int, draw: Draw) -> str:
     if operand.kind == "" or operand.name:
         return operand.name
     name = f"x{number}_{position}"
-    fixed = operand.fixed if operand.fixed is not None else maker.chance(0.35)
+    fixed = maker.fixed > 0 and (operand.fixed if operand.fixed is not None else maker.chance(maker.fixed))
     if fixed and operand.kind == "tensor":
         maker.constants[name] = operand.value
     else:

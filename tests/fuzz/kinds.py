@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import onnx
 
-from tests.fuzz import graphs
+from tests.fuzz import data, graphs
 from tests.fuzz.case import Case, Outcome, describe
 from tests.fuzz.verdicts import judge, judge_alone, tensors
 from tests.fuzz.worker import Job
 
-MAKERS: dict[str, Callable[[int], Case]] = {"graphs": graphs.make_case}
+MAKERS: dict[str, Callable[[int], Case]] = {"data": data.make_case, "graphs": graphs.make_case}
 
 
 def answer(job: Job, stage: Callable[[str], None]) -> Outcome:

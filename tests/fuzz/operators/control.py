@@ -29,7 +29,11 @@ def _loop(d: Draw) -> None:
     nodes = [keep, helper.make_node("Add", ["state", "state"], ["next"]), helper.make_node("Neg", ["state"], ["seen"])]
     collected = d.number(0, 1)
     results = [_info("go_on", TensorProto.BOOL), _info("next"), *[_info("seen")] * collected]
-    inputs = [_info("at", TensorProto.INT64), _info("go", TensorProto.BOOL), _info("state")]
+    counters = [
+        helper.make_tensor_value_info("at", TensorProto.INT64, []),
+        helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+    ]
+    inputs = [*counters, helper.make_tensor_value_info("state", TensorProto.FLOAT, shape)]
     d.attributes["body"] = helper.make_graph(nodes, "body", inputs, results)
     d.outputs = 1 + collected
 
@@ -135,6 +139,7 @@ def _string_normalize(d: Draw) -> None:
     d.set("case_change_action", d.pick(("LOWER", "UPPER", "NONE")))
     d.set("is_case_sensitive", d.number(0, 1))
     d.set("stopwords", ["a"])
+    d.set("locale", "C", always=True)
 
 
 @row("TfIdfVectorizer")

@@ -160,6 +160,8 @@ def _quantize(d: Draw) -> None:
     per_axis = d.chance(0.5)
     size = (shape[axis],) if per_axis else ()
     d.input(1, size, "positive")
+    if d.chance(0.6):
+        d.bind("T3", "uint8")
     if d.schema.name == "QuantizeLinear" and d.chance(0.3):
         d.set("output_dtype", 3)
     else:

@@ -103,7 +103,10 @@ def _tensor_scatter(d: Draw) -> None:
 @row("OneHot")
 def _one_hot(d: Draw) -> None:
     depth = d.size(1, 9)
-    shape = d.shape(0, 3)
+    shape = d.shape(1, 3)
+    for variable, dtype in (("T1", "int64"), ("T2", "int64"), ("T3", "float32")):  # few others have a kernel
+        if d.chance(0.7):
+            d.bind(variable, dtype)
     d.given(0, d.rng.integers(0, depth, shape))
     d.given(1, np.array(depth) if d.chance(0.7) else np.array([depth]))
     d.input(2, (2,))

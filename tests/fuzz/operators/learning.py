@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from tests.fuzz.draw import Draw, Operand
+from tests.fuzz.draw import Draw, Operand, element_type
 from tests.fuzz.operators.rows import row
 
 ML = "ai.onnx.ml"
@@ -190,7 +190,7 @@ def _old_trees(d: Draw) -> None:
 @row("TreeEnsemble", domain=ML)
 def _trees(d: Draw) -> None:
     array = d.input(0, (d.size(1, 5), 2))
-    kind = {"float32": 1, "float64": 11, "float16": 10}[array.dtype.name]
+    kind = element_type(array.dtype)
     numbers: dict[str, list[float]] = {"nodes_splits": [0.1], "leaf_weights": [1.0, -2.0]}
     for name, values in numbers.items():
         d.attributes[name] = helper.make_tensor(name, kind, [len(values)], values)

@@ -69,5 +69,6 @@ def _mean_variance(d: Draw) -> None:
 def _lrn(d: Draw) -> None:
     d.main(3, 5, 1)
     d.set("size", d.pick((1, 3, 5)), always=True)
-    d.set_floats("alpha", "beta")
+    d.set("alpha", 1e-3)
+    d.set("beta", 0.75)
     d.set("bias", float(d.pick((1.0, 2.0))))
