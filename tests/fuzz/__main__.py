@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.fuzz.case import Outcome
 from tests.fuzz.findings import Findings, line, write
+from tests.fuzz.guard import SIDES, preload
 from tests.fuzz.kinds import MAKERS, answer
 from tests.fuzz.worker import Job, try_all
 
@@ -28,6 +29,8 @@ def main() -> int:
             if outcome.case is not None:
                 write(outcome, options.out)
 
+    if options.guard:
+        preload(options.out)
     try_all(answer, _jobs(options, started), options.jobs, report)
     total = sum(findings.verdicts.values())
     print(f"{total} cases in {time.monotonic() - started:.0f} s\n{findings.summary()}")
@@ -42,7 +45,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, help="how many cases at most")
     parser.add_argument("--jobs", type=int, default=1, help="workers at a time")
     parser.add_argument(
-        "--guard", choices=["after", "before"], default="", help="put every array beside an inaccessible page"
+        "--guard", choices=sorted(SIDES), default="", help="put every array beside an inaccessible page"
     )
     parser.add_argument("--out", type=Path, default=FOLDER, help="where findings are written")
     return parser.parse_args()

@@ -151,5 +151,5 @@ def run_float64(model: onnx.ModelProto, inputs: Values) -> Ran:
         try:
             onnx.save(model, path)
             return Ran("ran", dict(evaluate(path, inputs)))
-        except (NoReferenceError, ValueError, TypeError, AssertionError) as error:
+        except (NoReferenceError, ValueError, TypeError, KeyError, AssertionError) as error:
             return Ran("refused", message=_short(error))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import onnx
 
-from tests.fuzz import data, graphs
+from tests.fuzz import data, graphs, guard
 from tests.fuzz.case import Case, Outcome, describe
 from tests.fuzz.verdicts import judge, judge_alone, tensors
 from tests.fuzz.worker import Job
@@ -18,6 +19,8 @@ MAKERS: dict[str, Callable[[int], Case]] = {"data": data.make_case, "graphs": gr
 
 def answer(job: Job, stage: Callable[[str], None]) -> Outcome:
     """Return the outcome of `job`."""
+    if job.guard:
+        _guard(job.guard)
     stage("make")
     case = job.case or MAKERS[job.kind](job.seed)
     if job.mode == "make":
@@ -29,6 +32,11 @@ def answer(job: Job, stage: Callable[[str], None]) -> Outcome:
         return judge_alone(case, stage) if job.mode == "alone" else judge(case, stage)
     except MemoryError:
         return Outcome(job.kind, job.seed, "memory", traceback.format_exc(limit=-3), _describe(case), case.note, case)
+
+
+@lru_cache
+def _guard(side: str) -> None:
+    guard.install(side)
 
 
 def _describe(case: Case) -> str:

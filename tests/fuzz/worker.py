@@ -59,7 +59,8 @@ def serve(connection: Connection, memory: int, answer: Answer) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with open("/proc/self/statm") as file:
         mapped = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, most))
     while True:
         try:
             job = connection.recv()
