@@ -24,6 +24,8 @@ class Case:
         inputs: What the model is run with.
         note: What was done to it beyond what is valid.
         random: Whether its results are left to chance.
+        form: What `model` is: "onnx", "fusion" (a saved module), "relay" (a text) or "npz" (parameters).
+        files: What lies beside it, by name.
     """
 
     kind: str
@@ -32,6 +34,8 @@ class Case:
     inputs: Values
     note: str = ""
     random: bool = False
+    form: str = "onnx"
+    files: dict[str, bytes] = field(default_factory=dict)
 
     def proto(self) -> onnx.ModelProto:
         """Return the model."""

@@ -55,18 +55,19 @@ def run_fusion(model: onnx.ModelProto, inputs: Values) -> Ran:
         return Ran("untyped", message=f"{type(error).__name__}: {error}")
 
 
-def run_onnxruntime(model: onnx.ModelProto, inputs: Values, optimized: bool = True) -> Ran:
-    """Run `model` by ONNX Runtime on one thread."""
+def run_onnxruntime(model: onnx.ModelProto | Path, inputs: Values, optimized: bool = True) -> Ran:
+    """Run `model`, or the one in a file, by ONNX Runtime on one thread."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        source = str(model) if isinstance(model, Path) else model.SerializeToString()
+        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
         foreign = {out.name: out.type for out in session.get_outputs() if out.type in _FOREIGN}
-        if foreign:
+        if foreign and isinstance(model, onnx.ModelProto):
             return _widened(model, inputs, foreign, optimized)
         wanted = {value.name for value in session.get_inputs()}
         feeds = {name: value for name, value in inputs.items() if name in wanted}

@@ -58,7 +58,7 @@ def signature(outcome: Outcome) -> str:
     """Return what findings of one cause have in common: verdict, and operators or the message without its numbers."""
     operators = re.sub(r" opset .*", "", outcome.where)
     message = re.sub(r"'[^']*'|\"[^\"]*\"|-?\d[\d.e+-]*|\[.*?\]", "#", outcome.detail)[:80]
-    note = re.split(r"[= \d]", outcome.note)[0]
+    note = re.split(r"[= \d]", outcome.note)[0] if outcome.kind == "graphs" else ""
     if outcome.verdict == "refused":  # what a refusal is about, its message says
         return f"refused|{message}"
     if outcome.verdict in ("accepted", "differs"):
@@ -67,17 +67,19 @@ def signature(outcome: Outcome) -> str:
 
 
 def write(outcome: Outcome, folder: Path) -> None:
-    """Write a finding's case as a model, its inputs, and a Python file that runs both engines on them."""
-    assert outcome.case is not None
-    stem = (
-        re.sub(r"\W+", "_", f"{outcome.verdict}_{re.sub(r' opset.*', '', outcome.where)}")[:60]
-        + f"_{outcome.kind}_{outcome.seed}"
-    )
+    """Write a finding's case: its file, what lies beside it, and a Python file that runs both engines on a model."""
+    case = outcome.case
+    assert case is not None
+    subject = re.sub(r" opset.*", "", outcome.where)
+    stem = re.sub(r"\W+", "_", f"{outcome.verdict}_{subject}")[:60] + f"_{outcome.kind}_{outcome.seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{stem}.onnx").write_bytes(outcome.case.model)
-    (folder / f"{stem}.txt").write_text(f"{line(outcome)}\n\n{outcome.detail}\n\n{_printed(outcome.case)}\n")
-    arrays = {name: value for name, value in outcome.case.inputs.items() if isinstance(value, np.ndarray)}
-    (folder / f"{stem}.py").write_text(_script(stem, arrays))
+    (folder / f"{stem}.{case.form}").write_bytes(case.model)
+    (folder / f"{stem}.txt").write_text(f"{line(outcome)}\n\n{outcome.detail}\n\n{_printed(case)}\n")
+    for name, data in case.files.items():
+        (folder / name).write_bytes(data)
+    if case.form == "onnx":
+        arrays = {name: value for name, value in case.inputs.items() if isinstance(value, np.ndarray)}
+        (folder / f"{stem}.py").write_text(_script(stem, arrays))
 
 
 def _printed(case: Case) -> str:

@@ -1,8 +1,8 @@
 """Puts every array that a compiled model reads or writes beside a page that nobody may touch.
 
-An access outside then ends the process, where it would else read or overwrite a neighbour. Inputs, weights and buffers are
-placed from Python, outputs and what kernels allocate by a library that `preload` compiles and puts before libc. The promise
-that is checked: kernels touch no byte outside a tensor, and assume no alignment beyond an element's.
+An access outside then ends the process, where it would else read or overwrite a neighbour. Inputs, weights and buffers
+are placed from Python, outputs and what kernels allocate by a library that `preload` compiles and puts before libc. The
+promise that is checked: kernels touch no byte outside a tensor, and assume no alignment beyond an element's.
 """
 
 from __future__ import annotations

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-import onnx
-
-from tests.fuzz import data, graphs, guard
+from tests.fuzz import data, files, graphs, guard
 from tests.fuzz.case import Case, Outcome, describe
 from tests.fuzz.verdicts import judge, judge_alone, tensors
 from tests.fuzz.worker import Job
 
-MAKERS: dict[str, Callable[[int], Case]] = {"data": data.make_case, "graphs": graphs.make_case}
+MAKERS: dict[str, Callable[[int], Case]] = {
+    "data": data.make_case,
+    "files": files.make_case,
+    "graphs": graphs.make_case,
+}
 
 
 def answer(job: Job, stage: Callable[[str], None]) -> Outcome:
@@ -24,14 +26,20 @@ def answer(job: Job, stage: Callable[[str], None]) -> Outcome:
     stage("make")
     case = job.case or MAKERS[job.kind](job.seed)
     if job.mode == "make":
-        return Outcome(job.kind, job.seed, "made", where=describe(case.proto(), case.inputs), note=case.note, case=case)
+        return Outcome(job.kind, job.seed, "made", where=_described(case), note=case.note, case=case)
     if job.mode == "values":
         every = replace(case, inputs=tensors(case.proto(), case.inputs))
         return Outcome(job.kind, job.seed, "made", case=every)
     try:
-        return judge_alone(case, stage) if job.mode == "alone" else judge(case, stage)
+        return _judge(case, job.mode == "alone", stage)
     except MemoryError:
-        return Outcome(job.kind, job.seed, "memory", traceback.format_exc(limit=-3), _describe(case), case.note, case)
+        return Outcome(job.kind, job.seed, "memory", traceback.format_exc(limit=-3), _described(case), case.note, case)
+
+
+def _judge(case: Case, alone: bool, stage: Callable[[str], None]) -> Outcome:
+    if case.kind == "files":
+        return files.judge_file(case, stage, alone)
+    return judge_alone(case, stage) if alone else judge(case, stage)
 
 
 @lru_cache
@@ -39,8 +47,5 @@ def _guard(side: str) -> None:
     guard.install(side)
 
 
-def _describe(case: Case) -> str:
-    try:
-        return describe(case.proto(), case.inputs)
-    except (onnx.onnx_cpp2py_export.checker.ValidationError, ValueError, MemoryError):
-        return ""
+def _described(case: Case) -> str:
+    return f"{case.form} file" if case.kind == "files" else describe(case.proto(), case.inputs)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
-from tests.fuzz import verdicts
-from tests.fuzz.case import Case, Outcome
+from tests.fuzz import trials, verdicts
+from tests.fuzz.case import Case
 from tests.fuzz.draw import type_proto
 from tests.fuzz.engines import Ran, run_fusion
 from tests.fuzz.graphs import make_case
@@ -22,6 +22,8 @@ from tests.fuzz.minimise import minimise
 from tests.fuzz.operators import ROWS, UNDRAWN
 from tests.fuzz.verdicts import judge
 from tests.fuzz.worker import Job, Worker
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_operator_has_a_row() -> None:
@@ -95,26 +97,25 @@ def test_a_result_where_onnx_runtime_refuses(monkeypatch: pytest.MonkeyPatch) ->
     assert judge(case, silent).verdict == "accepted"
 
 
-def misbehave(job: Job, stage: Callable[[str], None]) -> Outcome:
-    """Crash, hang or take memory, as the seed of the job says."""
-    stage("fusion")
-    if job.seed == 1:
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if job.seed == 2:
-        time.sleep(60)
-    if job.seed == 3:
-        try:
-            bytearray(1 << 30)
-        except MemoryError:
-            return Outcome(job.kind, job.seed, "memory")
-    return Outcome(job.kind, job.seed, "same")
-
-
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    made = Worker(misbehave, memory=512 << 20)
+    made = Worker(trials.misbehave, memory=512 << 20)
     yield made
     made.stop()
+
+
+def test_pages_beside_memory_are_guarded(tmp_path: Path) -> None:
+    """In a process of its own, as the workers' server must start with the library."""
+    script = (
+        "from pathlib import Path; from tests.fuzz import guard, trials; from tests.fuzz.worker import Job, Worker\n"
+        f"guard.preload(Path({str(tmp_path)!r}))\n"
+        "for side, offsets in (('after', (0, 99, 100)), ('before', (0, 99, -1))):\n"
+        "    worker = Worker(trials.touch)\n"
+        "    print(*(worker.run(Job('graphs', offset, guard=side)).verdict for offset in offsets))\n"
+        "    worker.stop()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout.split() == ["same", "same", "signal"] * 2, done.stderr
 
 
 def test_a_worker_outlives_its_cases(worker: Worker) -> None:

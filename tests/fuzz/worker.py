@@ -183,7 +183,8 @@ def _drain(
             mark = signature(outcome)
             if outcome.case is not None and mark not in seen:
                 seen.add(mark)
-                outcome = _smallest(worker, job, outcome)
+                # Each step towards a smaller hang would take as long as the hang.
+                outcome = outcome if outcome.verdict == "hang" else _smallest(worker, job, outcome)
             outcomes.put(outcome)
     except Exception as error:  # the thread's end is the run's
         outcomes.put(error)
