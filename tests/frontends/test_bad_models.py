@@ -185,14 +185,19 @@ class TestWindows:
         assert name in self.refused("ConvTranspose", strides=[2, 2], **{name: [1]})
 
     def test_no_entries(self) -> None:
-        """They mean the default, which a pool's kernel has not."""
-        made = make([node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2])], {"x": [1, 3, 8, 8]}, ["y"])
-        kernel, strides = made.graph.node[0].attribute
-        strides.ClearField("ints")
-        assert import_model(made).outputs[0].shape == (1, 3, 6, 6)
-        kernel.ClearField("ints")
-        with pytest.raises(errors.ShapeError, match="kernel_shape"):
-            import_model(made)
+        """ONNX Runtime takes them for the default of a convolution, and refuses them of a pool."""
+        with pytest.raises(errors.FusionError, match="MaxPool") as caught:
+            self.import_without("MaxPool", "strides")
+        assert "strides has incorrect size" in caught.value.why
+        with pytest.raises(errors.ShapeError, match="MaxPool") as caught:
+            self.import_without("MaxPool", "kernel_shape")
+        assert caught.value.why.startswith("kernel_shape has 0 entries")
+
+    def import_without(self, op: str, name: str) -> None:
+        """Import a window over x[1, 3, 8, 8] whose attribute `name` is an empty list."""
+        made = make([node(op, ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2])], {"x": [1, 3, 8, 8]}, ["y"])
+        next(attribute for attribute in made.graph.node[0].attribute if attribute.name == name).ClearField("ints")
+        import_model(made)
 
 
 CONV, MATMUL, GEMM = (node(op, ["x", "w"], ["h"]) for op in ("Conv", "MatMul", "Gemm"))

@@ -10,7 +10,6 @@ from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
 from fusion.errors import FusionError
-from fusion.frontends.onnx.check_shapes import check_shapes
 from fusion.frontends.onnx.node import Decline, Node, last_line
 from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
 from fusion.frontends.onnx.registry import converter_of
@@ -33,7 +32,6 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
     """
     outputs = tuple(scope.types.get(name) if name else None for name in proto.output)
     node = Node(proto, opset, outputs, scope, builder)
-    check_shapes(node)
     if not is_native(proto, scope):
         raise Decline("an input is no static tensor of a native dtype")
     refuse_small_image(node)
@@ -98,7 +96,9 @@ def _conform(expr: Expr, kind: TypeProto | None, node: Node) -> Expr:
         return expr
     if not isinstance(expr.ty, relax.TensorType):
         raise Decline("the result is no tensor")
-    if kind.tensor_type.elem_type not in NATIVE_DTYPES or str(expr.ty.dtype) != dtype_name(kind.tensor_type.elem_type):
+    if kind.tensor_type.elem_type not in NATIVE_DTYPES:
+        raise Decline("the result is of no native dtype")
+    if str(expr.ty.dtype) != dtype_name(kind.tensor_type.elem_type):
         raise Decline(f"the result has dtype {expr.ty.dtype}, not {dtype_name(kind.tensor_type.elem_type)}")
     shape = static_shape(kind)
     have = _static_relax_shape(expr)

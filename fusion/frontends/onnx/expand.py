@@ -26,12 +26,13 @@ class Expansion:
 def expand_function(
     node: NodeProto, opset: int, standard_opset: int, scope: Scope, fresh: Callable[[str], str]
 ) -> Expansion | None:
-    """Return the body that ONNX defines for `node`'s operator, or None where it defines none.
+    """Return the body that ONNX defines for `node`'s operator, or None where it defines none that helps: a loop is run
+    by ONNX Runtime, which has a kernel for the operator itself.
 
     `opset` is that of the node's own domain; a body that names no version uses the model's `standard_opset`.
     """
     body = _body(node, opset, scope)
-    if body is None:
+    if body is None or any(inner.op_type == "Loop" for inner in body.node):
         return None
     names = {formal: "" for formal in body.input}
     names.update(zip(body.input, node.input, strict=False))
@@ -73,6 +74,19 @@ def cast_of_cast_like(node: NodeProto, types: Mapping[str, TypeProto]) -> NodePr
     cast = onnx.helper.make_node("Cast", [node.input[0]], list(node.output), node.name, to=kind.tensor_type.elem_type)
     cast.attribute.extend(kept)
     return cast
+
+
+def without_empty_inputs(node: NodeProto) -> NodeProto:
+    """Return `node` without the inputs left out at its end, which ONNX Runtime's kernels take for given ones."""
+    kept = len(node.input)
+    while kept and not node.input[kept - 1]:
+        kept -= 1
+    if kept == len(node.input):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    del copy.input[kept:]
+    return copy
 
 
 def rename(node: NodeProto, names: Mapping[str, str]) -> NodeProto:

@@ -15,6 +15,10 @@ from fusion.frontends.onnx.types import static_shape
 _MAX_DATA_ELEMENTS = 1024
 
 
+class InferenceError(Exception):
+    """ONNX's inference refuses a node, as ONNX Runtime then does when it loads it; the text is ONNX's reason."""
+
+
 def schema_of(node: onnx.NodeProto, opset: int) -> onnx.defs.OpSchema | None:
     """Return the schema of `node`'s operator, or None for a domain that onnx does not know."""
     try:
@@ -24,7 +28,11 @@ def schema_of(node: onnx.NodeProto, opset: int) -> onnx.defs.OpSchema | None:
 
 
 def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[str, TypeProto]) -> dict[str, TypeProto]:
-    """Return the type of each output of `node` that inference or the model's own declaration tells."""
+    """Return the type of each output of `node` that inference or the model's own declaration tells.
+
+    Raises:
+        InferenceError: The attributes and inputs of `node` contradict each other.
+    """
     inferred = _infer(node, opset, scope) | pool_types(node, scope)
     found: dict[str, TypeProto] = {}
     for name in node.output:
@@ -51,6 +59,10 @@ def _infer(node: onnx.NodeProto, opset: int, scope: Scope) -> dict[str, TypeProt
         return dict(shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets))
     except MemoryError:
         raise
+    except shape_inference.InferenceError as error:
+        if has_graph:  # what is wrong may lie in a branch that never runs
+            return {}
+        raise InferenceError(" ".join(str(error).split())) from error
     except Exception:  # onnx raises errors of several kinds, and its converters of numpy's arrays more
         return {}
 

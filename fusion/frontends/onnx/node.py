@@ -11,12 +11,23 @@ from onnx import TypeProto
 from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
+from fusion.errors import ShapeError
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import Shape, dims_of, dtype_name, static_shape
+from fusion.frontends.onnx.types import FLOATING, Shape, dims_of, dtype_name, static_shape
 
 
 class Decline(Exception):
     """A converter does not take this node; the text is the reason that reports show."""
+
+
+def axis_error(axis: int, rank: int, *, end: bool = False) -> str:
+    """Return why `axis` is none of a tensor's of rank `rank`, "" if it is one; a scalar passes for a row.
+
+    `end` lets it be the rank itself, a place behind the last axis.
+    """
+    size = max(rank, 1)
+    last = size if end else size - 1
+    return "" if -size <= axis <= last else f"and must be from {-size} to {last} for a tensor of rank {rank}"
 
 
 def last_line(error: Exception) -> str:
@@ -104,6 +115,14 @@ class Node:
         given = self.attr(attribute)
         return None if given is None else [int(item) for item in given]
 
+    def known_ints(self, index: int | None, attribute: str = "") -> list[int] | None:
+        """Return integers of input `index`, or of `attribute` where there is no such input; None where they are not
+        given, or only the run knows them."""
+        if index is not None and self.has(index):
+            return [int(item) for item in self.needed_const(index).reshape(-1)] if self.is_const(index) else None
+        given = self.attr(attribute) if attribute else None
+        return given if given is None or isinstance(given, list) else [given]
+
     def shape(self, index: int) -> Shape:
         """Return the shape of input `index`."""
         shape = static_shape(self.scope.types[self.proto.input[index]])
@@ -120,6 +139,11 @@ class Node:
     def dtype(self, index: int) -> str:
         """Return the dtype of input `index`."""
         return dtype_name(self.scope.types[self.proto.input[index]].tensor_type.elem_type)
+
+    def is_floating(self, index: int) -> bool:
+        """Return whether input `index` is known to hold floating-point numbers."""
+        kind = self.scope.types.get(self.proto.input[index])
+        return kind is not None and kind.tensor_type.elem_type in FLOATING
 
     def out_shape(self, index: int = 0) -> Shape:
         """Return the shape of output `index`; declines where it depends on data."""
@@ -144,9 +168,19 @@ class Node:
         return attribute_of(self.proto, name, default)
 
     def axis(self, name: str = "axis", default: int = 0, rank: int | None = None) -> int:
-        """Return an axis attribute as a number from 0."""
+        """Return an axis attribute as a number from 0.
+
+        Raises:
+            ShapeError: There is no such axis.
+        """
         rank = len(self.shape(0)) if rank is None else rank
-        return int(self.attr(name, default)) % max(rank, 1)
+        axis = int(self.attr(name, default))
+        problem = axis_error(axis, rank)
+        if problem:
+            raise ShapeError(
+                f"{self.op} names an axis that its input has not", where=self.where, why=f"{name} is {axis}, {problem}"
+            )
+        return axis % max(rank, 1)
 
     def like(self, value: float, index: int = 0) -> Expr:
         """Return a scalar constant of the dtype of input `index`."""

@@ -15,6 +15,7 @@ from fusion.errors import FusionError, ShapeError, UnsupportedOperatorError
 from fusion.failures import report
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
 from fusion.frontends.onnx.branches import assemble, common_results, split_if
+from fusion.frontends.onnx.checks import check_node
 from fusion.frontends.onnx.convert import convert_node, is_native
 from fusion.frontends.onnx.expand import (
     Expansion,
@@ -23,11 +24,12 @@ from fusion.frontends.onnx.expand import (
     expand_if,
     reads,
     rename,
+    without_empty_inputs,
 )
 from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, name_of, whole_model
 from fusion.frontends.onnx.fold import fold
 from fusion.frontends.onnx.fused import expand_fused
-from fusion.frontends.onnx.infer import infer_types
+from fusion.frontends.onnx.infer import InferenceError, infer_types
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
@@ -47,6 +49,7 @@ def translate(
 
     Raises:
         UnsupportedOperatorError: A node needs the fallback and `strict` is set, or the fallback cannot run it.
+        InvalidModelError: A node breaks its operator's definition.
         ShapeError: Attributes or inputs of a node contradict each other.
     """
     if model.functions:
@@ -138,23 +141,27 @@ class _Translator:
         except (FusionError, NotATensor, MemoryError):
             raise
         except Exception as error:  # a defect, or what a library raises: no node ends the import
-            self._scope.types.update(infer_types(node, opset, self._scope, self._declared))
-            self._plan.defer(node, opset, report(f"importing {node.op_type} {name_of(node)!r} failed", error))
+            self._defer(node, opset, report(f"importing {node.op_type} {name_of(node)!r} failed", error))
 
     def _translate_node(self, node: NodeProto, opset: int, standard_opset: int) -> None:
+        check_node(Node(node, opset, (), self._scope, self._builder))
+        node = without_empty_inputs(node)
         if name_of(node) in self._declined:
-            self._scope.types.update(infer_types(node, opset, self._scope, self._declared))
-            self._plan.defer(node, opset, self._declined[name_of(node)])
+            self._defer(node, opset, self._declined[name_of(node)])
             return
         branch = expand_if(node, opset, self._scope, self._fresh)
         if branch is not None:
             self._splice(branch)
             return
-        types = infer_types(node, opset, self._scope, self._declared)
+        self._current = node
+        try:
+            types = infer_types(node, opset, self._scope, self._declared)
+        except InferenceError as reason:
+            self._defer(node, opset, str(reason))
+            return
         if fold(node, opset, self._scope, types):
             return
         self._scope.types.update(types)
-        self._current = node
         try:
             fused = self._expand_fused(node, opset)
             if fused is not None:
@@ -165,6 +172,15 @@ class _Translator:
                 convert_node(node, opset, self._scope, self._builder)
         except Decline as reason:
             self._expand_or_defer(node, opset, standard_opset, str(reason))
+
+    def _defer(self, node: NodeProto, opset: int, reason: str) -> None:
+        """Leave `node` to ONNX Runtime, as it is; where inference refuses it, ONNX Runtime says whether it runs."""
+        try:
+            types = infer_types(node, opset, self._scope, self._declared)
+        except InferenceError:
+            types = {name: self._declared[name] for name in node.output if name in self._declared}
+        self._scope.types.update(types)
+        self._plan.defer(node, opset, reason)
 
     def _expand_fused(self, node: NodeProto, opset: int) -> Expansion | None:
         if not is_native(node, self._scope):

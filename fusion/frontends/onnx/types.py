@@ -32,6 +32,8 @@ NATIVE_DTYPES = frozenset(
     }
 )
 
+FLOATING = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
+
 
 def is_tensor(kind: TypeProto | None) -> bool:
     """Return whether `kind` is a dense tensor type with an element type other than string."""

@@ -54,12 +54,16 @@ def layer_norm(node: Node) -> list[Expr]:
     axes, inner = list(range(axis, len(shape))), shape[axis:]
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
     x = _cast(node.x(0), dtype, wide)
-    scale = _cast(_of_shape(node, 1, inner), dtype, wide)
-    bias = (
-        _cast(_of_shape(node, 2, inner), dtype, wide) if node.has(2) else relax.const(np.zeros(inner, dtype=wide), wide)
-    )
-    y = _cast(relax.op.nn.layer_norm(x, scale, bias, axes, node.attr("epsilon", 1e-5)), wide, dtype)
-    return [y, *_statistics(node, x, axes, wide)]
+    ones, zeros = (relax.const(np.full(inner, value, dtype=wide), wide) for value in (1, 0))
+    # A scale may have axes that are not normalized.
+    apart = any(node.has(index) and len(node.shape(index)) > len(inner) for index in (1, 2))
+    scale = ones if apart else _cast(_of_shape(node, 1, inner), dtype, wide)
+    bias = zeros if apart or not node.has(2) else _cast(_of_shape(node, 2, inner), dtype, wide)
+    y = relax.op.nn.layer_norm(x, scale, bias, axes, node.attr("epsilon", 1e-5))
+    if apart:
+        y = relax.op.multiply(y, _cast(node.x(1), dtype, wide))
+        y = relax.op.add(y, _cast(node.x(2), dtype, wide)) if node.has(2) else y
+    return [_cast(y, wide, dtype), *_statistics(node, x, axes, wide)]
 
 
 def _statistics(node: Node, x: Expr, axes: list[int], dtype: str) -> list[Expr]:

@@ -1,0 +1,225 @@
+"""Constants that say which shape a result has: sizes, counts, pads, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+
+from fusion.frontends.onnx.checks.dims import text
+from fusion.frontends.onnx.node import Node
+
+# Which inputs are lists: one axis, whatever the number of entries.
+_LISTS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(
+        (
+            "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+            "ReduceProd", "ReduceSum", "ReduceSumSquare", "Reshape", "Split", "Squeeze", "Tile",
+        ),
+        (1,),
+    ),
+    "Slice": (1, 2, 3, 4),
+}  # fmt: skip
+
+
+def constants_that_shape_nothing(node: Node) -> Iterator[str]:
+    """Yield which constants of `node` contradict its inputs."""
+    if node.proto.domain:
+        return
+    for index in _LISTS.get(node.op, ()):
+        dims = node.dims(index)
+        if dims is not None and len(dims) != 1:
+            yield f"input {index} is {text(dims)}, and must be a list"
+            return
+    if node.op in _RULES:
+        yield from _RULES[node.op](node)
+
+
+def _reshape(node: Node) -> Iterator[str]:
+    """-1 stands for what is left, 0 for the input's size unless `allowzero` is set."""
+    dims, wanted = node.dims(0), node.known_ints(1, "shape")
+    if dims is None or wanted is None:
+        return
+    copied = [] if node.attr("allowzero", 0) else [at for at, size in enumerate(wanted) if size == 0]
+    if wanted.count(-1) > 1 or any(size < -1 for size in wanted):
+        yield f"the shape {wanted} must have sizes of 0 or more, and -1 at most once"
+        return
+    if any(at >= len(dims) for at in copied):
+        yield f"the shape {wanted} has a 0 where {text(dims)} has no axis"
+        return
+    if None in dims:
+        return
+    sizes = [dims[at] if at in copied else size for at, size in enumerate(wanted)]
+    have = prod(size for size in dims if size is not None)
+    rest = prod(size for size in sizes if size is not None and size != -1)
+    if (-1 in sizes and (not rest or have % rest)) or (-1 not in sizes and have != rest):
+        yield f"{text(dims)} has {have} elements, and the shape is {wanted}"
+
+
+def _not_negative(index: int) -> Callable[[Node], Iterator[str]]:
+    def check(node: Node) -> Iterator[str]:
+        sizes = node.known_ints(index)
+        if sizes is not None and any(size < 0 for size in sizes):
+            yield f"input {index} is {sizes}, and must be 0 or more each"
+
+    return check
+
+
+def _not_a_scalar(node: Node) -> Iterator[str]:
+    if node.dims(0) == ():
+        yield "the input is a scalar, and must have an axis"
+
+
+def _stft(node: Node) -> Iterator[str]:
+    """ONNX Runtime ends the process where a frame has no element."""
+    window, length = node.dims(2), node.known_ints(3)
+    if window is not None and (len(window) != 1 or window[0] == 0):
+        yield f"the window is {text(window)}, and must be a row of 1 element or more"
+    if length is not None and min(length, default=1) < 1:
+        yield f"frame_length is {length}, and must be 1 or more"
+
+
+def _expand(node: Node) -> Iterator[str]:
+    dims, wanted = node.dims(0), node.known_ints(1)
+    if dims is None or wanted is None:
+        return
+    if any(size < 0 for size in wanted):
+        yield f"the shape is {wanted}, and must be 0 or more each"
+    pairs = zip(dims[::-1], wanted[::-1], strict=False)
+    if any(have is not None and 1 not in (have, want) and have != want for have, want in pairs):
+        yield f"{text(dims)} and the shape {wanted} do not broadcast"
+
+
+def _tile(node: Node) -> Iterator[str]:
+    dims, repeats = node.dims(0), node.known_ints(1)
+    if dims is None or repeats is None or node.opset < 6:
+        return
+    if len(repeats) != len(dims) or any(count < 0 for count in repeats):
+        yield f"the repeats are {repeats}, and must be 0 or more for each axis of {text(dims)}"
+
+
+def _pad(node: Node) -> Iterator[str]:
+    """Pads before and after each of the named axes; negative ones cut off no more than there is."""
+    dims, pads, axes, value = node.dims(0), node.known_ints(1, "pads"), node.known_ints(3), node.dims(2)
+    if value is not None and prod(size or 1 for size in value) != 1:
+        yield f"the value is {text(value)}, and must be one number"
+    if dims is None or pads is None or (node.has(3) and axes is None):
+        return
+    axes = list(range(len(dims))) if axes is None else axes
+    if len(pads) != 2 * len(axes):
+        yield f"there are {len(pads)} pads, and {len(axes)} axes need {2 * len(axes)}"
+        return
+    mode = node.attr("mode", "constant")
+    for at, axis in enumerate(axes):
+        size, before, after = dims[axis], pads[at], pads[at + len(axes)]
+        if size is None:
+            continue
+        if size + before + after < 0:
+            yield f"pads of {before} and {after} leave nothing of the {size} entries of axis {axis}"
+        elif not size and mode != "constant" and (before > 0 or after > 0):
+            yield f"mode is {mode!r}, and axis {axis} has no entry to pad with"
+
+
+def _split(node: Node) -> Iterator[str]:
+    dims, sizes, outputs = node.dims(0), node.known_ints(1, "split"), len(node.proto.output)
+    count = node.attr("num_outputs")
+    if count is not None and count != outputs:
+        yield f"num_outputs is {count}, and there are {outputs} outputs"
+    if count is not None and node.has(1):
+        yield "both num_outputs and the sizes are given"
+    if not dims:
+        return
+    length = dims[int(node.attr("axis", 0))]
+    if count is not None and length is not None and count > length:
+        yield f"num_outputs is {count}, and there are {length} entries"
+    if sizes is None or length is None:
+        if length is not None and not node.has(1) and count is None and length % outputs:
+            yield f"{length} entries do not divide into {outputs} equal parts"
+    elif len(sizes) != outputs or min(sizes, default=0) < 0 or sum(sizes) != length:
+        yield f"the sizes are {sizes}, for {outputs} outputs of {length} entries together"
+
+
+def _slice(node: Node) -> Iterator[str]:
+    starts, ends, axes, steps = (
+        node.known_ints(index, name) for index, name in enumerate(("starts", "ends", "axes", "steps"), 1)
+    )
+    lengths = {len(items) for items in (starts, ends, axes, steps) if items is not None}
+    if len(lengths) > 1:
+        yield f"starts {starts}, ends {ends}, axes {axes} and steps {steps} differ in length"
+    if steps is not None and 0 in steps:
+        yield f"steps is {steps}, and a step must not be 0"
+    dims = node.dims(0)
+    if dims is not None and axes is None and starts is not None and len(starts) > len(dims):
+        yield f"starts {starts} has more entries than {text(dims)} has axes"
+
+
+def _top_k(node: Node) -> Iterator[str]:
+    dims, counts = node.dims(0), node.known_ints(1, "k")
+    if dims is None or counts is None:
+        return
+    if len(counts) != 1:
+        yield f"k is {counts}, and must be one number"
+        return
+    size = dims[int(node.attr("axis", -1))] if dims else 1
+    if counts[0] < 0 or (size is not None and counts[0] > size):
+        yield f"k is {counts[0]}, and must be from 0 to {'the size of the axis' if size is None else size}"
+
+
+def _one_hot(node: Node) -> Iterator[str]:
+    depth = node.known_ints(1)
+    if depth is not None and (len(depth) != 1 or depth[0] <= 0):
+        yield f"the depth is {depth}, and must be 1 or more"
+
+
+def _range(node: Node) -> Iterator[str]:
+    if node.is_const(2) and not node.needed_const(2).any():
+        yield "delta is 0"
+
+
+def _reverse_sequence(node: Node) -> Iterator[str]:
+    dims, lengths = node.dims(0), node.dims(1)
+    time, batch = int(node.attr("time_axis", 0)), int(node.attr("batch_axis", 1))
+    if {time, batch} != {0, 1}:
+        yield f"time_axis is {time} and batch_axis {batch}: one must be 0, the other 1"
+    elif dims is not None and lengths is not None:
+        size, given = dims[time], node.known_ints(1)
+        if given is not None and size is not None and any(not 0 <= length <= size for length in given):
+            yield f"the lengths are {given}, and must be from 0 to {size} each"
+
+
+def _affine_grid(node: Node) -> Iterator[str]:
+    theta, size = node.dims(0), node.known_ints(1)
+    if theta is None or size is None or len(theta) != 3:
+        return
+    if len(size) not in (4, 5) or min(size) <= 0 or theta[0] not in (None, size[0]) or theta[1] != len(size) - 2:
+        yield f"the size is {size} for transforms {text(theta)}"
+
+
+def _col2im(node: Node) -> Iterator[str]:
+    columns, image, block = node.dims(0), node.known_ints(1), node.known_ints(2)
+    for name, sizes in (("image_shape", image), ("block_shape", block)):
+        if sizes is not None and min(sizes, default=1) <= 0:
+            yield f"{name} is {sizes}, and must be 1 or more each"
+            return
+    rows = columns[1] if columns is not None and len(columns) == 3 else None
+    if rows is not None and block is not None and (not rows or rows % prod(block)):
+        yield f"{rows} rows of columns are no multiple of the block {block}"
+
+
+_RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
+    "AffineGrid": _affine_grid,
+    "CenterCropPad": _not_negative(1),
+    "Col2Im": _col2im,
+    "ConstantOfShape": _not_negative(0),
+    "CumSum": _not_a_scalar,
+    "Expand": _expand,
+    "OneHot": _one_hot,
+    "Pad": _pad,
+    "Range": _range,
+    "Reshape": _reshape,
+    "ReverseSequence": _reverse_sequence,
+    "STFT": _stft,
+    "Slice": _slice,
+    "Split": _split,
+    "Tile": _tile,
+    "TopK": _top_k,
+}

@@ -1,0 +1,135 @@
+"""Which values an attribute may have, whatever the inputs are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from onnx import TensorProto
+
+from fusion.frontends.onnx.node import Node
+
+
+@dataclass(frozen=True)
+class _Allowed:
+    """What a value must be: a test, and how errors put it."""
+
+    holds: Callable[[Any], bool]
+    text: str
+
+
+def _one_of(*values: object) -> _Allowed:
+    return _Allowed(lambda value: value in values, f"one of {', '.join(repr(value) for value in values)}")
+
+
+def _at_least(low: float) -> _Allowed:
+    return _Allowed(lambda value: value >= low, f"{low} or more")
+
+
+def _each_at_least(low: int) -> _Allowed:
+    high = (1 << 31) - 1
+    return _Allowed(lambda values: all(low <= value <= high for value in values), f"from {low} to {high} each")
+
+
+_FLAG = _one_of(0, 1)
+_POSITIVE = _at_least(1)
+_SIZES = _each_at_least(1)
+# "" is what ONNX Runtime reads as NOTSET.
+_AUTO_PAD = _one_of("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", "")
+_WINDOW = {"auto_pad": _AUTO_PAD, "kernel_shape": _SIZES, "strides": _SIZES, "dilations": _SIZES}
+_CONVOLUTION = {**_WINDOW, "group": _POSITIVE}
+_POOL = {**_WINDOW, "storage_order": _FLAG}
+_RESIZE = {
+    "mode": _one_of("nearest", "linear", "cubic"),
+    "coordinate_transformation_mode": _one_of(
+        "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+        "tf_half_pixel_for_nn", "tf_crop_and_resize",
+    ),
+    "nearest_mode": _one_of("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple", ""),
+    "keep_aspect_ratio_policy": _one_of("stretch", "not_larger", "not_smaller"),
+}  # fmt: skip
+_RECURRENT = {
+    "direction": _one_of("forward", "reverse", "bidirectional"),
+    "hidden_size": _POSITIVE,
+    "layout": _FLAG,
+}
+_LOSS = {"reduction": _one_of("none", "mean", "sum")}
+_CUMULATIVE = {"exclusive": _FLAG, "reverse": _FLAG}
+
+_ALLOWED: Mapping[str, Mapping[str, _Allowed]] = {
+    "Attention": {"scale": _Allowed(lambda value: not value <= 0, "more than 0")},
+    "AveragePool": _POOL,
+    "BitShift": {"direction": _one_of("LEFT", "RIGHT")},
+    "Conv": _CONVOLUTION,
+    "ConvInteger": _CONVOLUTION,
+    "ConvTranspose": _CONVOLUTION,
+    "CumProd": _CUMULATIVE,
+    "CumSum": _CUMULATIVE,
+    "DeformConv": {**_CONVOLUTION, "offset_group": _POSITIVE},
+    "DepthToSpace": {"blocksize": _POSITIVE, "mode": _one_of("DCR", "CRD")},
+    "GRU": _RECURRENT,
+    "Gelu": {"approximate": _one_of("none", "tanh")},
+    "GridSample": {
+        "mode": _one_of("linear", "nearest", "cubic", "bilinear", "bicubic"),
+        "padding_mode": _one_of("zeros", "border", "reflection"),
+    },
+    "GatherND": {"batch_dims": _at_least(0)},
+    "GroupNormalization": {"num_groups": _POSITIVE},
+    "LRN": {"size": _POSITIVE},
+    "LSTM": _RECURRENT,
+    "LayerNormalization": {"stash_type": _one_of(TensorProto.FLOAT, TensorProto.BFLOAT16)},
+    "LpNormalization": {"p": _one_of(1, 2)},
+    "LpPool": _POOL,
+    "MaxPool": _POOL,
+    "MaxUnpool": _WINDOW,
+    "Mod": {"fmod": _FLAG},
+    "NegativeLogLikelihoodLoss": _LOSS,
+    "Pad": {"mode": _one_of("constant", "reflect", "edge", "wrap")},
+    "QLinearConv": _CONVOLUTION,
+    "RNN": _RECURRENT,
+    "Resize": _RESIZE,
+    "RoiAlign": {
+        "mode": _one_of("avg", "max"),
+        "coordinate_transformation_mode": _one_of("half_pixel", "output_half_pixel"),
+        "output_height": _at_least(0),
+        "output_width": _at_least(0),
+        "sampling_ratio": _at_least(0),
+    },
+    "RotaryEmbedding": {"interleaved": _FLAG, "num_heads": _at_least(0), "rotary_embedding_dim": _at_least(0)},
+    "ScatterElements": {"reduction": _one_of("none", "add", "mul", "min", "max")},
+    "ScatterND": {"reduction": _one_of("none", "add", "mul", "min", "max")},
+    "SoftmaxCrossEntropyLoss": _LOSS,
+    "SpaceToDepth": {"blocksize": _POSITIVE},
+    "Split": {"num_outputs": _POSITIVE},
+    "Upsample": _RESIZE,
+}
+_ELEMENT = _Allowed(lambda value: value in TensorProto.DataType.values() and value != 0, "an element type of ONNX")
+_FLOAT8 = frozenset(
+    {
+        TensorProto.FLOAT8E4M3FN,
+        TensorProto.FLOAT8E4M3FNUZ,
+        TensorProto.FLOAT8E5M2,
+        TensorProto.FLOAT8E5M2FNUZ,
+        TensorProto.FLOAT8E8M0,
+    }
+)
+_ELEMENTS = {"BitCast": "to", "Cast": "to", "EyeLike": "dtype"}
+
+
+def values_out_of_range(node: Node) -> Iterator[str]:
+    """Yield which attributes of `node` have a value that is never allowed."""
+    if node.proto.domain:
+        return
+    allowed = {**_ALLOWED.get(node.op, {}), **({_ELEMENTS[node.op]: _ELEMENT} if node.op in _ELEMENTS else {})}
+    for name, rule in allowed.items():
+        value = node.attr(name)
+        if value is not None and not rule.holds(value):
+            yield f"{name} is {value!r}, and must be {rule.text}"
+    if node.op == "Cast" and not node.attr("saturate", 1) and node.attr("to") not in _FLOAT8:
+        yield "saturate is 0, which only a Cast to float8 may say"
+    if node.op == "Mod" and not node.attr("fmod", 0) and node.is_floating(0):
+        yield "fmod is 0, and must be 1 for floating-point numbers"
+    if node.op == "Clip" and node.opset < 11 and not node.attr("min", -inf) <= node.attr("max", inf):
+        yield f"min is {node.attr('min', -inf)}, and max is {node.attr('max', inf)}"
