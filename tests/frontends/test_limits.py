@@ -15,7 +15,7 @@ from tests.frontends.limits.seeds import model_of, seeds
 
 SEED = 20261122
 # Of each valid model; `python -m tests.frontends.limits` asks for all, some hundred each.
-CASES = 6
+CASES = 4
 
 
 @pytest.fixture(scope="module")
@@ -37,4 +37,4 @@ def test_what_onnxruntime_refuses(engines: tuple[Engine, Engine]) -> None:
             cases += choice.sample(changed, min(CASES, len(changed)))
     found = list(islice(disagreements(cases, onnxruntime, fusion), 20))
     assert not found, f"seed {SEED}:\n" + "\n".join(found)
-    assert len(cases) > 1000
+    assert len(cases) > 800

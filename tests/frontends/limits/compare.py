@@ -33,7 +33,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (r"^Attention.*attn_mask is u?int\d+: runs .*ORT refused", "a mask of integers"),
     (r"^CenterCropPad.*-\d.*: refused .*ORT runs", "a negative size"),
     (r"smaller than its window.*ORT runs|: runs .*pool_attributes\.h:236", "a window larger than its input"),
-    (r"(is missing|input more): deferred .*ORT crash", "an input left out at the end"),
+    (r"(is missing|input more): (deferred|runs) .*ORT crash", "an input left out at the end"),
     (r"^Constant-.*: refused .*F201", "a constant of several or unknown attributes"),
     (r"^MeanVarianceNormalization.*: refused .*ORT runs", "axes that the input has not"),
     (r"^Split-.*num_outputs is \d+, and there are.*ORT runs", "a number of outputs that are not there"),

@@ -39,7 +39,7 @@ def _reshape(node: Node) -> Iterator[str]:
     dims, wanted = node.dims(0), node.known_ints(1, "shape")
     if dims is None or wanted is None:
         return
-    copied = [] if node.attr("allowzero", 0) else [at for at, size in enumerate(wanted) if size == 0]
+    copied = [] if node.attr("allowzero", 0) == 1 else [at for at, size in enumerate(wanted) if size == 0]
     if wanted.count(-1) > 1 or any(size < -1 for size in wanted):
         yield f"the shape {wanted} must have sizes of 0 or more, and -1 at most once"
         return

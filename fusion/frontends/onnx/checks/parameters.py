@@ -158,6 +158,11 @@ def _rotary(node: Node) -> Iterator[str]:
         yield f"the positions are {text(positions)}, and must be {text((x[0], x[-2]))}"
     elif len(x) == 3 and (node.attr("num_heads", 0) < 1 or (x[2] or 0) % node.attr("num_heads", 0)):
         yield f"num_heads is {node.attr('num_heads', 0)} for rows of {x[2]} elements"
+    else:
+        head = x[-1] if len(x) == 4 or x[2] is None else x[2] // int(node.attr("num_heads"))
+        turned = node.attr("rotary_embedding_dim", 0) or head
+        if turned is not None and differ(cos[-1], turned // 2):
+            yield f"the cosines are {text(cos)}, and {turned} elements need {turned // 2}"
 
 
 def _unpool(node: Node) -> Iterator[str]:
