@@ -96,10 +96,10 @@ def _conform(expr: Expr, kind: TypeProto | None, node: Node) -> Expr:
         return expr
     if not isinstance(expr.ty, relax.TensorType):
         raise Decline("the result is no tensor")
-    if kind.tensor_type.elem_type not in NATIVE_DTYPES:
-        raise Decline("the result is of no native dtype")
-    if str(expr.ty.dtype) != dtype_name(kind.tensor_type.elem_type):
-        raise Decline(f"the result has dtype {expr.ty.dtype}, not {dtype_name(kind.tensor_type.elem_type)}")
+    element = kind.tensor_type.elem_type
+    wanted = dtype_name(element) if element in NATIVE_DTYPES else "a native one"
+    if str(expr.ty.dtype) != wanted:
+        raise Decline(f"the result has dtype {expr.ty.dtype}, not {wanted}")
     shape = static_shape(kind)
     have = _static_relax_shape(expr)
     if shape is None:
