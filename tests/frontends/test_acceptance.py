@@ -147,6 +147,22 @@ def test_refused_here_and_there() -> None:
         fusion.compile(unknown)
 
 
+@pytest.mark.parametrize("name", ["h", "y"])
+def test_another_element_type_is_declared(name: str) -> None:
+    model = mlp()
+    declared = helper.make_tensor_value_info(name, TensorProto.INT64, None)
+    (model.graph.value_info.append if name == "h" else model.graph.output[0].CopyFrom)(declared)
+    with pytest.raises(errors.InvalidModelError, match=f"'{name}' is declared as int64 and computed as float32"):
+        fusion.compile(model)
+
+
+def test_an_input_without_a_type() -> None:
+    model = mlp()
+    model.graph.input[0].ClearField("type")
+    with pytest.raises(errors.InvalidModelError, match="input 'x' has no type"):
+        fusion.compile(model)
+
+
 def test_operators_of_onnxruntime_in_the_domain_of_onnx() -> None:
     affine = [node("Affine", ["x"], ["y"], alpha=2.0, beta=1.0)]
     check(make(affine, {"x": [4, 8]}, ["y"], opset=1), {"x": X}, fallbacks=["Affine"])

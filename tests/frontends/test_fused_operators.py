@@ -30,6 +30,7 @@ def agree(
     weights: Mapping[str, np.ndarray] | None = None,
     opset: int = 17,
     tolerance: float = 2e-5,
+    fallbacks: Sequence[str] = (),
 ) -> None:
     """Check all that `nodes` compute."""
     given = [helper.make_tensor_value_info(name, KINDS[str(x.dtype)], x.shape) for name, x in inputs.items()]
@@ -38,7 +39,8 @@ def agree(
     tensors = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
     graph = helper.make_graph(list(nodes), "fused", given, made, tensors)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    check(helper.make_model(graph, opset_imports=opsets, ir_version=8), inputs, tolerance=tolerance)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    check(model, inputs, fallbacks=fallbacks, tolerance=tolerance)
 
 
 def test_activations() -> None:
@@ -216,4 +218,40 @@ def test_the_same_as_in_onnx() -> None:
         ],
         {"x": values(4, 5)},
         {"k": np.array(1), "axis": np.array(1, np.int32), "at": np.array([[0, 1], [3, 2]])},
+    )
+
+
+def test_what_no_rule_takes_keeps_its_neighbours_in_kernels() -> None:
+    """ONNX Runtime tells what its operators return, so that only these are for it."""
+    agree(
+        [
+            helper.make_node("Relu", ["x"], ["h"]),
+            fused("Inverse", ["h"], ["i"]),
+            helper.make_node("Neg", ["i"], ["y"]),
+        ],
+        {"x": values(2, 4, 4) + 4 * np.eye(4, dtype=np.float32)},
+        fallbacks=["Inverse"],
+    )
+
+
+def test_an_optimised_transformer() -> None:
+    """A layer as ONNX Runtime's optimiser writes it: words to a classifier, without a node for ONNX Runtime."""
+    ids = {name: RNG.integers(0, 2, (2, 5)).astype(np.int32) for name in ("ids", "segments", "mask")}
+    weights = {"words": values(20, 8), "places": values(16, 8), "kinds": values(2, 8), "scale": values(8)}
+    weights |= {"bias": values(8), "qkv": values(8, 24), "qkv_b": values(24), "up": values(8, 16), "up_b": values(16)}
+    weights |= {"down": values(16, 8), "out": values(8, 3)}
+    embedding = ["ids", "segments", "words", "places", "kinds", "scale", "bias", "mask"]
+    agree(
+        [
+            fused("EmbedLayerNormalization", embedding, ["e", "lengths"]),
+            fused("Attention", ["e", "qkv", "qkv_b", "lengths"], ["a"], num_heads=2),
+            fused("SkipLayerNormalization", ["a", "e", "scale", "bias", "bias"], ["n"]),
+            helper.make_node("MatMul", ["n", "up"], ["u"]),
+            fused("BiasGelu", ["u", "up_b"], ["g"]),
+            helper.make_node("MatMul", ["g", "down"], ["d"]),
+            fused("SkipLayerNormalization", ["d", "n", "scale", "bias", "bias"], ["m", "", "", "sum"]),
+            fused("FusedMatMul", ["m", "out"], ["y"], alpha=0.5),
+        ],
+        ids,
+        weights,
     )

@@ -10,7 +10,10 @@ from onnx import NodeProto, TensorProto, TypeProto
 
 from fusion.frontends.onnx.infer import schema_of
 from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.types import dims_of
 from fusion.frontends.onnx.weights import read_weights
+
+_OF_AXES = ("Squeeze", "Unsqueeze")
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,20 @@ def without_empty_inputs(node: NodeProto) -> NodeProto:
     copy.CopyFrom(node)
     del copy.input[kept:]
     return copy
+
+
+def axes_from_the_front(node: NodeProto, types: Mapping[str, TypeProto]) -> NodeProto:
+    """Return a Squeeze or Unsqueeze with attributes, its axes counted from 0.
+
+    In sets before 11 onnx's inference knows no other ones, and ONNX Runtime does.
+    """
+    dims = dims_of(types[node.input[0]]) if node.op_type in _OF_AXES and node.input[0] in types else None
+    axes = next((list(attribute.ints) for attribute in node.attribute if attribute.name == "axes"), [])
+    if node.domain or dims is None or not any(axis < 0 for axis in axes):
+        return node
+    rank = len(dims) + (len(axes) if node.op_type == "Unsqueeze" else 0)
+    positive = [axis + rank if axis < 0 else axis for axis in axes]
+    return onnx.helper.make_node(node.op_type, list(node.input), list(node.output), node.name, axes=positive)
 
 
 def rename(node: NodeProto, names: Mapping[str, str]) -> NodeProto:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import onnx
 from onnx import TensorProto, TypeProto, shape_inference
 
+from fusion.errors import InvalidModelError
 from fusion.frontends.onnx.pool_windows import pool_types
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import static_shape
+from fusion.frontends.onnx.types import dtype_name, static_shape
 
 # Shape computations read only small integer tensors; handing weights to the inference would copy them.
 _MAX_DATA_ELEMENTS = 1024
@@ -32,6 +34,7 @@ def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[s
 
     Raises:
         InferenceError: The attributes and inputs of `node` contradict each other.
+        InvalidModelError: These are of different element types.
     """
     inferred = _infer(node, opset, scope) | pool_types(node, scope)
     found: dict[str, TypeProto] = {}
@@ -39,9 +42,21 @@ def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[s
         kinds = [
             kind for kind in (inferred.get(name), declared.get(name)) if kind is not None and kind.WhichOneof("value")
         ]
+        _refuse_other_element(name, kinds)
         if kinds:
             found[name] = next((kind for kind in kinds if static_shape(kind) is not None), kinds[0])
     return found
+
+
+def _refuse_other_element(name: str, kinds: Sequence[TypeProto]) -> None:
+    elements = {kind.tensor_type.elem_type for kind in kinds} - {TensorProto.UNDEFINED}
+    if len(elements) > 1 and all(kind.HasField("tensor_type") for kind in kinds):
+        found, declared = (dtype_name(kind.tensor_type.elem_type) for kind in kinds)
+        raise InvalidModelError(
+            f"{name!r} is declared as {declared} and computed as {found}",
+            where=name,
+            hint="correct the declaration, or convert the value with a Cast",
+        )
 
 
 def _infer(node: onnx.NodeProto, opset: int, scope: Scope) -> dict[str, TypeProto]:

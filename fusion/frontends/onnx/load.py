@@ -33,6 +33,9 @@ def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.
     check_limits(model)
     if not model.graph.output:
         raise InvalidModelError("the model's graph is empty: it has no outputs", hint=CHECK)
+    for value in model.graph.input:
+        if value.type.WhichOneof("value") is None:
+            raise InvalidModelError(f"input {value.name!r} has no type", hint=CHECK)
     _check_opset(model)
     return model
 

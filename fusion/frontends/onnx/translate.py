@@ -14,11 +14,13 @@ from tvm import relax
 from fusion.errors import FusionError, ShapeError, UnsupportedOperatorError
 from fusion.failures import report
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
+from fusion.frontends.onnx.ask_types import ask_types
 from fusion.frontends.onnx.branches import assemble, common_results, split_if
 from fusion.frontends.onnx.checks import check_node
 from fusion.frontends.onnx.convert import convert_node, is_native
 from fusion.frontends.onnx.expand import (
     Expansion,
+    axes_from_the_front,
     cast_of_cast_like,
     expand_function,
     expand_if,
@@ -29,7 +31,7 @@ from fusion.frontends.onnx.expand import (
 from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, name_of, whole_model
 from fusion.frontends.onnx.fold import fold
 from fusion.frontends.onnx.fused import expand_fused
-from fusion.frontends.onnx.infer import InferenceError, infer_types
+from fusion.frontends.onnx.infer import InferenceError, infer_types, schema_of
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
@@ -134,7 +136,7 @@ class _Translator:
 
     def _translate(self, proto: NodeProto, standard_opset: int) -> None:
         node = rename(proto, {name: self._actual(name) for name in reads(proto) if name in self._names})
-        node = cast_of_cast_like(node, self._scope.types)
+        node = axes_from_the_front(cast_of_cast_like(node, self._scope.types), self._scope.types)
         opset = standard_opset if node.domain in ("", "ai.onnx") else self._domains.get(node.domain, 1)
         try:
             self._translate_node(node, opset, standard_opset)
@@ -226,6 +228,8 @@ class _Translator:
         if body is not None:
             self._splice(body)
         else:
+            if schema_of(node, opset) is None:
+                self._scope.types.update(ask_types(node, self._scope, self._domains))
             self._plan.defer(node, opset, reason)
 
     def _splice(self, expansion: Expansion) -> None:

@@ -32,22 +32,11 @@ class Window:
 
 
 def refuse_small_image(node: Node) -> None:
-    """Check that the window of a convolution fits the padded input, and that of a transposed one fits its padding:
-    otherwise there is no result, on any backend.
+    """Check that the window of a convolution fits the padded input: otherwise there is no result, on any backend.
 
     Raises:
         UnsupportedOperatorError: It does not.
     """
-    if node.op == "ConvTranspose" and 0 not in node.shape(0)[:2]:
-        window, extra = transposed_window(node, node.shape(1)[2:])
-        axes = zip(node.shape(0)[2:], window.strides, window.extents, window.before, window.after, extra, strict=True)
-        if any((size - 1) * step + reach + more <= front + back for size, step, reach, front, back, more in axes):
-            raise UnsupportedOperatorError(
-                "ConvTranspose crops all of its result",
-                where=node.where,
-                why=f"the pads are {list(window.padding)}",
-                hint="give the model a larger input, or smaller pads",
-            )
     if node.op == "Conv" and 0 not in node.shape(0)[:2]:
         window = window_of(node, tuple(node.attr("kernel_shape") or node.shape(1)[2:]))
         padded = padded_sizes(window, node.shape(0)[2:])

@@ -1,0 +1,55 @@
+"""Types of what operators return that onnx does not know: ONNX Runtime, which will run them, tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
+from onnx.helper import make_graph, make_model, make_opsetid, make_tensor_type_proto
+
+from backends.onnxruntime.fallback import open_session
+from fusion.errors import UnsupportedOperatorError
+from fusion.frontends.onnx.scope import Scope
+
+_FORMAT = 8
+"""A version of the format that every ONNX Runtime in use knows."""
+_ELEMENTS = dict(TensorProto.DataType.items())
+# ONNX Runtime's names of element types that are not onnx's.
+_NAMES = {"float": "FLOAT", "double": "DOUBLE"}
+
+
+def ask_types(node: NodeProto, scope: Scope, domains: Mapping[str, int]) -> dict[str, TypeProto]:
+    """Return the type of each output of `node` that is a tensor; nothing where ONNX Runtime does not take the node."""
+    names = [name for name in dict.fromkeys(node.input) if name]
+    if any(name not in scope.types for name in names):
+        return {}
+    given = [onnx.helper.make_value_info(name, scope.types[name]) for name in names if name not in scope.constants]
+    weights = [_renamed(scope.constants[name], name) for name in names if name in scope.constants]
+    results = [ValueInfoProto(name=name) for name in node.output if name]
+    opsets = [make_opsetid(domain, version) for domain, version in domains.items()]
+    model = make_model(make_graph([node], "types", given, results, weights), opset_imports=opsets, ir_version=_FORMAT)
+    try:
+        session = open_session(model.SerializeToString(), threads=1, optimize=False)
+    except (UnsupportedOperatorError, ValueError):  # protobuf writes no model of 2 GB or more
+        return {}
+    kinds = {value.name: _type(value.type, value.shape) for value in session.get_outputs()}
+    return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def _type(text: str, shape: Sequence[int | str | None]) -> TypeProto | None:
+    """Return the type that ONNX Runtime writes as `text`, "tensor(float)"; None for other types than tensors."""
+    inner = text.removeprefix("tensor(").removesuffix(")")
+    name = _NAMES.get(inner, inner.upper())
+    if not text.startswith("tensor(") or name not in _ELEMENTS:
+        return None
+    # It tells no rank of 0 from one that it does not know.
+    dims = [dim if isinstance(dim, int) else None for dim in shape] or None
+    return make_tensor_type_proto(_ELEMENTS[name], dims)
+
+
+def _renamed(tensor: TensorProto, name: str) -> TensorProto:
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.name = name
+    return copy
