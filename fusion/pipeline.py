@@ -25,6 +25,7 @@ from fusion.model_graph import ModelGraph
 from fusion.passes.call_host_functions import CallHostFunctions
 from fusion.passes.concats import PlaceConcats
 from fusion.passes.fold_constants import FoldConstants
+from fusion.passes.guard_operands import GuardOperands
 from fusion.passes.inline_branches import InlineBranches
 from fusion.passes.layout import AssignLayouts
 from fusion.passes.lift_weights import lift_weights
@@ -73,6 +74,7 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
     concats = Technique.STITCHING in techniques
     return [
         # Phase 1: the graph as it was imported
+        GuardOperands(),
         LowerEinsum(),
         FoldConstants(),
         *([Rewrite(log=trace.rewrites)] if rewrites else []),

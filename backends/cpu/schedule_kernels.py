@@ -27,6 +27,7 @@ from backends.cpu.templates import TEMPLATES, schedule_with
 from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
 from backends.cpu.templates.space import Point, Space
 from backends.cpu.templates.stitching import StitchStages
+from backends.cpu.written import written_loops
 from fusion.context import Machine
 from partition.recurrence import recurrence_of
 
@@ -150,6 +151,9 @@ def schedule(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point |
     Args:
         point: Of the space that `read_choices` returns; None for the default of the first template that takes it.
     """
+    written = written_loops(func)
+    if written is not None:
+        return Scheduled(written, "written", "as it came")
     chosen = () if point is None else (_AtPoint(point),)
     anchored = (ScheduleAnchored(),) if find_anchors(func) else ()
     recurrent = (Recurrent(),) if recurrence_of(func) else ()

@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime as ort
 
 from backends.onnxruntime.values import from_tensor, to_array, to_tensor, to_value
+from fusion.carried_errors import carried
 from fusion.errors import ExecutionError, UnsupportedOperatorError
 from fusion.runtime import Tensor, tvm_ffi
 
@@ -105,6 +106,7 @@ def _cause(error: Exception) -> str:
     return text[:400]
 
 
+@carried
 def _call(key: str, *tensors: Tensor) -> Any:
     subgraph = _subgraphs.get(key)
     if subgraph is None:

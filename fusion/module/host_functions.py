@@ -1,18 +1,22 @@
-"""Operators whose results have a size that only the data tells, run in NumPy: compiled code calls them by name.
+"""What compiled code calls by name: operators whose results have a size that only the data tells, run in NumPy, and
+what raises the errors of its checks.
 
 TVM has them in its Python package, which a process that only loads a module does not import.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
+from typing import Any, NoReturn
 
 import numpy as np
 
+from fusion.carried_errors import carried
+from fusion.errors import ExecutionError
 from fusion.runtime import Tensor, tvm_ffi
 from fusion.tensors import aligned_copy, as_numpy
 
-NONZERO, UNIQUE = "fusion.nonzero", "fusion.unique"
+NONZERO, UNIQUE, REFUSE, CHECK = "fusion.nonzero", "fusion.unique", "fusion.refuse", "fusion.check"
 
 
 def _nonzero(x: Tensor) -> Tensor:
@@ -35,5 +39,33 @@ def _unique(x: Tensor, in_order: int, index: int, inverse: int, counts: int, axi
     return tvm_ffi.convert(results) if asked else results[0]
 
 
+@carried
+def _refuse(what: str, where: str, why: str, value: float) -> NoReturn:
+    """Raise the ExecutionError of a check that found `value`; see `fusion.guards`."""
+    raise ExecutionError(what, where=where, why=why.replace("{value}", str(value)))
+
+
+@carried
+def _check(values: Tensor, data: Tensor, kind: str, where: str, *axes: int) -> Tensor:
+    """Return checked indices into `axes` of `data`, or divisors, where the shapes are data too; see `fusion.guards`."""
+    array = as_numpy(values)
+    if kind == "divisor":
+        if not array.all():
+            raise ExecutionError("an integer is divided by zero", where=where, why="the divisor is 0")
+        return values
+    sizes = [int(data.shape[axis]) for axis in axes] or [prod(int(extent) for extent in data.shape)]
+    columns = array.reshape(-1, len(sizes)).astype("int64")
+    for axis, (column, size) in enumerate(zip(columns.T, sizes, strict=True)):
+        outside = column[(column < -size) | (column >= size)]
+        if outside.size:
+            name = axes[axis] if axes else 0
+            why = f"axis {name} has {size} entries: index {outside[0]} is not in {-size}..{size - 1}"
+            raise ExecutionError("an index is outside its axis", where=where, why=why)
+        column[column < 0] += size
+    return aligned_copy(columns.reshape(array.shape).astype(array.dtype))
+
+
 tvm_ffi.register_global_func(NONZERO, _nonzero, override=True)
 tvm_ffi.register_global_func(UNIQUE, _unique, override=True)
+tvm_ffi.register_global_func(REFUSE, _refuse, override=True)
+tvm_ffi.register_global_func(CHECK, _check, override=True)

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fusion.errors import ExecutionError
+from fusion.carried_errors import take_raised
+from fusion.errors import ExecutionError, FusionError
 from fusion.module import host_functions  # noqa: F401 - registers what compiled code calls
 from fusion.module.input_slot import InputSlot
 from fusion.module.plan import OutputPlan, Plan, allocate_buffers
@@ -69,9 +70,14 @@ class KernelProgram:
         try:
             result = self._main(*tensors, *self._constants)
         except Exception as error:  # TVM raises RuntimeError, ValueError, its own classes and what fallbacks raise
-            raise ExecutionError("the compiled model failed while it ran", why=str(error).strip()) from error
+            raise _as_raised(error) from error
         fields = [result] if isinstance(result, Tensor) else result
         return tuple([read(field) for read, field in zip(self._readers, fields)])  # noqa: B905 -- as above
+
+
+def _as_raised(error: Exception) -> FusionError:
+    """Return the error of a run as what compiled code called has raised it, if that was a FusionError."""
+    return take_raised() or ExecutionError("the compiled model failed while it ran", why=str(error).strip())
 
 
 def _reader(output: OutputPlan) -> Callable[[Tensor], np.ndarray]:

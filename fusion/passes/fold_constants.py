@@ -55,11 +55,23 @@ def _fold(builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var,
     if not all(isinstance(operand, GenericConst) and _is_plain(operand) for operand in operands):
         return None
     arrays = [operand.value.numpy() for operand in operands]
+    if not _has_value(value, arrays):
+        return None
     result = builder.normalize(value).ty
     shape = [int(extent) for extent in result.shape]
     if prod(shape) > max(_LARGE, *(4 * array.size for array in arrays)):
         return None
     return constant(evaluate(value, arrays).astype(str(result.dtype.dtype), copy=False).reshape(shape))
+
+
+def _has_value(call: relax.Call, operands: Sequence[Array]) -> bool:
+    """Return whether runs give a result: they fail where an integer is divided by zero or an index is outside."""
+    if call_name(call) == "divide" and operands[1].dtype.kind in "iu":
+        return bool(operands[1].all())
+    if call_name(call) not in ("take", "gather_elements") or str(getattr(call.attrs, "mode", "fast")) != "fast":
+        return True
+    size = operands[0].size if call.attrs.axis is None else operands[0].shape[int(call.attrs.axis)]
+    return bool(((operands[1] >= -size) & (operands[1] < size)).all())
 
 
 _LARGE = 1 << 16
@@ -111,11 +123,19 @@ def _sliced(call: relax.Call, operands: Sequence[Array]) -> Array:
     return operands[0][tuple(parts)]
 
 
+def _quotient(a: Array, b: Array) -> Array:
+    """Return a / b, of integers rounded towards zero; the lowest one divided by -1 is itself."""
+    with np.errstate(all="ignore"):
+        if a.dtype.kind == "f":
+            return np.asarray(a / b)
+        return np.asarray((a - np.fmod(a, b)) // b)
+
+
 def _taken(call: relax.Call, operands: Sequence[Array]) -> Array:
-    """In mode "fast", what lies outside has no defined value."""
+    """In mode "fast" indices are inside, and negative ones count from the end."""
     data, indices = operands
     axis = None if call.attrs.axis is None else int(call.attrs.axis)
-    return np.asarray(np.take(data, indices, axis, mode="wrap" if str(call.attrs.mode) == "wrap" else "clip"))
+    return np.asarray(np.take(data, indices, axis, mode="clip" if str(call.attrs.mode) == "clip" else "wrap"))
 
 
 def _gathered(call: relax.Call, operands: Sequence[Array]) -> Array:
@@ -134,9 +154,7 @@ _EVALUATE: dict[str, Evaluate] = {
     "add": _combine(np.add),
     "subtract": _combine(np.subtract),
     "multiply": _combine(np.multiply),
-    "divide": lambda call, operands: (
-        operands[0] / operands[1] if operands[0].dtype.kind == "f" else operands[0] // operands[1]
-    ),
+    "divide": _combine(_quotient),
     "sqrt": _combine(np.sqrt),
     "less": _combine(np.less),
     "where": _combine(np.where),

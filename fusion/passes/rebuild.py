@@ -40,7 +40,8 @@ def rebuild_main(mod: tvm.IRModule, visit: Visit, only: str = "") -> tvm.IRModul
     main = mod["main"]
     if only and all(call_name(value) != only for _, value in bindings(main)):
         return mod
-    builder = relax.BlockBuilder()
+    others = {symbol: func for symbol, func in mod.functions.items() if symbol.name_hint != "main"}
+    builder = relax.BlockBuilder(tvm.IRModule(others))  # whose names new functions must not have
     env: Environment = {}
     with builder.function("main", list(main.params)):
         with builder.dataflow():

@@ -5,12 +5,14 @@ from __future__ import annotations
 from backends.cpu.legalize.activations import ACTIVATIONS
 from backends.cpu.legalize.common import FLegalize
 from backends.cpu.legalize.concats import CONCATS
+from backends.cpu.legalize.divisions import DIVISIONS
 from backends.cpu.legalize.indexing import INDEXING
 from backends.cpu.legalize.limits import LIMITS
 from backends.cpu.legalize.normalizations import NORMALIZATIONS
+from backends.cpu.legalize.scatters import SCATTERS
 from backends.cpu.legalize.softmax import SOFTMAX
 from backends.cpu.legalize.sums import SUMS
 
 LEGALIZATIONS: dict[str, FLegalize] = {
-    **ACTIVATIONS, **CONCATS, **INDEXING, **LIMITS, **NORMALIZATIONS, **SOFTMAX, **SUMS,
+    **ACTIVATIONS, **CONCATS, **DIVISIONS, **INDEXING, **LIMITS, **NORMALIZATIONS, **SCATTERS, **SOFTMAX, **SUMS,
 }  # fmt: skip

@@ -62,8 +62,14 @@ def _foldable(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypeProto])
         return False
     if not all(name in scope.constants for name in node.input if name):
         return False
+    if node.op_type in ("Div", "Mod") and _divides_by_zero(scope.array(node.input[1])):
+        return False  # NumPy says 0, every run is an error
     held = sum(scope.array(name).nbytes for name in node.input if name)
     return all(is_tensor(kind) and _bytes(kind) <= held + _MAX_GROWTH_BYTES for kind in outputs.values())
+
+
+def _divides_by_zero(divisor: np.ndarray) -> bool:
+    return divisor.dtype.kind in "iu" and not divisor.all()
 
 
 def _bytes(kind: TypeProto) -> int:

@@ -37,6 +37,7 @@ from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
 from fusion.frontends.onnx.types import dtype_name, static_shape, type_of_spec
 from fusion.frontends.onnx.weights import read_weights
+from fusion.frontends.origins import Origins
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -107,6 +108,7 @@ class _Translator:
         self._numbers = numbers
         self._branches: dict[str, ImportedModel] = {}
         self._builder = relax.BlockBuilder()
+        self._origins = Origins()
         self._plan = FallbackPlan(self._scope, self._builder, self._still_read, self._domains)
 
     def run(self) -> ImportedModel:
@@ -118,7 +120,7 @@ class _Translator:
                 results = [self._scope.expr(self._actual(value.name)) for value in self._outputs]
                 result = self._builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
             self._builder.emit_func_output(result)
-        mod = relax.transform.DeadCodeElimination()(self._builder.get())
+        mod = self._origins.attach(relax.transform.DeadCodeElimination()(self._builder.get()))
         specs = tuple(spec_of(name, kind) for name, kind in self._inputs.items())
         outputs = tuple(map(self._output_spec, self._outputs))
         return assemble(mod, specs, outputs, self._plan.subgraphs, self._branches)
@@ -172,6 +174,8 @@ class _Translator:
                 self._convert_if(node, opset)
             else:
                 convert_node(node, opset, self._scope, self._builder)
+                for name in node.output:
+                    self._origins.note(self._scope.exprs.get(name), f"{node.op_type} {node.name or node.output[0]!r}")
         except Decline as reason:
             self._expand_or_defer(node, opset, standard_opset, str(reason))
 

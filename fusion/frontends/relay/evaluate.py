@@ -13,6 +13,7 @@ from tvm.relax import BlockBuilder, Expr
 
 from fusion.errors import InvalidModelError, UnsupportedOperatorError
 from fusion.frontends.imported import branch_call
+from fusion.frontends.origins import Origins
 from fusion.frontends.relay.apply import apply
 from fusion.frontends.relay.call import constant, dtype_of
 from fusion.frontends.relay.program import Program
@@ -57,6 +58,7 @@ class Evaluator:
         self, program: Program, imports: Mapping[Expr, Expr] | None = None, around: Evaluator | None = None
     ) -> None:
         self.builder = BlockBuilder()
+        self._origins = Origins()
         self._program = program
         self._imports, self._around = imports or {}, around
         self._active: list[Function] = [] if around is None else list(around._active)
@@ -167,7 +169,7 @@ class Evaluator:
     def _operator_call(self, call: OperatorCall, scope: Scope) -> Value:
         self._program.step(call.position)
         arguments = tuple(self.evaluate(argument, scope) for argument in call.arguments)
-        return apply(call, arguments, self.builder)
+        return self._apply(call, arguments)
 
     @evaluate.register
     def _function_call(self, call: FunctionCall, scope: Scope) -> Value:
@@ -175,10 +177,16 @@ class Evaluator:
         function = self.evaluate(call.function, scope)
         if isinstance(function, OperatorReference):
             operator = OperatorCall(call.position, function.name, call.arguments, call.attributes)
-            return apply(operator, arguments, self.builder)
+            return self._apply(operator, arguments)
         if not isinstance(function, Closure):
             raise InvalidModelError("what is called is no function", where=str(call.position))
         return self.call(function, arguments, call.position)
+
+    def _apply(self, call: OperatorCall, arguments: Sequence[Value]) -> Value:
+        result = apply(call, tuple(arguments), self.builder)
+        for tensor in tensors_of(result):
+            self._origins.note(tensor, f"{call.operator}, {call.position}")
+        return result
 
     @evaluate.register
     def _if(self, expression: If, scope: Scope) -> Value:
@@ -235,4 +243,4 @@ class Evaluator:
                 tensors = tensors_of(value)
                 result = self.builder.emit_output(tensors[0] if len(tensors) == 1 else relax.Tuple(tensors))
             self.builder.emit_func_output(result)
-        return relax.transform.DeadCodeElimination()(self.builder.get()), value
+        return self._origins.attach(relax.transform.DeadCodeElimination()(self.builder.get())), value

@@ -42,20 +42,33 @@ def _binary(function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Fold:
     return lambda call: np.asarray(function(call.const(0), call.const(1)))
 
 
+def _divided(function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Fold:
+    """A division of integers by zero is left to the run, which fails."""
+
+    def divide(call: Call) -> np.ndarray | None:
+        a, b = call.const(0), call.const(1)
+        return None if b.dtype.kind in "iu" and not b.all() else np.asarray(function(a, b))
+
+    return divide
+
+
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return a / b, of integers rounded towards zero."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
-    sign = np.sign(a) * np.sign(b)
-    return np.asarray(sign * (np.abs(a) // np.maximum(np.abs(b), 1)), a.dtype)
+    return np.asarray((a - np.fmod(a, b)) // b, a.dtype)
 
 
 def _entries(call: Call) -> list[np.ndarray]:
     return [as_numpy(entry.value) for entry in _tensors(call) if isinstance(entry, GenericConst)]
 
 
-def _take(call: Call) -> np.ndarray:
+def _take(call: Call) -> np.ndarray | None:
     axis = call.optional_integer("axis")
+    size = call.const(0).size if axis is None else call.shape(0)[axis]
+    inside = ((call.const(1) >= 0) & (call.const(1) < size)).all()
+    if not size or (call.text("mode", "clip") == "fast" and not inside):
+        return None
     mode = {"clip": "clip", "wrap": "wrap", "fast": "clip"}[call.text("mode", "clip")]
     return np.asarray(np.take(call.const(0), call.const(1), axis, mode=mode))  # type: ignore[call-overload]
 
@@ -97,9 +110,9 @@ _FOLDS: dict[str, Fold] = {
     "add": _binary(np.add),
     "subtract": _binary(np.subtract),
     "multiply": _binary(np.multiply),
-    "divide": _binary(_quotient),
-    "floor_divide": _binary(np.floor_divide),
-    "floor_mod": _binary(np.mod),
+    "divide": _divided(_quotient),
+    "floor_divide": _divided(np.floor_divide),
+    "floor_mod": _divided(np.mod),
     "maximum": _binary(np.maximum),
     "minimum": _binary(np.minimum),
     "equal": _binary(np.equal),

@@ -1,4 +1,4 @@
-"""Gathers, and tensors made from positions."""
+"""Choices of elements, and tensors made from positions."""
 
 from __future__ import annotations
 
@@ -6,24 +6,12 @@ import math
 
 import numpy as np
 from onnx import numpy_helper
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
-
-
-@converts("Gather")
-def gather(node: Node) -> Expr:
-    axis = node.axis()
-    size = node.shape(0)[axis]
-    if node.is_const(1):
-        given = node.needed_const(1)
-        indices = relax.const(np.where(given < 0, given + size, given), node.dtype(1))
-    else:
-        wrapped = relax.op.add(node.x(1), node.like(size, 1))
-        indices = relax.op.where(relax.op.less(node.x(1), node.like(0, 1)), wrapped, node.x(1))
-    return relax.op.take(node.x(0), indices, axis)
+from fusion.frontends.onnx.types import static_shape
 
 
 @converts("OneHot")
@@ -82,17 +70,26 @@ _MAX_COMPRESS_PAIRS = 1 << 20
 
 @converts("Compress")
 def compress(node: Node) -> Expr:
-    """The elements where the condition holds, their number known from the output's declared shape.
+    """The elements where the condition holds.
 
-    The k-th of them lies behind as many positions as have seen at most k true values.
+    Where the output's declared shape says how many, the k-th of them lies behind as many positions as have seen at most
+    k true values.
     """
     flat = node.attr("axis") is None
     x = relax.op.reshape(node.x(0), (math.prod(node.shape(0)),)) if flat else node.x(0)
     axis = 0 if flat else node.axis()
+    size = math.prod(node.shape(0)) if flat else node.shape(0)[axis]
+    # What a condition says beyond the axis counts for nothing.
+    length = min(size, node.shape(1)[0])
+    condition = node.emit(relax.op.strided_slice(node.x(1), [0], [0], [length]))
+    if static_shape(node.outputs[0]) is None:
+        counted = relax.TensorType((1, tirx.Var("count", "int64")), "int64")
+        found = node.builder.match_cast(node.emit(relax.op.nonzero(condition)), counted)
+        return relax.op.take(x, node.emit(relax.op.reshape(found, (-1,))), axis)
     count = node.out_shape()[axis]
-    if count * node.shape(1)[0] > _MAX_COMPRESS_PAIRS:
+    if count * length > _MAX_COMPRESS_PAIRS:
         raise Decline("too many elements to choose from")
-    seen = relax.op.cumsum(relax.op.astype(node.x(1), "int64"), 0, "int64")
+    seen = relax.op.cumsum(relax.op.astype(condition, "int64"), 0, "int64")
     before = relax.op.less_equal(
         node.emit(relax.op.expand_dims(node.emit(seen), 0)), relax.const(np.arange(count)[:, None], "int64")
     )
@@ -115,11 +112,6 @@ def top_k(node: Node) -> list[Expr]:
     count = node.out_shape()[axis]
     both = node.emit(relax.op.topk(node.x(0), count, axis, "both", bool(node.attr("largest", 1)), "int64"))
     return [relax.TupleGetItem(both, 0), relax.TupleGetItem(both, 1)]
-
-
-@converts("ArrayFeatureExtractor", domain="ai.onnx.ml")
-def array_feature_extractor(node: Node) -> Expr:
-    return relax.op.reshape(relax.op.take(node.x(0), relax.op.reshape(node.x(1), (-1,)), -1), node.out_shape())
 
 
 @converts("Binarizer", domain="ai.onnx.ml")

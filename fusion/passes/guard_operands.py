@@ -1,0 +1,239 @@
+"""Has the run check what decides an address or traps: indices that are data, and what integers are divided by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+import tvm
+from tvm import relax, tirx
+
+from fusion.errors import ShapeError
+from fusion.frontends.origins import origins_of, without_origins
+from fusion.guards import Bounds, Guard, boxes_guard, check, check_in_numpy, divisor_guard, index_guard, length_guard
+from fusion.passes.ranges import Ranges
+from fusion.passes.rebuild import bindings, call_name, rebuild_main
+
+Place = tuple[int, ...]
+"""Of an operand: its position in the call, and that in a tuple."""
+
+
+class Demand(NamedTuple):
+    """What must hold of an operand.
+
+    Attributes:
+        place: Of the operand.
+        kind: "index", "length", "divisor", or "box": the number of an image and four coordinates.
+        axes: Those of operand 0 that each index in turn is into; none means its elements in row-major order.
+    """
+
+    place: Place
+    kind: str
+    axes: tuple[int, ...] = ()
+
+
+Find = Callable[[relax.Call], Iterator[Demand]]
+
+
+@dataclass(frozen=True)
+class GuardOperands:
+    """`R.take(x, i)`  ->  `R.take(x, R.call_tir(check_index, i))`, unless `i` is known to lie in the axis.
+
+    Runs on the imported module, where results still have the names by which the frontend knows their operators.
+    """
+
+    name: str = "guard_operands"
+
+    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Return the module with its checks.
+
+        Raises:
+            ShapeError: The shapes of operands contradict each other, or the extreme of nothing is asked for.
+        """
+        origins, mod = origins_of(mod), without_origins(mod)
+        ranges = Ranges(mod["main"])
+        found: dict[relax.Var, list[tuple[Demand, Guard | None]]] = {}
+        for var, value in bindings(mod["main"]):
+            where = origins.get(var.name, f"{call_name(value)} {var.name!r}")
+            demands = [(demand, _guard(value, demand, where)) for demand in _demands(value, where)]
+            needed = [(demand, guard) for demand, guard in demands if not _holds(ranges, value, demand, guard)]
+            if needed:
+                found[var] = needed
+
+        def visit(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
+            for (place, kind, axes), guard in found.get(var, ()):
+                operand = _at(value, place)
+                if guard is None:
+                    where = origins.get(var.name, f"{call_name(value)} {var.name!r}")
+                    checked = check_in_numpy(operand, value.args[0], kind, where, axes)
+                else:
+                    checked = check(builder, operand, guard)
+                value = _replaced(value, place, builder.emit(checked, f"{var.name}_{kind}"))
+            return value
+
+        return rebuild_main(mod, visit) if found else mod
+
+
+def _demands(value: relax.Expr, where: str) -> Iterator[Demand]:
+    contradict = _CONTRADICTIONS.get(call_name(value))
+    for why in contradict(value) if contradict is not None and _is_static(value) else ():
+        raise ShapeError(f"{call_name(value)} has no result for operands of these shapes", where=where, why=why)
+    find = _FIND.get(call_name(value))
+    if find is not None:
+        yield from find(value)
+
+
+def _guard(call: relax.Call, demand: Demand, where: str) -> Guard | None:
+    """Return the check of a demand; None where only the run knows a size."""
+    operand = _at(call, demand.place)
+    if not _has_static_shape(operand) or not _has_static_shape(call.args[0]):
+        return None
+    shape = _shape(call.args[0])
+    match demand.kind:
+        case "divisor":
+            return divisor_guard(where)
+        case "length":
+            return length_guard(where, demand.axes[0], shape[demand.axes[0]])
+        case "box":
+            return boxes_guard(where, shape[0])
+    # Where elements are counted in row-major order, errors speak of one long axis.
+    whole = (prod(shape),)
+    return index_guard(where, demand.axes, shape) if demand.axes else index_guard(where, [0], whole)
+
+
+def _holds(ranges: Ranges, call: relax.Call, demand: Demand, guard: Guard | None) -> bool:
+    """Return whether readers can take every value that the operand can hold as it is."""
+    known = ranges.of(_at(call, demand.place))
+    if known is None:
+        return False
+    if demand.kind == "divisor":
+        return not known.low <= 0 <= known.high
+    tests = guard.tests if guard is not None else ()
+    return bool(tests) and all(
+        isinstance(test, Bounds) and known.low >= 0 and known.high <= test.high for test in tests
+    )
+
+
+def _at(call: relax.Call, place: Place) -> relax.Expr:
+    operand = call.args[place[0]]
+    return operand.fields[place[1]] if len(place) == 2 else operand
+
+
+def _replaced(call: relax.Call, place: Place, operand: relax.Expr) -> relax.Call:
+    args = list(call.args)
+    if len(place) == 2:
+        fields = list(args[place[0]].fields)
+        fields[place[1]] = operand
+        operand = relax.Tuple(fields)
+    args[place[0]] = operand
+    return relax.Call(call.op, args, call.attrs, call.ty_args)
+
+
+def _shape(expr: relax.Expr) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in expr.ty.shape)
+
+
+def _has_static_shape(expr: relax.Expr) -> bool:
+    kind = expr.ty
+    return (
+        isinstance(kind, relax.TensorType)
+        and isinstance(kind.shape, relax.ShapeExpr)
+        and all(isinstance(extent, tirx.IntImm) for extent in kind.shape)
+    )
+
+
+def _is_static(call: relax.Call) -> bool:
+    return all(_has_static_shape(arg) for arg in call.args)
+
+
+def _take(call: relax.Call) -> Iterator[Demand]:
+    """The modes "clip", "wrap" and "nan" say what an index outside reads."""
+    if str(call.attrs.mode) == "fast" and isinstance(call.args[1].ty, relax.TensorType):
+        yield Demand((1,), "index", () if call.attrs.axis is None else (_axis(call),))
+
+
+def _along_axis(call: relax.Call) -> Iterator[Demand]:
+    yield Demand((1,), "index", (_axis(call),))
+
+
+def _axis(call: relax.Call) -> int:
+    return int(call.attrs.axis) % max(int(call.args[0].ty.ndim), 1)
+
+
+def _tuples(call: relax.Call) -> Iterator[Demand]:
+    """Index tuples along the last axis, which begin at the first axis that is no batch."""
+    first, width = int(getattr(call.attrs, "batch_dims", 0)), int(call.args[1].ty.shape[-1])
+    if width:
+        yield Demand((1,), "index", tuple(range(first, first + width)))
+
+
+def _fields(call: relax.Call) -> Iterator[Demand]:
+    """A tensor of indices for each axis from the first on."""
+    for axis, field in enumerate(call.args[1].fields):
+        if str(field.ty.dtype) != "bool":
+            yield Demand((1, axis), "index", (axis,))
+
+
+def _lengths(call: relax.Call) -> Iterator[Demand]:
+    yield Demand((1,), "length", (int(call.attrs.seq_axis),))
+
+
+def _boxes(call: relax.Call) -> Iterator[Demand]:
+    yield Demand((1,), "box", (0,))
+
+
+def _divisor(call: relax.Call) -> Iterator[Demand]:
+    if "int" in str(call.args[1].ty.dtype):
+        yield Demand((1,), "divisor")
+
+
+_FIND: dict[str, Find] = {
+    "take": _take,
+    "gather_elements": _along_axis,
+    "scatter_elements": _along_axis,
+    "gather_nd": _tuples,
+    "scatter_nd": _tuples,
+    "index_tensor": _fields,
+    "index_put": _fields,
+    "reverse_sequence": _lengths,
+    "vision.roi_align": _boxes,
+    "vision.roi_pool": _boxes,
+    **dict.fromkeys(("divide", "floor_divide", "mod", "floor_mod"), _divisor),
+}
+
+
+def _element_shapes(call: relax.Call) -> Iterator[str]:
+    """Each index that is not into the axis runs over the front of its own."""
+    data, indices, *updates = map(_shape, call.args)
+    if len(data) != len(indices) or any(
+        size > extent for at, (size, extent) in enumerate(zip(indices, data, strict=True)) if at != _axis(call)
+    ):
+        yield f"indices {list(indices)} of data {list(data)}"
+    if any(shape != indices for shape in updates):
+        yield f"indices {list(indices)} of updates {list(updates[0])}"
+
+
+def _tuple_shapes(call: relax.Call) -> Iterator[str]:
+    data, (*tuples, width), *updates = map(_shape, call.args)
+    first = int(getattr(call.attrs, "batch_dims", 0))
+    if first + width > len(data) or tuple(tuples[:first]) != data[:first]:
+        yield f"indices {[*tuples, width]} of data {list(data)}"
+    elif any(shape != (*tuples, *data[width:]) for shape in updates):
+        yield f"updates {list(updates[0])} at indices {[*tuples, width]} of data {list(data)}"
+
+
+def _nothing_to_find(call: relax.Call) -> Iterator[str]:
+    """The place of an extreme along an axis without entries, unless there is no such place either."""
+    shape, axis = _shape(call.args[0]), call.attrs.axis
+    rest = () if axis is None else [extent for at, extent in enumerate(shape) if at != int(axis) % len(shape)]
+    if 0 in shape and 0 not in rest:
+        yield f"{list(shape)} has no entry along axis {0 if axis is None else int(axis)}"
+
+
+_CONTRADICTIONS: dict[str, Callable[[relax.Call], Iterator[str]]] = {
+    **dict.fromkeys(("gather_elements", "scatter_elements"), _element_shapes),
+    **dict.fromkeys(("gather_nd", "scatter_nd"), _tuple_shapes),
+    **dict.fromkeys(("argmax", "argmin"), _nothing_to_find),
+}
