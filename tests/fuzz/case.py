@@ -26,6 +26,7 @@ class Case:
         random: Whether its results are left to chance.
         form: What `model` is: "onnx", "fusion" (a saved module), "relay" (a text) or "npz" (parameters).
         files: What lies beside it, by name.
+        threads: How many it runs on.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Case:
     random: bool = False
     form: str = "onnx"
     files: dict[str, bytes] = field(default_factory=dict)
+    threads: int = 1
 
     def proto(self) -> onnx.ModelProto:
         """Return the model."""

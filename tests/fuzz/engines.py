@@ -40,12 +40,12 @@ class Ran:
     message: str = ""
 
 
-def run_fusion(model: onnx.ModelProto, inputs: Values) -> Ran:
+def run_fusion(model: onnx.ModelProto, inputs: Values, threads: int = 1) -> Ran:
     """Compile and run `model`."""
     try:
         with warnings.catch_warnings(), internal_errors.collect() as defects:
             warnings.simplefilter("ignore")
-            results = fusion.compile(model, threads=1).run(inputs)
+            results = fusion.compile(model, threads=threads).run(inputs)
         return Ran("internal", message=defects[0]) if defects else Ran("ran", dict(results))
     except InternalError as error:
         return Ran("internal", message=f"{error.code}: {error.what}: {error.why}")

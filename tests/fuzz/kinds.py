@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from tests.fuzz import data, files, graphs, guard
+from tests.fuzz import data, files, graphs, guard, large
 from tests.fuzz.case import Case, Outcome, describe
 from tests.fuzz.verdicts import judge, judge_alone, tensors
 from tests.fuzz.worker import Job
@@ -16,6 +16,7 @@ MAKERS: dict[str, Callable[[int], Case]] = {
     "data": data.make_case,
     "files": files.make_case,
     "graphs": graphs.make_case,
+    "large": large.make_case,
 }
 
 

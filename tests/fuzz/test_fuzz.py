@@ -51,9 +51,9 @@ def chain(*operators: str) -> Case:
     return Case("graphs", 0, model.SerializeToString(), {names[0]: array})
 
 
-def wrong_tanh(model: onnx.ModelProto, inputs: dict) -> Ran:
+def wrong_tanh(model: onnx.ModelProto, inputs: dict, threads: int) -> Ran:
     """Run `model`, and be wrong by a percent where it has a Tanh and some input is below zero."""
-    made = run_fusion(model, inputs)
+    made = run_fusion(model, inputs, threads)
     below = any((array < 0).any() for array in inputs.values())
     if below and any(node.op_type == "Tanh" for node in model.graph.node):
         return replace(made, values={name: value * np.float32(1.01) for name, value in made.values.items()})
@@ -87,13 +87,13 @@ def test_a_wrong_result_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_errors_where_onnx_runtime_runs(ran: Ran, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "run_fusion", lambda model, inputs: ran)
+    monkeypatch.setattr(verdicts, "run_fusion", lambda *_: ran)
     assert judge(chain("Neg"), silent).verdict == verdict
 
 
 def test_a_result_where_onnx_runtime_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     case = replace(chain("Neg"), inputs={"v0": np.ones((2, 5), np.float32)}, note="another shape")
-    monkeypatch.setattr(verdicts, "run_fusion", lambda model, inputs: Ran("ran", {"v1": -inputs["v0"]}))
+    monkeypatch.setattr(verdicts, "run_fusion", lambda _, inputs, threads: Ran("ran", {"v1": -inputs["v0"]}))
     assert judge(case, silent).verdict == "accepted"
 
 

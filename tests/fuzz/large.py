@@ -1,4 +1,4 @@
-"""Random ONNX graphs: elementwise, broadcasts, reductions, layout changes, products and windows in any order."""
+"""Models of 5 to 30 common operators in float32: what fuses, in any order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from math import prod
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from tests.fuzz.case import Case
 
 Shape = tuple[int, ...]
 
@@ -66,6 +68,17 @@ class GraphMaker:
     def one_of(self, *values: int) -> int:
         """Return one of `values`."""
         return int(self.rng.choice(values))
+
+
+def make_case(seed: int) -> Case:
+    """Return a model and normal numbers for its inputs; every second seed runs on two threads."""
+    model = make_graph(seed)
+    rng = np.random.default_rng(seed)
+    inputs = {
+        value.name: rng.standard_normal([dim.dim_value for dim in value.type.tensor_type.shape.dim]).astype(np.float32)
+        for value in model.graph.input
+    }
+    return Case("large", seed, model.SerializeToString(), inputs, threads=1 + seed % 2)
 
 
 def make_graph(seed: int) -> onnx.ModelProto:

@@ -1,1 +1,0 @@
-"""Whole graphs, made at random."""
