@@ -1,4 +1,5 @@
-"""The table of operators that ONNX Runtime adds to ONNX, and what its rules write: nodes of ONNX's own."""
+"""The table of operators that ONNX Runtime adds to ONNX, and of those of old sets, and what its rules write: nodes of
+ONNX's newer sets."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from fusion.tensors import numpy_dtype
 OPSET = 23
 """The set whose operators the rules write."""
 MICROSOFT = "com.microsoft"
-_FAMILIES = ("activations", "attention", "embedding", "norms", "products", "same")
+_FAMILIES = ("activations", "attention", "embedding", "norms", "old_sets", "products", "same")
 
 
 @dataclass
