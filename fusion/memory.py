@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
+
+from fusion.errors import LimitError
 
 try:
     import resource
@@ -14,6 +18,22 @@ except ImportError:  # not on Windows
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _UNKNOWN = 1 << 46
 """Bytes, where the system tells no limit: more than any machine has."""
+
+
+def check_memory(shape: Sequence[int], itemsize: int, where: str) -> None:
+    """Raise unless a tensor of `shape`, each element of `itemsize` bytes, may fit the memory of this process.
+
+    Raises:
+        LimitError: It does not; `where` says what the tensor is.
+    """
+    size = math.prod(shape) * itemsize
+    if size > usable_memory():
+        raise LimitError(
+            f"a tensor of {size:,} bytes does not fit the memory of this process",
+            where=where,
+            why=f"its shape is {tuple(shape)}, and this process may use {usable_memory():,} bytes",
+            hint="check the sizes and constants of the model, and shapes=",
+        )
 
 
 def usable_memory() -> int:

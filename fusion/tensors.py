@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from fusion.errors import LimitError
+from fusion.memory import check_memory
 from fusion.runtime import Tensor, tvm_ffi
 
 ALIGNMENT = 64
@@ -20,7 +23,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 def tensor_bytes(shape: tuple[int, ...], dtype: str) -> int:
     """Return the size in bytes of a dense tensor."""
-    return int(np.prod(shape, dtype=np.int64)) * numpy_dtype(dtype).itemsize
+    return math.prod(shape) * numpy_dtype(dtype).itemsize
 
 
 def fills_bytes(dtype: str) -> bool:
@@ -53,8 +56,16 @@ def as_tensor(array: np.ndarray) -> Tensor:
 
 
 def allocate(size: int) -> np.ndarray:
-    """Return `size` zero bytes, as uint8, at an address that is a multiple of `ALIGNMENT`."""
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    """Return `size` zero bytes, as uint8, at an address that is a multiple of `ALIGNMENT`.
+
+    Raises:
+        LimitError: There is not that much memory.
+    """
+    check_memory((size,), 1, "memory of a compiled module")
+    try:
+        raw = np.zeros(size + ALIGNMENT, np.uint8)
+    except MemoryError as error:
+        raise LimitError(f"there is no memory for {size:,} bytes", where="memory of a compiled module") from error
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]
 

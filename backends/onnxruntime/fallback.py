@@ -5,6 +5,7 @@ A subgraph is known by a key, the sha256 of its ONNX bytes; `register` must have
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import onnxruntime as ort
 from backends.onnxruntime.values import from_tensor, to_array, to_tensor, to_value
 from fusion.carried_errors import carried
 from fusion.errors import ExecutionError, UnsupportedOperatorError
+from fusion.memory import usable_memory
 from fusion.runtime import Tensor, tvm_ffi
 
 FUNCTION = "fusion.fallback"
@@ -49,6 +51,25 @@ def register(key: str, onnx_bytes: bytes, threads: int) -> None:
             _subgraphs[key] = _Subgraph(session, inputs, outputs, plain)
 
 
+_LARGEST_CONSTANT = "optimization.constant_folding_max_output_size_in_bytes"
+"""Of one node; what is larger is computed by every run, as by the rest of fusion."""
+
+
+@functools.cache
+def _limit_memory() -> bool:
+    """Let all sessions take their memory from one place that has no more than this process may use; return whether
+    ONNX Runtime does so.
+
+    A tensor that only the run knows to be too large is an error of that run then, and not the end of the process.
+    """
+    place = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    try:
+        ort.create_and_register_allocator(place, ort.OrtArenaCfg({"max_mem": usable_memory()}))
+    except Exception:  # the program has registered one itself; ONNX Runtime's exceptions share no base class
+        return False
+    return True
+
+
 def open_session(onnx_bytes: bytes, threads: int, *, optimize: bool = True) -> ort.InferenceSession:
     """Return a session whose threads sleep when idle: spinning, they would halve the speed of TVM's own threads.
 
@@ -63,6 +84,8 @@ def open_session(onnx_bytes: bytes, threads: int, *, optimize: bool = True) -> o
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    options.add_session_config_entry("session.use_env_allocators", "1" if _limit_memory() else "0")
+    options.add_session_config_entry(_LARGEST_CONSTANT, str(256 << 20))
     if not optimize:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusion.memory import check_memory
 from fusion.runtime import Tensor
 from fusion.tensors import allocate, as_tensor, numpy_dtype, tensor_bytes
 
@@ -88,7 +89,12 @@ class Plan:
 
 
 def allocate_buffers(plan: Plan) -> tuple[Tensor, ...]:
-    """Return the activations of `plan`, in memory that is allocated now and reused by every call."""
+    """Return the activations of `plan`, in memory that is allocated now and reused by every call.
+
+    Raises:
+        LimitError: They do not fit the memory of this process.
+    """
+    check_memory((sum(plan.storages),), 1, "what the compiled module keeps between its kernels")
     storages = [allocate(size) for size in plan.storages]
     return tuple(
         as_tensor(storages[b.storage][: tensor_bytes(b.shape, b.dtype)].view(numpy_dtype(b.dtype)).reshape(b.shape))

@@ -13,7 +13,9 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.memory import usable_memory
 from fusion.passes.rebuild import call_name, constant, rebuild_main
+from fusion.tensors import tensor_bytes
 
 Array = npt.NDArray[Any]
 Evaluate = Callable[[relax.Call, Sequence[Array]], Array]
@@ -30,11 +32,15 @@ class FoldConstants:
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         known: dict[relax.Var, GenericConst] = {}
+        left = min(_MOST_BYTES, usable_memory() // 4)
 
         def visit(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
-            folded = _fold(builder, value, known)
+            nonlocal left
+            folded = _fold(builder, value, known, left)
             if folded is None:
                 return value
+            if folded is not value:
+                left -= _size_of(folded)
             made = builder.emit(folded, var.name)
             known[made] = folded
             return made
@@ -42,7 +48,10 @@ class FoldConstants:
         return relax.transform.CanonicalizeBindings()(rebuild_main(mod, visit))
 
 
-def _fold(builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var, GenericConst]) -> GenericConst | None:
+def _fold(
+    builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var, GenericConst], left: int
+) -> GenericConst | None:
+    """Return the value of `value`, or None where it is not known, or has more than `left` bytes."""
     if isinstance(value, GenericConst):
         return value
     if call_name(value) == "shape_to_tensor":
@@ -61,7 +70,11 @@ def _fold(builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var,
     shape = [int(extent) for extent in result.shape]
     if prod(shape) > max(_LARGE, *(4 * array.size for array in arrays)):
         return None
-    return constant(evaluate(value, arrays).astype(str(result.dtype.dtype), copy=False).reshape(shape))
+    if tensor_bytes(tuple(shape), str(result.dtype.dtype)) > left:
+        return None
+    with np.errstate(all="ignore"):
+        folded = evaluate(value, arrays)
+    return constant(folded.astype(str(result.dtype.dtype), copy=False).reshape(shape))
 
 
 def _has_value(call: relax.Call, operands: Sequence[Array]) -> bool:
@@ -76,6 +89,14 @@ def _has_value(call: relax.Call, operands: Sequence[Array]) -> bool:
 
 _LARGE = 1 << 16
 """Elements of a result that broadcasting may make out of nothing; a larger one is computed by every run."""
+
+
+_MOST_BYTES = 4 << 30
+"""Of all results together: a chain of products of vectors grows fourfold with every one."""
+
+
+def _size_of(value: GenericConst) -> int:
+    return tensor_bytes(tuple(int(extent) for extent in value.value.shape), str(value.value.dtype))
 
 
 def _extents(builder: relax.BlockBuilder, shape: relax.Expr) -> GenericConst | None:

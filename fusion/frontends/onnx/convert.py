@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import tvm
@@ -36,12 +37,24 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
         raise Decline("an input is no static tensor of a native dtype")
     refuse_small_image(node)
     refuse_pool_without_places(node)
+    _refuse_large_constant(node)
     results = _empty_tensors(outputs) or _first_that_takes(node)
     for name, kind, result in zip(proto.output, outputs, results, strict=False):
         known = kind or _type_of(result)
         if name and known is not None:
             scope.types[name] = known
             scope.exprs[name] = _bind(name, result, builder)
+
+
+_OF_CONSTANTS = frozenset({"ConstantOfShape", "EyeLike", "OneHot", "Range"})
+"""Operators whose converters make constants of their results' size, or of a part of it."""
+_LARGEST_CONSTANT = 64 << 20
+"""Elements."""
+
+
+def _refuse_large_constant(node: Node) -> None:
+    if node.op in _OF_CONSTANTS and math.prod(static_shape(node.outputs[0]) or ()) > _LARGEST_CONSTANT:
+        raise Decline(f"its result has more than {_LARGEST_CONSTANT:,} elements, which would be made while compiling")
 
 
 def is_native(proto: NodeProto, scope: Scope) -> bool:

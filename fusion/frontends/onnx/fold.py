@@ -9,21 +9,18 @@ import onnx
 from onnx import TensorProto, TypeProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from fusion.frontends.onnx.fold_cost import cost_of
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import is_tensor, static_shape
-
-# Operators whose result differs from call to call.
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
-)
-# A folded value may outgrow its operands by this much: beyond it, a weight would be larger than the code that makes it.
-_MAX_GROWTH_BYTES = 16 << 20
+from fusion.frontends.onnx.types import dtype_name, is_tensor, static_shape
+from fusion.tensors import numpy_dtype
 
 
 def fold(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
     """Record the outputs of `node` as constants of `scope` if they are known before the run; return whether they
     are."""
     if node.op_type in ("Shape", "Size") and not node.domain and _fold_shape(node, scope):
+        return True
+    if node.op_type == "Constant" and not node.domain and _fold_constant(node, scope, outputs):
         return True
     if not _foldable(node, scope, outputs):
         return False
@@ -57,24 +54,36 @@ def _fold_shape(node: onnx.NodeProto, scope: Scope) -> bool:
     return True
 
 
-def _foldable(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
-    if node.op_type in _RANDOM or node.domain not in ("", "ai.onnx") or any(a.HasField("g") for a in node.attribute):
+def _fold_constant(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
+    """Take the tensor that a Constant brings as it is: it may be a weight."""
+    if len(node.attribute) != 1 or node.attribute[0].name != "value" or not all(map(is_tensor, outputs.values())):
         return False
-    if not all(name in scope.constants for name in node.input if name):
+    tensor = node.attribute[0].t
+    try:
+        numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError):
+        return False
+    scope.add_constant(node.output[0], tensor)
+    return True
+
+
+def _foldable(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
+    """Return whether `node` is known before the run, and computing it is in the budget, which then pays for it."""
+    if node.domain not in ("", "ai.onnx") or not all(name in scope.constants for name in node.input if name):
+        return False
+    if not all(map(is_tensor, outputs.values())):
         return False
     if node.op_type in ("Div", "Mod") and _divides_by_zero(scope.array(node.input[1])):
         return False  # NumPy says 0, every run is an error
-    held = sum(scope.array(name).nbytes for name in node.input if name)
-    return all(is_tensor(kind) and _bytes(kind) <= held + _MAX_GROWTH_BYTES for kind in outputs.values())
+    arrays = [scope.array(name) for name in node.input if name]
+    cost = cost_of(node, arrays)
+    names = (dtype_name(kind.tensor_type.elem_type) for kind in outputs.values())
+    itemsize = max((numpy_dtype(name).itemsize for name in names), default=8)
+    return cost is not None and scope.budget.take(cost, itemsize, sum(array.nbytes for array in arrays))
 
 
 def _divides_by_zero(divisor: np.ndarray) -> bool:
     return divisor.dtype.kind in "iu" and not divisor.all()
-
-
-def _bytes(kind: TypeProto) -> int:
-    # Eight bytes an element bounds every dtype; a shape that only evaluation tells is small in practice.
-    return 8 * math.prod(static_shape(kind) or (0,))
 
 
 def _evaluate(node: onnx.NodeProto, opset: int, scope: Scope) -> list[np.ndarray | None]:

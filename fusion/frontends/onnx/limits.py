@@ -4,14 +4,17 @@ compiled."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import onnx
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto
 
 from fusion.errors import InvalidModelError, LimitError
 from fusion.frontends.onnx.parts import bodies, graphs_of, sparse_tensors, tensors
-from fusion.memory import usable_memory
+from fusion.frontends.onnx.types import dtype_name, static_shape
+from fusion.memory import check_memory
+from fusion.tensors import numpy_dtype
 
 MOST_NODES = 100_000
 """Nodes of a model once its functions stand where they are called: ten times the largest model known, and about two
@@ -23,43 +26,40 @@ _Function = tuple[str, str, str]
 
 
 def check_limits(model: onnx.ModelProto) -> None:
-    """Raise if `model` is beyond a limit, or one of its tensors or types is impossible.
+    """Raise if a tensor or a type of `model` is impossible, or does not fit the memory of this process.
 
     Raises:
-        InvalidModelError: A tensor's data does not fill its shape, an element type is none, or functions call each
-            other in a circle.
-        LimitError: It has too many nodes once its functions are in place, or a sparse tensor too many elements.
+        InvalidModelError: A tensor's data does not fill its shape, or an element type is none.
+        LimitError: A sparse tensor has too many elements.
     """
     for tensor in tensors(model):
         _check_tensor(tensor)
     for sparse in sparse_tensors(model):
-        _check_memory(f"sparse tensor {sparse.values.name!r}", sparse.dims, sparse.values.data_type)
+        _check_memory(sparse.dims, sparse.values.data_type, f"sparse tensor {sparse.values.name!r}")
     for body in bodies(model):
         if isinstance(body, GraphProto):
             for value in (*body.input, *body.output, *body.value_info):
                 _check_type(value.type, value.name)
-    _check_nodes(model)
+    for value in model.graph.input:
+        if value.type.WhichOneof("value") == "tensor_type":
+            _check_element(value.type.tensor_type.elem_type, f"input {value.name!r}")
 
 
-def check_size(where: str, shape: Iterable[int]) -> None:
-    """Raise if a tensor of `shape` does not fit the memory of this process, were each element one byte.
+def check_types(types: Mapping[str, TypeProto], node: NodeProto) -> None:
+    """Raise if a tensor that `node` makes, of the types by name, does not fit the memory of this process.
 
     Raises:
-        LimitError: It does not.
+        LimitError: One does not.
     """
-    _check_memory(where, tuple(shape), TensorProto.UINT8)
+    for name, kind in types.items():
+        shape = static_shape(kind)
+        if shape is not None:
+            _check_memory(shape, kind.tensor_type.elem_type, f"{node.op_type} {node.name or name!r}")
 
 
-def _check_memory(where: str, dims: Iterable[int], data_type: int) -> None:
-    elements = math.prod(dims)
-    size = elements * (onnx.helper.tensor_dtype_to_np_dtype(data_type).itemsize if data_type in _DATA_TYPES else 1)
-    if size > usable_memory():
-        raise LimitError(
-            f"a tensor of {elements:,} elements does not fit the memory of this process",
-            where=where,
-            why=f"the shape is {tuple(dims)}, and the process may use {usable_memory():,} bytes",
-            hint="check the model's sizes and constants, and shapes=",
-        )
+def _check_memory(shape: Sequence[int], data_type: int, where: str) -> None:
+    known = data_type in _DATA_TYPES and data_type != TensorProto.STRING
+    check_memory(shape, numpy_dtype(dtype_name(data_type)).itemsize if known else 1, where)
 
 
 def _check_tensor(tensor: TensorProto) -> None:
@@ -101,13 +101,18 @@ def _check_element(data_type: int, where: str) -> None:
         )
 
 
-def _check_nodes(model: onnx.ModelProto) -> None:
-    """Count the nodes that the model has once every call of a function is its body, without making them."""
+def check_nodes(model: onnx.ModelProto) -> None:
+    """Raise if `model` has too many nodes once every call of a function is its body; they are counted, not made.
+
+    Raises:
+        InvalidModelError: Functions call each other in a circle.
+        LimitError: There are too many, or too many functions within each other.
+    """
     functions = {_key(function): function for function in model.functions}
-    counts: dict[_Function, int] = {}
+    sizes: dict[_Function, _Size] = {}
     for key in functions:
-        _count_function(key, functions, counts)
-    total = sum(_cost(node, counts) for node in _nodes(model.graph))
+        _measure(key, functions, sizes)
+    total = _size_of(model.graph, sizes).nodes
     if total > MOST_NODES:
         raise LimitError(
             f"the model has {total:,} nodes, its functions put in place, and fusion compiles up to {MOST_NODES:,}",
@@ -116,22 +121,40 @@ def _check_nodes(model: onnx.ModelProto) -> None:
         )
 
 
-def _count_function(key: _Function, functions: dict[_Function, FunctionProto], counts: dict[_Function, int]) -> None:
-    """Put the number of nodes of the function `key` and of all that it calls into `counts`."""
+class _Size(NamedTuple):
+    """How many nodes a function has with all that it calls in place, and how many functions within each other."""
+
+    nodes: int
+    depth: int
+
+
+_NODE = _Size(1, 0)
+
+
+def _measure(key: _Function, functions: dict[_Function, FunctionProto], sizes: dict[_Function, _Size]) -> None:
+    """Put the size of the function `key` and of all that it calls into `sizes`."""
     path = [key]
     while path:
         current = path[-1]
-        calls = [_called(node) for node in _nodes(functions[current])]
-        missing = next((call for call in calls if call in functions and call not in counts), None)
+        called = (_called(node) for node in _nodes(functions[current]))
+        missing = next((call for call in called if call in functions and call not in sizes), None)
         if missing is None:
-            counts[current] = sum(_cost(node, counts) for node in _nodes(functions[current]))
+            sizes[current] = _size_of(functions[current], sizes)
             path.pop()
         elif missing in path:
             raise InvalidModelError(f"function {missing[1]!r} calls itself", hint="ONNX has no recursion")
-        elif len(path) >= _DEEPEST_CALLS:
-            raise LimitError(f"more than {_DEEPEST_CALLS} functions call each other", where=f"function {key[1]!r}")
         else:
             path.append(missing)
+        depth = max(len(path), sizes[current].depth if current in sizes else 0)
+        if depth > _DEEPEST_CALLS:
+            raise LimitError(
+                f"more than {_DEEPEST_CALLS} functions call each other in turn", where=f"function {key[1]!r}"
+            )
+
+
+def _size_of(body: GraphProto | FunctionProto, sizes: dict[_Function, _Size]) -> _Size:
+    inner = [sizes.get(_called(node), _NODE) for node in _nodes(body)]
+    return _Size(sum(size.nodes for size in inner), 1 + max((size.depth for size in inner), default=0))
 
 
 def _nodes(body: GraphProto | FunctionProto) -> Iterator[NodeProto]:
@@ -141,10 +164,6 @@ def _nodes(body: GraphProto | FunctionProto) -> Iterator[NodeProto]:
         for node in waiting.pop().node:
             yield node
             waiting.extend(graph for attribute in node.attribute for graph in graphs_of(attribute))
-
-
-def _cost(node: NodeProto, counts: dict[_Function, int]) -> int:
-    return counts.get(_called(node), 1)
 
 
 def _key(function: FunctionProto) -> _Function:

@@ -10,7 +10,7 @@ from fusion.errors import InvalidModelError, UnsupportedOperatorError
 from fusion.files import read_file
 from fusion.foreign_files import CHECK, not_onnx
 from fusion.frontends.onnx.external_data import read_external_data, refuse_external_data
-from fusion.frontends.onnx.limits import check_limits
+from fusion.frontends.onnx.limits import check_limits, check_nodes
 
 # Of ONNX's own domain, which has two names.
 _NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -27,6 +27,7 @@ def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.
     """
     if isinstance(source, onnx.ModelProto):
         model = source
+        check_nodes(model)
         refuse_external_data(model)
     else:
         model = _load_file(source, weights)
@@ -58,6 +59,7 @@ def _load_file(path: Path, weights: bool) -> onnx.ModelProto:
         raise not_onnx(path, _last_line(error)) from error
     if not model.HasField("graph"):
         raise not_onnx(path, "it holds no graph")
+    check_nodes(model)
     if weights:
         read_external_data(model, path)
     return model

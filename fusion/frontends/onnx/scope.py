@@ -13,6 +13,7 @@ from onnx import TensorProto, TypeProto, numpy_helper
 from tvm import relax
 from tvm.relax import Expr
 
+from fusion.frontends.onnx.fold_cost import Budget
 from fusion.frontends.onnx.types import type_of_tensor
 
 
@@ -24,12 +25,14 @@ class Scope:
         types: Type of every value, as exact as inference makes it.
         constants: Values known before the run.
         exprs: Values that `main` has computed.
+        budget: What may still be spent on constants, in the whole model.
         materialize: Called with the name of a value that is neither, to compute it.
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
     constants: dict[str, TensorProto] = field(default_factory=dict)
     exprs: dict[str, Expr] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
     materialize: Callable[[str], None] = field(default=lambda name: None)
     _arrays: dict[str, np.ndarray] = field(default_factory=dict)
 

@@ -30,8 +30,10 @@ from fusion.frontends.onnx.expand import (
 )
 from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, name_of, whole_model
 from fusion.frontends.onnx.fold import fold
+from fusion.frontends.onnx.fold_cost import Budget
 from fusion.frontends.onnx.fused import expand_fused
 from fusion.frontends.onnx.infer import InferenceError, infer_types, schema_of
+from fusion.frontends.onnx.limits import check_types
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
@@ -60,12 +62,18 @@ def translate(
     domains = {o.domain: o.version for o in model.opset_import}
     standard = next((version for domain, version in domains.items() if domain in ("", "ai.onnx")), 1)
     try:
-        imported = _Translator(model.graph, {**domains, "": standard}, inputs, {}, count(), declined).run()
+        imported = _Translator(
+            model.graph, {**domains, "": standard}, inputs, {}, count(), _budget(model), declined
+        ).run()
     except NotATensor as error:
         imported = whole_model(model, str(error))
     if strict and imported.fallbacks:
         raise _refusal(imported.fallbacks, standard)
     return imported
+
+
+def _budget(model: onnx.ModelProto) -> Budget:
+    return Budget(sum(tensor.ByteSize() for tensor in model.graph.initializer))
 
 
 def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> UnsupportedOperatorError:
@@ -82,7 +90,7 @@ class _Translator:
     """The state of one pass over a graph, or over a branch: what is known of each value, and the work still to do.
 
     `constants` are those of the graph around a branch that it reads, `numbers` make names unique in the whole model,
-    `declined` is as in `translate`.
+    whose `budget` pays for folding; `declined` is as in `translate`.
     """
 
     def __init__(
@@ -92,11 +100,12 @@ class _Translator:
         inputs: dict[str, TypeProto],
         constants: dict[str, TensorProto],
         numbers: Iterator[int],
+        budget: Budget,
         declined: Mapping[str, str] = _NONE,
     ) -> None:
         self._domains = domains
         self._declined = declined
-        self._scope = Scope(types=dict(inputs))
+        self._scope = Scope(types=dict(inputs), budget=budget)
         for name, tensor in (*constants.items(), *((tensor.name, tensor) for tensor in read_weights(graph))):
             self._scope.add_constant(name, tensor)
         self._inputs = inputs
@@ -165,6 +174,7 @@ class _Translator:
             return
         if fold(node, opset, self._scope, types):
             return
+        check_types(types, node)
         self._scope.types.update(types)
         try:
             fused = self._expand_fused(node, opset)
@@ -200,10 +210,10 @@ class _Translator:
             Decline: A branch cannot be translated, or they do not return tensors of the same static types.
         """
         branches = split_if(node, self._scope)
-        domains = {**self._domains, "": opset}
+        domains, budget = {**self._domains, "": opset}, self._scope.budget
         try:
             then, other = (
-                _Translator(branch.graph, domains, branch.inputs, branch.constants, self._numbers).run()
+                _Translator(branch.graph, domains, branch.inputs, branch.constants, self._numbers, budget).run()
                 for branch in branches
             )
         except NotATensor as error:

@@ -65,14 +65,17 @@ def static_shape(kind: TypeProto | None) -> Shape | None:
     return None if dims is None or None in dims else tuple(dim for dim in dims if dim is not None)
 
 
+_OTHERS: dict[int, str] = {TensorProto.STRING: "string", TensorProto.UNDEFINED: "undefined"}
+
+
 def dtype_name(elem_type: int) -> str:
-    """Return numpy's (or ml_dtypes') name of an ONNX element type, "string" for strings.
+    """Return numpy's (or ml_dtypes') name of an ONNX element type, "string" for strings, "undefined" for none.
 
     Raises:
         InvalidModelError: ONNX has no such type.
     """
-    if elem_type == TensorProto.STRING:
-        return "string"
+    if elem_type in _OTHERS:
+        return _OTHERS[elem_type]
     try:
         return str(np.dtype(tensor_dtype_to_np_dtype(elem_type)))
     except KeyError:

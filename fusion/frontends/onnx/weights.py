@@ -58,6 +58,17 @@ def _array(tensor: TensorProto) -> np.ndarray:
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> TensorProto:
+    try:
+        return _dense_tensor(sparse)
+    except (ValueError, IndexError, TypeError) as error:
+        raise InvalidModelError(
+            f"the indices of sparse tensor {sparse.values.name!r} do not fit its shape or its values",
+            where=sparse.values.name,
+            why=str(error),
+        ) from error
+
+
+def _dense_tensor(sparse: onnx.SparseTensorProto) -> TensorProto:
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     dims = tuple(sparse.dims)
     flat = np.zeros(math.prod(dims), dtype=values.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,11 +13,16 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax import BlockBuilder, Expr
 
+from fusion.errors import LimitError
 from fusion.frontends.relay.syntax import Position, Value
 from fusion.tensors import as_numpy, numpy_dtype
 
 Operand: TypeAlias = "Expr | tuple[Operand, ...]"
 """A tensor, or a tuple of operands."""
+
+
+_LARGEST_CONSTANT = 64 << 20
+"""Elements."""
 
 
 class Refusal(Exception):
@@ -81,6 +87,19 @@ class Call:
         if array.dtype.kind not in "iub":
             raise Refusal(f"operand {index} is of {array.dtype}, not of integers")
         return tuple(int(item) for item in array.reshape(-1))
+
+    def require_room(self, *sizes: int) -> None:
+        """Raise unless a constant of so many elements, the product of `sizes`, may be made while compiling.
+
+        Raises:
+            LimitError: It is too large.
+        """
+        if math.prod(sizes) > _LARGEST_CONSTANT:
+            raise LimitError(
+                f"{self.operator} needs a constant of {math.prod(sizes):,} elements",
+                where=f"{self.operator}, {self.position}",
+                why=f"constants that are made while compiling have up to {_LARGEST_CONSTANT:,}",
+            )
 
     def emit(self, expr: Expr) -> Expr:
         """Bind `expr` to a variable, so that it is computed once and its type is known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -22,9 +23,26 @@ def fold(call: Call) -> np.ndarray | None:
     function = _FOLDS.get(call.operator)
     if function is None or not call.operands or not all(map(_small, _tensors(call))):
         return None
+    try:
+        if _size(call) > _LARGEST:
+            return None
+    except ValueError:  # shapes that do not broadcast, of which the operator's translation speaks
+        return None
     with np.errstate(all="ignore"):
         result = function(call)
     return None if result is None or result.size > _LARGEST else result
+
+
+def _size(call: Call) -> int:
+    """Return a bound of the elements of the result."""
+    if call.operator == "full":
+        return math.prod(call.ints("shape"))
+    shapes = [as_numpy(operand.value).shape for operand in _tensors(call) if isinstance(operand, GenericConst)]
+    if call.operator == "take":
+        return math.prod((*shapes[0], *shapes[1]))
+    if call.operator in _BROADCAST:
+        return math.prod(np.broadcast_shapes(*shapes))
+    return sum(map(math.prod, shapes))
 
 
 def _tensors(call: Call) -> list[Operand]:
@@ -106,6 +124,12 @@ def _full(call: Call) -> np.ndarray:
     return np.full(call.ints("shape"), call.const(0), numpy_dtype(call.dtype_attribute("dtype", call.dtype(0))))
 
 
+_BROADCAST = frozenset(
+    {
+        *("add", "subtract", "multiply", "divide", "floor_divide", "floor_mod", "maximum", "minimum", "where"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or"),
+    }
+)
 _FOLDS: dict[str, Fold] = {
     "add": _binary(np.add),
     "subtract": _binary(np.subtract),

@@ -54,6 +54,7 @@ def arange(call: Call) -> Expr:
     count = math.ceil((stop - start) / step)
     if count < 0:
         raise Refusal(f"from {start} to {stop} by {step}")
+    call.require_room(count)
     dtype = numpy_dtype(call.dtype_attribute("dtype", call.dtype(0)))
     return constant((np.array(start, dtype) + np.array(step, dtype) * np.arange(count).astype(dtype)).astype(dtype))
 
@@ -85,6 +86,7 @@ def _one_hot(call: Call, depth: int) -> Expr:
     """`on` where the position along the new axis is the index, `off` elsewhere."""
     shape = call.shape(0)
     axis = call.axis("axis", -1, len(shape) + 1)
+    call.require_room(depth)
     indices = call.emit(relax.op.reshape(call.x(0), (*shape[:axis], 1, *shape[axis:])))
     places = np.arange(depth).astype(call.dtype(0)).reshape([-1 if at == axis else 1 for at in range(len(shape) + 1)])
     dtype = call.dtype_attribute("dtype", call.dtype(1))
@@ -96,6 +98,7 @@ def _one_hot(call: Call, depth: int) -> Expr:
 def trilu(call: Call) -> Expr:
     """Zero what lies below diagonal `k`, or above it where `upper` is false."""
     rows, columns = call.shape(0)[-2:]
+    call.require_room(rows, columns)
     to_the_right = constant(np.arange(columns)[None, :] - np.arange(rows)[:, None])
     k = relax.op.astype(call.x(1), "int64")
     compare = relax.op.greater_equal if call.flag("upper", True) else relax.op.less_equal
@@ -111,6 +114,7 @@ def matrix_set_diag(call: Call) -> Expr:
     width = call.shape(1)[-1]
     if call.shape(1) != (*batch, *([high - low + 1] if low != high else []), width):
         raise Refusal(f"diagonals {low} to {high} of {call.shape(0)} are not in {call.shape(1)}")
+    call.require_room(rows, columns)
     row, column = np.indices((rows, columns))
     k = column - row
     above, below = np.minimum(columns - k, rows), np.minimum(columns, rows + k)

@@ -18,6 +18,7 @@ def dft(call: Call) -> list[Expr]:
     """The real and the imaginary part of the transform, along the last axis, of a real and an imaginary part."""
     _need_float(call)
     size = call.shape(0)[-1]
+    call.require_room(size, size)
     turn = 2j * np.pi if call.flag("inverse", False) else -2j * np.pi
     waves = np.exp(turn * np.outer(np.arange(size), np.arange(size)) / size)
     real, imaginary = _halves(call, waves / size if call.flag("inverse", False) else waves)
@@ -42,6 +43,7 @@ def stft(call: Call) -> Expr:
     if not 0 < points <= length or hop < 1 or call.shape(1) != (window,) or window > points:
         raise Refusal(f"n_fft {points}, hop_length {hop} and win_length {window} of {length} samples")
     frequencies = points // 2 + 1 if call.flag("onesided", True) else points
+    call.require_room(window, max(frequencies, (length - points) // hop + 1))
     waves = np.exp(-2j * np.pi * np.outer(np.arange(window), np.arange(frequencies)) / window)
     scale = math.sqrt(points) if call.flag("normalized", False) else 1.0
     starts = np.arange(0, length - points + 1, hop)
