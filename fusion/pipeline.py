@@ -90,7 +90,6 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         # Phase 3: operators become TensorIR
         CallHostFunctions(),
         LowerAnchors(ctx.machine.vector_lanes, trace.failures),
-        relax.backend.DispatchSortScan(),
         LegalizeCalls(trace.failures),
         # Phase 4: groups become kernels; a value that nobody reads would be a reader of others
         relax.transform.DeadCodeElimination(["main"]),

@@ -1,4 +1,4 @@
-"""Replace float32 math calls by branch-free polynomials, which LLVM vectorises.
+"""Replace float32 math calls by branch-free polynomials, which LLVM vectorises, and what would come out inexact.
 
 TVM ships LLVM without a vector math library, so `tirx.exp` on 16 lanes becomes 16 calls of libm's `expf`. Every
 function here is straight-line arithmetic on one value: selects in place of branches, bits moved by reinterpret.
@@ -17,6 +17,7 @@ from tvm import tirx
 from tvm.ir import Call, Op, PrimType, TensorLoad, register_op_attr
 from tvm_ffi.structural import StructuralMutator, structural_walk
 
+from backends.cpu.exact_values import REWRITTEN, exact, is_inexact, is_narrow_function, widened
 from backends.cpu.rewriting import mutate
 
 Expr = Any
@@ -35,6 +36,7 @@ class VectorizeMath:
     """Rewrite each float32 math call of a PrimFunc; float64, float16 and unknown calls stay.
 
     `y[i] = T.exp(x[i])`  ->  `m0[v] = x[i]; m1[v] = clamp(m0[v]); ...; y[i] = poly(m0[v], m1[v], ...)`
+    `y = T.max(y, x[i])`  ->  `y = T.Select(x[i] <= inf, T.max(x[i], y), x[i])`, and more in exact_values.py.
 
     Intermediates, and all other float values that are bound to variables, live in buffers of one vector, which LLVM
     turns into registers: TVM's simplifier replaces variables by their values everywhere, so that expressions double
@@ -108,7 +110,10 @@ class _Rewriter:
 
     def _store(self, store: tirx.BufferStore, mutator: StructuralMutator) -> tirx.Stmt:
         names = _Names(self.has_scalef, self)
-        value = names.rewrite(store.value)
+        stored = store.value
+        # Stored at once, a float32 cast to bfloat16 is rounded once.
+        rounded = isinstance(stored, tirx.Cast) and str(stored.ty.dtype) == "bfloat16"
+        value = tirx.Cast("bfloat16", names.rewrite(stored.value)) if rounded else names.rewrite(stored)
         indices = [self.rewrite(index) for index in store.indices]
         return self._after(names, tirx.BufferStore(store.buffer, value, indices))
 
@@ -137,6 +142,7 @@ def _has_work(statement: tirx.Stmt) -> bool:
     """Return whether anything inside is to be replaced; an unrolled micro-kernel is long and has no math at all."""
     found: list[Any] = []
     structural_walk(statement, (Call, lambda call: found.append(call) if _is_math(call) or _is_scalar(call) else None))
+    structural_walk(statement, (REWRITTEN, lambda node: found.append(node) if is_inexact(node) else None))
     structural_walk(statement, (tirx.Bind, lambda bind: found.append(bind) if _has_bfloat16(bind.value) else None))
     return bool(found)
 
@@ -213,14 +219,28 @@ class _Names:
     def rewrite(self, value: Expr) -> Expr:
         """Return an expression with its math calls replaced, innermost first."""
         moved = self.moved if self.rewriter is None else self.rewriter.moved
-        rules = [(Call, self._call), (tirx.Let, self._let), (tirx.Var, lambda var, mutator: moved.get(var, var))]
+        rules = [
+            (Call, self._call),
+            (tirx.Let, self._let),
+            (tirx.Var, lambda var, mutator: moved.get(var, var)),
+            (REWRITTEN, self._inexact),
+        ]
         return mutate(value, rules)
+
+    def _inexact(self, node: Any, mutator: StructuralMutator) -> Expr:
+        """`exact`, of the node with its operands rewritten."""
+        found = is_inexact(node)
+        rewritten = mutator.default_mutate(node)
+        return exact(rewritten, self.bind) if found and is_inexact(rewritten) else rewritten
 
     def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
         if _operation(call) == "if_then_else":
             condition, *branches = call.args
             return tirx.if_then_else(mutator.mutate(condition), *(self._alone(branch) for branch in branches))
-        return approximate(mutator.default_mutate(call), self)
+        call = mutator.default_mutate(call)
+        if is_narrow_function(call):
+            return approximate(widened(call), self).astype(call.ty.dtype)
+        return approximate(call, self)
 
     def _let(self, let: tirx.Let, mutator: StructuralMutator) -> Expr:
         """What uses the variable of a `Let` cannot be computed before the statement."""
@@ -340,8 +360,8 @@ def exp2(names: _Names, x: Expr) -> Expr:
 
 
 def sigmoid(names: _Names, x: Expr) -> Expr:
-    """1 / (1 + e^-x) within 4 ulp; results under 1e-38 come out as up to 1e-38."""
-    return f32(1.0) / (f32(1.0) + _normal_exp(names, names.bind(clamp(f32(0.0) - x, -87.0, 88.0))))
+    """1 / (1 + e^-x) within 4 ulp; results under 4e-39 come out as 0: there e^-x is 2^128, which is infinite."""
+    return f32(1.0) / (f32(1.0) + _normal_exp(names, names.bind(clamp(f32(0.0) - x, -87.0, 88.72))))
 
 
 def tanh(names: _Names, x: Expr) -> Expr:
@@ -478,9 +498,12 @@ def _power(names: _Names, call: Call) -> Expr:
 
 
 def _product(names: _Names, x: Expr, halves: int) -> Expr:
-    """Return x^(halves / 2) by repeated squaring."""
-    result = tirx.sqrt(x) if halves % 2 else f32(1.0)
-    whole, square = halves // 2, x
+    """Return x^(halves / 2) by repeated squaring; of an odd number of halves, -0 and -inf as of 0 and inf."""
+    result, square = f32(1.0), x
+    if halves % 2:
+        root = tirx.abs(tirx.sqrt(x))
+        result, square = tirx.Select(x == f32(float("-inf")), f32(float("inf")), root), names.bind(tirx.abs(x))
+    whole = halves // 2
     while whole:
         if whole % 2:
             result = square if isinstance(result, tirx.FloatImm) else result * square

@@ -15,6 +15,7 @@ from tvm import relax
 from fusion.errors import FusionError, InvalidModelError, OptionError, UnsupportedOperatorError
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.relax_module import import_relax, read_relax_signature
+from fusion.frontends.torch_converters import CONVERTERS
 
 
 def accepts(model: Any) -> bool:
@@ -156,7 +157,12 @@ def _to_relax(program: Any) -> tvm.IRModule:
 
     try:
         with _quiet():
-            mod = from_exported_program(program, keep_params_as_input=False, unwrap_unit_return_tuple=True)
+            mod = from_exported_program(
+                program,
+                keep_params_as_input=False,
+                unwrap_unit_return_tuple=True,
+                custom_convert_map=CONVERTERS,
+            )
     except (AssertionError, NotImplementedError, ValueError, KeyError) as error:
         raise UnsupportedOperatorError(
             "the torch program holds an operator without converter",

@@ -10,6 +10,7 @@ from tvm import relax, te
 from backends.cpu.anchors.planar import fitted_window, has_elements
 from backends.cpu.anchors.window import Window, read_under
 from backends.cpu.emit import Expr
+from backends.cpu.legalize.common import largest
 from partition.access import POOL
 
 
@@ -27,11 +28,11 @@ def _max_pool(data: te.Tensor, window: Window) -> te.Tensor:
     batch, height, width, channels = (int(n) for n in data.shape)
     ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window.kernel, ("ry", "rx"), strict=True))
 
-    def largest(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+    def of_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
         value = read_under(
             window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, c], -inf
         )
-        return te.max(value, axis=[ry, rx])
+        return largest(value, axis=[ry, rx])
 
     shape = (batch, *window.output(height, width), channels)
-    return te.compute(shape, largest, name="max_pool2d", attrs={POOL: window.annotation()})
+    return te.compute(shape, of_window, name="max_pool2d", attrs={POOL: window.annotation()})

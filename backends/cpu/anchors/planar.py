@@ -14,6 +14,7 @@ from tvm.ir import GenericConst
 
 from backends.cpu.anchors.window import Window, read_under
 from backends.cpu.emit import Expr
+from backends.cpu.legalize.common import largest
 from partition.access import ANCHOR
 
 PLANAR = "planar_window"
@@ -94,7 +95,7 @@ def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
 
 
 def _max_pool(data: te.Tensor, window: Window) -> te.Tensor:
-    return _over_window(data, None, window, te.max, -inf)
+    return _over_window(data, None, window, largest, -inf)
 
 
 def _avg_pool(data: te.Tensor, counts: te.Tensor, window: Window) -> te.Tensor:
@@ -117,5 +118,5 @@ def _over_window(
         )
         return combine(value if weight is None else value * weight[c, ry, rx], axis=[ry, rx])
 
-    attrs = {ANCHOR: PLANAR, "window": window.annotation(), "takes_max": int(combine is te.max)}
+    attrs = {ANCHOR: PLANAR, "window": window.annotation(), "takes_max": int(combine is largest)}
     return te.compute((batch, channels, *window.output(height, width)), reduce_window, name=PLANAR, attrs=attrs)

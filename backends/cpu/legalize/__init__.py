@@ -6,13 +6,16 @@ from backends.cpu.legalize.activations import ACTIVATIONS
 from backends.cpu.legalize.common import FLegalize
 from backends.cpu.legalize.concats import CONCATS
 from backends.cpu.legalize.divisions import DIVISIONS
+from backends.cpu.legalize.extrema import EXTREMA
 from backends.cpu.legalize.indexing import INDEXING
 from backends.cpu.legalize.limits import LIMITS
 from backends.cpu.legalize.normalizations import NORMALIZATIONS
 from backends.cpu.legalize.scatters import SCATTERS
 from backends.cpu.legalize.softmax import SOFTMAX
+from backends.cpu.legalize.sorting import SORTING
 from backends.cpu.legalize.sums import SUMS
 
 LEGALIZATIONS: dict[str, FLegalize] = {
-    **ACTIVATIONS, **CONCATS, **DIVISIONS, **INDEXING, **LIMITS, **NORMALIZATIONS, **SCATTERS, **SOFTMAX, **SUMS,
+    **ACTIVATIONS, **CONCATS, **DIVISIONS, **EXTREMA, **INDEXING, **LIMITS, **NORMALIZATIONS, **SCATTERS, **SOFTMAX,
+    **SORTING, **SUMS,
 }  # fmt: skip

@@ -8,6 +8,25 @@ from typing import Any
 from tvm import relax, te, tirx
 
 Expr = Any
+
+
+def _lowest(dtype: str) -> Expr:
+    return tirx.const(float("-inf"), dtype) if is_float(dtype) else tirx.min_value(dtype)
+
+
+def _highest(dtype: str) -> Expr:
+    return tirx.const(float("inf"), dtype) if is_float(dtype) else tirx.max_value(dtype)
+
+
+def is_float(dtype: object) -> bool:
+    """Return whether elements of `dtype` may be NaN."""
+    return str(dtype).startswith(("float", "bfloat"))
+
+
+largest = te.comm_reducer(lambda a, b: tirx.max(a, b), _lowest, "max")
+"""As `te.max`, but beginning with -inf: TVM begins with the lowest finite number, which rows of -inf do not reach."""
+smallest = te.comm_reducer(lambda a, b: tirx.min(a, b), _highest, "min")
+
 FLegalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 _NARROW = ("float16", "bfloat16")
 

@@ -38,9 +38,20 @@ def _constant_first(compute: Callable[[te.Tensor, te.Tensor], te.Tensor], name: 
     return legalize
 
 
+def _isfinite(x: te.Tensor) -> te.Tensor:
+    """Whether an element is between the infinities, which NaN is not; TVM's own form compares bools as floats."""
+    low, high = (tirx.const(sign, x.dtype) for sign in (float("-inf"), float("inf")))
+    return te.compute(x.shape, lambda *i: tirx.And(low < x(*i), x(*i) < high), "isfinite")
+
+
+def _legalize_isfinite(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    return builder.call_te(_isfinite, call.args[0], primfunc_name_hint="isfinite")
+
+
 LIMITS: dict[str, FLegalize] = {
     "relax.nn.relu": _legalize_relu,
     "relax.clip": _legalize_clip,
+    "relax.isfinite": _legalize_isfinite,
     "relax.maximum": _constant_first(topi.maximum, "maximum"),
     "relax.minimum": _constant_first(topi.minimum, "minimum"),
 }

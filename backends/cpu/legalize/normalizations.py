@@ -64,8 +64,9 @@ class Statistics:
             return te.sum(value(*index), axis=[*within, *reduced.values()])
 
         sums = te.compute(self.shape(x), total, f"{name}_sum")
-        inverse = tirx.const(1 / self.count(x), wide_dtype(x))
-        return te.compute(sums.shape, lambda *i: sums(*i) * inverse, name)
+        # Divided, not multiplied by the reciprocal: the mean of equal elements is that element.
+        count = tirx.const(self.count(x), wide_dtype(x))
+        return te.compute(sums.shape, lambda *i: sums(*i) / count, name)
 
 
 def normalize(

@@ -302,7 +302,7 @@ class StageWriter:
         return condition, [], inside
 
     def _accumulate(self, accumulators: Var, offset: Expr, value: Expr) -> tirx.Stmt:
-        return store_flat(accumulators, offset, self.stage.combine(load_flat(accumulators, offset), value))
+        return store_flat(accumulators, offset, self.stage.combined(load_flat(accumulators, offset), value))
 
     # --- reduction along the vector axis --------------------------------------------------------------------------
 
@@ -379,9 +379,9 @@ class StageWriter:
             else:
                 part = load_flat(accumulators, index(u))
             name = tirx.Var(f"acc{u}", f"{dtype}x{lanes}" if lanes > 1 else dtype)
-            bindings.append((name, part if vector is None else self.stage.combine(vector, part)))
+            bindings.append((name, part if vector is None else self.stage.combined(vector, part)))
             vector = name
-        folds, scalar = fold_lanes(vector, lanes, dtype, self.stage.combine)
+        folds, scalar = fold_lanes(vector, lanes, dtype, self.stage.combined)
         return self._store(at, bindings + folds, scalar)
 
 

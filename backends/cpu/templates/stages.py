@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 from tvm import tirx
@@ -56,6 +56,17 @@ class Stage:
         """Return the index in the buffer of one position of the spatial axes."""
         offsets = self.offsets or (0,) * len(position)
         return [index + offset if offset else index for index, offset in zip(position, offsets, strict=True)]
+
+    def combined(self, first: Expr, second: Expr) -> Expr:
+        """Return two partial results of the reduction as one.
+
+        A maximum that begins with the lowest finite number is that of a softmax, where NaN pass through the
+        exponentials: it needs no test for them, which `exact_values` adds to other ones.
+        """
+        begins_finite = isinstance(self.identity, tirx.FloatImm) and isfinite(self.identity.value)
+        if self.combine is tirx.Max and begins_finite:
+            return tirx.Select(first > second, first, second)
+        return self.combine(first, second)
 
     @property
     def iterations(self) -> int:

@@ -27,55 +27,57 @@ class Taps:
     outside: np.ndarray | None
 
 
-def taps_of(
-    axis: Axis, mode: str, transform: str, rounding: str, antialias: bool, exclude_outside: bool, cubic_a: float
-) -> Taps:
+def taps_of(axis: Axis, mode: str, transform: str, rounding: str, exclude_outside: bool, cubic_a: float) -> Taps:
     """Return the taps of `axis`; the argument names are those of ONNX's Resize."""
     position = source_positions(axis, transform)
     outside = (position < 0) | (position > axis.source - 1) if transform == "tf_crop_and_resize" else None
     if mode == "nearest":
-        nearest = _round(position, rounding).astype("int64").clip(0, axis.source - 1)
+        nearest = _round(position, rounding, axis.scale).astype("int64").clip(0, axis.source - 1)
         return Taps(nearest[:, None], np.ones((axis.target, 1)), outside)
     cubic = mode == "cubic"
-    stretch = max(1.0, 1.0 / axis.scale) if antialias else 1.0
-    reach = int(np.ceil((2 if cubic else 1) * stretch))
+    reach = 2 if cubic else 1
     base = np.floor(position).astype("int64")
     indices = base[:, None] + np.arange(-reach + 1, reach + 1)[None, :]
-    distance = np.abs(position[:, None] - indices) / stretch
+    distance = np.abs(position[:, None].astype("float64") - indices)
     weights = _cubic(distance, cubic_a) if cubic else np.maximum(1.0 - distance, 0.0)
     if exclude_outside:
         weights = np.where((indices < 0) | (indices >= axis.source), 0.0, weights)
-    if exclude_outside or antialias:
         weights = weights / weights.sum(axis=1, keepdims=True)
     used = np.any(weights != 0.0, axis=0)
     return Taps(indices.clip(0, axis.source - 1)[:, used], weights[:, used], outside)
 
 
 def source_positions(axis: Axis, transform: str) -> np.ndarray:
-    """Return where each output position lies on the input axis."""
-    x, scale = np.arange(axis.target, dtype="float64"), axis.scale
-    length = scale * axis.source
+    """Return where each output position lies on the input axis, in float32 and by ONNX Runtime's formulas: which of
+    two neighbours is the nearest is a matter of the last bit."""
+    x, scale, source, target = np.arange(axis.target, dtype="float32"), *map(np.float32, _numbers(axis))
+    half, one = np.float32(0.5), np.float32(1)
     if transform == "align_corners":
-        return np.zeros_like(x) if length == 1 else x * (axis.source - 1) / (length - 1)
+        return np.zeros_like(x) if axis.target == 1 else x * (source - one) / (target - one)
     if transform == "asymmetric":
-        return x / scale
-    if transform == "pytorch_half_pixel":
-        return (x + 0.5) / scale - 0.5 if length > 1 else np.full_like(x, -0.5)
+        return np.asarray(x / scale)
+    if transform == "pytorch_half_pixel" and axis.target == 1:
+        return np.zeros_like(x)
     if transform == "half_pixel_symmetric":
-        center = axis.source / 2
-        return center * (1 - axis.target / length) + (x + 0.5) / scale - 0.5
+        center = source / np.float32(2)
+        return np.asarray(center * (one - target / (scale * source)) + (x + half) / scale - half)
     if transform == "tf_crop_and_resize":
+        start, end = np.float32(axis.start), np.float32(axis.end)
         if axis.target == 1:
-            return np.full_like(x, 0.5 * (axis.start + axis.end) * (axis.source - 1))
-        step = (axis.end - axis.start) * (axis.source - 1) / (length - 1)
-        return axis.start * (axis.source - 1) + x * step
-    return (x + 0.5) / scale - 0.5
+            return np.full_like(x, half * (start + end) * (source - one))
+        return np.asarray(start * (source - one) + x * (end - start) * (source - one) / (target - one))
+    return np.asarray((x + half) / scale - half)
 
 
-def _round(position: np.ndarray, rounding: str) -> np.ndarray:
-    if rounding == "floor":
+def _numbers(axis: Axis) -> tuple[float, int, int]:
+    return axis.scale, axis.source, axis.target
+
+
+def _round(position: np.ndarray, rounding: str, scale: float) -> np.ndarray:
+    """Return the nearest neighbour; "simple", before opset 11, is the one before it, or after it where few are kept."""
+    if rounding == "floor" or (rounding == "simple" and scale >= 1):
         rounded = np.floor(position)
-    elif rounding == "ceil":
+    elif rounding in ("ceil", "simple"):
         rounded = np.ceil(position)
     else:
         rounded = np.ceil(position - 0.5) if rounding == "round_prefer_floor" else np.floor(position + 0.5)

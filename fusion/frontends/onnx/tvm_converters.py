@@ -13,7 +13,10 @@ from fusion.frontends.onnx.node import Decline, Node, last_line
 
 _TABLE = onnx_frontend._get_convert_map()
 # Converters whose results are wrong, and why.
-_WRONG = {"NonMaxSuppression": "it selects no box unless the limit of boxes is a constant"}
+_WRONG = {
+    "NonMaxSuppression": "it selects no box unless the limit of boxes is a constant",
+    "Resize": "it rounds integers to the nearest and knows nothing of antialias",
+}
 
 
 def convert_with_tvm(node: Node) -> list[Expr]:

@@ -21,6 +21,7 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "Atanh": relax.op.atanh,
     "Ceil": relax.op.ceil,
     "Cos": relax.op.cos,
+    "Cosh": relax.op.cosh,
     "Exp": relax.op.exp,
     "Floor": relax.op.floor,
     "Log": relax.op.log,
@@ -28,6 +29,7 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "Round": relax.op.round,
     "Sign": relax.op.sign,
     "Sin": relax.op.sin,
+    "Sinh": relax.op.sinh,
     "Sqrt": relax.op.sqrt,
     "Tan": relax.op.tan,
     "Erf": relax.op.erf,
@@ -63,28 +65,6 @@ def binary(node: Node) -> Expr:
 @converts("Mean")
 def mean(node: Node) -> Expr:
     return relax.op.divide(reduce(relax.op.add, node.xs()), node.like(len(node.proto.input)))
-
-
-@converts("Cosh")
-def cosh(node: Node) -> Expr:
-    """(e^x + e^-x) / 2; not every backend lowers TVM's own."""
-    both = relax.op.add(relax.op.exp(node.x(0)), relax.op.exp(relax.op.negative(node.x(0))))
-    return relax.op.multiply(both, node.like(0.5))
-
-
-@converts("Sinh")
-def sinh(node: Node) -> Expr:
-    """(e^x - e^-x) / 2, and near zero, where that cancels, the series to x^7: 2e-8 off at |x| = 0.5."""
-    x = node.x(0)
-    square = node.emit(relax.op.multiply(x, x))
-    series = node.like(1.0)
-    for divisor in (42.0, 20.0, 6.0):
-        series = relax.op.add(
-            node.like(1.0), relax.op.multiply(relax.op.multiply(square, node.like(1 / divisor)), series)
-        )
-    far = relax.op.subtract(relax.op.exp(x), relax.op.exp(relax.op.negative(x)))
-    near = relax.op.less(square, node.like(0.25))
-    return relax.op.where(near, relax.op.multiply(x, series), relax.op.multiply(far, node.like(0.5)))
 
 
 @converts("Reciprocal")

@@ -35,21 +35,6 @@ def _log_sum_exp(x: Expr, axes: list[int], keepdims: bool) -> Expr:
     return result if keepdims else relax.op.squeeze(result, axes)
 
 
-def _extremum(reduce: Reduce) -> Reduce:
-    """TVM starts a maximum at the lowest finite number, so that of infinities alone comes out finite. Halved, all
-    finite
-    numbers lie above that start; doubled, the start itself overflows to the infinity that is right."""
-
-    def apply(x: Expr, axes: list[int], keepdims: bool) -> Expr:
-        dtype = str(x.ty.dtype)
-        if not dtype.startswith("float"):
-            return reduce(x, axes, keepdims)
-        halved = relax.op.multiply(x, relax.const(0.5, dtype))
-        return relax.op.multiply(reduce(halved, axes, keepdims), relax.const(2.0, dtype))
-
-    return apply
-
-
 def _mean(x: Expr, axes: list[int], keepdims: bool) -> Expr:
     """TVM divides no integers; the mean of integers is rounded toward zero."""
     dtype = str(x.ty.dtype.dtype)
@@ -62,8 +47,8 @@ def _mean(x: Expr, axes: list[int], keepdims: bool) -> Expr:
 _REDUCTIONS: dict[str, Reduce] = {
     "ReduceSum": relax.op.sum,
     "ReduceMean": _mean,
-    "ReduceMax": _extremum(relax.op.max),
-    "ReduceMin": _extremum(relax.op.min),
+    "ReduceMax": relax.op.max,
+    "ReduceMin": relax.op.min,
     "ReduceProd": relax.op.prod,
     "ReduceL1": lambda x, axes, keep: relax.op.sum(relax.op.abs(x), axes, keep),
     "ReduceL2": _l2,

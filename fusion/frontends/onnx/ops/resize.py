@@ -13,8 +13,11 @@ from fusion.frontends.onnx.registry import converts
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
 # Relax's rounding of nearest neighbours is checked against ONNX for these pairs only.
 _NEAREST = frozenset(
-    {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")}
-)
+    {
+        ("asymmetric", "floor"), ("asymmetric", "simple"),
+        ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil"),
+    }
+)  # fmt: skip
 _SMOOTH = frozenset({"half_pixel", "align_corners", "asymmetric"})
 
 
@@ -23,6 +26,8 @@ def resize(node: Node) -> Expr:
     axes = _resized_axes(node)
     if not axes:
         return node.x(0)
+    if node.attr("antialias", 0):
+        raise Decline("a resize with antialias")
     return _resize2d(node) if _fits_resize2d(node, axes) else _resize_by_axis(node, axes)
 
 
@@ -72,13 +77,14 @@ def _common_scale(node: Node, axes: list[int], scales: list[float]) -> list[floa
 def _fits_resize2d(node: Node, axes: dict[int, Axis]) -> bool:
     mode, transform = node.attr("mode", "nearest"), _transform(node)
     exact = all(axis.scale * axis.source == axis.target for axis in axes.values())
-    smooth = mode in ("linear", "bilinear") and transform in _SMOOTH
+    # TVM divides by the size less one to align corners.
+    single = transform == "align_corners" and any(axis.target == 1 for axis in axes.values())
+    smooth = mode in ("linear", "bilinear") and transform in _SMOOTH and not single
     nearest = mode == "nearest" and (transform, _nearest_mode(node)) in _NEAREST
     return (
         len(node.shape(0)) == 4
         and set(axes) <= {2, 3}
         and exact
-        and not node.attr("antialias", 0)
         and node.dtype(0) == "float32"
         and (smooth or nearest)
     )
@@ -102,14 +108,13 @@ def _resize_by_axis(node: Node, axes: dict[int, Axis]) -> Expr:
     floating = dtype.startswith("float")
     mode = node.attr("mode", "nearest")
     if not floating and mode != "nearest":
-        raise Decline(f"interpolation of {dtype}")
+        raise Decline(f"interpolation of {dtype}")  # how ONNX Runtime rounds it depends on layout and dtype
     for position, axis in axes.items():
         taps = taps_of(
             axis,
             mode,
             _transform(node),
             _nearest_mode(node),
-            bool(node.attr("antialias", 0)),
             bool(node.attr("exclude_outside", 0)),
             float(node.attr("cubic_coeff_a", -0.75)),
         )
@@ -140,5 +145,5 @@ def _transform(node: Node) -> str:
 
 
 def _nearest_mode(node: Node) -> str:
-    default = "floor" if node.op == "Upsample" or node.opset < 11 else "round_prefer_floor"
+    default = "simple" if node.op == "Upsample" or node.opset < 11 else "round_prefer_floor"
     return str(node.attr("nearest_mode", default))
