@@ -195,7 +195,7 @@ def test_scalars_and_empty_tensors() -> None:
 
 def test_what_is_not_read_as_stages_falls_back() -> None:
     x = normal(5, 41)
-    assert check(lambda b, v: op.argmax(v, 1), [x], x.argmax(1)) == "fallback_loops"
+    assert check(lambda b, v: op.cumsum(v, 1), [x], x.cumsum(1), tolerance=1e-5) == "fallback_loops"
 
 
 def test_nan_and_infinity_pass_through() -> None:
