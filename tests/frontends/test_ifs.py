@@ -101,7 +101,9 @@ def test_reason_why_a_branch_is_not_translated() -> None:
     ]
     made = model([choose("c", ["y"], branch(nodes, ["t"]), op("Neg", "e"))])
     made.graph.input.append(helper.make_tensor_value_info("d", TensorProto.BOOL, []))
-    assert reasons(import_model(made)) == [("If", "in a branch: 's' is no tensor that TVM holds")]
+    assert reasons(import_model(made)) == [
+        ("If", "in a branch: SequenceConstruct 's_node' makes a sequence, which no tensor of TVM holds")
+    ]
 
 
 def test_error_in_a_branch_of_a_branch_is_told_in_one_line() -> None:

@@ -10,7 +10,7 @@ import onnx
 
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx.bind_shapes import bind_shapes
-from fusion.frontends.onnx.fallback import can_cross, whole_model
+from fusion.frontends.onnx.fallback import can_cross, not_held, whole_model
 from fusion.frontends.onnx.load import load_model
 from fusion.frontends.onnx.read_model import read_model
 from fusion.frontends.onnx.signature import overridable_inputs, read_specs, spec_of, true_inputs
@@ -29,7 +29,7 @@ def import_onnx(source: Path | onnx.ModelProto, shapes: Mapping[str, Sequence[in
 def _import(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], strict: bool) -> ImportedModel:
     odd = [value for value in true_inputs(model.graph) if not can_cross(value.type)]
     if odd and not strict:
-        return whole_model(model, f"input {odd[0].name!r} is no tensor that TVM holds")
+        return whole_model(model, not_held(odd[0].name, odd[0].type))
     return translate(model, bind_shapes(model.graph, shapes), strict=strict)
 
 

@@ -11,11 +11,12 @@ from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
 from fusion.errors import FusionError
+from fusion.frontends.onnx.fallback import NotATensor
 from fusion.frontends.onnx.node import Decline, Node, last_line
 from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
 from fusion.frontends.onnx.registry import converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
-from fusion.frontends.onnx.tvm_converters import convert_with_tvm
+from fusion.frontends.onnx.tvm_converters import convert_with_tvm, tvm_converts
 from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, static_shape, type_of_spec
 from fusion.frontends.onnx.windows import refuse_small_image
 from fusion.signature import TensorSpec
@@ -57,6 +58,11 @@ def _refuse_large_constant(node: Node) -> None:
         raise Decline(f"its result has more than {_LARGEST_CONSTANT:,} elements, which would be made while compiling")
 
 
+def has_converter(domain: str, operator: str) -> bool:
+    """Return whether there is a converter, of ours or TVM's, that may take nodes of `operator`."""
+    return converter_of(domain, operator) is not None or tvm_converts(domain, operator)
+
+
 def is_native(proto: NodeProto, scope: Scope) -> bool:
     """Return whether all that `proto` reads are tensors of native dtypes and static shapes."""
     kinds = [scope.types.get(name) for name in proto.input if name]
@@ -88,7 +94,7 @@ def _first_that_takes(node: Node) -> Sequence[Expr]:
             return [_conform(expr, kind, node) for expr, kind in zip(results, _asked(node, results), strict=True)]
         except Decline as decline:
             reason = reason or str(decline)
-        except (FusionError, MemoryError):
+        except (FusionError, NotATensor, MemoryError):
             raise
         except Exception as error:  # TVM raises whatever its checks raise; none of them may end the import
             reason = reason or f"{node.op} failed to convert: {last_line(error)}"

@@ -27,7 +27,7 @@ from fusion.frontends.onnx.expand import reads
 from fusion.frontends.onnx.infer import schema_of
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import read_specs
-from fusion.frontends.onnx.types import NATIVE_DTYPES, dims_of, dtype_name, static_shape
+from fusion.frontends.onnx.types import NATIVE_DTYPES, dims_of, dtype_name, static_shape, type_name
 
 # Beyond the native dtypes, TVM's runtime tensors hold these, whole bytes each.
 _CROSSING_DTYPES = NATIVE_DTYPES | {
@@ -119,7 +119,8 @@ class FallbackPlan:
         for name in (*inputs, *outputs):
             kind = self._scope.types.get(name)
             if kind is None or not can_cross(kind):
-                raise NotATensor(f"{name!r} is no tensor that TVM holds")
+                makers = (item.node for item in group if name in item.node.output)
+                raise NotATensor(not_held(name, kind, next(makers, None)))
         constants = {
             n: self._scope.constants[n] for item in group for n in reads(item.node) if n in self._scope.constants
         }
@@ -151,6 +152,18 @@ class FallbackPlan:
 def name_of(node: NodeProto) -> str:
     """Return the name of the first output of `node`, which no other node of its graph has."""
     return next((name for name in node.output if name), "")
+
+
+def not_held(name: str, kind: TypeProto | None, maker: NodeProto | None = None) -> str:
+    """Return why no tensor of TVM holds the value `name`, and who makes it: an input of the model where none does."""
+    which = None if kind is None else kind.WhichOneof("value")
+    words = {"sequence_type": "a sequence", "optional_type": "an optional", "map_type": "a map"}
+    what = words.get(which or "", "a value of unknown type")
+    if kind is not None and which == "tensor_type":
+        what = f"a tensor of {type_name(kind)}" if not can_cross(kind) else "a tensor of unknown shape"
+    if maker is None:
+        return f"input {name!r} is {what}, which no tensor of TVM holds"
+    return f"{maker.op_type} {maker.name or name!r} makes {what}, which no tensor of TVM holds"
 
 
 def can_cross(kind: TypeProto) -> bool:

@@ -15,7 +15,7 @@ from fusion.errors import FusionError, ShapeError, UnsupportedOperatorError
 from fusion.failures import report
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
 from fusion.frontends.onnx.ask_types import ask_types
-from fusion.frontends.onnx.branches import assemble, common_results, split_if
+from fusion.frontends.onnx.branches import Branch, assemble, common_results, split_if
 from fusion.frontends.onnx.checks import check_node
 from fusion.frontends.onnx.convert import convert_node, is_native
 from fusion.frontends.onnx.expand import (
@@ -28,13 +28,14 @@ from fusion.frontends.onnx.expand import (
     rename,
     without_empty_inputs,
 )
-from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, name_of, whole_model
+from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, name_of, not_held, whole_model
 from fusion.frontends.onnx.fold import fold
 from fusion.frontends.onnx.fold_cost import Budget
 from fusion.frontends.onnx.fused import expand_fused
 from fusion.frontends.onnx.infer import InferenceError, infer_types, schema_of
 from fusion.frontends.onnx.limits import check_types
 from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallbacks
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
 from fusion.frontends.onnx.types import dtype_name, static_shape, type_of_spec
@@ -62,9 +63,9 @@ def translate(
     domains = {o.domain: o.version for o in model.opset_import}
     standard = next((version for domain, version in domains.items() if domain in ("", "ai.onnx")), 1)
     try:
-        imported = _Translator(
-            model.graph, {**domains, "": standard}, inputs, {}, count(), _budget(model), declined
-        ).run()
+        domains = {**domains, "": standard}
+        translator = _Translator(model.graph, domains, inputs, {}, count(), _budget(model), declined, strict)
+        imported = whole_model(model, translator.whole) if translator.whole else translator.run()
     except NotATensor as error:
         imported = whole_model(model, str(error))
     if strict and imported.fallbacks:
@@ -90,7 +91,10 @@ class _Translator:
     """The state of one pass over a graph, or over a branch: what is known of each value, and the work still to do.
 
     `constants` are those of the graph around a branch that it reads, `numbers` make names unique in the whole model,
-    whose `budget` pays for folding; `declined` is as in `translate`.
+    whose `budget` pays for folding; `declined` and `strict` are as in `translate`.
+
+    Attributes:
+        whole: Why ONNX Runtime is to run the whole graph; "" where it is not.
     """
 
     def __init__(
@@ -101,17 +105,23 @@ class _Translator:
         constants: dict[str, TensorProto],
         numbers: Iterator[int],
         budget: Budget,
-        declined: Mapping[str, str] = _NONE,
+        declined: Mapping[str, str],
+        strict: bool,
     ) -> None:
         self._domains = domains
-        self._declined = declined
+        self._strict = strict
         self._scope = Scope(types=dict(inputs), budget=budget)
         for name, tensor in (*constants.items(), *((tensor.name, tensor) for tensor in read_weights(graph))):
             self._scope.add_constant(name, tensor)
         self._inputs = inputs
         self._outputs = list(graph.output)
         self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
-        self._work = deque((node, domains[""]) for node in graph.node)
+        choice = FallbackChoice(tuple(graph.node), {})
+        if not strict:
+            choice = choose_fallbacks(graph, domains, self._scope, self._declared)
+        self.whole = choice.whole
+        self._declined = {**choice.reasons, **declined}
+        self._work = deque((node, domains[""]) for node in choice.nodes)
         self._names: dict[str, str] = {}
         self._current = NodeProto()
         self._numbers = numbers
@@ -137,7 +147,7 @@ class _Translator:
     def _parameter(self, name: str, kind: TypeProto) -> relax.Var:
         shape = static_shape(kind)
         if shape is None or not can_cross(kind):
-            raise NotATensor(f"input {name!r} is no tensor that TVM holds")
+            raise NotATensor(not_held(name, kind))
         variable = relax.Var(identifier(name), relax.TensorType(shape, dtype_name(kind.tensor_type.elem_type)))
         self._scope.exprs[name] = variable
         return variable
@@ -210,12 +220,9 @@ class _Translator:
             Decline: A branch cannot be translated, or they do not return tensors of the same static types.
         """
         branches = split_if(node, self._scope)
-        domains, budget = {**self._domains, "": opset}, self._scope.budget
+        domains = {**self._domains, "": opset}
         try:
-            then, other = (
-                _Translator(branch.graph, domains, branch.inputs, branch.constants, self._numbers, budget).run()
-                for branch in branches
-            )
+            then, other = (self._branch(branch, domains).run() for branch in branches)
         except NotATensor as error:
             raise Decline(f"in a branch: {error}") from error
         except (ShapeError, UnsupportedOperatorError) as error:
@@ -235,6 +242,10 @@ class _Translator:
                 item = relax.TupleGetItem(result, index)
                 self._scope.types[name] = type_of_spec(spec)
                 self._scope.exprs[name] = result if len(specs) == 1 else self._builder.emit(item, identifier(name))
+
+    def _branch(self, branch: Branch, domains: dict[str, int]) -> _Translator:
+        known = branch.inputs, branch.constants, self._numbers, self._scope.budget
+        return _Translator(branch.graph, domains, *known, _NONE, self._strict)
 
     def _expand_or_defer(self, node: NodeProto, opset: int, standard_opset: int, reason: str) -> None:
         native = is_native(node, self._scope)

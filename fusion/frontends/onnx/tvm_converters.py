@@ -19,15 +19,20 @@ _WRONG = {
 }
 
 
+def tvm_converts(domain: str, operator: str) -> bool:
+    """Return whether TVM has a converter for an operator."""
+    return operator in _TABLE and not domain
+
+
 def convert_with_tvm(node: Node) -> list[Expr]:
     """Return the outputs of `node` as TVM's importer would compute them.
 
     Raises:
         Decline: TVM has no converter, or its converter fails.
     """
-    converter = _TABLE.get(node.op)
-    if converter is None or node.proto.domain:
+    if not tvm_converts(node.proto.domain, node.op):
         raise Decline("no converter")
+    converter = _TABLE[node.op]
     if node.op in _WRONG:
         raise Decline(f"TVM's converter: {_WRONG[node.op]}")
     inputs = onnx_frontend.onnx_input(node.x(i) if node.has(i) else None for i in range(len(node.proto.input)))

@@ -1,0 +1,132 @@
+"""The operators for which ONNX Runtime has kernels that ours do not come near, as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import onnx
+from onnx import NodeProto, TensorProto, TypeProto
+
+from fusion.frontends.onnx.convert import has_converter
+from fusion.frontends.onnx.types import dtype_name, static_shape
+
+_HALF, _DOUBLE, _BYTE = TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.UINT8
+Types = Mapping[str, TypeProto]
+
+
+@dataclass(frozen=True)
+class Slow:
+    """What a node costs here.
+
+    Attributes:
+        factor: Time of ours over that of ONNX Runtime's.
+        ns: Time of ours for each multiplication, or for each element of the result where there are none.
+    """
+
+    factor: float
+    ns: float
+
+
+# By operator and the dtype of its first operand: whatever is slower than 1.2 times. One thread of Zen 5 with AVX-512;
+# 64 channels of 28x28, 128x256x256, rows of 1024.
+SLOW = {
+    ("Conv", _HALF): Slow(53, 0.8),
+    ("ConvTranspose", _HALF): Slow(44, 2.0),
+    ("LSTM", _HALF): Slow(74, 4.8),
+    ("GRU", _HALF): Slow(74, 4.8),
+    ("RNN", _HALF): Slow(74, 4.8),
+    ("MatMul", _HALF): Slow(2.3, 0.06),
+    ("Gemm", _HALF): Slow(2.3, 0.06),
+    ("LayerNormalization", _HALF): Slow(10, 4.7),
+    ("Tanh", _HALF): Slow(45, 20.0),
+    ("Sigmoid", _HALF): Slow(23, 10.0),
+    ("Exp", _HALF): Slow(21, 6.5),
+    ("Sqrt", _HALF): Slow(2.8, 1.4),
+    ("MaxPool", _HALF): Slow(1.5, 0.9),
+    ("AveragePool", _HALF): Slow(1.5, 1.3),
+    ("Transpose", _HALF): Slow(2.7, 0.3),
+    ("MatMul", _DOUBLE): Slow(10, 0.2),
+    ("Gemm", _DOUBLE): Slow(10, 0.2),
+    ("Tanh", _DOUBLE): Slow(7, 18.0),
+    ("Exp", _DOUBLE): Slow(1.3, 10.0),
+    ("MatMulInteger", _BYTE): Slow(30, 0.08),
+    ("ConvInteger", _BYTE): Slow(12, 0.09),
+    ("QLinearConv", _BYTE): Slow(12, 0.08),
+    ("QLinearMatMul", _BYTE): Slow(14, 0.09),
+}  # fmt: skip
+# Between DequantizeLinear and QuantizeLinear, which ONNX Runtime makes one operator on bytes. Whole networks: what is
+# slow is that every value is rounded.
+QUANTIZED = {
+    "Conv": Slow(7, 0.06),
+    "ConvTranspose": Slow(7, 0.06),
+    "MatMul": Slow(2, 0.02),
+    "Gemm": Slow(2, 0.02),
+}  # fmt: skip
+# What ONNX Runtime makes part of an operator on bytes before it, or of a convolution in half precision.
+TAIL = frozenset({"Cast", "Mul", "Add", "QuantizeLinear", "DequantizeLinear", "Relu", "Clip"})
+# What has good kernels here in float32: too much to be taken along to ONNX Runtime.
+HEAVY = frozenset(
+    {"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN", "Einsum", "Attention", "If", "Loop", "Scan"}
+)
+_QUANTIZERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
+
+
+def may_be_slow(nodes: Iterable[NodeProto], dtypes: set[int]) -> bool:
+    """Return whether a graph of `nodes` and these dtypes of weights, inputs and casts may hold a slow one."""
+    on_bytes = {op for op, dtype in SLOW if dtype == _BYTE} | _QUANTIZERS
+    return bool(dtypes & {_HALF, _DOUBLE}) or any(node.op_type in on_bytes or is_foreign(node) for node in nodes)
+
+
+def is_foreign(node: NodeProto) -> bool:
+    """Return whether ONNX Runtime alone knows the operator: then its neighbours had better be with it."""
+    known = node.domain in ("", "ai.onnx") or onnx.defs.has(node.op_type, node.domain)
+    return not known and not has_converter(node.domain, node.op_type)
+
+
+def slow(node: NodeProto, types: Types, dequantized: bool) -> Slow | None:
+    """Return what `node` costs here if it is slow; `dequantized` says whether its first operand is one."""
+    kind = types.get(node.input[0]) if node.input and node.domain in ("", "ai.onnx") else None
+    if kind is None:
+        return None
+    if dequantized and node.op_type in QUANTIZED:
+        return QUANTIZED[node.op_type]
+    return SLOW.get((node.op_type, kind.tensor_type.elem_type))
+
+
+def reason(node: NodeProto, cost: Slow, types: Types, dequantized: bool) -> str:
+    """Return why ONNX Runtime runs `node`."""
+    dtype = "8-bit" if dequantized else dtype_name(types[node.input[0]].tensor_type.elem_type)
+    return f"{dtype} {node.op_type}: ONNX Runtime's kernels are {cost.factor:g} times as fast as ours"
+
+
+def work(node: NodeProto, types: Types) -> float:
+    """Return the multiplications of `node`, or the elements of its result; 0 where a shape is not known."""
+    try:
+        shapes = [_shape(types, name) for name in node.input]
+        result = math.prod(_shape(types, node.output[0]))
+        if node.op_type in ("Conv", "ConvInteger"):
+            return result * math.prod(shapes[1][1:])
+        if node.op_type == "QLinearConv":
+            return result * math.prod(shapes[3][1:])
+        if node.op_type == "ConvTranspose":
+            return math.prod(shapes[0]) * math.prod(shapes[1][1:])
+        if node.op_type in ("MatMul", "MatMulInteger", "QLinearMatMul"):
+            return result * shapes[0][-1]
+        if node.op_type == "Gemm":
+            return result * math.prod(shapes[0]) / max(1, _shape(types, node.output[0])[0])
+        if node.op_type in ("LSTM", "GRU", "RNN"):
+            return math.prod(shapes[0][:2]) * (math.prod(shapes[1]) + math.prod(shapes[2]))
+        return float(result)
+    except (LookupError, TypeError):
+        return 0.0
+
+
+def _shape(types: Types, name: str) -> tuple[int, ...]:
+    if not name:
+        return ()
+    shape = static_shape(types[name])
+    if shape is None:
+        raise LookupError(name)
+    return shape
