@@ -10,6 +10,7 @@ import onnx
 from onnx import NodeProto, TensorProto, TypeProto
 
 from fusion.frontends.onnx.convert import has_converter
+from fusion.frontends.onnx.fused import has_rule
 from fusion.frontends.onnx.types import dtype_name, static_shape
 
 _HALF, _DOUBLE, _BYTE = TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.UINT8
@@ -82,7 +83,7 @@ def may_be_slow(nodes: Iterable[NodeProto], dtypes: set[int]) -> bool:
 def is_foreign(node: NodeProto) -> bool:
     """Return whether ONNX Runtime alone knows the operator: then its neighbours had better be with it."""
     known = node.domain in ("", "ai.onnx") or onnx.defs.has(node.op_type, node.domain)
-    return not known and not has_converter(node.domain, node.op_type)
+    return not (known or has_converter(node.domain, node.op_type) or has_rule(node.domain, node.op_type))
 
 
 def slow(node: NodeProto, types: Types, dequantized: bool) -> Slow | None:

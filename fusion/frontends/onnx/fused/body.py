@@ -82,16 +82,25 @@ def expands(*operators: str, domain: str = MICROSOFT, below: int | None = None) 
     return enter
 
 
+def _rules() -> dict[tuple[str, str], tuple[Rule, int | None]]:
+    if not _RULES:
+        for family in _FAMILIES:
+            import_module(f"fusion.frontends.onnx.fused.{family}")
+    return _RULES
+
+
+def has_rule(domain: str, operator: str) -> bool:
+    """Return whether a rule may take nodes of `operator`."""
+    return (domain, operator) in _rules()
+
+
 def expand_fused(node: Node, fresh: Callable[[str], str]) -> Expansion | None:
     """Return what takes the place of `node`, or None if no rule is for its operator.
 
     Raises:
         Decline: The rule of its operator does not take it; the text says why.
     """
-    if not _RULES:
-        for family in _FAMILIES:
-            import_module(f"fusion.frontends.onnx.fused.{family}")
-    rule, below = _RULES.get((node.proto.domain, node.op), (None, None))
+    rule, below = _rules().get((node.proto.domain, node.op), (None, None))
     if rule is None or (below is not None and node.opset >= below):
         return None
     body = Body(node, fresh)
