@@ -37,6 +37,7 @@ def compile(
     strict: bool = False,
     precision: str = "fp32",
     params: Parameters | None = None,
+    dynamic_shapes: Any = None,
 ) -> CompiledModule:
     """Compile `model` into the fastest program found for `target`.
 
@@ -65,7 +66,7 @@ def compile(
     ctx = context.resolve(
         target, threads=threads, effort=effort, strict=strict, backends=backends, precision=precision
     )
-    return _module(open_model(model, params), shapes or {}, ctx)
+    return _module(open_model(model, params, dynamic_shapes), shapes or {}, ctx)
 
 
 def _module(model: Any, shapes: Shapes, ctx: Context) -> CompiledModule:

@@ -11,7 +11,7 @@ import tvm
 
 from fusion.errors import OptionError
 from fusion.foreign_files import check_model_file
-from fusion.frontends import relax_module, torch_export
+from fusion.frontends import relax_module, torch
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx import import_onnx, read_onnx_overridable, read_onnx_signature, take_as_inputs
 from fusion.frontends.relay.source import find_text
@@ -24,17 +24,19 @@ Shapes = Mapping[str, Sequence[int]]
 Signature = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
 
 
-def open_model(model: Any, params: Parameters | None = None) -> Any:
-    """Return a Relay module as a `RelayModel`, which is read only once, and any other model as it is.
+def open_model(model: Any, params: Parameters | None = None, dynamic_shapes: Any = None) -> Any:
+    """Return a Relay module as a `RelayModel` and a torch program as a `TorchModel`, which are read only once, and any
+    other model as it is.
 
     Args:
         model: As for `import_model`.
         params: Values of parameters of a Relay module's `main`: a mapping, or a file of them.
+        dynamic_shapes: Of a torch module, as for `torch.export.export`.
 
     Raises:
         RelayTextError: The text breaks Relay's rules.
         ParameterFileError: The file of `params` cannot be read.
-        OptionError: `params` does not fit the module, or is given with a model of another kind.
+        OptionError: `params` or `dynamic_shapes` does not fit the module, or is given with a model of another kind.
         ModelFileError, InvalidModelError, UnsupportedOperatorError: As `import_model` does.
     """
     text = find_text(model)
@@ -47,6 +49,14 @@ def open_model(model: Any, params: Parameters | None = None) -> Any:
         raise OptionError(
             f"params= is of no use with {_kind(model)}",
             why="it is for Relay modules; models of other kinds bring their weights along",
+            hint="leave it out",
+        )
+    if torch.accepts(model):
+        return torch.open_torch(model, dynamic_shapes)
+    if dynamic_shapes is not None:
+        raise OptionError(
+            f"dynamic_shapes= is of no use with {_kind(model)}",
+            why="it is for torch modules; models of other kinds say themselves which dimensions they leave open",
             hint="leave it out",
         )
     return model
@@ -75,8 +85,8 @@ def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = Fal
         return import_onnx(_onnx_source(model), shapes or {}, strict=strict)
     if isinstance(model, tvm.IRModule):
         return relax_module.import_relax(model, shapes or {})
-    if torch_export.accepts(model):
-        return torch_export.import_torch(model, shapes or {})
+    if isinstance(model, torch.TorchModel):
+        return torch.import_torch(model, shapes or {})
     if isinstance(model, RelayModel):
         from fusion.frontends.relay.model import import_relay
 
@@ -95,8 +105,8 @@ def read_signature(model: Any) -> Signature:
         return read_onnx_signature(_onnx_source(model))
     if isinstance(model, tvm.IRModule):
         return relax_module.read_relax_signature(model)
-    if torch_export.accepts(model):
-        return torch_export.read_torch_signature(model)
+    if isinstance(model, torch.TorchModel):
+        return model.signature.inputs, model.signature.outputs
     if isinstance(model, RelayModel):
         from fusion.frontends.relay.model import read_relay_signature
 

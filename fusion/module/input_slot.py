@@ -73,12 +73,24 @@ def to_array(value: Any, spec: TensorSpec) -> np.ndarray:
     try:
         return np.from_dlpack(value)
     except Exception as error:  # whatever the other library raises in __dlpack__
+        if (array := _view(value)) is not None:
+            return array
         raise InputError(
             f"input {spec.name!r} cannot be read as a CPU array",
             where=f"input {spec.name!r}",
             why=f"{type(value).__module__}.{type(value).__name__}: {error}",
             hint="move it to the CPU first (torch: value.detach().cpu())",
         ) from error
+
+
+def _view(value: Any) -> np.ndarray | None:
+    """Return a view of what NumPy itself does not read, such as torch's bfloat16; None where there is none either."""
+    try:
+        value.__dlpack__()  # which tvm_ffi does not ask: it refuses what autograd watches
+        tensor = tvm_ffi.from_dlpack(value)
+    except Exception:  # as above
+        return None
+    return as_numpy(tensor) if tensor.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU else None
 
 
 def check_array(array: np.ndarray, spec: TensorSpec) -> None:

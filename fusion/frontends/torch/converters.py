@@ -1,0 +1,136 @@
+"""Converters from ATen to Relax for operators that TVM's importer lacks, or computes in another dtype than torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+from tvm import relax
+
+from fusion.frontends.torch import arguments
+
+Converter = Callable[[Any, Any], Any]
+"""Takes a node of torch's graph and TVM's importer."""
+
+_HALVES = ("float16", "bfloat16")
+
+
+def _operands(node: fx.Node, importer: Any) -> dict[str, Any]:
+    """Return the operands by the names that the operator's schema gives them, defaults included."""
+    values = importer.retrieve_args(node)
+    given = dict(zip((argument.name for argument in node.target._schema.arguments), values, strict=False))
+    keywords = {name: importer._retrieve_args(value) for name, value in node.kwargs.items()}
+    defaults = {argument.name: argument.default_value for argument in node.target._schema.arguments}
+    return {**defaults, **given, **keywords}
+
+
+def _reduction(op: Callable[..., relax.Expr]) -> Converter:
+    def convert(node: fx.Node, importer: Any) -> Any:
+        given = _operands(node, importer)
+        dims = given["dim"]
+        axes = list(dims) if isinstance(dims, (list, tuple)) else [dims]
+        return importer.block_builder.emit(op(given["self"], axis=axes or None, keepdims=given["keepdim"]))
+
+    return convert
+
+
+def _matmul(node: fx.Node, importer: Any) -> Any:
+    """A product in the dtype of its operands; those of 16 bits are summed in float32."""
+    left, right = importer.retrieve_args(node)
+    dtype = str(left.ty.dtype)
+    emit = importer.block_builder.emit
+    if dtype not in _HALVES:
+        return emit(relax.op.matmul(left, right))
+    return emit(relax.op.astype(emit(relax.op.matmul(left, right, out_dtype="float32")), dtype))
+
+
+def _binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
+    def convert(node: fx.Node, importer: Any) -> Any:
+        left, right = importer.retrieve_args(node)
+        if not isinstance(right, relax.Expr):
+            right = relax.const(right, left.ty.dtype)
+        return importer.block_builder.emit(op(left, right))
+
+    return convert
+
+
+def _scatter_add(node: fx.Node, importer: Any) -> Any:
+    given = _operands(node, importer)
+    return importer.block_builder.emit(
+        relax.op.scatter_elements(given["self"], given["index"], given["src"], axis=given["dim"], reduction="add")
+    )
+
+
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+def _scatter_reduce(node: fx.Node, importer: Any) -> Any:
+    given = _operands(node, importer)
+    return importer.block_builder.emit(
+        relax.op.scatter_elements(
+            given["self"], given["index"], given["src"], axis=given["dim"], reduction=_REDUCTIONS[given["reduce"]]
+        )
+    )
+
+
+def _clamp(node: fx.Node, importer: Any) -> Any:
+    """Bounds of integers are integers; the infinities that TVM's converter takes for none are not."""
+    given = _operands(node, importer)
+    value = given["self"]
+    if "int" not in str(value.ty.dtype):
+        return importer._clamp(node)
+    for op, bound in ((relax.op.maximum, given["min"]), (relax.op.minimum, given["max"])):
+        if bound is not None:
+            value = importer.block_builder.emit(op(value, relax.const(int(bound), value.ty.dtype)))
+    return value
+
+
+_CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+_TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose}
+
+
+def _convolution(node: fx.Node, importer: Any) -> Any:
+    """TVM's own makes float32 of every dtype."""
+    given = _operands(node, importer)
+    dtype = str(given["input"].ty.dtype)
+    axes = given["input"].ty.ndim - 2
+    if dtype == "float32" or (given["transposed"] and axes not in _TRANSPOSED):
+        return importer._convolution(node)
+    emit = importer.block_builder.emit
+    sums = "float32" if dtype in _HALVES else dtype
+    options: dict[str, Any] = {"groups": given["groups"], "out_dtype": sums}
+    for name, operand in (("strides", "stride"), ("padding", "padding"), ("dilation", "dilation")):
+        options[name] = _spread(given[operand], axes)
+    if given["transposed"]:
+        options["output_padding"] = _spread(given["output_padding"], axes)
+        found = emit(_TRANSPOSED[axes](given["input"], given["weight"], **options))
+    else:
+        found = emit(_CONVOLUTIONS[axes](given["input"], given["weight"], **options))
+    if given["bias"] is not None:
+        bias = emit(relax.op.reshape(given["bias"], [1, -1, *([1] * axes)]))
+        found = emit(relax.op.add(found, emit(relax.op.astype(bias, sums)) if sums != dtype else bias))
+    return emit(relax.op.astype(found, dtype)) if sums != dtype else found
+
+
+def _spread(values: Any, axes: int) -> list[int]:
+    return list(values) * axes if len(values) == 1 else list(values)
+
+
+CONVERTERS: dict[str, Converter] = {
+    **arguments.CONVERTERS,
+    "amax.default": _reduction(relax.op.max),
+    "amin.default": _reduction(relax.op.min),
+    "prod.dim_int": _reduction(relax.op.prod),
+    "mm.default": _matmul,
+    "bmm.default": _matmul,
+    "matmul.default": _matmul,
+    "bitwise_left_shift.Tensor": _binary(relax.op.left_shift),
+    "bitwise_left_shift.Tensor_Scalar": _binary(relax.op.left_shift),
+    "bitwise_right_shift.Tensor": _binary(relax.op.right_shift),
+    "bitwise_right_shift.Tensor_Scalar": _binary(relax.op.right_shift),
+    "scatter_add.default": _scatter_add,
+    "scatter_reduce.two": _scatter_reduce,
+    "clamp.default": _clamp,
+    "convolution.default": _convolution,
+}

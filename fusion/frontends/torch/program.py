@@ -1,0 +1,177 @@
+"""From what the user brought to an ExportedProgram for inference."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from fusion.errors import FusionError, InvalidModelError, OptionError, UnsupportedOperatorError
+from fusion.frontends.torch.unknown_outputs import without_unknown_outputs
+
+Exported = tuple[Any, tuple[str, ...]]
+"""A program, and notes on what it leaves out."""
+_TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that"
+
+
+def accepts_module(torch: Any, model: Any) -> bool:
+    """Return whether `model` is an ExportedProgram, a module, or a module with examples."""
+    if isinstance(model, tuple):
+        return len(model) in (1, 2, 3) and isinstance(model[0], torch.nn.Module)
+    return isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
+
+
+def to_program(model: Any, dynamic_shapes: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return `model` as an ExportedProgram, and notes on what is left out. See `open_torch` for the rest."""
+    import torch
+
+    if isinstance(model, torch.export.ExportedProgram):
+        if dynamic_shapes is not None:
+            raise OptionError(
+                "dynamic_shapes= is of no use with a torch.export.ExportedProgram",
+                why="its open dimensions were settled when it was exported",
+                hint="give it to torch.export.export",
+            )
+        _check_inference(model)
+        return model, ()
+    if not isinstance(model, tuple) or len(model) < 2:
+        raise OptionError(
+            "a torch module needs example inputs", hint="give (module, (example_input, ...)) to fusion.compile"
+        )
+    module, examples = model[0], model[1]
+    keywords = dict(model[2] or {}) if len(model) == 3 and isinstance(model[2], (Mapping, type(None))) else None
+    if keywords is None and len(model) == 3:
+        raise OptionError(
+            f"the keyword arguments of a torch module are a dict, not a {type(model[2]).__name__}",
+            hint="give (module, (example_input, ...), {name: example_input})",
+        )
+    if isinstance(examples, Mapping) and all(isinstance(key, str) for key in examples) and keywords is None:
+        return _export_by_dict(module, dict(examples), dynamic_shapes)
+    args = tuple(examples) if isinstance(examples, (tuple, list)) else (examples,)
+    return _export(module, args, keywords or {}, dynamic_shapes)
+
+
+def _export_by_dict(module: Any, examples: dict[str, Any], dynamic_shapes: Any) -> Exported:
+    """Export with a dict of examples: keyword arguments, or if the module does not take these, its only argument."""
+    import inspect
+
+    try:
+        inspect.signature(module.forward).bind(**examples)
+    except (TypeError, ValueError):
+        return _export(module, (examples,), {}, dynamic_shapes)
+    return _export(module, (), examples, dynamic_shapes)
+
+
+def _export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> Exported:
+    """Return `module` exported as it is for inference, and leave its parts in the modes they are in.
+
+    Raises:
+        InvalidModelError: The module does not run on the examples.
+        OptionError: `dynamic_shapes` does not fit them.
+        UnsupportedOperatorError: It runs, but torch cannot export it.
+    """
+    import torch
+
+    modes = {part: part.training for part in module.modules()}
+    try:
+        with torch.no_grad(), quiet():
+            module.eval()
+            try:
+                return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes), ()
+            except Exception as error:  # whatever the module's own code raises
+                if (reduced := without_unknown_outputs(module, args, kwargs)) is None:
+                    raise _export_error(module, args, kwargs, dynamic_shapes, error) from error
+            return torch.export.export(reduced.module, args, kwargs, dynamic_shapes=dynamic_shapes), reduced.notes
+    except FusionError:
+        raise
+    except Exception as error:  # whatever the module's own code raises
+        raise _export_error(module, args, kwargs, dynamic_shapes, error) from error
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def _export_error(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, error: Exception
+) -> FusionError:
+    import torch
+
+    name = type(module).__name__
+    try:
+        with torch.no_grad(), quiet():
+            module(*args, **kwargs)
+    except Exception as cause:  # whatever the module's own code raises
+        return InvalidModelError(
+            f"the module {name} does not run on its example inputs",
+            why=first_line(cause),
+            hint="give what module(*examples) takes: (module, (example_input, ...))",
+        )
+    if dynamic_shapes is not None and _exports(module, args, kwargs):
+        return OptionError(
+            f"torch cannot export the module {name} with these dynamic_shapes",
+            why=first_line(error),
+            hint="leave these dimensions fixed, or give torch.export.Dim.AUTO for them",
+        )
+    return UnsupportedOperatorError(f"torch cannot export the module {name}", why=first_line(error), hint=_TO_ONNX)
+
+
+def _exports(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    import torch
+
+    try:
+        with torch.no_grad(), quiet():
+            torch.export.export(module, args, kwargs)
+    except Exception:  # whatever the module's own code raises
+        return False
+    return True
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence what torch says while it exports: nothing that the user of this compiler can change."""
+    names = ("torch._subclasses.fake_tensor", "torch.export", "torch._export", "torch.fx", "torch._dynamo")
+    loggers = [logging.getLogger(name) for name in names]
+    disabled = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, was in zip(loggers, disabled, strict=True):
+            logger.disabled = was
+
+
+def _check_inference(program: Any) -> None:
+    """Refuse a program that was exported while training: it would drop out and normalise at random.
+
+    Raises:
+        InvalidModelError: A node of it trains.
+    """
+    for node in program.graph.nodes:
+        if _trains(node):
+            raise InvalidModelError(
+                "the program was exported in training mode",
+                where=f"{node.target} ({node.name})",
+                hint="call module.eval() before torch.export.export",
+            )
+
+
+def _trains(node: Any) -> bool:
+    """Whether a node drops out or takes the statistics of its batch."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return False
+    names = [argument.name for argument in schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    training = any(given.get(name) is True for name in ("train", "training"))
+    # Dropping out with probability 0 is what an LSTM in training mode does.
+    return training and given.get("p", given.get("dropout", 1)) != 0
+
+
+def first_line(error: Exception) -> str:
+    """Return what `error` says, without what follows its first line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

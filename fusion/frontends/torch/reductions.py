@@ -1,0 +1,87 @@
+"""Decompositions of reductions, scans, sorting and norms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def _min(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return torch.amin(x, [dim], keepdim), torch.argmin(x, dim, keepdim)
+
+
+def _any(x: Tensor) -> Tensor:
+    return torch.any(x.reshape(-1).to(torch.bool), 0)
+
+
+def _var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = list(dim) if dim else list(range(x.ndim))
+    return torch.var(x, dims, correction=correction, keepdim=keepdim), torch.mean(x, dims, keepdim)
+
+
+def _widened(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    return dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
+
+
+def _cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    wide = _widened(x, dtype)
+    return NotImplemented if wide == x.dtype else torch.cumsum(x.to(wide), dim)
+
+
+def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    wide = _widened(x, dtype)
+    return NotImplemented if wide == x.dtype else torch.cumprod(x.to(wide), dim)
+
+
+def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    largest = torch.amax(x, [dim], True)
+    return torch.log(torch.cumsum(torch.exp(x - largest), dim)) + largest
+
+
+def _sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    return aten.sort.default(x, dim, descending)
+
+
+def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    values, indices = aten.sort.default(x, dim, False)
+    found = values.narrow(dim, k - 1, 1), indices.narrow(dim, k - 1, 1)
+    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+def _norm(
+    x: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None
+) -> Any:
+    if ord != 0:
+        return NotImplemented
+    dims = list(dim) if dim is not None else list(range(x.ndim))
+    return (x != 0).to(dtype or x.dtype).sum(dims, keepdim)
+
+
+def _dist(left: Tensor, right: Tensor, p: Any = 2) -> Tensor:
+    return torch.linalg.vector_norm(left - right, p)
+
+
+def _cdist(left: Tensor, right: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
+    return torch.linalg.vector_norm(left.unsqueeze(-2) - right.unsqueeze(-3), p, [-1])
+
+
+RULES = {
+    aten.min.dim: _min,
+    aten.any.default: _any,
+    aten.var_mean.correction: _var_mean,
+    aten.cumsum.default: _cumsum,
+    aten.cumprod.default: _cumprod,
+    aten.logcumsumexp.default: _logcumsumexp,
+    aten.sort.stable: _sort,
+    aten.kthvalue.default: _kthvalue,
+    aten.linalg_vector_norm.default: _norm,
+    aten.dist.default: _dist,
+    aten._cdist_forward.default: _cdist,
+}

@@ -1,0 +1,153 @@
+"""Names, shapes and dtypes of what a torch program takes and returns, without the leaves that are no tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusion.errors import InvalidModelError
+from fusion.frontends.imported import TensorSpec
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An input that is no tensor: its value is part of the program."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a program takes and returns.
+
+    Attributes:
+        inputs, outputs: The tensors; an open dimension is None.
+        dtypes: torch's, of the inputs.
+        symbols: The size of each axis of each input, as text: equal texts are equal sizes.
+        ranges: Least and largest size of a symbol.
+        constants: For each leaf that the program is called with, None for a tensor.
+        kept: Which of the leaves that the program returns are `outputs`.
+        notes: What is left out.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    dtypes: tuple[Any, ...]
+    symbols: tuple[tuple[str, ...], ...]
+    ranges: dict[str, tuple[int, int]]
+    constants: tuple[Constant | None, ...]
+    kept: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def read_signature(program: Any, notes: Sequence[str] = ()) -> Signature:
+    """Return the signature of an ExportedProgram, with `notes` on what is left out of it already.
+
+    Raises:
+        InvalidModelError: It returns no tensor.
+    """
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    given = [spec.arg for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    constants = [None if hasattr(values.get(arg.name), "dtype") else Constant(_value(arg)) for arg in given]
+    tensors = [(arg.name, values[arg.name]) for arg, constant in zip(given, constants, strict=True) if not constant]
+    returned = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+    names, found = _output_names(program, returned, values)
+    if not names:
+        raise InvalidModelError("the program returns no tensor", why="; ".join((*notes, *found)))
+    return Signature(
+        tuple(_spec(name, value) for name, value in tensors),
+        tuple(_spec(name, values[returned[index].name]) for index, name in names.items()),
+        tuple(value.dtype for _, value in tensors),
+        tuple(tuple(str(size) for size in value.shape) for _, value in tensors),
+        {str(symbol): _range(limits) for symbol, limits in program.range_constraints.items()},
+        tuple(constants),
+        tuple(names),
+        (*notes, *found),
+    )
+
+
+def _value(argument: Any) -> Any:
+    return getattr(argument, "value", None)
+
+
+def _spec(name: str, value: Any) -> TensorSpec:
+    dtype = str(value.dtype).removeprefix("torch.")
+    return TensorSpec(name, tuple(size if isinstance(size, int) else None for size in value.shape), dtype)
+
+
+def _range(limits: Any) -> tuple[int, int]:
+    """Return the least and largest size. torch writes 2 for "any", as it traces sizes 0 and 1 apart; here is no such
+    difference, as the program is traced again for each size."""
+    low = int(limits.lower)
+    try:
+        high = int(limits.upper)
+    except (AttributeError, OverflowError, TypeError, ValueError):  # torch's own infinity
+        high = 1 << 62
+    return (0 if low == 2 else low), high
+
+
+def _output_names(program: Any, returned: list[Any], values: Mapping[str, Any]) -> tuple[dict[int, str], list[str]]:
+    """Return the name of each leaf that is kept, by its index, and notes on the others."""
+    names: dict[int, str] = {}
+    notes: list[str] = []
+    for index, (path, holder) in enumerate(leaves(program.call_spec.out_spec)):
+        if index >= len(returned):
+            break
+        name = "_".join(path) or "output"
+        if holder:
+            if (note := left_out(name, holder)) not in notes:
+                notes.append(note)
+        elif not hasattr(values.get(returned[index].name), "dtype"):
+            if _value(returned[index]) is not None:
+                notes.append(f"the output {name!r}, always {_value(returned[index])!r}, is left out: it is no tensor")
+        else:
+            names[index] = _unique(name, names.values())
+    return names, notes
+
+
+def left_out(name: str, holder: str) -> str:
+    """Return the note on an output of a class that is no container of named tensors."""
+    return f"the output {name!r}, a {holder}, is left out: a compiled module returns tensors by name"
+
+
+def _unique(name: str, taken: Any) -> str:
+    numbered = (f"{name}_{count}" for count in itertools.count(2))
+    return next(new for new in itertools.chain([name], numbered) if new not in taken)
+
+
+def leaves(spec: Any, path: tuple[str, ...] = (), holder: str = "") -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path of each leaf below `spec`, and the class that holds it where that has no names for its parts."""
+    if spec.type is None:
+        yield path, holder
+        return
+    children = list(spec.children())
+    # Of a named tuple torch has the class in the context.
+    kind = spec.type if isinstance(spec.type, type) else spec.context
+    names = _part_names(kind, spec.context, len(children))
+    if names is None:
+        for child in children:
+            for _ in leaves(child, path, kind.__name__):
+                yield path or ("output",), kind.__name__
+        return
+    for name, child in zip(names, children, strict=True):
+        # A position alone is no name.
+        prefix = path or (("output",) if name.isdigit() else ())
+        yield from leaves(child, (*prefix, name), holder)
+
+
+def _part_names(kind: Any, context: Any, count: int) -> list[str] | None:
+    """Return the names of the parts of a container: keys, fields, positions; None for one that only it can read."""
+    if hasattr(kind, "_fields"):
+        return list(kind._fields)
+    if issubclass(kind, (tuple, list)):
+        return [str(index) for index in range(count)]
+    if issubclass(kind, Mapping) or dataclasses.is_dataclass(kind):
+        # Of a defaultdict and of a dataclass the names are one part of the context.
+        parts = context if isinstance(context, (list, tuple)) else []
+        for names in (parts, *(part for part in parts if isinstance(part, (list, tuple)))):
+            if len(names) == count and all(isinstance(name, (str, int)) for name in names):
+                return [str(name) for name in names]
+    return None

@@ -1,0 +1,161 @@
+"""Translates an ExportedProgram with static shapes: decomposed by torch, then node by node by TVM's importer.
+
+Of each node torch knows dtype and shape; a converter whose result has others is refused, not believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import tvm
+from torch import fx
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from fusion.errors import FusionError, UnsupportedOperatorError
+from fusion.frontends.torch.converters import CONVERTERS
+from fusion.frontends.torch.decompositions import decompositions
+from fusion.frontends.torch.program import first_line, quiet
+from fusion.frontends.torch.promote import promote
+from fusion.frontends.torch.weights import plain_weights
+
+# What a converter may compute in, and what is made of it: sums of 16 bits are better off in 32.
+_ROUNDED = (("float32", "float16"), ("float32", "bfloat16"))
+_HINT = "export the model to ONNX (torch.onnx.export) and compile that"
+Convert = Callable[[fx.Node], Any]
+
+
+def to_relax(program: Any, kept: Sequence[int]) -> tuple[tvm.IRModule, tuple[str, ...]]:
+    """Return `main` of a program, which takes its tensors and returns the leaves `kept`, and notes on the rest.
+
+    Raises:
+        UnsupportedOperatorError: An operator has no converter, or one of TVM's that fails; or a weight is no array of
+            numbers.
+    """
+    with quiet():
+        try:
+            decomposed = program.run_decompositions(decompositions())
+        except Exception as error:  # whatever torch's own checks raise
+            raise UnsupportedOperatorError(
+                "torch cannot decompose the program", why=first_line(error), hint=_HINT
+            ) from error
+        notes = tuple(_mutations(decomposed))
+        _keep_outputs(decomposed, kept)
+        _drop_constant_inputs(decomposed)
+        promote(decomposed.graph)
+        decomposed._state_dict = plain_weights(decomposed.state_dict)
+        decomposed._constants = plain_weights(decomposed.constants)
+        mod = _import(decomposed)
+    return relax.transform.DeadCodeElimination()(mod), notes
+
+
+def _mutations(program: Any) -> Iterator[str]:
+    for spec in program.graph_signature.output_specs:
+        if spec.kind.name == "BUFFER_MUTATION":
+            yield f"the buffer {spec.target!r} keeps the value that it has now: a compiled module changes none"
+        elif spec.kind.name == "USER_INPUT_MUTATION":
+            yield f"the input {spec.target!r} is left as it was given, where the program writes to it"
+
+
+def _keep_outputs(program: Any, kept: Sequence[int]) -> None:
+    """Leave only the leaves `kept` of what the user gets; mutations of buffers and inputs go too."""
+    signature = program.graph_signature
+    output = program.graph.output_node()
+    users = [
+        (spec, value)
+        for spec, value in zip(signature.output_specs, output.args[0], strict=True)
+        if spec.kind.name == "USER_OUTPUT"
+    ]
+    chosen = [users[index] for index in kept]
+    output.args = (tuple(value for _, value in chosen),)
+    signature.output_specs[:] = [spec for spec, _ in chosen]
+    program.graph.eliminate_dead_code()
+
+
+def _drop_constant_inputs(program: Any) -> None:
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    specs = program.graph_signature.input_specs
+    specs[:] = [
+        spec
+        for spec in specs
+        if spec.kind.name != "TOKEN"
+        and (spec.kind.name != "USER_INPUT" or hasattr(values.get(spec.arg.name), "dtype"))
+    ]
+
+
+def _import(program: Any) -> tvm.IRModule:
+    importer = _Importer()
+    try:
+        mod = importer.from_exported_program(program, False, True, False, None)
+    except FusionError:
+        raise
+    except Exception as error:  # TVM's importer raises whatever its assumptions do
+        raise UnsupportedOperatorError(
+            "the torch program cannot be translated", why=first_line(error), hint=_HINT
+        ) from error
+    main = mod["main"]
+    mod["main"] = main.without_attr("params") if main.attrs and "params" in main.attrs else main
+    return mod
+
+
+class _Importer(ExportedProgramImporter):  # type: ignore[misc]
+    """TVM's importer with our converters in front of its own, every failure an error that names the node."""
+
+    def create_convert_map(self) -> dict[str, Convert]:
+        """Return the converters by the name of the operator."""
+        theirs: dict[str, Convert] = super().create_convert_map()
+        ours = {name: self._bound(convert) for name, convert in CONVERTERS.items()}
+        return {name: self._checked(convert) for name, convert in {**theirs, **ours}.items()}
+
+    def _bound(self, convert: Callable[[Any, Any], Any]) -> Convert:
+        return lambda node: convert(node, self)
+
+    def _checked(self, convert: Convert) -> Convert:
+        def run(node: fx.Node) -> Any:
+            try:
+                value = convert(node)
+            except FusionError:
+                raise
+            except Exception as error:  # TVM's converters raise whatever their assumptions do
+                raise _unsupported(node, first_line(error)) from error
+            return self._as_torch_says(node, value)
+
+        return run
+
+    def _as_torch_says(self, node: fx.Node, value: Any) -> Any:
+        expected, kind = node.meta.get("val"), getattr(value, "ty", None)
+        if not isinstance(expected, torch.Tensor) or not isinstance(kind, relax.TensorType):
+            return value
+        dtype = self._convert_data_type(expected.dtype)
+        if isinstance(kind.shape, relax.ShapeExpr):
+            shape = [int(size) if isinstance(size, tvm.tirx.IntImm) else None for size in kind.shape]
+            if None not in shape and shape != list(expected.shape):
+                raise _unsupported(node, f"the converter gives the shape {shape} for {list(expected.shape)}")
+        if str(kind.dtype) == dtype:
+            return value
+        if (str(kind.dtype), dtype) in _ROUNDED:
+            return self.block_builder.emit(relax.op.astype(value, dtype))
+        raise _unsupported(node, f"the converter gives {kind.dtype} for {dtype}")
+
+    def _check_unsupported_func_type(self, nodes: Sequence[fx.Node]) -> None:
+        for node in nodes:
+            if node.op == "call_function" and node.target.__name__ not in self.convert_map:
+                raise _unsupported(node, "there is no converter for it")
+
+
+def _unsupported(node: fx.Node, why: str) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(
+        f"the operator {node.target} of torch cannot be compiled", where=_place(node), why=why, hint=_HINT
+    )
+
+
+def _place(node: fx.Node) -> str:
+    """Return the node's name, the module that it is in and the line of its source."""
+    stack: Mapping[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
+    path = list(stack.values())[-1][0] if stack else ""
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").strip().splitlines()]
+    source = " ".join(lines[-2:])
+    parts = [f"node {node.name!r}", f"module {path!r}" if path else "", source]
+    return ", ".join(part for part in parts if part)

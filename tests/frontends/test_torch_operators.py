@@ -1,0 +1,252 @@
+"""Operators of torch with values that are not their defaults, against torch: one program for each family."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusion
+from fusion.errors import UnsupportedOperatorError
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+Cases = dict[str, Callable[..., Any]]
+
+
+class Family(torch.nn.Module):  # type: ignore[misc]
+    """The results of several functions of the same inputs, by name."""
+
+    def __init__(self, cases: Cases) -> None:
+        super().__init__()
+        self.cases = cases
+
+    def forward(self, *inputs: Any) -> Any:
+        """Return the results."""
+        return {name: case(*inputs) for name, case in self.cases.items()}
+
+
+def _agree(cases: Cases, inputs: tuple[Any, ...], tolerance: float = 2e-5) -> None:
+    module = Family(cases)
+    found = fusion.compile((module, inputs)).run(
+        {f"inputs_{index}": value.numpy() for index, value in enumerate(inputs)}
+    )
+    with torch.no_grad():
+        expected = module(*inputs)
+    assert list(found) == list(cases)
+    for name, value in expected.items():
+        assert (found[name].dtype, found[name].shape) == (value.numpy().dtype, tuple(value.shape)), name
+        np.testing.assert_allclose(found[name], value.numpy(), rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def _values(*shape: int, seed: int = 0) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+X, Y = _values(3, 4), _values(3, 4, seed=1)
+COUNTS = torch.tensor([[1, -2, 3, 4], [5, 6, -7, 8], [0, 2, -1, 1]])
+SPECIAL = torch.tensor([[0.0, -0.0, 1.0, -1.0], [math.nan, math.inf, -math.inf, 0.5], [1e-3, 40.0, -3.7, 2.5]])
+
+
+def test_special_functions() -> None:
+    cases: Cases = {
+        "erfc": torch.erfc,
+        "exp2": torch.exp2,
+        "lgamma": torch.lgamma,
+        "digamma": torch.digamma,
+        "sinh": torch.sinh,
+        "cosh": torch.cosh,
+        "isfinite": torch.isfinite,
+        "signbit": torch.signbit,
+        "copysign": lambda x: torch.copysign(torch.full_like(x, 2.0), x),
+        "fmax": lambda x: torch.fmax(x, torch.full_like(x, 0.7)),
+        "fmin": lambda x: torch.fmin(x, torch.full_like(x, 0.7)),
+        "hypot": lambda x: torch.hypot(x, torch.full_like(x, 3.0)),
+        "logaddexp": lambda x: torch.logaddexp(x, torch.full_like(x, 0.7)),
+        "logaddexp2": lambda x: torch.logaddexp2(x, torch.full_like(x, 0.7)),
+        "isclose": lambda x: torch.isclose(x, torch.ones_like(x)),
+        "ldexp": lambda x: torch.ldexp(x, torch.tensor([1, 2, -3, 4])),
+    }
+    _agree(cases, (SPECIAL,))
+
+
+@pytest.mark.parametrize("name", ["erfc", "lgamma", "digamma"])
+def test_special_functions_in_float64(name: str) -> None:
+    x = torch.cat([torch.linspace(-6.3, 6.3, 200, dtype=torch.float64), torch.tensor([20.0, 1e-9, 150.0]).double()])
+    _agree({name: getattr(torch, name)}, (x,), 1e-11)
+
+
+def test_arithmetic_has_the_dtypes_of_torch() -> None:
+    cases: Cases = {
+        "add_alpha": lambda x, y, n: torch.add(x, y, alpha=2.5),
+        "sub_alpha": lambda x, y, n: torch.sub(x, y, alpha=3),
+        "rsub_alpha": lambda x, y, n: torch.rsub(x, y, alpha=2),
+        "from_number": lambda x, y, n: 2 - x.double(),
+        "quotient": lambda x, y, n: n / 3,
+        "sum_with_float": lambda x, y, n: n + 1.5,
+        "less_than_float": lambda x, y, n: n < 1.5,
+        "sine": lambda x, y, n: torch.sin(n),
+        "sigmoid": lambda x, y, n: torch.sigmoid(n.int()),
+        "mixed": lambda x, y, n: n.int() * x,
+        "both": lambda x, y, n: torch.cat([n, x.double()]),
+        "clamp": lambda x, y, n: n.clamp(-1.5, 2.5),
+        "clamp_min": lambda x, y, n: n.clamp(min=-1),
+        "cumsum": lambda x, y, n: n.int().cumsum(1),
+        "power": lambda x, y, n: torch.pow(n, n.abs()),
+        "shifted": lambda x, y, n: torch.bitwise_left_shift(n, 2),
+        "product": lambda x, y, n: n @ n.T,
+        "product64": lambda x, y, n: x.double() @ y.double().T,
+        "addmm": lambda x, y, n: torch.addmm(x[:, :3], x, y.T, beta=0.5, alpha=2),
+        "addmv": lambda x, y, n: torch.addmv(x[:, 0], x, y[0], beta=0.5, alpha=2),
+        "select": lambda x, y, n: x.select(1, -1),
+    }
+    _agree(cases, (X, Y, COUNTS))
+
+
+def test_reductions() -> None:
+    cases: Cases = {
+        "amax": lambda x, n: x.amax((0, 1)),
+        "amin": lambda x, n: x.amin(1, keepdim=True),
+        "min": lambda x, n: x.min(1).values,
+        "min_index": lambda x, n: x.min(0).indices,
+        "aminmax": lambda x, n: torch.aminmax(x, dim=1).max,
+        "prod": lambda x, n: n.prod(1),
+        "any": lambda x, n: torch.any(n),
+        "var": lambda x, n: torch.var_mean(x, 1, correction=0)[0],
+        "logsumexp": lambda x, n: x.logsumexp(1),
+        "logcumsumexp": lambda x, n: x.logcumsumexp(1),
+        "kthvalue": lambda x, n: x.kthvalue(2, dim=1).values,
+        "stable": lambda x, n: torch.sort(n, stable=True, dim=1).values,
+        "norm0": lambda x, n: torch.linalg.vector_norm(n.float(), ord=0),
+        "dist": lambda x, n: torch.dist(x, n.float(), 3),
+        "cdist": lambda x, n: torch.cdist(x, n.float()),
+    }
+    _agree(cases, (X, COUNTS))
+
+
+def test_indexing() -> None:
+    i, j = torch.tensor([0, -1, 2]), torch.tensor([1, 3, -2])
+    rows = torch.tensor([[0, 0], [1, 3], [3, 3]])
+
+    def written(x: Any, y: Any) -> Any:
+        x = x.clone()
+        x[0], x[:, -1] = 1.0, 2.0
+        x[i, j] = torch.tensor([7.0, 8.0, 9.0])
+        x[y > 1] = -1.0
+        return x
+
+    cases: Cases = {
+        "rows": lambda x, y: x[torch.tensor([[0, -1], [1, 2]])],
+        "pairs": lambda x, y: x[i, j],
+        "pairs_behind": lambda x, y: x.reshape(1, 3, 4)[:, i, j],
+        "outer": lambda x, y: x[i[:, None], j],
+        "apart": lambda x, y: x.reshape(3, 1, 4)[i, :, j],
+        "take": lambda x, y: x.take(torch.tensor([0, 5, -1])),
+        "unfold": lambda x, y: x.unfold(1, 2, 1),
+        "strided": lambda x, y: x.as_strided((2, 3), (1, 2), 1),
+        "written": written,
+        "put": lambda x, y: x.index_put((torch.tensor([[0], [2]]), torch.tensor([1, 3])), torch.tensor(5.0)),
+        "added": lambda x, y: x.index_put((torch.tensor([0, 0]), torch.tensor([1, 1])), y[0, :2], accumulate=True),
+        "index_add": lambda x, y: x.index_add(1, torch.tensor([0, 2, 2, -0]), y, alpha=2),
+        "index_copy": lambda x, y: x.index_copy(0, torch.tensor([2, 0, 1]), y),
+        "masked": lambda x, y: x.masked_scatter(y > 0, y),
+        "scatter_add": lambda x, y: x.scatter_add(1, rows, y[:, :2]),
+        **{
+            f"{reduce}_{own}": lambda x, y, reduce=reduce, own=own: x.scatter_reduce(
+                1, rows, y[:, :2], reduce, include_self=own
+            )
+            for reduce in ("sum", "prod", "mean", "amax", "amin")
+            for own in (True, False)
+        },
+    }
+    _agree(cases, (X, Y))
+
+
+IMAGE = _values(2, 3, 9, 11)
+
+
+def test_resizing() -> None:
+    grid = torch.rand(2, 4, 5, 2, generator=torch.Generator().manual_seed(2)) * 2.6 - 1.3
+    cases: Cases = {
+        "nearest": lambda x, g: F.interpolate(x, size=(13, 7)),
+        "nearest_scale": lambda x, g: F.interpolate(x, scale_factor=(1.7, 2.3)),
+        "nearest_twice": lambda x, g: F.interpolate(x, scale_factor=2),
+        "bilinear": lambda x, g: F.interpolate(x, scale_factor=(1.7, 2.3), mode="bilinear"),
+        "smaller": lambda x, g: F.interpolate(x, size=(5, 6), mode="bilinear", antialias=True),
+        "smaller_cubic": lambda x, g: F.interpolate(x, size=(5, 6), mode="bicubic", antialias=True),
+        "linear": lambda x, g: F.interpolate(x[0], scale_factor=2, mode="linear"),
+        "trilinear": lambda x, g: F.interpolate(x[None], scale_factor=2, mode="trilinear"),
+        "sampled": lambda x, g: F.grid_sample(x, g, align_corners=True),
+        "sampled_border": lambda x, g: F.grid_sample(x, g, padding_mode="border", align_corners=False),
+        "sampled_nearest": lambda x, g: F.grid_sample(x, g, mode="nearest", align_corners=False),
+        "mean": lambda x, g: F.avg_pool2d(x, 2, divisor_override=3),
+        "patches": lambda x, g: F.unfold(x, (2, 3), dilation=2, padding=1, stride=2),
+    }
+    _agree(cases, (IMAGE, grid))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_networks_in_other_precisions(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(4, 8), torch.nn.LayerNorm(8),
+        torch.nn.GELU(), torch.nn.Linear(8, 5), torch.nn.Softmax(-1),
+    ).eval().to(kind)  # fmt: skip
+    x = IMAGE.to(kind)
+    compiled = fusion.compile((module, x))
+    assert [spec.dtype for spec in (*compiled.inputs, *compiled.outputs)] == [dtype, dtype]
+    (found,) = compiled(x)
+    with torch.no_grad():
+        expected = module(x).double().numpy()
+    tolerance = {"float16": 2e-3, "bfloat16": 2e-2, "float64": 1e-7}[dtype]
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_autocast_is_followed() -> None:
+    class Cast(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return (x @ x.T).float() + 1
+
+    (found,) = fusion.compile((Cast(), X))(X)
+    np.testing.assert_allclose(found, Cast()(X).numpy(), rtol=2e-2, atol=2e-2)
+
+
+def test_an_operator_without_converter_is_named_with_its_place() -> None:
+    class Outer(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Family({"i0": torch.special.i0, "x": torch.relu})
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x)
+
+    with pytest.raises(UnsupportedOperatorError, match=r"aten\.i0\.default") as caught:
+        fusion.compile((Outer(), X))
+    assert "module 'inner'" in caught.value.where
+    assert "test_torch_operators.py" in caught.value.where
+    assert "ONNX" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        lambda x: x[x > 0],
+        lambda x: torch.linalg.inv(x[:, :3]),
+        lambda x: torch.fft.rfft(x).abs(),
+        lambda x: F.max_pool2d(x[None], 2, return_indices=True)[1],
+        lambda x: torch.nn.functional.embedding_bag(x.abs().long(), x),
+        lambda x: torch.unique(x),
+        lambda x: F.adaptive_max_pool2d(x[None], (2, 3)),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused(case: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UnsupportedOperatorError):
+        fusion.compile((Family({"case": case}), (X,)))
+    assert capfd.readouterr().err == ""

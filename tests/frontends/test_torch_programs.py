@@ -1,0 +1,222 @@
+"""What torch programs take and return: examples of all kinds, names, open dimensions, state and weights."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusion
+from fusion.errors import InvalidModelError, OptionError, ShapeError, UnsupportedOperatorError
+from fusion.frontends import open_model, read_signature
+from tests.module import small_models
+
+torch = pytest.importorskip("torch")
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+@dataclasses.dataclass
+class Scores:
+    """What a model of some library returns."""
+
+    logits: Any
+    hidden: Any
+
+
+torch.export.register_dataclass(Scores)
+
+
+class Everything(torch.nn.Module):  # type: ignore[misc]
+    """Takes and returns what Python has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any, pairs: Any, flag: bool = True, times: int = 2, nothing: Any = None, *, mask: Any) -> Any:
+        """Return containers in containers."""
+        y = self.linear(x) * times + (pairs["first"] if flag else pairs["others"][0])
+        return {
+            "y": y,
+            "parts": (y + 1, [y + 2]),
+            "scores": Scores(y * mask, y - 1),
+            "pair": Pair(y * 2, x),
+            "nothing": nothing,
+            "times": times,
+        }
+
+
+X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+OTHERS = {"first": torch.ones(4), "others": [torch.zeros(4)]}
+
+
+def test_examples_and_results_of_all_kinds() -> None:
+    module = Everything()
+    compiled = fusion.compile((module, (X, OTHERS, False, 3, None), {"mask": torch.full((4,), 2.0)}))
+    assert [spec.name for spec in compiled.inputs] == ["x", "pairs_first", "pairs_others_0", "mask"]
+    names = ["y", "parts_0", "parts_1_0", "scores_logits", "scores_hidden", "pair_left", "pair_right"]
+    assert [spec.name for spec in compiled.outputs] == names
+    found = compiled(X, OTHERS["first"], OTHERS["others"][0], torch.full((4,), 2.0))
+    with torch.no_grad():
+        y = (module.linear(X) * 3).numpy()
+    for value, expected in zip(found, (y, y + 1, y + 2, y * 2, y - 1, y * 2, X.numpy()), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+    assert "'times', always 3, is left out" in compiled.explain()
+
+
+@pytest.mark.parametrize(
+    ("examples", "names"),
+    [
+        (({"x": X},), ["x"]),
+        ((X,), ["x"]),
+        (([X],), ["x"]),
+        (((), {"x": X}), ["x"]),
+        (((X,), None), ["x"]),
+    ],
+)
+def test_examples_by_keyword_and_alone(examples: Any, names: list[str]) -> None:
+    class Identity(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x
+
+    inputs, outputs = read_signature((Identity(), *examples))
+    assert [spec.name for spec in inputs] == names
+    assert [spec.name for spec in outputs] == ["output"]
+
+
+def test_an_input_and_an_alias_can_be_results() -> None:
+    class Alias(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            y = x + 1
+            return x, y, y, y.view(-1)
+
+    found = fusion.compile((Alias(), X))(X)
+    for value, expected in zip(found, Alias()(X), strict=True):
+        np.testing.assert_array_equal(value, expected.numpy())
+
+
+def test_open_dimensions_are_compiled_per_shape() -> None:
+    class Rows(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any, bias: Any) -> Any:
+            rows = self.linear(x) + bias[:, None]
+            return rows.reshape(x.shape[0] * 2, 2) * x.shape[0], torch.arange(x.shape[0])
+
+    module = Rows()
+    rows = torch.export.Dim("rows", max=9)
+    dims = {"x": {0: rows}, "bias": {0: rows}}
+    compiled = fusion.compile((module, (X, X[:, 0])), dynamic_shapes=dims)
+    assert [spec.shape for spec in compiled.inputs] == [(None, 4), (None,)]
+    program = torch.export.export(module, (X, X[:, 0]), dynamic_shapes=dims)
+    for form, count in ((compiled, 3), (compiled, 1), (fusion.compile(program, shapes={"x": (5, 4), "bias": (5,)}), 5)):
+        x = torch.randn(count, 4)
+        for value, expected in zip(form(x, x[:, 1].contiguous()), module(x, x[:, 1]), strict=True):
+            np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ShapeError, match="is 3, and 2 elsewhere"):
+        compiled(X, torch.ones(3))
+    with pytest.raises(ShapeError, match="exported for 0 to 9"):
+        compiled(torch.ones(10, 4), torch.ones(10))
+
+
+def test_dynamic_shapes_that_do_not_fit() -> None:
+    class Flat(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x.reshape(2, 2, 2) + 1
+
+    with pytest.raises(OptionError, match="with these dynamic_shapes"):
+        open_model((Flat(), X), dynamic_shapes={"x": {0: torch.export.Dim("n")}})
+    program = torch.export.export(Flat(), (X,))
+    for model in (program, small_models.mlp()):
+        with pytest.raises(OptionError, match="dynamic_shapes= is of no use"):
+            open_model(model, dynamic_shapes={"x": None})
+
+
+class Counter(torch.nn.Module):  # type: ignore[misc]
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        """Return x and how often it was called before."""
+        self.count += 1
+        return x + self.count
+
+
+def test_a_buffer_that_is_changed_is_noted_and_left() -> None:
+    compiled = fusion.compile((Counter(), X))
+    for _ in range(2):
+        np.testing.assert_allclose(compiled(X)[0], X.numpy() + 1)
+    assert "the buffer 'count' keeps the value" in compiled.explain()
+
+
+def test_a_cache_is_left_out_with_a_note() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(vocab_size=11, n_positions=8, n_embd=8, n_layer=1, n_head=2)
+    model = transformers.GPT2Model(config).eval()
+    ids = torch.tensor([[1, 2, 3]])
+    compiled = fusion.compile((model, (), {"input_ids": ids, "use_cache": True}))
+    assert [spec.name for spec in compiled.outputs] == ["last_hidden_state"]
+    assert "'past_key_values', a DynamicCache, is left out" in compiled.explain()
+    with torch.no_grad():
+        expected = model(ids).last_hidden_state.numpy()
+    np.testing.assert_allclose(compiled(ids)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_however_they_lie() -> None:
+    class Weights(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.turned = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4).t())
+            self.register_buffer("spread", torch.tensor([2.0]).expand(4))
+            self.register_buffer("unsaved", torch.arange(8.0)[::2], persistent=False)
+            self.shared = self.turned
+
+        def forward(self, x: Any) -> Any:
+            return (x @ self.turned) * self.spread + self.unsaved + self.shared[0] + torch.tensor([1.0, 2, 3, 4])
+
+    module = Weights()
+    compiled = fusion.compile((module, X))
+    with torch.no_grad():
+        expected = module(X).numpy()
+        module.turned.zero_()
+    np.testing.assert_allclose(compiled(X)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def _linear(change: Any) -> Any:
+    class Linear(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", change(torch.ones(4)))
+
+        def forward(self, x: Any) -> Any:
+            return x + torch.real(self.weight) if self.weight.is_complex() else x + self.weight
+
+    return Linear()
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda weight: weight.to("meta"), (InvalidModelError, UnsupportedOperatorError)),
+        (lambda weight: weight.to(torch.complex64), UnsupportedOperatorError),
+    ],
+)
+def test_weights_that_are_no_arrays(change: Any, error: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(error):
+        fusion.compile((_linear(change), X))
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("model", [lambda: Counter(), lambda: (Counter(),), lambda: (Counter(), (X,), [X])])
+def test_what_is_not_given_as_it_should_be(model: Any) -> None:
+    with pytest.raises(OptionError):
+        open_model(model())
