@@ -86,7 +86,9 @@ def _masks(body: Body, heads: _Heads, mask: int, bias: int) -> list[str]:
     node, found = body.node, []
     filler = float(node.attr("mask_filter_value", -10000.0))
     if node.attr("unidirectional", 0):
-        later = np.triu(np.ones((heads.queries, heads.keys), bool), 1 + heads.keys - heads.queries)
+        # ONNX Runtime lines up the first or the last query with the keys, depending on the other masks.
+        body.refuse(heads.keys != heads.queries, "queries that see no later keys are not as many as the keys")
+        later = np.triu(np.ones((heads.queries, heads.keys), bool), 1)
         found.append(body.like(np.where(later, _lowest(node.dtype(0)), 0)))
     if node.has(mask):
         passed = _passed(body, heads, mask)
