@@ -17,6 +17,7 @@ from fusion.module.compiled import CompiledModule, lazy_module
 from fusion.module.overrides import Overrides
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
+from fusion.options import read_shapes
 from fusion.second_forms import compile_form
 from fusion.threads import use_threads
 
@@ -66,7 +67,8 @@ def compile(
     ctx = context.resolve(
         target, threads=threads, effort=effort, strict=strict, backends=backends, precision=precision
     )
-    return _module(open_model(model, params, dynamic_shapes), shapes or {}, ctx)
+    given = {} if shapes is None else read_shapes(shapes)
+    return _module(open_model(model, params, dynamic_shapes), given, ctx)
 
 
 def _module(model: Any, shapes: Shapes, ctx: Context) -> CompiledModule:
@@ -141,11 +143,6 @@ def _require_result(outputs: Sequence[TensorSpec]) -> None:
 
 def _bind(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:
     extents = tuple(shape)
-    if not all(isinstance(extent, int) and extent >= 0 for extent in extents):
-        raise ShapeError(
-            f"shapes={{{spec.name!r}: {extents}}} is not a shape",
-            hint="give one whole number, 0 or more, for each dimension",
-        )
     fits = spec.shape is None or (
         len(spec.shape) == len(extents)
         and all(fixed in (None, extent) for fixed, extent in zip(spec.shape, extents, strict=True))

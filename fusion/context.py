@@ -22,6 +22,7 @@ from fusion.options import (
     FAST,
     check_backends,
     check_effort,
+    check_flag,
     check_precision,
     check_threads,
 )
@@ -90,6 +91,7 @@ def resolve(
     check_effort(effort)
     check_backends(backends)
     check_threads(threads)
+    check_flag("strict", strict)
     resolved = _resolve_target(target)
     if effort != FAST and not _is_host(resolved):
         raise OptionError(
@@ -104,8 +106,8 @@ def resolve(
         target=resolved,
         machine=machine,
         features=features,
-        threads=threads or allowed_cpus(),
-        strict=strict or (backends is not None and FALLBACK not in backends),
+        threads=int(threads or allowed_cpus()),
+        strict=bool(strict) or (backends is not None and FALLBACK not in backends),
         precision=_resolve_precision(precision, machine),
         effort=effort,
     )
@@ -183,8 +185,11 @@ def _parse_target(text: str) -> dict[str, object]:
 
 
 def _features(target: tvm.target.Target) -> frozenset[str]:
-    with target:
-        found = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(target)
+    try:
+        with target:
+            found = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(target)
+    except Exception as error:  # LLVM checks some options only now
+        raise TargetError("LLVM does not accept the target", why=str(error).splitlines()[-1][:300]) from error
     return frozenset(str(name) for name in found)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import operator
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
 
-from fusion.errors import OptionError
+from fusion.errors import OptionError, ShapeError
 
 FAST, BALANCED = "fast", "balanced"
 EFFORTS = (FAST, BALANCED)
@@ -16,6 +19,7 @@ BF16_OR_FP32 = "bf16-or-fp32"
 PRECISIONS = ("fp32", "bf16", BF16_OR_FP32)
 # More than any machine has CPUs for one process; a pool of ten thousand threads fails when it starts.
 _MOST_THREADS = 1024
+_LONGEST = 3600
 
 
 def check_threads(threads: int | None) -> None:
@@ -24,11 +28,48 @@ def check_threads(threads: int | None) -> None:
     Raises:
         OptionError: It is not.
     """
-    if threads is not None and not (isinstance(threads, int) and 1 <= threads <= _MOST_THREADS):
+    whole = isinstance(threads, Integral) and not isinstance(threads, bool)
+    if threads is not None and not (whole and 1 <= threads <= _MOST_THREADS):
         raise OptionError(
             f"threads={threads} is not a number of threads",
             hint=f"use 1 to {_MOST_THREADS}, or leave it out for all CPUs this process may use",
         )
+
+
+def read_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
+    """Return `shapes`, what a user gave as the shapes of inputs by name, as plain numbers.
+
+    Raises:
+        OptionError: It is no mapping.
+        ShapeError: A value is no sequence of whole numbers, 0 or more.
+    """
+    if not isinstance(shapes, Mapping):
+        raise OptionError(
+            f"shapes= cannot be of type {type(shapes).__name__}", hint="give a dict such as {'x': (1, 3, 224, 224)}"
+        )
+    return {str(name): _read_shape(name, shape) for name, shape in shapes.items()}
+
+
+def _read_shape(name: Any, shape: Any) -> tuple[int, ...]:
+    try:
+        extents = None if isinstance(shape, str | bytes) else tuple(map(_whole, shape))
+    except Exception:  # whatever an object raises that is no sequence of numbers
+        extents = None
+    if extents is None or min(extents, default=0) < 0:
+        raise ShapeError(
+            f"shapes={{{name!r}: {str(shape)[:200]}}} is not a shape",
+            hint="give one whole number, 0 or more, for each dimension",
+        )
+    return extents
+
+
+def _whole(extent: Any) -> int:
+    if isinstance(extent, bool):
+        raise TypeError("a truth value is no size")
+    number = operator.index(extent)
+    if number >= 1 << 62:
+        raise ValueError("no tensor has so many elements")
+    return number
 
 
 def check_effort(effort: str) -> None:
@@ -37,14 +78,34 @@ def check_effort(effort: str) -> None:
     Raises:
         OptionError: It is not.
     """
-    if effort in _EFFORTS_TO_COME:
+    if isinstance(effort, str) and effort in _EFFORTS_TO_COME:
         raise OptionError(
             f"effort={effort!r} is not available yet",
             why="fusion measures the points of its templates, and searches for no others",
             hint='use effort="balanced"',
         )
-    if effort not in EFFORTS:
+    if not isinstance(effort, str) or effort not in EFFORTS:
         raise OptionError(f"unknown effort {effort!r}", hint=f"use one of {', '.join(EFFORTS)}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise unless `value`, of the option `name`, is true or false.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    if not isinstance(value, bool | Integral) and type(value).__name__ != "bool":
+        raise OptionError(f"{name}={str(value)[:100]!r} is neither True nor False")
+
+
+def check_seconds(seconds: float) -> None:
+    """Raise unless `seconds` is a time to measure for: 0 to an hour.
+
+    Raises:
+        OptionError: It is not.
+    """
+    if not isinstance(seconds, Real) or not 0 <= seconds <= _LONGEST:
+        raise OptionError(f"seconds={str(seconds)[:100]} is no time to measure for", hint=f"use 0 to {_LONGEST}")
 
 
 def check_precision(precision: str) -> None:
@@ -53,7 +114,7 @@ def check_precision(precision: str) -> None:
     Raises:
         OptionError: It is not.
     """
-    if precision not in PRECISIONS:
+    if not isinstance(precision, str) or precision not in PRECISIONS:
         raise OptionError(f"unknown precision {precision!r}", hint=f"use one of {', '.join(PRECISIONS)}")
 
 
@@ -65,8 +126,8 @@ def check_backends(backends: Sequence[str] | None) -> None:
     """
     if backends is None:
         return
-    listed = isinstance(backends, Collection) and not isinstance(backends, str)
-    if not listed or any(name not in BACKENDS for name in backends):
+    listed = isinstance(backends, list | tuple | set | frozenset)
+    if not listed or any(not isinstance(name, str) or name not in BACKENDS for name in backends):
         raise OptionError(f"backends={backends!r} names no backend", hint=f"give a list of {', '.join(BACKENDS)}")
     if GENERATOR not in backends:
         raise OptionError(

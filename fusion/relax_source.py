@@ -24,6 +24,7 @@ from fusion.errors import InternalError, OptionError, UnsupportedOperatorError
 from fusion.files import as_path
 from fusion.frontends import ImportedModel, TensorSpec, import_model, open_model
 from fusion.frontends.relay.syntax import RelayModel
+from fusion.options import read_shapes
 from fusion.passes.inline_branches import InlineBranches
 from fusion.tensors import as_numpy
 
@@ -111,6 +112,7 @@ def convert(
     path = as_path(path)
     if not path.stem.isidentifier() or keyword.iskeyword(path.stem) or path.suffix != ".py":
         raise OptionError(f"{str(path)!r} is no name of a Python module", hint="call it NAME.py, such as model.py")
+    shapes = {} if shapes is None else read_shapes(shapes)
     model = open_model(model, params)
     imported = import_model(model, shapes, strict=True)
     if imported.mod is None:

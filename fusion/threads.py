@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from fusion.cpus import cpu_numbers
+from fusion.errors import OptionError
 from fusion.runtime import tvm_ffi
 
 T = TypeVar("T")
@@ -42,15 +43,46 @@ def on_live_pool(call: Callable[..., T], *args: Any) -> T:
     return call(*args) if substitute is None else substitute.submit(call, *args).result()
 
 
+def _require_room(count: int) -> None:
+    """Raise unless so many threads can be started, by starting them: the system has several limits, and where TVM meets
+    one, it ends the process.
+
+    Raises:
+        OptionError: They cannot.
+    """
+    done = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=done.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except (RuntimeError, MemoryError) as error:
+        raise OptionError(
+            f"threads={count} is more than the system lets this process start",
+            why=f"there was no room after {len(started)}: {error}",
+            hint=f"use {len(cpu_numbers())}, as many as this process may use CPUs, or raise the limits (ulimit -a)",
+        ) from error
+    finally:
+        done.set()
+        for thread in started:
+            thread.join()
+
+
 def use_threads(count: int) -> None:
     """Make kernels that the calling thread starts run on `count` threads.
 
     TVM keeps one pool for each thread that runs kernels. Left alone, it starts half as many workers as there are CPUs
     and pins them, the caller too, to the first ones, whether or not the process may use those.
+
+    Raises:
+        OptionError: The system does not let this process have so many threads.
     """
     if getattr(_configured, "count", 0) == count:
         return
     allowed = cpu_numbers()
+    if count > len(allowed):
+        _require_room(count)
     # The length of the list is also the largest number of workers.
     cpus = [str(allowed[index % len(allowed)]) for index in range(max(count, len(allowed)))]
     _configure(_SHARE_ALL_CORES, count, cpus)

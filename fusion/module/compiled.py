@@ -16,6 +16,7 @@ from fusion.module.random_inputs import random_inputs
 from fusion.module.settings import Settings
 from fusion.module.specialization import Specialization
 from fusion.module.specializations import Make, Specializations
+from fusion.options import check_seconds
 from fusion.signature import TensorSpec
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class CompiledModule:
         """
         try:
             arrays = [inputs[name] for name in self._names]
-        except (KeyError, TypeError, IndexError):
+        except Exception:  # a name is missing, or whatever a mapping of the caller's own raises
             raise self._wrong_names(inputs) from None
         if len(inputs) != len(arrays):
             return self._overriding(inputs).run(inputs)
@@ -179,10 +180,12 @@ class CompiledModule:
 
         Raises:
             InputError: As `run` does.
+            OptionError: `seconds` is no number of seconds, or more than an hour.
             ShapeError: `inputs` is None, and the module has open dimensions and has not been called.
         """
         from fusion.report.profile import profile
 
+        check_seconds(seconds)
         values = random_inputs(self._known_inputs()) if inputs is None else inputs
         self.run(values)
         arrays = [to_value(values[spec.name], spec) for spec in self.inputs]

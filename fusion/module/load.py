@@ -8,6 +8,7 @@ from fusion.files import as_path
 from fusion.module.archive import Archive
 from fusion.module.compiled import CompiledModule, restore
 from fusion.module.read_saved import read_saved
+from fusion.options import check_flag
 
 
 def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
@@ -24,4 +25,5 @@ def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
         SavedFileError: There is no such file, it is damaged or cut short, or another version of fusion or TVM wrote it.
         TargetError: It was compiled for another CPU architecture, or for CPU features that this machine lacks.
     """
+    check_flag("verify", verify)
     return restore(read_saved(Archive(as_path(path)), verify=verify))

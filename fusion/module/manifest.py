@@ -11,13 +11,17 @@ import functools
 import json
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from backends.kernel import KernelInfo
+from fusion.errors import OptionError
 from fusion.module.plan import Plan
 from fusion.module.settings import Settings
+from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
+from fusion.tensors import tensor_bytes
 
 FORMAT = 4
 """Raised when a file of the old form cannot be read any more."""
@@ -104,7 +108,41 @@ def from_fields(fields: dict[str, Any]) -> Manifest:
     """
     manifest = parse(fields, Manifest, "manifest")
     assert isinstance(manifest, Manifest)
+    _check_settings(manifest.settings)
+    for form in manifest.forms:
+        _check_form(form)
     return manifest
+
+
+def _check_settings(settings: Settings) -> None:
+    try:
+        check_threads(settings.threads)
+    except OptionError as error:
+        raise ValueError(error.what) from error
+    if not isinstance(json.loads(settings.target), dict):
+        raise ValueError("manifest.settings.target is no object of JSON")
+
+
+def _check_form(form: Form) -> None:
+    """Raise unless what the plan says of memory fits together; what a kernel does with it, only its code knows."""
+    buffers = form.plan.buffers if form.plan is not None else ()
+    shapes: list[Sequence[int | None]] = [spec.shape or () for spec in (*form.inputs, *form.outputs)]
+    shapes += [weight.shape for weight in form.weight_types] + [buffer.shape for buffer in buffers]
+    for shape in shapes:
+        if min((extent for extent in shape if extent is not None), default=0) < 0:
+            raise ValueError(f"the shape {shape} is none")
+    if not all(spec.is_static for spec in form.inputs if spec.is_tensor and form.plan):
+        raise ValueError("an input of a compiled form has an open shape")
+    if form.plan is None:
+        return
+    for buffer in buffers:
+        known = 0 <= buffer.storage < len(form.plan.storages)
+        try:
+            size = tensor_bytes(buffer.shape, buffer.dtype)
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"{buffer.dtype!r} is no dtype") from error
+        if not known or size > form.plan.storages[buffer.storage]:
+            raise ValueError(f"a buffer of {size} bytes has no place in its storage")
 
 
 def parse(value: Any, kind: Any, where: str) -> Any:

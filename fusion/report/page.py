@@ -43,6 +43,10 @@ def write_page(module: CompiledModule, path: str | Path, title: str, profile: Pr
     if not module.specializations:
         spec = next(spec for spec in module.inputs if not spec.is_static)
         raise unknown_shape(spec.name, spec.shape)
+    if profile is not None and not hasattr(profile, "kernels"):
+        raise OptionError(
+            f"profile= cannot be a {type(profile).__name__}", hint="give what module.profile() returned"
+        )
     text = render_module(module, str(title), profile)
     try:
         as_path(path).write_text(text, encoding="utf-8", errors="replace")
