@@ -1,4 +1,5 @@
-"""Kernels read out of bounds where ONNX Runtime returned a smaller tensor than the model declares."""
+"""Kernels read out of bounds where ONNX Runtime returned a smaller tensor than the model declares. It now tells the
+shape of what onnx does not know, and the declaration counts for nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusion
-from fusion.errors import ExecutionError
 
 _DOMAIN = "com.microsoft"
 
@@ -30,18 +30,13 @@ def _model(rows: int, *, twice: bool) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
+@pytest.mark.parametrize("rows", [1, 4])
 @pytest.mark.parametrize("twice", [False, True])
-def test_another_shape_than_declared_is_an_error(twice: bool) -> None:
-    module = fusion.compile(_model(4, twice=twice), threads=1)
-    assert {node.op for node in module.specializations[0].fallbacks} == {"Inverse"}
-    with pytest.raises(ExecutionError, match="shape"):
-        module.run({"x": np.eye(3, dtype=np.float32)[None]})
-
-
-@pytest.mark.parametrize("twice", [False, True])
-def test_the_declared_shape_is_not(twice: bool) -> None:
+def test_results(rows: int, twice: bool) -> None:
     x = np.eye(3, dtype=np.float32)[None] * 2
-    results = fusion.compile(_model(1, twice=twice), threads=1).run({"x": x})
+    module = fusion.compile(_model(rows, twice=twice), threads=1)
+    assert {node.op for node in module.specializations[0].fallbacks} == {"Inverse"}
+    results = module.run({"x": x})
     np.testing.assert_array_equal(results["y"], -np.linalg.inv(x))
     if twice:
         np.testing.assert_array_equal(results["z"], -x)

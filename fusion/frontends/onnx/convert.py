@@ -11,16 +11,19 @@ from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
 from fusion.errors import FusionError
+from fusion.frontends.onnx.claims import convert_as_claimed
 from fusion.frontends.onnx.fallback import NotATensor
 from fusion.frontends.onnx.node import Decline, Node, last_line
 from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
-from fusion.frontends.onnx.registry import converter_of
+from fusion.frontends.onnx.registry import Converter, converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm, tvm_converts
 from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, static_shape, type_of_spec
 from fusion.frontends.onnx.windows import refuse_small_image
 from fusion.signature import TensorSpec
 
+# Operators that read nothing of their input but its shape, so that it is not computed.
+_READ_SHAPES = frozenset({"EyeLike", "Shape", "Size"})
 # Operators whose output shape no constant could tell; only fallback nodes and the model's output read such values.
 _DATA_DEPENDENT = frozenset({"Compress", "NonZero", "Unique"})
 
@@ -32,18 +35,22 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
         Decline: No converter takes the node; the text says why.
         ShapeError: Its attributes or inputs contradict each other.
     """
-    outputs = tuple(scope.types.get(name) if name else None for name in proto.output)
+    outputs = tuple(_vouched_for(name, scope) for name in proto.output)
+    if proto.op_type in _READ_SHAPES and proto.input[0] in scope.unsure:
+        raise Decline("only the model's declaration tells the shape of its input")
     node = Node(proto, opset, outputs, scope, builder)
     if not is_native(proto, scope):
         raise Decline("an input is no static tensor of a native dtype")
     refuse_small_image(node)
     refuse_pool_without_places(node)
-    _refuse_large_constant(node)
-    results = _empty_tensors(outputs) or _first_that_takes(node)
+    claims = tuple(scope.types[name] if name in scope.claimed else None for name in proto.output)
+    _refuse_large_constant(node, claims)
+    results = _empty_tensors(outputs) or _first_that_takes(node, claims)
     for name, kind, result in zip(proto.output, outputs, results, strict=False):
         known = kind or _type_of(result)
         if name and known is not None:
             scope.types[name] = known
+            scope.claimed.discard(name)
             scope.exprs[name] = _bind(name, result, builder)
 
 
@@ -53,14 +60,26 @@ _LARGEST_CONSTANT = 64 << 20
 """Elements."""
 
 
-def _refuse_large_constant(node: Node) -> None:
-    if node.op in _OF_CONSTANTS and math.prod(static_shape(node.outputs[0]) or ()) > _LARGEST_CONSTANT:
+def _refuse_large_constant(node: Node, claims: Sequence[TypeProto | None]) -> None:
+    shape = static_shape(claims[0] or node.outputs[0]) if node.op in _OF_CONSTANTS else None
+    if math.prod(shape or ()) > _LARGEST_CONSTANT:
         raise Decline(f"its result has more than {_LARGEST_CONSTANT:,} elements, which would be made while compiling")
 
 
 def has_converter(domain: str, operator: str) -> bool:
     """Return whether there is a converter, of ours or TVM's, that may take nodes of `operator`."""
     return converter_of(domain, operator) is not None or tvm_converts(domain, operator)
+
+
+def _vouched_for(name: str, scope: Scope) -> TypeProto | None:
+    """Return the type of a value as far as it does not rest on the model's declaration alone."""
+    kind = scope.types.get(name) if name else None
+    if kind is None or name not in scope.claimed:
+        return kind
+    open_kind = TypeProto()
+    open_kind.CopyFrom(kind)
+    open_kind.tensor_type.ClearField("shape")
+    return open_kind
 
 
 def is_native(proto: NodeProto, scope: Scope) -> bool:
@@ -84,14 +103,21 @@ def _empty_tensors(outputs: Sequence[TypeProto | None]) -> list[Expr]:
     ]
 
 
-def _first_that_takes(node: Node) -> Sequence[Expr]:
+def _first_that_takes(node: Node, claims: Sequence[TypeProto | None]) -> Sequence[Expr]:
     ours = converter_of(node.proto.domain, node.op)
+    converters: list[Converter] = [*([ours] if ours else []), convert_with_tvm]
+    if ours and any(claims):
+        types = [claim or kind for claim, kind in zip(claims, node.outputs, strict=True)]
+        converters.insert(1, lambda node: convert_as_claimed(node, types, lambda n: _empty_tensors(types) or ours(n)))
     reason = ""
-    for convert in ([ours] if ours else []) + [convert_with_tvm]:
+    for convert in converters:
         try:
             result = convert(node)
             results = list(result) if isinstance(result, (list, tuple)) else [result]
-            return [_conform(expr, kind, node) for expr, kind in zip(results, _asked(node, results), strict=True)]
+            asked = _asked(node, results)
+            known = [claims[at] if at < len(claims) else None for at in range(len(results))]
+            triples = zip(results, asked, known, strict=True)
+            return [_conform(expr, kind, node, claim) for expr, kind, claim in triples]
         except Decline as decline:
             reason = reason or str(decline)
         except (FusionError, NotATensor, MemoryError):
@@ -108,33 +134,37 @@ def _asked(node: Node, results: Sequence[Expr]) -> list[TypeProto | None]:
     return [node.outputs[i] if i < len(node.outputs) else None for i in range(len(results))]
 
 
-def _conform(expr: Expr, kind: TypeProto | None, node: Node) -> Expr:
-    """Return `expr` with the static shape of `kind`; declines where the types contradict."""
+def _conform(expr: Expr, kind: TypeProto | None, node: Node, claim: TypeProto | None) -> Expr:
+    """Return `expr` with the static shape of `kind`, else with that of `claim`, which the run compares; declines where
+    the types contradict."""
     expr = node.builder.normalize(expr)
     if kind is None:
         return expr
+    _refuse_other_dtype(expr, kind)
+    shape, have = static_shape(kind), _static_relax_shape(expr)
+    if shape is None:
+        if have is None and node.op in _DATA_DEPENDENT:
+            return expr
+        shape = static_shape(claim) if have is None else have
+        if shape is None:
+            raise Decline("the output shape depends on data")
+        kind.tensor_type.shape.Clear()
+        for dim in shape:
+            kind.tensor_type.shape.dim.add().dim_value = dim
+    if have is not None and have != shape:
+        raise Decline(f"the result has shape {have}, not {shape}")
+    if have is not None:
+        return expr
+    return node.builder.match_cast(node.emit(expr), relax.TensorType(shape, expr.ty.dtype))
+
+
+def _refuse_other_dtype(expr: Expr, kind: TypeProto) -> None:
     if not isinstance(expr.ty, relax.TensorType):
         raise Decline("the result is no tensor")
     element = kind.tensor_type.elem_type
     wanted = dtype_name(element) if element in NATIVE_DTYPES else "a native one"
     if str(expr.ty.dtype) != wanted:
         raise Decline(f"the result has dtype {expr.ty.dtype}, not {wanted}")
-    shape = static_shape(kind)
-    have = _static_relax_shape(expr)
-    if shape is None:
-        if have is None and node.op in _DATA_DEPENDENT:
-            return expr
-        if have is None:
-            raise Decline("the output shape depends on data")
-        kind.tensor_type.shape.Clear()
-        for dim in have:
-            kind.tensor_type.shape.dim.add().dim_value = dim
-        return expr
-    if have == shape:
-        return expr
-    if have is not None:
-        raise Decline(f"the result has shape {have}, not {shape}")
-    return node.builder.match_cast(node.emit(expr), relax.TensorType(shape, expr.ty.dtype))
 
 
 def _static_relax_shape(expr: Expr) -> tuple[int, ...] | None:

@@ -80,9 +80,10 @@ def cast_of_cast_like(node: NodeProto, types: Mapping[str, TypeProto]) -> NodePr
 
 
 def without_empty_inputs(node: NodeProto) -> NodeProto:
-    """Return `node` without the inputs left out at its end, which ONNX Runtime's kernels take for given ones."""
+    """Return `node` without the inputs, but the first, that are left out at its end: ONNX Runtime's kernels take them
+    for given ones."""
     kept = len(node.input)
-    while kept and not node.input[kept - 1]:
+    while kept > 1 and not node.input[kept - 1]:
         kept -= 1
     if kept == len(node.input):
         return node

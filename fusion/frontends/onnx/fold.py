@@ -18,7 +18,12 @@ from fusion.tensors import numpy_dtype
 def fold(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
     """Record the outputs of `node` as constants of `scope` if they are known before the run; return whether they
     are."""
-    if node.op_type in ("Shape", "Size") and not node.domain and _fold_shape(node, scope):
+    if (
+        node.op_type in ("Shape", "Size")
+        and not node.domain
+        and node.input[0] not in scope.unsure
+        and _fold_shape(node, scope)
+    ):
         return True
     if node.op_type == "Constant" and not node.domain and _fold_constant(node, scope, outputs):
         return True

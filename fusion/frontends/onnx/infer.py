@@ -11,7 +11,7 @@ from onnx import TensorProto, TypeProto, shape_inference
 from fusion.errors import InvalidModelError
 from fusion.frontends.onnx.pool_windows import pool_types
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import dtype_name, static_shape
+from fusion.frontends.onnx.types import dims_of, dtype_name, static_shape
 
 # Shape computations read only small integer tensors; handing weights to the inference would copy them.
 _MAX_DATA_ELEMENTS = 1024
@@ -32,19 +32,28 @@ def schema_of(node: onnx.NodeProto, opset: int) -> onnx.defs.OpSchema | None:
 def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[str, TypeProto]) -> dict[str, TypeProto]:
     """Return the type of each output of `node` that inference or the model's own declaration tells.
 
+    Inference comes first. A shape that only the declaration tells is entered in `scope.claimed`, and in `scope.unsure`
+    whatever rests on one.
+
     Raises:
         InferenceError: The attributes and inputs of `node` contradict each other.
         InvalidModelError: These are of different element types.
     """
     inferred = _infer(node, opset, scope) | pool_types(node, scope)
     found: dict[str, TypeProto] = {}
+    rests = any(name in scope.unsure for name in node.input)
     for name in node.output:
-        kinds = [
-            kind for kind in (inferred.get(name), declared.get(name)) if kind is not None and kind.WhichOneof("value")
-        ]
-        _refuse_other_element(name, kinds)
-        if kinds:
-            found[name] = next((kind for kind in kinds if static_shape(kind) is not None), kinds[0])
+        own, claim = (_with_value(kinds.get(name)) for kinds in (inferred, declared))
+        _refuse_other_element(name, [kind for kind in (own, claim) if kind is not None])
+        claimed = static_shape(own) is None and _may_be(own, claim)
+        kind = claim if claimed else own
+        if kind is None:
+            continue
+        found[name] = kind
+        if claimed and static_shape(kind) is not None:
+            scope.claimed.add(name)
+        if rests or name in scope.claimed:
+            scope.unsure.add(name)
     return found
 
 
@@ -57,6 +66,22 @@ def _refuse_other_element(name: str, kinds: Sequence[TypeProto]) -> None:
             where=name,
             hint="correct the declaration, or convert the value with a Cast",
         )
+
+
+def _with_value(kind: TypeProto | None) -> TypeProto | None:
+    return kind if kind is not None and kind.WhichOneof("value") else None
+
+
+def _may_be(inferred: TypeProto | None, declared: TypeProto | None) -> bool:
+    """Return whether what the model declares of a value says more than inference, and nothing else."""
+    if declared is None or inferred is None:
+        return declared is not None
+    if static_shape(declared) is None or inferred.tensor_type.elem_type not in (0, declared.tensor_type.elem_type):
+        return False
+    known, claim = dims_of(inferred), dims_of(declared) or ()
+    return known is None or (
+        len(known) == len(claim) and all(size in (None, other) for size, other in zip(known, claim, strict=True))
+    )
 
 
 def _infer(node: onnx.NodeProto, opset: int, scope: Scope) -> dict[str, TypeProto]:

@@ -25,6 +25,9 @@ class Scope:
         types: Type of every value, as exact as inference makes it.
         constants: Values known before the run.
         exprs: Values that `main` has computed.
+        claimed: Values whose shape only the model's declaration tells: where ONNX Runtime computes them, the run checks
+            it; nothing else may rely on it.
+        unsure: Those, and values whose inferred shape rests on them; it holds where they themselves are computed.
         budget: What may still be spent on constants, in the whole model.
         materialize: Called with the name of a value that is neither, to compute it.
     """
@@ -32,6 +35,8 @@ class Scope:
     types: dict[str, TypeProto] = field(default_factory=dict)
     constants: dict[str, TensorProto] = field(default_factory=dict)
     exprs: dict[str, Expr] = field(default_factory=dict)
+    claimed: set[str] = field(default_factory=set)
+    unsure: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=Budget)
     materialize: Callable[[str], None] = field(default=lambda name: None)
     _arrays: dict[str, np.ndarray] = field(default_factory=dict)

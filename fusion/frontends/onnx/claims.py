@@ -1,0 +1,231 @@
+"""Sizes that only the model's declaration tells, compared by the run with those that the operands ask for.
+
+    y [9, 4] = tile(x [3, 4], repeats)
+->  checked = call_tir(check_size, repeats)    an ExecutionError where they are not [3, 1]
+    y = take(tile(x, [3, 1])[None], checked[0] - 3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import prod
+
+import numpy as np
+from onnx import TypeProto
+from tvm import relax
+from tvm.relax import Expr
+
+from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.types import Shape, static_shape
+from fusion.guards import Bounds, Guard, check
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What operands ask for, an int64 row, and what that must be for the declared shape."""
+
+    asked: Expr
+    wanted: Sequence[int]
+
+
+def convert_as_claimed(
+    node: Node, claims: Sequence[TypeProto | None], convert: Callable[[Node], Expr | Sequence[Expr]]
+) -> list[Expr]:
+    """Return what `convert` makes of `node` for outputs of the types `claims`, computed where the run finds them right.
+
+    Raises:
+        Decline: Nothing tells whether they are right, or they are wrong.
+    """
+    shapes = [static_shape(claim) for claim in claims]
+    known = [shape for shape in shapes if shape is not None]
+    if not known or node.op not in _SIZES or node.proto.domain:
+        raise Decline("the output shape depends on data")
+    sizes = _SIZES[node.op](node, known)
+    result = convert(replace(node, outputs=tuple(claims)))
+    results = list(result) if isinstance(result, list | tuple) else [result]
+    if not sizes.wanted:
+        return results
+    index = _checked_zero(node, sizes)
+    return [_behind(node, expr, index) for expr in results]
+
+
+def _checked_zero(node: Node, sizes: _Sizes) -> Expr:
+    """Return a zero that the run computes only where the sizes are right."""
+    why = tuple(f"the model's declared shapes need {size}: it is {{value}}" for size in sizes.wanted)
+    tests = tuple(Bounds(size, size) for size in sizes.wanted)
+    guard = Guard("size", "a size is not the declared one", node.where, why, tests)
+    checked = node.emit(check(node.builder, node.emit(sizes.asked), guard))
+    first = node.emit(relax.op.take(checked, relax.const(0, "int64"), 0))
+    return node.emit(relax.op.subtract(first, relax.const(sizes.wanted[0], "int64")))
+
+
+def _behind(node: Node, expr: Expr, index: Expr) -> Expr:
+    """Return `expr` as a value that `index` is needed for."""
+    value = node.emit(expr)
+    if any(int(size) == 0 for size in value.ty.shape):
+        return relax.op.full(value.ty.shape, relax.op.astype(index, value.ty.dtype))
+    return relax.op.take(node.emit(relax.op.expand_dims(value, 0)), index, 0)
+
+
+def _row(node: Node, index: int) -> Expr:
+    """Return an integer operand as a row of int64."""
+    value = node.x(index) if node.dtype(index) == "int64" else relax.op.astype(node.x(index), "int64")
+    return relax.op.reshape(value, (prod(node.shape(index)),))
+
+
+def _const(values: Sequence[int]) -> Expr:
+    return relax.const(np.asarray(values, dtype="int64"), "int64")
+
+
+def _agree(held: bool) -> None:
+    if not held:
+        raise Decline("the declared shape is not what the operator computes")
+
+
+def _tile(node: Node, shape: Shape) -> _Sizes:
+    have = node.shape(0)
+    _agree(len(have) == len(shape) and all(size and want % size == 0 for size, want in zip(have, shape, strict=True)))
+    return _Sizes(_row(node, 1), [want // size for size, want in zip(have, shape, strict=True)])
+
+
+def _expand(node: Node, shape: Shape) -> _Sizes:
+    """An entry of 1 asks for the size that there is."""
+    count = prod(node.shape(1))
+    have = (1,) * (len(shape) - len(node.shape(0))) + node.shape(0)
+    _agree(len(have) == len(shape) >= count and shape[: len(shape) - count] == have[: len(shape) - count])
+    _agree(all(size in (1, want) for size, want in zip(have, shape, strict=True)))
+    sizes, wanted = have[len(have) - count :], shape[len(shape) - count :]
+    asked = node.emit(_row(node, 1))
+    return _Sizes(relax.op.where(relax.op.equal(asked, _const([1] * count)), _const(sizes), asked), wanted)
+
+
+def _reshape(node: Node, shape: Shape) -> _Sizes:
+    """-1 asks for what is left, 0 for the size that there is."""
+    have = node.shape(0)
+    _agree(node.shape(1) == (len(shape),) and prod(have) == prod(shape))
+    asked = node.emit(_row(node, 1))
+    if not node.attr("allowzero", 0):
+        same = [have[axis] if axis < len(have) else -2 for axis in range(len(shape))]
+        asked = node.emit(relax.op.where(relax.op.equal(asked, _const([0] * len(shape))), _const(same), asked))
+    return _Sizes(relax.op.where(relax.op.equal(asked, _const([-1] * len(shape))), _const(shape), asked), shape)
+
+
+def _sizes_of(index: int) -> Callable[[Node, Shape], _Sizes]:
+    def find(node: Node, shape: Shape) -> _Sizes:
+        rank = len(shape)
+        axes = [int(axis) % rank for axis in node.attr("axes") or range(rank)]
+        _agree(prod(node.shape(index)) == len(axes))
+        return _Sizes(_row(node, index), [shape[axis] for axis in axes])
+
+    return find
+
+
+def _top_k(node: Node, shape: Shape) -> _Sizes:
+    axis, have = node.axis(default=-1), node.shape(0)
+    _agree(len(have) == len(shape) and shape[axis] <= have[axis])
+    _agree(have[:axis] + have[axis + 1 :] == shape[:axis] + shape[axis + 1 :])
+    return _Sizes(_row(node, 1), [shape[axis]])
+
+
+def _one_hot(node: Node, shape: Shape) -> _Sizes:
+    axis = node.axis(default=-1, rank=len(shape))
+    _agree(shape[:axis] + shape[axis + 1 :] == node.shape(0))
+    return _Sizes(_row(node, 1), [shape[axis]])
+
+
+def _resize(node: Node, shape: Shape) -> _Sizes:
+    _agree(node.has(3) and node.attr("keep_aspect_ratio_policy", "stretch") == "stretch")
+    axes = [int(axis) % len(shape) for axis in node.attr("axes") or range(len(shape))]
+    _agree(
+        all(want == size or axis in axes for axis, (size, want) in enumerate(zip(node.shape(0), shape, strict=True)))
+    )
+    return _sizes_of(3)(node, shape)
+
+
+def _split(node: Node, shapes: Sequence[Shape]) -> _Sizes:
+    axis = node.axis()
+    _agree(node.has(1) and len(shapes) == prod(node.shape(1)) == len(node.outputs))
+    _agree(sum(shape[axis] for shape in shapes) == node.shape(0)[axis])
+    return _Sizes(_row(node, 1), [shape[axis] for shape in shapes])
+
+
+def _unpool(node: Node, shape: Shape) -> _Sizes:
+    _agree(node.has(2) and node.shape(2) == (len(shape),))
+    return _Sizes(_row(node, 2), shape)
+
+
+def _range(node: Node, shape: Shape) -> _Sizes:
+    start, limit, delta = (relax.op.astype(relax.op.reshape(node.x(index), (1,)), "float64") for index in range(3))
+    _agree(len(shape) == 1)
+    steps = relax.op.ceil(relax.op.divide(relax.op.subtract(limit, start), delta))
+    return _Sizes(relax.op.astype(relax.op.maximum(steps, relax.const(0.0, "float64")), "int64"), shape)
+
+
+def _axes(node: Node, fits: Callable[[tuple[int, ...]], bool], rank: int) -> _Sizes:
+    """The axes are the only ones that give the declared shape: which of all `rank` are named."""
+    count = prod(node.shape(1))
+    sets = [axes for axes in combinations(range(rank), count) if fits(axes)]
+    _agree(len(sets) == 1)
+    named = node.emit(_row(node, 1))
+    named = node.emit(relax.op.where(relax.op.less(named, _const([0])), relax.op.add(named, _const([rank])), named))
+    hits = relax.op.equal(relax.op.expand_dims(named, 0), relax.const(np.arange(rank)[:, None], "int64"))
+    found = relax.op.sum(node.emit(relax.op.astype(node.emit(hits), "int64")), [1])
+    return _Sizes(found, [int(axis in sets[0]) for axis in range(rank)])
+
+
+def _squeeze(node: Node, shape: Shape) -> _Sizes:
+    have = node.shape(0)
+    return _axes(node, lambda axes: _without(have, axes) == shape and all(have[a] == 1 for a in axes), len(have))
+
+
+def _unsqueeze(node: Node, shape: Shape) -> _Sizes:
+    have = node.shape(0)
+    return _axes(node, lambda axes: _without(shape, axes) == have and all(shape[a] == 1 for a in axes), len(shape))
+
+
+def _reduced(node: Node, shape: Shape) -> _Sizes:
+    have, keep = node.shape(0), bool(node.attr("keepdims", 1))
+    kept = tuple(1 if keep else -1 for _ in have)
+
+    def fits(axes: tuple[int, ...]) -> bool:
+        sizes = (kept[axis] if axis in axes else size for axis, size in enumerate(have))
+        return tuple(size for size in sizes if size >= 0) == shape
+
+    if not prod(node.shape(1)):
+        _agree(fits(() if node.attr("noop_with_empty_axes", 0) else tuple(range(len(have)))))
+        return _Sizes(_row(node, 1), [])
+    return _axes(node, fits, len(have))
+
+
+def _without(shape: Shape, axes: tuple[int, ...]) -> Shape:
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+
+
+def _of_first(find: Callable[[Node, Shape], _Sizes]) -> Callable[[Node, Sequence[Shape]], _Sizes]:
+    return lambda node, shapes: find(node, shapes[0])
+
+
+_OF_FIRST: Mapping[str, Callable[[Node, Shape], _Sizes]] = {
+    **dict.fromkeys(
+        (
+            "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+            "ReduceProd", "ReduceSum", "ReduceSumSquare",
+        ),
+        _reduced,
+    ),
+    "CenterCropPad": _sizes_of(1),
+    "ConstantOfShape": _sizes_of(0),
+    "Expand": _expand,
+    "MaxUnpool": _unpool,
+    "OneHot": _one_hot,
+    "Range": _range,
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "TopK": _top_k,
+    "Unsqueeze": _unsqueeze,
+}  # fmt: skip
+_SIZES = {"Split": _split, **{op: _of_first(find) for op, find in _OF_FIRST.items()}}

@@ -1,0 +1,113 @@
+"""A shape that the model declares and its nodes do not compute: ONNX Runtime's result or an error, no other tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+import fusion
+from fusion.errors import ExecutionError
+from fusion.frontends import import_model
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+BOXES = np.array([[[0, 0, 1, 1], [0, 0, 2, 2], [5, 5, 6, 6], [0, 0, 1, 1]]], dtype=np.float32)
+SCORES = np.array([[[4, 3, 2, 1]]], dtype=np.float32)
+
+
+def row(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+# Operator, its operands, its attributes, the right shape of its first result, and another that its data might give.
+CASES: dict[str, tuple[str, tuple[np.ndarray, ...], dict[str, Any], list[int], list[int]]] = {
+    "compress": ("Compress", (X, np.array([1, 0, 1, 1], dtype=bool)), {"axis": 1}, [3, 3], [3, 2]),
+    "tile": ("Tile", (X, row(2, 1)), {}, [6, 4], [9, 4]),
+    "expand": ("Expand", (X, row(2, 3, 1)), {}, [2, 3, 4], [5, 3, 4]),
+    "reshape": ("Reshape", (X, row(-1, 3)), {}, [4, 3], [2, 6]),
+    "squeeze": ("Squeeze", (X[None, :, None], row(-2)), {}, [1, 3, 4], [3, 1, 4]),
+    "unsqueeze": ("Unsqueeze", (X, row(0)), {}, [1, 3, 4], [3, 1, 4]),
+    "range": ("Range", tuple(np.array(v, dtype=np.float32) for v in (0, 5, 2)), {}, [3], [7]),
+    "topk": ("TopK", (X, row(2)), {}, [3, 2], [3, 3]),
+    "slice": ("Slice", (X, row(0, 0), row(2, 2)), {}, [2, 2], [3, 3]),
+    "sum": ("ReduceSum", (X, row(-2)), {}, [1, 4], [3, 1]),
+    "pad": ("Pad", (X, row(1, 0, 0, 0)), {}, [4, 4], [5, 4]),
+    "onehot": ("OneHot", (row(0, 1), row(4), X[0, :2]), {}, [2, 4], [2, 6]),
+    "fill": ("ConstantOfShape", (row(2, 2),), {}, [2, 2], [4, 4]),
+    "nonzero": ("NonZero", (X,), {}, [2, 11], [2, 5]),
+    "boxes": ("NonMaxSuppression", (BOXES, SCORES, row(2)), {}, [2, 3], [4, 3]),
+    "resize": ("Resize", (X, None, None, row(6, 8)), {}, [6, 8], [3, 3]),
+    "crop": ("CenterCropPad", (X, row(2, 2)), {}, [2, 2], [5, 5]),
+    "split": ("Split", (X, row(1, 2)), {}, [1, 4], [2, 4]),
+    "relu": ("Relu", (X,), {}, [3, 4], [2, 2]),
+}
+# Where what runs tells the size itself, and nothing relied on the declaration.
+RIGHT = frozenset({"compress", "nonzero", "relu"})
+
+
+def model(name: str, claim: list[int]) -> tuple[onnx.ModelProto, Mapping[str, np.ndarray]]:
+    """Return a model of one node whose first result is declared as `claim`, and its inputs."""
+    op, operands, attributes, _, _ = CASES[name]
+    values = {f"i{at}": operand for at, operand in enumerate(operands) if operand is not None}
+    inputs = [f"i{at}" if operand is not None else "" for at, operand in enumerate(operands)]
+    outputs = ["y", "z"] if op in ("TopK", "Split") else ["y"]
+    element = TensorProto.INT64 if op in ("NonZero", "NonMaxSuppression") else TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node(op, inputs, outputs, name="node", **attributes)],
+        "lie",
+        [
+            helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+            for key, value in values.items()
+        ],
+        [helper.make_tensor_value_info("y", element, claim)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), values
+
+
+def from_onnxruntime(made: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4  # it warns of the shape
+    return np.asarray(ort.InferenceSession(made.SerializeToString(), options).run(["y"], dict(values))[0])
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_lie(name: str) -> None:
+    made, values = model(name, CASES[name][4])
+    module = fusion.compile(made, threads=1)
+    if name in RIGHT:
+        np.testing.assert_array_equal(module.run(values)["y"], from_onnxruntime(made, values))
+        return
+    with pytest.raises(ExecutionError):
+        module.run(values)
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - RIGHT))
+def test_truth(name: str) -> None:
+    made, values = model(name, CASES[name][3])
+    found = fusion.compile(made, threads=1).run(values)["y"]
+    np.testing.assert_array_equal(found, from_onnxruntime(made, values))
+
+
+def test_error_names_the_node() -> None:
+    made, values = model("tile", CASES["tile"][4])
+    with pytest.raises(ExecutionError, match="size") as caught:
+        fusion.compile(made, threads=1).run(values)
+    assert caught.value.where == "Tile 'node'"
+    assert caught.value.why == "the model's declared shapes need 3: it is 2"
+
+
+def test_shape_of_what_is_declared() -> None:
+    """Nothing else reads the value, so that no run would compare its shape."""
+    made, values = model("boxes", CASES["boxes"][4])
+    declared = made.graph.output[0]
+    made.graph.value_info.append(declared)
+    made.graph.node.append(helper.make_node("Shape", ["y"], ["s"]))
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("s", TensorProto.INT64, [2]))
+    assert {item.op for item in import_model(made).fallbacks} == {"NonMaxSuppression", "Shape"}
+    with pytest.raises(ExecutionError):
+        fusion.compile(made, threads=1).run(values)
