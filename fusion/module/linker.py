@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusion.errors import SavedFileError
+from fusion.files import read_file
 from fusion.module.cpu_features import host_architecture, host_system
 from fusion.module.shared_library import load_library, temporary_folder
 from fusion.runtime import Module, tvm_ffi
@@ -23,6 +27,12 @@ _LINKERS = ("cc", "gcc", "clang", "ld")
 
 ELF = sys.platform not in ("darwin", "win32", "cygwin")
 """Whether this system's object files are ELF, whose linkers take scripts and `-z now`."""
+
+_PATIENCE = 60.0
+"""Seconds: MobileViT is linked in 0.1."""
+_ELF_MAGIC = b"\x7fELF"
+_MOST_SAID = 4096
+"""Bytes of what a linker says that are read, from the end."""
 
 ROOM = 16 << 20
 """Bytes that must be free where LLVM writes: it ends the process when a disk is full. MobileViT, the largest of the
@@ -57,10 +67,48 @@ def _gnu(triple: str) -> str:
 def _architecture(compiler: str) -> str:
     """Return the architecture that `compiler` compiles for, "" if it does not tell."""
     try:
-        done = subprocess.run([compiler, "-dumpmachine"], capture_output=True, text=True, check=False)
+        _, said = _run([compiler, "-dumpmachine"])
     except OSError:
         return ""
-    return done.stdout.partition("-")[0]
+    return said.partition("-")[0]
+
+
+def _run(command: Sequence[str]) -> tuple[int, str]:
+    """Return the exit status of `command` and the end of what it says.
+
+    What it says goes to a file: a pipe would be read for as long as a child that it leaves behind holds it open.
+
+    Raises:
+        OSError: It cannot be started, or does not end within `_PATIENCE`; then it and its children are ended.
+    """
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            status = process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired as error:
+            raise OSError(f"it did not end within {_PATIENCE} s") from error
+        finally:
+            if process.poll() is None:
+                _end(process)
+        said.seek(max(0, said.seek(0, os.SEEK_END) - _MOST_SAID))
+        return status, said.read().decode(errors="replace").strip()
+
+
+def _is_library(path: Path, *, elf: bool) -> bool:
+    try:
+        return not elf or read_file(path, len(_ELF_MAGIC)) == _ELF_MAGIC
+    except OSError:
+        return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        # Of a session of its own, which has its number.
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
 
 
 class MissingSymbol(Exception):
@@ -156,11 +204,13 @@ class _Link:
         now = ["-z", "now"] if ELF or self.triple else []
         command = [self.linker, "-shared", *now, "-o", output, *objects]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except OSError as error:
+            status, said = _run(command)
+        except (OSError, ValueError) as error:
             raise self._failed(str(error)) from error
-        if done.returncode != 0:
-            raise self._failed(done.stderr.strip()[-500:])
+        if status != 0:
+            raise self._failed(said[-500:] or f"it ended with {status}")
+        if not _is_library(Path(output), elf=bool(ELF or self.triple)):
+            raise self._failed("it wrote no library")
 
     def _failed(self, why: str) -> SavedFileError:
         return SavedFileError(
