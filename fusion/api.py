@@ -44,8 +44,8 @@ def compile(
 
     Args:
         model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, a
-            tuple of a `torch.nn.Module` and its example inputs, or a Relay module: its text, the path of that, an
-            object with `astext`, or a tuple of it and its parameters.
+            tuple of a `torch.nn.Module`, its example inputs and, if it takes them, a dict of keyword arguments, or a
+            Relay module: its text, the path of that, an object with `astext`, or a tuple of it and its parameters.
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
             -mcpu=cortex-a72" another architecture. A module that cannot run here can be saved, and needs every shape.
         shapes: Shape of each input that the model leaves open. Without it such a model is compiled for each input
@@ -60,6 +60,7 @@ def compile(
             CPU without instructions for that (x86's AVX512_BF16) is an error; "bf16-or-fp32": float32 on such a CPU.
         params: Values of parameters of a Relay module's `main`, which become constants; the others stay inputs. A dict
             of arrays, or the path of an .npz or of what `relay.save_param_dict` wrote; a file may hold more than that.
+        dynamic_shapes: Of a torch module, as for `torch.export.export`: the dimensions that stay open.
 
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.

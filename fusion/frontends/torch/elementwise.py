@@ -45,10 +45,18 @@ def _trilinear(
 
 
 def _pow(base: Tensor, exponent: Tensor) -> Any:
-    if torch.result_type(base, exponent).is_floating_point:
+    dtype = torch.result_type(base, exponent)
+    if dtype in (torch.float32, torch.float64):
         return NotImplemented
-    # Exact up to 2**53.
-    return torch.pow(base.double(), exponent.double()).to(torch.result_type(base, exponent))
+    # Integers are exact up to 2**53.
+    return torch.pow(base.double(), exponent.double()).to(dtype)
+
+
+def _pow_number(base: Tensor, exponent: Any) -> Any:
+    """TVM has no power of 16 bits."""
+    if base.dtype not in (torch.bfloat16, torch.float16):
+        return NotImplemented
+    return torch.pow(base.float(), exponent).to(base.dtype)
 
 
 def _exp2(x: Tensor) -> Tensor:
@@ -205,6 +213,7 @@ RULES = {
     aten.addmv.default: _addmv,
     aten._trilinear.default: _trilinear,
     aten.pow.Tensor_Tensor: _pow,
+    aten.pow.Tensor_Scalar: _pow_number,
     aten.exp2.default: _exp2,
     aten.ldexp.Tensor: _ldexp,
     aten.signbit.default: _signbit,
