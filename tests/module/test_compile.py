@@ -32,10 +32,10 @@ def test_threads_meet_new_shapes_at_the_same_time() -> None:
 
 
 def test_a_failing_pass_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("undefined variable p")
 
     monkeypatch.setattr(pipeline, "lower", fail)
     with pytest.raises(InternalError, match="RuntimeError") as caught:
-        fusion.compile(small_models.mlp())
+        fusion.compile(small_models.mlp(), strict=True)
     assert "undefined variable p" in str(caught.value)

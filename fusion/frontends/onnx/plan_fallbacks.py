@@ -28,6 +28,8 @@ _WORTH_NS = 30_000.0
 """What a subgraph must take here: a call of ONNX Runtime takes 15 us by itself."""
 _LEFT_OVER = 0.25
 """If the heavy nodes in float32 have less than this part of all multiplications, ONNX Runtime runs them too."""
+_MOST = 3
+"""One of so many other nodes at the most may be left for ONNX Runtime to run all of them."""
 _BETWEEN = "it lies between nodes that ONNX Runtime runs"
 
 
@@ -188,7 +190,7 @@ def _hardly_any_left(graph: Survey, marked: dict[int, str]) -> bool:
     products = {index: work(graph.nodes[index], graph.types) for index in run if graph.nodes[index].op_type in HEAVY
                 or graph.nodes[index].op_type.endswith(("Integer", "LinearConv", "LinearMatMul"))}  # fmt: skip
     left = sum(size for index, size in products.items() if index not in marked)
-    few = 2 * sum(index in marked for index in run) >= len(run)
+    few = _MOST * sum(index not in marked for index in run) <= len(run)
     return few and left <= _LEFT_OVER * sum(products.values())
 
 
