@@ -82,7 +82,12 @@ def run_onnxruntime(model: onnx.ModelProto | Path, inputs: Values, optimized: bo
         return Ran("no kernel" if lacks else "refused", message=_short(error))
 
 
-_LACKS = ("ValidateOpsetForDomain", "is not a registered function/op", "does not support double yet")
+_LACKS = (
+    "ValidateOpsetForDomain",
+    "is not a registered function/op",
+    "does not support double yet",
+    "Data() const [with T",
+)
 """Words of errors that mean that ONNX Runtime has no such operator, whatever their class."""
 
 

@@ -18,6 +18,7 @@ from tests.fuzz.case import Case
 from tests.fuzz.draw import type_proto
 from tests.fuzz.engines import Ran, run_fusion
 from tests.fuzz.graphs import make_case
+from tests.fuzz.known import KNOWN
 from tests.fuzz.minimise import minimise
 from tests.fuzz.operators import ROWS, UNDRAWN
 from tests.fuzz.verdicts import judge
@@ -31,6 +32,11 @@ def test_every_operator_has_a_row() -> None:
     operators = {(schema.domain, schema.name) for schema in onnx.defs.get_all_schemas_with_history()}
     assert set(ROWS) | set(UNDRAWN) == operators
     assert not set(ROWS) & set(UNDRAWN)
+
+
+def test_what_is_permitted_has_a_row_in_the_docs() -> None:
+    rows = (ROOT / "docs" / "limits.md").read_text().splitlines()
+    assert not [known.row for known in KNOWN if not any(row.startswith(f"| {known.row}") for row in rows)]
 
 
 def test_a_seed_makes_one_case() -> None:
