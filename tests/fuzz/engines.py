@@ -86,7 +86,9 @@ _LACKS = (
     "ValidateOpsetForDomain",
     "is not a registered function/op",
     "does not support double yet",
+    "is not supported with",
     "Data() const [with T",
+    "InsertedPrecisionFreeCast",
 )
 """Words of errors that mean that ONNX Runtime has no such operator, whatever their class."""
 
