@@ -103,7 +103,7 @@ def axes_from_the_front(node: NodeProto, types: Mapping[str, TypeProto]) -> Node
     if node.domain or dims is None or not any(axis < 0 for axis in axes):
         return node
     rank = len(dims) + (len(axes) if node.op_type == "Unsqueeze" else 0)
-    positive = [axis + rank if axis < 0 else axis for axis in axes]
+    positive = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
     return onnx.helper.make_node(node.op_type, list(node.input), list(node.output), node.name, axes=positive)
 
 

@@ -180,6 +180,8 @@ def _reverse_sequence(node: Node) -> Iterator[str]:
     time, batch = int(node.attr("time_axis", 0)), int(node.attr("batch_axis", 1))
     if {time, batch} != {0, 1}:
         yield f"time_axis is {time} and batch_axis {batch}: one must be 0, the other 1"
+    elif dims is not None and len(dims) < 2:
+        yield f"the input is {text(dims)}, and must have 2 axes or more"
     elif dims is not None and lengths is not None:
         size, given = dims[time], node.known_ints(1)
         if given is not None and size is not None and any(not 0 <= length <= size for length in given):

@@ -115,12 +115,15 @@ def _recurrent(node: Node) -> Iterator[str]:
     hidden, layout = node.attr("hidden_size"), node.attr("layout", 0)
     directions = 2 if node.attr("direction", "forward") == "bidirectional" else 1
     x, activations = node.dims(0), node.attr("activations")
-    if activations is not None and len(activations) != functions * directions:
+    if (activations or (activations is not None and node.op == "RNN")) and len(activations) != functions * directions:
         yield f"activations has {len(activations)} entries, and {directions} directions need {functions * directions}"
     if x is not None and len(x) != 3:
         yield f"the input is {text(x)}, and must have 3 axes"
         return
+    if x is not None and ((node.op == "GRU" and 0 in x) or (node.op == "LSTM" and x[1 - layout] == 0)):
+        yield f"the input {text(x)} has no elements, for which ONNX Runtime ends the process"
     if hidden is None:
+        yield "hidden_size is missing"
         return
     batch = None if x is None else x[1 - layout]
     state = (batch, directions, hidden) if layout else (directions, batch, hidden)
