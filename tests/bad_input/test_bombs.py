@@ -92,3 +92,19 @@ def test_many_turns_of_a_weight_hold_little_memory() -> None:
     with pytest.raises(fusion.FusionError):
         import_model(proto)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 << 20
+
+
+def test_what_only_the_run_knows_to_be_too_large() -> None:
+    nodes = [
+        node("ReduceMax", ["x"], ["m"], keepdims=0),
+        node("Mul", ["m", "huge"], ["f"]),
+        node("Cast", ["f"], ["n"], to=onnx.TensorProto.INT64),
+        node("Range", ["a", "n", "c"], ["r"]),
+        node("ReduceMax", ["r"], ["z"], keepdims=0),
+        node("Cast", ["z"], ["zf"], to=onnx.TensorProto.FLOAT),
+        node("Add", ["x", "zf"], ["y"]),
+    ]
+    module = fusion.compile(model(nodes, huge=np.float32(1e12), a=np.int64(0), c=np.int64(1)))
+    with pytest.raises(fusion.errors.ExecutionError):
+        module(np.ones(2, np.float32))
+    np.testing.assert_array_equal(module(np.full(2, 4e-12, np.float32))[0], np.full(2, 4e-12 + 3, np.float32))
