@@ -1,0 +1,99 @@
+"""Which nodes are planned for ONNX Runtime, and that no path leaves one of their subgraphs and comes back."""
+
+from __future__ import annotations
+
+import random
+from graphlib import TopologicalSorter
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from fusion.frontends import import_model
+from fusion.frontends.onnx.plan_fallbacks import _between, _groups, _in_order, _Marks
+from fusion.frontends.onnx.survey import Survey, survey
+from tests.frontends.narrow import networks, quantized
+
+
+def _survey(model: onnx.ModelProto) -> Survey:
+    types = {value.name: value.type for value in model.graph.input}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for tensor in model.graph.initializer:
+        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+    return survey(model.graph.node, {"": 17, "com.microsoft": 1}, types, constants, {})
+
+
+def _planned(graph: Survey) -> dict[int, int]:
+    marked = _Marks(graph).marked
+    _between(graph, marked)
+    return _groups(graph, marked)
+
+
+def _random(seed: int) -> onnx.ModelProto:
+    """Return convolutions in float16 and float32, each of a few values before it."""
+    choose, net = random.Random(seed), networks.Network("float32", seed)
+    values = {"float32": [net.input([1, 4, 8, 8])], "float16": [net.input([1, 4, 8, 8], "float16")]}
+    for _ in range(25):
+        dtype, other = choose.sample(["float16", "float32"], 2)
+        net.dtype = np.dtype(dtype)
+        x, y = choose.choice(values[dtype][-4:]), choose.choice(values[dtype][-4:])
+        kind = choose.choice(["Conv", "Add", "Relu", "Cast"])
+        if kind == "Conv":
+            values[dtype].append(net.conv(x, 4, 4))
+        elif kind == "Cast":
+            element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(other))
+            values[other].append(net.op("Cast", x, to=element))
+        else:
+            values[dtype].append(net.op(kind, x, y) if kind == "Add" else net.op(kind, x))
+    return net.model(values["float32"][-1], values["float16"][-1])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_path_comes_back(seed: int) -> None:
+    graph = _survey(_random(seed))
+    groups = _planned(graph)
+    contracted: dict[int, set[int]] = {}
+    for index, before in enumerate(graph.before):
+        into = groups.get(index, -1 - index)
+        contracted.setdefault(into, set()).update(groups.get(source, -1 - source) for source in before)
+        contracted[into].discard(into)
+    assert tuple(TopologicalSorter(contracted).static_order())  # raises where there is a circle
+    order = list(_in_order(graph, groups))
+    assert sorted(order) == list(range(len(graph.nodes)))
+    place = {index: position for position, index in enumerate(order)}
+    for index, before in enumerate(graph.before):
+        assert all(place[source] < place[index] for source in before)
+        ends = [place[other] for source in before for other in groups if groups.get(source) == groups[other]]
+        assert index in groups or max(ends, default=-1) < place[index]
+
+
+def test_a_residual_around_float32_ends_the_subgraph() -> None:
+    net = networks.Network("float16")
+    x = net.op("Relu", net.conv(net.input([1, 4, 8, 8]), 4, 4))
+    net.dtype = np.dtype("float32")
+    wide = net.conv(net.op("Cast", x, to=TensorProto.FLOAT), 4, 4)
+    net.dtype = np.dtype("float16")
+    y = net.conv(net.op("Add", net.op("Cast", wide, to=TensorProto.FLOAT16), x), 4, 4)
+    graph = _survey(net.model(y))
+    groups = _planned(graph)
+    names: dict[int, tuple[str, ...]] = {}
+    for index, group in sorted(groups.items()):
+        names[group] = (*names.get(group, ()), str(graph.nodes[index].op_type))
+    assert list(names.values()) == [("Conv", "Relu"), ("Add", "Conv")]
+
+
+def test_weights_stay_in_bytes() -> None:
+    """ONNX Runtime makes one operator only of pairs that it sees, the weights' included."""
+    model = quantized.static(networks.images())
+    (data,) = import_model(model).subgraphs.values()
+    weights = {tensor.data_type for tensor in onnx.load_from_string(data).graph.initializer if len(tensor.dims) == 4}
+    assert weights == {TensorProto.UINT8}
+
+
+def test_float32_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise AssertionError("surveyed")
+
+    monkeypatch.setattr("fusion.frontends.onnx.plan_fallbacks.survey", fail)
+    assert not import_model(networks.images()).fallbacks
