@@ -166,6 +166,12 @@ def length_guard(where: str, axis: int, size: int) -> Guard:
     return Guard("length", "a length is outside its axis", where, (why,), (Bounds(0, size),))
 
 
+def size_guard(where: str, axis: int, size: int) -> Guard:
+    """Return the guard of how many entries a result has along an axis, which was compiled for `size`."""
+    why = f"the model says that axis {axis} of its result has {size} entries, and the run {{value}}"
+    return Guard("size", "a result has another size than the model says", where, (why,), (Bounds(size, size),))
+
+
 def batch_guard(where: str, size: int) -> Guard:
     """Return the guard of which of `size` images something is in."""
     why = (f"there are {size} images: {{value}} is not in 0..{size - 1}",)

@@ -180,6 +180,11 @@ def _lengths(call: relax.Call) -> Iterator[Demand]:
     yield Demand((1,), "length", (int(call.attrs.seq_axis),))
 
 
+def _samples(call: relax.Call) -> Iterator[Demand]:
+    """Of each draw, the row of probabilities that it is from."""
+    yield Demand((2,), "index", (0,))
+
+
 def _boxes(call: relax.Call) -> Iterator[Demand]:
     yield Demand((1,), "box", (0,))
 
@@ -198,6 +203,7 @@ _FIND: dict[str, Find] = {
     "index_tensor": _fields,
     "index_put": _fields,
     "reverse_sequence": _lengths,
+    "multinomial_from_uniform": _samples,
     "vision.roi_align": _boxes,
     "vision.roi_pool": _boxes,
     **dict.fromkeys(("divide", "floor_divide", "mod", "floor_mod"), _divisor),

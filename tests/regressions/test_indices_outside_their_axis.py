@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,32 @@ def test_profile_survives_a_check() -> None:
     compiled = fusion.compile(_model(_CASES[0]), threads=1)
     inputs = {f"x{index}": array for index, array in enumerate(_CASES[0].arrays(3))}
     assert "check_index" in str(compiled.profile(inputs, seconds=0.01))
+
+
+def _slice_model(shape: tuple[int, ...]) -> onnx.ModelProto:
+    """Return a slice whose bounds are inputs, and whose result is declared to have `shape`."""
+    bounds = [helper.make_tensor_value_info(name, TensorProto.INT64, (1,)) for name in ("s", "e", "a", "t")]
+    graph = helper.make_graph(
+        [helper.make_node("Slice", ["x", "s", "e", "a", "t"], ["y"], "cut")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (5, 6)), *bounds],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_a_slice_of_the_run_has_the_declared_size_or_is_refused() -> None:
+    """Its first entry was clamped in silence, and its end was not looked at."""
+    x, compiled = np.arange(30, dtype="float32").reshape(5, 6), fusion.compile(_slice_model((2, 6)), threads=1)
+    for start, end, step in product((-7, -2, 0, 3, 1 << 62), (-8, 2, 5, (1 << 63) - 1, -(1 << 63)), (1, 2, -1, -3)):
+        inputs, wanted = [np.array([value]) for value in (start, end, 0, step)], x[start:end:step]
+        if len(wanted) == 2:
+            np.testing.assert_array_equal(compiled(x, *inputs)[0], wanted)
+            continue
+        with pytest.raises(ExecutionError, match="a result has another size") as caught:
+            compiled(x, *inputs)
+        assert caught.value.where == "Slice 'cut'"
+        assert caught.value.why.endswith(f"has 2 entries, and the run {len(wanted)}")
 
 
 def _segmentation_fault(value: int) -> None:

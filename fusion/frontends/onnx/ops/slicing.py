@@ -8,6 +8,7 @@ from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
+from fusion.guards import check, size_guard
 
 
 @converts("Slice")
@@ -36,24 +37,52 @@ def slice_(node: Node) -> Expr:
 
 
 def _slice_at_run_time(node: Node) -> Expr:
-    """Take `start + step * (0, 1, ...)` along every axis, as many as the output's static shape says."""
+    """Take `start + step * (0, 1, ...)` along every axis, as many as the output's static shape says.
+
+    The run fails where start, end and step mean another number of entries.
+    """
     x, shape, target = node.x(0), node.shape(0), node.out_shape()
     count = node.shape(1)[0]
-    starts = _int64(node, 1, np.zeros(count))
+    starts, ends = _int64(node, 1, np.zeros(count)), _int64(node, 2, np.zeros(count))
     steps, axes = _int64(node, 4, np.ones(count)), _int64(node, 3, np.arange(count))
-    zero, rank = relax.const(0, "int64"), relax.const(len(shape), "int64")
-    axes = node.emit(relax.op.where(relax.op.less(axes, zero), relax.op.add(axes, rank), axes))
+    rank = _number(len(shape))
+    axes = node.emit(relax.op.where(relax.op.less(axes, _number(0)), relax.op.add(axes, rank), axes))
     for axis, size in enumerate(shape):
-        here = node.emit(relax.op.astype(relax.op.equal(axes, relax.const(axis, "int64")), "int64"))
-        # Axes that are not named start at 0 with step 1; at most one entry names an axis.
-        start = node.emit(relax.op.sum(relax.op.multiply(here, starts)))
-        more = relax.op.multiply(here, relax.op.subtract(steps, relax.const(1, "int64")))
-        step = relax.op.add(relax.op.sum(more), relax.const(1, "int64"))
-        wrapped = relax.op.where(relax.op.less(start, zero), relax.op.add(start, relax.const(size, "int64")), start)
-        first = relax.op.minimum(relax.op.maximum(wrapped, zero), relax.const(size - 1, "int64"))
+        here = node.emit(relax.op.astype(relax.op.equal(axes, _number(axis)), "int64"))
+        named = node.emit(relax.op.sum(here))
+
+        def given(values: Expr, default: int, here: Expr = here, named: Expr = named) -> Expr:
+            """Return what the one entry that names the axis says, or a default."""
+            rest = relax.op.multiply(relax.op.subtract(_number(1), named), _number(default))
+            return node.emit(relax.op.add(relax.op.sum(relax.op.multiply(here, values)), rest))
+
+        start, end, step = given(starts, 0), given(ends, size), given(steps, 1)
+        first, entries = _extent(node, start, end, step, size)
+        entries = node.emit(check(node.builder, entries, size_guard(node.where, axis, target[axis])))
         counted = relax.const(np.arange(target[axis]), "int64")
-        x = node.emit(relax.op.take(x, relax.op.add(first, relax.op.multiply(counted, step)), axis))
+        places = relax.op.add(first, relax.op.multiply(counted, step))
+        # Nothing is added, but now no place is known before the number of entries is.
+        places = relax.op.add(places, relax.op.subtract(entries, _number(target[axis])))
+        x = node.emit(relax.op.take(x, node.emit(places), axis))
     return x
+
+
+def _extent(node: Node, start: Expr, end: Expr, step: Expr, size: int) -> tuple[Expr, Expr]:
+    """Return the first entry of `[start:end:step]` along an axis of `size`, and how many there are, as numpy counts."""
+    backwards = node.emit(relax.op.less(step, _number(0)))
+    low = relax.op.where(backwards, _number(-1), _number(0))
+    high = relax.op.where(backwards, _number(size - 1), _number(size))
+    bounds = []
+    for bound in (start, end):
+        wrapped = relax.op.where(relax.op.less(bound, _number(0)), relax.op.add(bound, _number(size)), bound)
+        bounds.append(node.emit(relax.op.minimum(relax.op.maximum(wrapped, low), high)))
+    # Rounded up: the negative of what is rounded down.
+    steps = relax.op.negative(relax.op.floor_divide(relax.op.subtract(bounds[0], bounds[1]), step))
+    return bounds[0], node.emit(relax.op.maximum(steps, _number(0)))
+
+
+def _number(value: int) -> Expr:
+    return relax.const(value, "int64")
 
 
 def _int64(node: Node, index: int, default: np.ndarray) -> Expr:

@@ -13,6 +13,7 @@ from fusion.frontends.relay.ops.dtypes import as_dtype, is_float
 from fusion.frontends.relay.ops.resampling import Axis, Resampling, Taps, taps_of
 from fusion.frontends.relay.ops.reshape import layout_axes, permuted
 from fusion.frontends.relay.registry import translates
+from fusion.guards import batch_guard, check
 
 _SPATIAL = {"image.resize1d": "W", "image.resize2d": "HW", "image.resize3d": "DHW", "dyn.image.resize2d": "HW",
             "image.resize": "HW"}
@@ -137,7 +138,9 @@ def crop_and_resize(call: Call) -> Expr:
     def crop(data: te.Tensor, boxes: te.Tensor, images: te.Tensor) -> te.Tensor:
         return topi.image.crop_and_resize(data, boxes, images, size, layout, method, outside, dtype)
 
-    return call.builder.call_te(crop, *map(call.x, range(3)))
+    count = call.shape(0)[0]
+    images = call.emit(check(call.builder, call.x(2), batch_guard(f"{call.operator}, {call.position}", count)))
+    return call.builder.call_te(crop, call.x(0), call.x(1), images)
 
 
 @translates("image.grid_sample")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from tvm import relax, topi
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, shape_of
+from fusion.frontends.relay.call import Call, Refusal, dtype_of, scalar, shape_of
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.registry import translates
 from fusion.frontends.relay.windows import padding_of, per_axis
+
+_FAR = 1e6
+"""Pixels: farther than any image is large; float16 has infinity for it."""
 
 
 @translates("nn.fifo_buffer")
@@ -62,6 +65,9 @@ def deformable_conv2d(call: Call) -> Expr:
     """Data, offsets of the window's points, weight."""
     layout, kernel = call.text("data_layout", "NCHW"), call.text("kernel_layout", "OIHW")
     data, offset = (relayout(call, call.x(index), layout, "NCHW") for index in (0, 1))
+    # TVM looks up where NaN points to; far away there are zeros.
+    far = scalar(_FAR, dtype_of(offset))
+    offset = call.emit(relax.op.where(relax.op.less_equal(relax.op.abs(offset), far), offset, far))
     result = call.builder.call_te(
         topi.nn.deformable_conv2d_nchw,
         data,
