@@ -205,6 +205,8 @@ class _Translator:
             types = infer_types(node, opset, self._scope, self._declared)
         except InferenceError:
             types = {name: self._declared[name] for name in node.output if name in self._declared}
+        if schema_of(node, opset) is None:
+            types |= ask_types(node, self._scope, self._domains)
         self._scope.types.update(types)
         self._plan.defer(node, opset, reason)
 
@@ -253,9 +255,7 @@ class _Translator:
         if body is not None:
             self._splice(body)
         else:
-            if schema_of(node, opset) is None:
-                self._scope.types.update(ask_types(node, self._scope, self._domains))
-            self._plan.defer(node, opset, reason)
+            self._defer(node, opset, reason)
 
     def _splice(self, expansion: Expansion) -> None:
         """Put the nodes of `expansion` next in line; later readers of the replaced outputs read the new names."""
