@@ -72,7 +72,11 @@ def _align(mod: tvm.IRModule) -> tvm.IRModule:
 
     def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
         if found.attr_key == "storage_alignment":
-            return mutator.mutate(found.body)
+            # A kernel has one of these around the next for each of its tensors: too many to go into one by one.
+            body = found.body
+            while isinstance(body, tirx.AttrStmt) and body.attr_key == "storage_alignment":
+                body = body.body
+            return mutator.mutate(body)
         inner = mutator.default_mutate(found)
         if found.attr_key != "compute_scope":  # the rest of a function
             return inner

@@ -199,9 +199,7 @@ class _Kernel:
         inlined, outputs = self.group.inlined, self.group.outputs
         parts: list[tirx.Stmt] = []
         sizes = DistinctSizes()
-        for number, cluster in enumerate(self.clusters):
-            rest = [stage for later_cluster in self.clusters[number + 1 :] for stage in later_cluster]
-            later = {buffer for stage in rest for buffer in _reads(stage, inlined)}
+        for cluster, later in zip(self.clusters, self._read_later(), strict=True):
             for stage in cluster:
                 if stage.buffer in outputs or stage.buffer in later:
                     made = stage.buffer if stage.buffer in outputs else _flat_copy(stage.buffer, sizes)
@@ -211,6 +209,13 @@ class _Kernel:
             parts.append(tile.body(sizes))
             self.words.append(tile.describe())
         return sequence(*parts)
+
+    def _read_later(self) -> list[set[Var]]:
+        """Return for each cluster what the clusters behind it read."""
+        later: list[set[Var]] = [set()]
+        for cluster in reversed(self.clusters[1:]):
+            later.append(later[-1].union(*(_reads(stage, self.group.inlined) for stage in cluster)))
+        return later[::-1]
 
     def describe(self) -> str:
         return f"{'; '.join(self.words)}, {self.tiling}"

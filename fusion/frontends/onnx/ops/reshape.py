@@ -48,6 +48,10 @@ def concat(node: Node) -> Expr:
     return node.x(parts[0]) if len(parts) == 1 else relax.op.concat([node.x(index) for index in parts], axis)
 
 
+_SPLIT_AT_ONCE = 32
+"""Outputs of one kernel: LLVM's time grows with their square; 200 at once took a minute."""
+
+
 @converts("Split")
 def split(node: Node) -> list[Expr]:
     axis = node.axis()
@@ -56,7 +60,20 @@ def split(node: Node) -> list[Expr]:
         return [node.x(0)]
     if 0 in sizes:
         return _split_with_empty_parts(node, sizes, axis)
-    parts = node.emit(relax.op.split(node.x(0), [int(at) for at in np.cumsum(sizes)[:-1]], axis))
+    if len(sizes) <= _SPLIT_AT_ONCE:
+        return _split(node, node.x(0), sizes, axis)
+    parts, end = [], 0
+    for first in range(0, len(sizes), _SPLIT_AT_ONCE):
+        some = sizes[first : first + _SPLIT_AT_ONCE]
+        begin, end = end, end + sum(some)
+        parts += _split(node, node.emit(relax.op.strided_slice(node.x(0), [axis], [begin], [end])), some, axis)
+    return parts
+
+
+def _split(node: Node, x: Expr, sizes: list[int], axis: int) -> list[Expr]:
+    if len(sizes) == 1:
+        return [x]
+    parts = node.emit(relax.op.split(x, [int(at) for at in np.cumsum(sizes)[:-1]], axis))
     return [relax.TupleGetItem(parts, index) for index in range(len(sizes))]
 
 
