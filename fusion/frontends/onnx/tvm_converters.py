@@ -13,7 +13,9 @@ from fusion.frontends.onnx.node import Decline, Node, last_line
 
 _TABLE = onnx_frontend._get_convert_map()
 # Converters whose results are wrong, and why.
+_IN_HALF = dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "it computes in float16, where ends of dtypes are not")
 _WRONG = {
+    "DynamicQuantizeLinear": "it divides by zero where all elements are zero",
     "NonMaxSuppression": "it selects no box unless the limit of boxes is a constant",
     "Resize": "it rounds integers to the nearest and knows nothing of antialias",
 }
@@ -33,6 +35,8 @@ def convert_with_tvm(node: Node) -> list[Expr]:
     if not tvm_converts(node.proto.domain, node.op):
         raise Decline("no converter")
     converter = _TABLE[node.op]
+    if node.op in _IN_HALF and "float16" in (node.dtype(0), node.dtype(1)):
+        raise Decline(f"TVM's converter: {_IN_HALF[node.op]}")
     if node.op in _WRONG:
         raise Decline(f"TVM's converter: {_WRONG[node.op]}")
     inputs = onnx_frontend.onnx_input(node.x(i) if node.has(i) else None for i in range(len(node.proto.input)))

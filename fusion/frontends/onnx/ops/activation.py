@@ -119,18 +119,27 @@ def gelu(node: Node) -> Expr:
 
 @converts("Shrink")
 def shrink(node: Node) -> Expr:
-    bias, limit = node.like(node.attr("bias", 0.0)), node.attr("lambd", 0.5)
-    inner = relax.op.where(
-        relax.op.greater(node.x(0), node.like(limit)), relax.op.subtract(node.x(0), bias), node.like(0)
+    """In float32, whatever the dtype, as ONNX Runtime has it: the bias and the limit may be no integers."""
+    dtype = node.dtype(0)
+    x = node.x(0) if dtype == "float32" else node.emit(relax.op.astype(node.x(0), "float32"))
+    bias, limit, end = (
+        relax.const(number, "float32")
+        for number in (node.attr("bias", 0.0), node.attr("lambd", 0.5), -node.attr("lambd", 0.5))
     )
-    return relax.op.where(relax.op.less(node.x(0), node.like(-limit)), relax.op.add(node.x(0), bias), inner)
+    inner = relax.op.where(relax.op.greater(x, limit), relax.op.subtract(x, bias), relax.const(0.0, "float32"))
+    result = relax.op.where(relax.op.less(x, end), relax.op.add(x, bias), inner)
+    return result if dtype == "float32" else relax.op.astype(result, dtype)
 
 
 @converts("Clip")
 def clip(node: Node) -> Expr:
-    """One `relax.clip` where both bounds are numbers: a `call_tir` here would stop the layout passes."""
+    """One `relax.clip` where both bounds are numbers: a `call_tir` here would stop the layout passes. A bound that is
+    not given is the last finite number, but behind a lower one of zero, which is a relu."""
     low, high = _bound(node, 1, "min"), _bound(node, 2, "max")
     x = node.x(0)
+    if node.dtype(0).startswith("float") and not (low == 0.0 and high is None):
+        ends = np.finfo(node.dtype(0))
+        low, high = float(ends.min) if low is None else low, float(ends.max) if high is None else high
     if isinstance(low, float) and isinstance(high, float) and node.dtype(0).startswith("float") and low <= high:
         return relax.op.clip(x, low, high)
     if low == 0.0 and high is None and node.dtype(0).startswith("float"):
@@ -144,7 +153,7 @@ def _bound(node: Node, index: int, name: str) -> float | Expr | None:
         return node.x(index)
     value = node.const(index)
     number = node.attr(name) if value is None else value.reshape(-1)[0]
-    if number is None or np.isinf(number):
+    if number is None:
         return None
     return float(number) if node.dtype(0).startswith("float") else node.x(index)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
+import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
@@ -53,7 +54,16 @@ def unary(node: Node) -> Expr:
             return node.x(0)
         if node.op == "Sign":
             return relax.op.minimum(node.x(0), node.like(1))
+    if node.op == "Sign" and node.dtype(0) in ("float32", "float64"):
+        return _sign(node)
     return _UNARY[node.op](node.x(0))
+
+
+def _sign(node: Node) -> Expr:
+    """1, -1, and what is neither above nor below zero as it is: NaN too."""
+    x, zero = node.x(0), node.like(0)
+    below = relax.op.where(relax.op.less(x, zero), node.like(-1), x)
+    return relax.op.where(relax.op.greater(x, zero), node.like(1), below)
 
 
 @converts("Add", "Sub", "Mul", "Div", "Sum", "Min", "Max")
@@ -64,7 +74,11 @@ def binary(node: Node) -> Expr:
 
 @converts("Mean")
 def mean(node: Node) -> Expr:
-    return relax.op.divide(reduce(relax.op.add, node.xs()), node.like(len(node.proto.input)))
+    dtype = node.dtype(0)
+    wide = "float32" if dtype == "float16" else dtype
+    total = reduce(relax.op.add, (x if wide == dtype else relax.op.astype(x, wide) for x in node.xs()))
+    result = relax.op.divide(total, relax.const(len(node.proto.input), wide))
+    return result if wide == dtype else relax.op.astype(result, dtype)
 
 
 @converts("Reciprocal")
@@ -72,13 +86,23 @@ def reciprocal(node: Node) -> Expr:
     return relax.op.divide(node.like(1.0), node.x(0))
 
 
+_EXACT_IN_HALF = 2048
+"""Up to here float16 holds every whole number, and so whether it is odd."""
+
+
 @converts("Pow")
 def power(node: Node) -> Expr:
-    """x ** y in the dtype of x; whole numbers go through float64, which is exact up to 2 ** 53."""
+    """x ** y in the dtype of x; whole numbers go through float64, which is exact up to 2 ** 53, but for squares and
+    cubes, which wrap."""
     dtype = node.dtype(0)
+    exponent = node.needed_const(1) if node.is_const(1) else None
+    number = exponent.item() if exponent is not None and exponent.ndim == 0 else None
+    if not dtype.startswith("float") and number in (2, 3):
+        return reduce(relax.op.multiply, [node.x(0)] * int(number))
     if dtype == node.dtype(1) and dtype.startswith("float"):
         return relax.op.power(node.x(0), node.x(1))
-    if dtype.startswith("float"):
+    exact = exponent is not None and bool(np.all(np.abs(exponent.astype("float64")) <= _EXACT_IN_HALF))
+    if dtype.startswith("float") and exact:
         return relax.op.power(node.x(0), relax.op.astype(node.x(1), dtype))
     result = relax.op.power(relax.op.astype(node.x(0), "float64"), relax.op.astype(node.x(1), "float64"))
     return relax.op.astype(result, dtype)

@@ -136,6 +136,10 @@ def global_pool(node: Node) -> Expr:
 def lp_normalization(node: Node) -> Expr:
     """x / norm along an axis; a norm of zero gives zero."""
     axis, order = node.axis(default=-1), node.attr("p", 2)
-    norm = _l2(node.x(0), [axis], True) if order == 2 else relax.op.sum(relax.op.abs(node.x(0)), [axis], True)
-    norm = node.emit(norm)
-    return relax.op.divide(node.x(0), relax.op.where(relax.op.equal(norm, node.like(0)), node.like(1), norm))
+    dtype = node.dtype(0)
+    wide = _WIDER.get(dtype, dtype)
+    x = node.x(0) if wide == dtype else node.emit(relax.op.astype(node.x(0), wide))
+    norm = node.emit(_l2(x, [axis], True) if order == 2 else relax.op.sum(relax.op.abs(x), [axis], True))
+    nothing, one = (relax.const(number, wide) for number in (0, 1))
+    result = relax.op.divide(x, relax.op.where(relax.op.equal(norm, nothing), one, norm))
+    return result if wide == dtype else relax.op.astype(result, dtype)
