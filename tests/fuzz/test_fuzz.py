@@ -14,9 +14,10 @@ import pytest
 from onnx import helper
 
 from tests.fuzz import trials, verdicts
-from tests.fuzz.case import Case
+from tests.fuzz.case import Case, Outcome
 from tests.fuzz.draw import type_proto
 from tests.fuzz.engines import Ran, run_fusion
+from tests.fuzz.findings import write
 from tests.fuzz.graphs import make_case
 from tests.fuzz.known import KNOWN
 from tests.fuzz.minimise import minimise
@@ -82,6 +83,19 @@ def test_a_wrong_result_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch)
     assert small.case is not None
     assert [node.op_type for node in small.case.proto().graph.node] == ["Tanh"]
     assert max(array.size for array in small.case.inputs.values()) == 1
+
+
+def test_a_finding_is_written_as_a_test(tmp_path: Path) -> None:
+    """With the model as text, or as bytes where text would not say all; here it passes, as the case is right."""
+    for number, case in enumerate((chain("Tanh"), make_case(3))):
+        folder = tmp_path / str(number)
+        write(Outcome("graphs", number, "differs", "by 1", "Tanh opset 17 (float)", case=case), folder)
+        (script,) = folder.glob("test_*.py")
+        found: dict = {}
+        exec(compile(script.read_text(), str(script), "exec"), found)
+        assert found["MODEL"] == case.model or number == 0
+        assert all(np.array_equal(found["INPUTS"][name], array) for name, array in case.inputs.items())
+        found["test_it_is_right"]()
 
 
 @pytest.mark.parametrize(
