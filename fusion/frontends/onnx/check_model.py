@@ -49,6 +49,12 @@ def check_model(model: onnx.ModelProto) -> tuple[str, ...]:
         if refusal_of(model):
             raise complaint from error
         return (f"onnx's checker says: {' '.join(f'{complaint.why} {complaint.where}'.split())}",)
+    except UnicodeDecodeError as error:  # of a complaint that names it: nobody checks texts before
+        raise InvalidModelError(
+            "a name in the model is no text",
+            why=f"the bytes {error.object[max(error.start - 8, 0) : error.end + 8]!r} are not UTF-8",
+            hint="the file may be damaged: export or download the model again",
+        ) from error
     return ()
 
 
