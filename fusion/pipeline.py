@@ -12,6 +12,7 @@ from tvm import relax
 from backends.cpu.anchors.chains import judge
 from backends.cpu.decline_kernel import decline_kernel
 from backends.cpu.kernel_info import kernel_info
+from backends.cpu.legalize import SAFE
 from backends.cpu.legalize_calls import LegalizeCalls
 from backends.cpu.loop_text import loop_lines
 from backends.cpu.lower_anchors import LowerAnchors
@@ -51,7 +52,8 @@ class Form(Enum):
     Attributes:
         WHOLE: All of it; what a pass raises ends the compilation.
         SPARING: A pass that raises is left out where the later ones can do without it.
-        PLAIN: TVM's own form of each operator in a kernel of its own; as before, what raises is left out.
+        PLAIN: TVM's own form of each operator, where it is safe, in a kernel of its own; as before, what raises is left
+            out.
     """
 
     WHOLE = "whole"
@@ -60,10 +62,10 @@ class Form(Enum):
 
 
 _NEEDED = frozenset(
-    {"lower_einsum", "DecomposeOpsForInference", "call_host_functions", "legalize_calls", "inline_branches",
-     "schedule_kernels"}
+    {"guard_operands", "lower_einsum", "DecomposeOpsForInference", "call_host_functions", "legalize_calls",
+     "inline_branches", "schedule_kernels"}
 )  # fmt: skip
-"""Passes without which the later ones have no module that they take."""
+"""Passes without which the later ones have no module that they take, or a run reads outside of its tensors."""
 
 
 def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = ALL) -> list[Pass]:
@@ -102,14 +104,15 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
 
 
 def plain_passes(trace: Trace) -> list[Pass]:
-    """Return the passes of `Form.PLAIN`: what turns a module into PrimFuncs and nothing more."""
+    """Return the passes of `Form.PLAIN`: what turns a module into PrimFuncs that are safe to run and nothing more."""
     return [
+        GuardOperands(),
         LowerEinsum(),
         FoldConstants(),
         relax.transform.DecomposeOpsForInference(),
         CallHostFunctions(),
         relax.backend.DispatchSortScan(),
-        LegalizeCalls(trace.failures, {}),
+        LegalizeCalls(trace.failures, SAFE),
         relax.transform.DeadCodeElimination(["main"]),
     ]
 

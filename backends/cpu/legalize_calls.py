@@ -9,21 +9,22 @@ from functools import cache
 import tvm
 from tvm import relax
 
-from backends.cpu.legalize import LEGALIZATIONS
+from backends.cpu.legalize import LEGALIZATIONS, SAFE
 from backends.cpu.legalize.common import FLegalize
 from fusion.failures import Failures
 
 
 @dataclass(frozen=True)
 class LegalizeCalls:
-    """`R.nn.softmax(x)`  ->  `R.call_tir(softmax, (x,))`, by our form of the operator, or by TVM's where ours fails.
+    """`R.nn.softmax(x)`  ->  `R.call_tir(softmax, (x,))`, by our form of the operator, or by TVM's where ours fails
+    and TVM's is safe.
 
-    Where TVM's fails too, the call stays as it is until TVM's pass has ended: an exception that passes through it would
+    Where that fails too, the call stays as it is until TVM's pass has ended: an exception that passes through it would
     make it print a warning to stderr.
 
     Attributes:
         failures: Takes which of our forms failed.
-        forms: Ours; none to take TVM's alone.
+        forms: Ours; `SAFE` to take TVM's wherever they are safe.
     """
 
     failures: Failures = field(default_factory=Failures)
@@ -50,7 +51,7 @@ class LegalizeCalls:
             except MemoryError:
                 raise
             except Exception as error:  # a form of ours may have any defect
-                if theirs is None:
+                if theirs is None or name in SAFE:
                     raised.append(error)
                     return call
                 self.failures.add(f"our form of {name} failed, and TVM's is used", error)

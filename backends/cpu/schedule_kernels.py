@@ -87,11 +87,8 @@ class ScheduleKernels:
         repacks = {}
         for symbol, func in mod.functions.items():
             if isinstance(func, tirx.PrimFunc):
-                made = (
-                    schedule_with((), func, self.machine, self.threads)
-                    if self.plain
-                    else schedule(func, self.machine, self.threads, self.points.get(symbol.name_hint))
-                )
+                point = self.points.get(symbol.name_hint)
+                made = schedule(func, self.machine, self.threads, point, plain=self.plain)
                 self.scheduled[symbol.name_hint] = Kernel(func, made)
                 result[symbol] = made.func
                 if made.repack:
@@ -143,17 +140,22 @@ class _AtPoint:
         return Declined("it has no space") if choices is None else choices.emit(self.point)
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point | None = None) -> Scheduled:
+def schedule(
+    func: tirx.PrimFunc, machine: Machine, threads: int, point: Point | None = None, *, plain: bool = False
+) -> Scheduled:
     """Return the loops of one kernel from the template of its anchor, or of the memory-bound ones where it has none.
 
     Never raises for a valid PrimFunc; the note of the result tells what did not take it.
 
     Args:
         point: Of the space that `read_choices` returns; None for the default of the first template that takes it.
+        plain: Leave it the loops that TVM gives it.
     """
     written = written_loops(func)
     if written is not None:
         return Scheduled(written, "written", "as it came")
+    if plain:
+        return schedule_with((), func, machine, threads)
     chosen = () if point is None else (_AtPoint(point),)
     anchored = (ScheduleAnchored(),) if find_anchors(func) else ()
     recurrent = (Recurrent(),) if recurrence_of(func) else ()

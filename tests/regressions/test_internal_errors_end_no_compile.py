@@ -22,7 +22,7 @@ from backends.cpu.legalize_calls import LegalizeCalls
 from backends.cpu.lower_anchors import LowerAnchors
 from backends.cpu.schedule_kernels import ScheduleKernels
 from fusion import pipeline, second_forms
-from fusion.errors import InternalError, ResourceError
+from fusion.errors import ExecutionError, InternalError, ResourceError
 from fusion.frontends.onnx import convert, registry
 from fusion.module import codegen
 from fusion.passes.concats import PlaceConcats
@@ -31,6 +31,7 @@ from fusion.passes.layout import AssignLayouts
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.turn_halves import TurnHalves
 from fusion.passes.widen_conv1d import WidenConv1d
+from fusion.pipeline import Form
 from fusion.rewrites import Rewrite
 from partition.form_groups import FormGroups
 from tests.regressions.relax_models import module
@@ -148,6 +149,42 @@ def test_forms_of_operators_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         report = _check(model, "our form of relax.tanh failed, and TVM's is used: IndexError")
         assert "_raise failed, and another form is used: IndexError" in report
         assert "on ONNX Runtime" not in report
+
+
+@pytest.mark.parametrize("form", [Form.SPARING, Form.PLAIN])
+def test_other_forms_check_what_data_decides(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They did without the checks, and ended the process."""
+    shapes = {"data": [4, 3], "at": [2], "place": [2, 1], "rows": [2, 1], "top": [3], "by": [3]}
+    kinds = {"data": TensorProto.FLOAT, "rows": TensorProto.FLOAT, "top": TensorProto.INT32, "by": TensorProto.INT32}
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Gather", ["data", "at"], ["taken"]),
+        helper.make_node("ScatterElements", ["data", "place", "rows"], ["put"]),
+        helper.make_node("Div", ["top", "by"], ["quotient"]),
+    ]
+    inputs = [value(name, kinds.get(name, TensorProto.INT64), shape) for name, shape in shapes.items()]
+    outputs = [
+        value("taken", TensorProto.FLOAT, [2, 3]), value("put", TensorProto.FLOAT, [4, 3]),
+        value("quotient", TensorProto.INT32, [3]),
+    ]  # fmt: skip
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    lower = pipeline.lower
+    monkeypatch.setattr(pipeline, "lower", lambda imported, ctx, **_: lower(imported, ctx, form=form))
+    compiled = fusion.compile(model, threads=1)
+    lowest = np.iinfo("int32").min
+    feeds = {
+        "data": np.arange(12, dtype="float32").reshape(4, 3), "at": np.array([0, -1]), "place": np.array([[-1], [0]]),
+        "rows": np.float32([[7], [8]]), "top": np.int32([lowest, -7, 5]), "by": np.int32([-1, 2, -3]),
+    }  # fmt: skip
+    taken, put, quotient = compiled.run(feeds).values()
+    np.testing.assert_array_equal(taken, feeds["data"][[0, -1]])
+    np.testing.assert_array_equal(put[:, 0], [8, 3, 6, 7])
+    np.testing.assert_array_equal(quotient, [lowest, -3, -1])  # ONNX Runtime ends the process
+    wrong = {"at": np.array([0, 1 << 40]), "place": np.array([[4], [0]]), "by": np.int32([1, 0, 1])}
+    for name, values in wrong.items():
+        with pytest.raises(ExecutionError):
+            compiled.run({**feeds, name: values})
 
 
 @pytest.mark.parametrize("place", ["expand_if", "fold", "convert_node"])

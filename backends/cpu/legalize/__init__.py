@@ -15,7 +15,9 @@ from backends.cpu.legalize.softmax import SOFTMAX
 from backends.cpu.legalize.sorting import SORTING
 from backends.cpu.legalize.sums import SUMS
 
+SAFE: dict[str, FLegalize] = {**DIVISIONS, **INDEXING, **SCATTERS}
+"""Those in whose place TVM's would read or write outside of a tensor, or trap: no form of a model does without."""
+
 LEGALIZATIONS: dict[str, FLegalize] = {
-    **ACTIVATIONS, **CONCATS, **DIVISIONS, **EXTREMA, **INDEXING, **LIMITS, **NORMALIZATIONS, **SCATTERS, **SOFTMAX,
-    **SORTING, **SUMS,
+    **SAFE, **ACTIVATIONS, **CONCATS, **EXTREMA, **LIMITS, **NORMALIZATIONS, **SOFTMAX, **SORTING, **SUMS,
 }  # fmt: skip
