@@ -32,6 +32,7 @@ from fusion.passes.layout import AssignLayouts
 from fusion.passes.lift_weights import lift_weights
 from fusion.passes.lower_einsum import LowerEinsum
 from fusion.passes.lower_precision import LowerPrecision
+from fusion.passes.rewrite_reshapes import RewriteReshapes
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.turn_halves import TurnHalves
 from fusion.passes.widen_conv1d import WidenConv1d
@@ -97,7 +98,7 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         relax.transform.DeadCodeElimination(["main"]),
         trace.groups,
         relax.transform.FuseTIR(),
-        relax.transform.RewriteDataflowReshape(),
+        RewriteReshapes(),
         relax.transform.DeadCodeElimination(["main"]),
         *([PlaceConcats(decline_kernel, trace.groups, trace.joined)] if concats else []),
     ]

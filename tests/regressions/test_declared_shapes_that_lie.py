@@ -98,7 +98,7 @@ def test_error_names_the_node() -> None:
     with pytest.raises(ExecutionError, match="size") as caught:
         fusion.compile(made, threads=1).run(values)
     assert caught.value.where == "Tile 'node'"
-    assert caught.value.why == "the model's declared shapes need 3: it is 2"
+    assert caught.value.why == "the shapes in the model need 3: it is 2"
 
 
 def test_shape_of_what_is_declared() -> None:

@@ -1,4 +1,5 @@
-"""Sizes that only the model's declaration tells, compared by the run with those that the operands ask for.
+"""Sizes that only the model's declaration or the other operands tell, compared by the run with those that an operand
+asks for.
 
     y [9, 4] = tile(x [3, 4], repeats)
 ->  checked = call_tir(check_size, repeats)    an ExecutionError where they are not [3, 1]
@@ -24,10 +25,12 @@ from fusion.guards import Bounds, Guard, check
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What operands ask for, an int64 row, and what that must be for the declared shape."""
+    """What operands ask for, an int64 row, and what that must be for the known shape; `what` and `why` as in Guard."""
 
     asked: Expr
     wanted: Sequence[int]
+    what: str = "a size is not the declared one"
+    why: str = "the shapes in the model need {size}"
 
 
 def convert_as_claimed(
@@ -51,11 +54,16 @@ def convert_as_claimed(
     return [_behind(node, expr, index) for expr in results]
 
 
+def is_told_twice(node: Node) -> bool:
+    """Return whether inference needs no value of operand 1, which only the run knows and which may contradict it."""
+    return node.op in ("CumProd", "CumSum", "Expand") and not node.proto.domain and not node.is_const(1)
+
+
 def _checked_zero(node: Node, sizes: _Sizes) -> Expr:
     """Return a zero that the run computes only where the sizes are right."""
-    why = tuple(f"the model's declared shapes need {size}: it is {{value}}" for size in sizes.wanted)
+    why = tuple(f"{sizes.why.format(size=size)}: it is {{value}}" for size in sizes.wanted)
     tests = tuple(Bounds(size, size) for size in sizes.wanted)
-    guard = Guard("size", "a size is not the declared one", node.where, why, tests)
+    guard = Guard("size", sizes.what, node.where, why, tests)
     checked = node.emit(check(node.builder, node.emit(sizes.asked), guard))
     first = node.emit(relax.op.take(checked, relax.const(0, "int64"), 0))
     return node.emit(relax.op.subtract(first, relax.const(sizes.wanted[0], "int64")))
@@ -99,6 +107,14 @@ def _expand(node: Node, shape: Shape) -> _Sizes:
     sizes, wanted = have[len(have) - count :], shape[len(shape) - count :]
     asked = node.emit(_row(node, 1))
     return _Sizes(relax.op.where(relax.op.equal(asked, _const([1] * count)), _const(sizes), asked), wanted)
+
+
+def _cumulate(node: Node, shape: Shape) -> _Sizes:
+    """The one axis of a row is 0 or -1."""
+    _agree(len(shape) == 1)
+    asked = node.emit(_row(node, 1))
+    axis = relax.op.where(relax.op.equal(asked, _const([-1])), _const([0]), asked)
+    return _Sizes(axis, [0], "an axis is none of its operand's", "{size} is the only one")
 
 
 def _reshape(node: Node, shape: Shape) -> _Sizes:
@@ -217,6 +233,8 @@ _OF_FIRST: Mapping[str, Callable[[Node, Shape], _Sizes]] = {
     ),
     "CenterCropPad": _sizes_of(1),
     "ConstantOfShape": _sizes_of(0),
+    "CumProd": _cumulate,
+    "CumSum": _cumulate,
     "Expand": _expand,
     "MaxUnpool": _unpool,
     "OneHot": _one_hot,

@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
 from fusion.errors import FusionError
-from fusion.frontends.onnx.claims import convert_as_claimed
+from fusion.frontends.onnx.claims import convert_as_claimed, is_told_twice
 from fusion.frontends.onnx.fallback import NotATensor
 from fusion.frontends.onnx.node import Decline, Node, last_line
 from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
@@ -45,7 +45,8 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
     refuse_pool_without_places(node)
     claims = tuple(scope.types[name] if name in scope.claimed else None for name in proto.output)
     _refuse_large_constant(node, claims)
-    results = _empty_tensors(outputs) or _first_that_takes(node, claims)
+    empty = [] if is_told_twice(node) else _empty_tensors(outputs)
+    results = empty or _first_that_takes(node, claims)
     for name, kind, result in zip(proto.output, outputs, results, strict=False):
         known = kind or _type_of(result)
         if name and known is not None:
@@ -106,9 +107,10 @@ def _empty_tensors(outputs: Sequence[TypeProto | None]) -> list[Expr]:
 def _first_that_takes(node: Node, claims: Sequence[TypeProto | None]) -> Sequence[Expr]:
     ours = converter_of(node.proto.domain, node.op)
     converters: list[Converter] = [*([ours] if ours else []), convert_with_tvm]
-    if ours and any(claims):
+    if ours and (any(claims) or is_told_twice(node)):
         types = [claim or kind for claim, kind in zip(claims, node.outputs, strict=True)]
-        converters.insert(1, lambda node: convert_as_claimed(node, types, lambda n: _empty_tensors(types) or ours(n)))
+        first = 1 if any(claims) else 0
+        converters[first:1] = [lambda n: convert_as_claimed(n, types, lambda n: _empty_tensors(types) or ours(n))]
     reason = ""
     for convert in converters:
         try:
