@@ -11,18 +11,11 @@ from typing import Any
 from tvm import relax
 from tvm.relax import Expr, op
 
-Converter = Callable[[Any, Any], Expr]
-"""Takes a node of PyTorch's graph and TVM's importer."""
+from fusion.frontends.torch.operands import Converter, operands
 
 Binary = Callable[[Any, Any], Any]
 
 _SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
-
-
-def _operands(node: Any, importer: Any, names: str) -> dict[str, Any]:
-    """Return the arguments of `node` that are given, by the `names` of its schema in order."""
-    given = importer.retrieve_args(node)
-    return {**dict(zip(names.split(), given, strict=False)), **node.kwargs}
 
 
 def _scaled(value: Expr, factor: float, dtype: Any) -> Expr:
@@ -51,9 +44,8 @@ def _with_alpha(apply: Binary, plain: Binary, logical: Binary | None = None, tur
 
 def _elu(node: Any, importer: Any) -> Expr:
     """scale * x, below zero scale * alpha * (e^(input_scale * x) - 1)."""
-    given = _operands(node, importer, "x alpha scale input_scale")
-    x, alpha, scale = given["x"], given.get("alpha", 1), given.get("scale", 1)
-    return _exponential_below_zero(importer, x, alpha, scale, given.get("input_scale", 1))
+    given = operands(node, importer)
+    return _exponential_below_zero(importer, given["self"], given["alpha"], given["scale"], given["input_scale"])
 
 
 def _selu(node: Any, importer: Any) -> Expr:
@@ -70,8 +62,8 @@ def _exponential_below_zero(importer: Any, x: Expr, alpha: float, scale: float, 
 
 def _softshrink(node: Any, importer: Any) -> Expr:
     """x less what of it lies in [-lambd, lambd]; NaN stays."""
-    given = _operands(node, importer, "x lambd")
-    x, limit = given["x"], given.get("lambd", 0.5)
+    given = operands(node, importer)
+    x, limit = given["self"], given["lambd"]
     return importer.block_builder.emit(op.subtract(x, op.clip(x, -limit, limit)))
 
 
@@ -79,14 +71,14 @@ def _avg_pool(function: Callable[..., Expr], spatial: int) -> Converter:
     """The mean of windows; a divisor of its own takes the place of the number of elements."""
 
     def convert(node: Any, importer: Any) -> Expr:
-        given = _operands(node, importer, "x kernel stride padding ceil_mode count_include_pad divisor_override")
-        x, divisor = given["x"], given.get("divisor_override")
+        given = operands(node, importer)
+        x, divisor = given["self"], given["divisor_override"]
         if divisor is None:
             return getattr(importer, f"_avg_pool{spatial}d")(node)
-        if given.get("ceil_mode"):
+        if given["ceil_mode"]:
             raise NotImplementedError("an average pool with ceil_mode and divisor_override")
-        kernel = _each(given["kernel"], spatial)
-        strides, padding = _each(given.get("stride") or kernel, spatial), _each(given.get("padding", 0), spatial)
+        kernel, padding = _each(given["kernel_size"], spatial), _each(given["padding"], spatial)
+        strides = _each(given["stride"] or kernel, spatial)
         batched = x if len(x.ty.shape) == spatial + 2 else importer.block_builder.emit(op.expand_dims(x, 0))
         means = function(batched, kernel, strides, padding, count_include_pad=True)
         sums = importer.block_builder.emit(_scaled(means, prod(kernel) / divisor, x.ty.dtype))

@@ -9,25 +9,14 @@ from torch import fx
 from tvm import relax
 
 from fusion.frontends.torch import arguments
-
-Converter = Callable[[Any, Any], Any]
-"""Takes a node of torch's graph and TVM's importer."""
+from fusion.frontends.torch.operands import Converter, operands
 
 _HALVES = ("float16", "bfloat16")
 
 
-def _operands(node: fx.Node, importer: Any) -> dict[str, Any]:
-    """Return the operands by the names that the operator's schema gives them, defaults included."""
-    values = importer.retrieve_args(node)
-    given = dict(zip((argument.name for argument in node.target._schema.arguments), values, strict=False))
-    keywords = {name: importer._retrieve_args(value) for name, value in node.kwargs.items()}
-    defaults = {argument.name: argument.default_value for argument in node.target._schema.arguments}
-    return {**defaults, **given, **keywords}
-
-
 def _reduction(op: Callable[..., relax.Expr]) -> Converter:
     def convert(node: fx.Node, importer: Any) -> Any:
-        given = _operands(node, importer)
+        given = operands(node, importer)
         dims = given["dim"]
         axes = list(dims) if isinstance(dims, (list, tuple)) else [dims]
         return importer.block_builder.emit(op(given["self"], axis=axes or None, keepdims=given["keepdim"]))
@@ -56,7 +45,7 @@ def _binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
 
 
 def _scatter_add(node: fx.Node, importer: Any) -> Any:
-    given = _operands(node, importer)
+    given = operands(node, importer)
     return importer.block_builder.emit(
         relax.op.scatter_elements(given["self"], given["index"], given["src"], axis=given["dim"], reduction="add")
     )
@@ -66,7 +55,7 @@ _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
 def _scatter_reduce(node: fx.Node, importer: Any) -> Any:
-    given = _operands(node, importer)
+    given = operands(node, importer)
     return importer.block_builder.emit(
         relax.op.scatter_elements(
             given["self"], given["index"], given["src"], axis=given["dim"], reduction=_REDUCTIONS[given["reduce"]]
@@ -76,7 +65,7 @@ def _scatter_reduce(node: fx.Node, importer: Any) -> Any:
 
 def _clamp(node: fx.Node, importer: Any) -> Any:
     """Bounds of integers are integers; the infinities that TVM's converter takes for none are not."""
-    given = _operands(node, importer)
+    given = operands(node, importer)
     value = given["self"]
     if "int" not in str(value.ty.dtype):
         return importer._clamp(node)
@@ -92,7 +81,7 @@ _TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose}
 
 def _convolution(node: fx.Node, importer: Any) -> Any:
     """TVM's own makes float32 of every dtype."""
-    given = _operands(node, importer)
+    given = operands(node, importer)
     dtype = str(given["input"].ty.dtype)
     axes = given["input"].ty.ndim - 2
     if dtype == "float32" or (given["transposed"] and axes not in _TRANSPOSED):

@@ -1,0 +1,20 @@
+"""What converters get of a node of torch's graph: its operands by the names of the operator's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+
+Converter = Callable[[fx.Node, Any], Any]
+"""Takes a node of torch's graph and TVM's importer; returns what the importer has for the node."""
+
+
+def operands(node: fx.Node, importer: Any) -> dict[str, Any]:
+    """Return the operands of `node`, defaults included, tensors as the importer has them."""
+    schema = node.target._schema.arguments
+    given = dict(zip((argument.name for argument in schema), importer.retrieve_args(node), strict=False))
+    keywords = {name: importer._retrieve_args(value) for name, value in node.kwargs.items()}
+    defaults = {argument.name: argument.default_value for argument in schema}
+    return {**defaults, **given, **keywords}
