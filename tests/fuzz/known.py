@@ -28,8 +28,8 @@ class Known:
 _UNDEFINED = "RoiAlign|NegativeLogLikelihoodLoss|SoftmaxCrossEntropyLoss|ScatterElements|Attention"
 
 KNOWN = (
-    Known("An axis, stride, dilation or other number beyond 32 bits", "refused", detail=r"F204.*\d{10}"),
-    Known("A `mode`, `reduction` or the like", "refused", _UNDEFINED, "F204.*(mode|reduction)"),
+    Known("an axis, stride, dilation or other number beyond 32 bits", "refused", detail=r"F204.*\d{10}"),
+    Known("a `mode`, `reduction` or the like", "refused", _UNDEFINED, "F204.*(mode|reduction)"),
     Known("`MeanVarianceNormalization` with axes", "refused", "MeanVarianceNormalization|CenterCropPad", "F204"),
     Known("`Split` whose `num_outputs`", "refused", "Split", "num_outputs"),
     Known("`GatherND` whose indices have other batches", "refused", "GatherND|ReverseSequence", "F204"),
