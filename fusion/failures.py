@@ -17,9 +17,13 @@ def report(what: str, error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """Return the kind of `error` and the last line of its text, which is where TVM puts the cause."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[-1][:_LENGTH]}" if lines else type(error).__name__
+    """Return the kind of `error` and the last line of its text."""
+    return f"{type(error).__name__}: {last_line(error)}" if str(error).strip() else type(error).__name__
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of the text of `error`, which is where TVM puts the cause; its kind where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:_LENGTH]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ raises an ExecutionError through `fusion.module.host_functions`.
       checked[i] = kept(values[i])
     if failed                         never in a run that succeeds
       for i in values
-        if fails(values[i]): call_packed("fusion.refuse", what, where, why, values[i], i)
+        if fails(values[i]): call_packed("fusion.refuse", what, where, why, values[i])
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import onnx
 from fusion import pipeline
 from fusion.context import Context
 from fusion.errors import FusionError, InternalError, ResourceError
-from fusion.failures import Failures, cause
+from fusion.failures import Failures, cause, report
 from fusion.frontends import import_model
 from fusion.frontends.imported import ImportedModel
 from fusion.frontends.onnx.prefixes import Prefixes
@@ -61,7 +61,10 @@ def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
             form = attempt()
         except MemoryError as error:
             raise _no_memory() from error
-        except Exception:  # as above; the next form may do
+        except FusionError:  # of this form: the next may do
+            continue
+        except Exception as error:  # as above
+            report("another form failed too", error)
             continue
         return replace(form, notes=(*failures.notes, *form.notes))
     raise _defect(first) from first

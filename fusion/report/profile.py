@@ -169,8 +169,11 @@ class _Call:
     def __call__(self) -> object:
         try:
             return self.function(*self.tensors)
-        except RuntimeError:  # a check of memory that only a run fills
-            return take_raised()
+        except RuntimeError:
+            error = take_raised()
+            if error is None:
+                raise
+            return error  # of a check of memory that only a run fills
 
 
 def _taken_calls(program: KernelProgram, arrays: Sequence[np.ndarray]) -> list[_Call]:

@@ -294,15 +294,20 @@ class TestShapes:
         with pytest.raises(errors.ShapeError):
             import_model(self.model, shapes)
 
-    @pytest.mark.parametrize(("shape", "example"), [(["batch", 3], (1, 3)), (None, (1, 3, 224, 224))])
-    def test_open_shape_has_an_example(self, shape: list[str | int] | None, example: tuple[int, ...]) -> None:
+    @pytest.mark.parametrize(
+        ("shape", "example", "given"),
+        [(["batch", 3], "(batch, 3)", (1, 3)), (None, "(batch, channels, height, width)", (1, 3, 224, 224))],
+    )
+    def test_open_shape_has_an_example(
+        self, shape: list[str | int] | None, example: str, given: tuple[int, ...]
+    ) -> None:
         made = make([node("Relu", ["x"], ["y"])], {"x": shape or []}, ["y"])
         if shape is None:
             made.graph.input[0].type.tensor_type.ClearField("shape")
         with pytest.raises(errors.ShapeError, match="input 'x'") as caught:
             import_model(made)
         assert caught.value.hint.endswith(f"shapes={{'x': {example}}}")
-        import_model(made, {"x": example})
+        import_model(made, {"x": given})
 
     def test_minus_one_is_open(self) -> None:
         """Paddle's exporter writes -1 for a dimension that it leaves open."""

@@ -12,6 +12,7 @@ from backends.cpu.templates.result import Scheduled, Template
 from backends.cpu.templates.stitching import StitchStages
 from backends.cpu.vector_math import VectorizeMath
 from fusion.context import Machine
+from fusion.failures import cause
 
 _AVX512_LANES = 16
 
@@ -39,10 +40,5 @@ def schedule_with(templates: Sequence[Template], func: tirx.PrimFunc, machine: M
         except MemoryError:
             raise
         except Exception as failure:  # TVM raises whatever its checks raise
-            refusals.append(f"{template.name} failed: {_last_line(failure)}")
+            refusals.append(f"{template.name} failed: {cause(failure)}")
     return Scheduled(func, "unscheduled", "as TVM lowers it", "; ".join(refusals))
-
-
-def _last_line(failure: Exception) -> str:
-    lines = str(failure).strip().splitlines()
-    return f"{type(failure).__name__}: {lines[-1]}" if lines else type(failure).__name__

@@ -8,6 +8,7 @@ from tvm import s_tir, tirx
 
 from backends.cpu.templates.result import Scheduled
 from fusion.context import Machine
+from fusion.failures import last_line
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class FallbackLoops:
             root = schedule.get_sblock("root")
             blocks = schedule.get_child_blocks(root)
         except Exception as reason:
-            return Scheduled(func, self.name, f"unscheduled: {_first_line(reason)}")
+            return Scheduled(func, self.name, f"unscheduled: {last_line(reason)}")
         if any(not schedule.get(block).writes for block in blocks):
             return Scheduled(func, self.name, "unscheduled: a block does not declare what it writes")
         for block in blocks:
@@ -47,7 +48,3 @@ def _parallelize(schedule: s_tir.Schedule, block: s_tir.schedule.SBlockRV, threa
             schedule.parallel(loops[0])
     except s_tir.ScheduleError:
         return  # the outermost loop carries a dependency: it stays serial
-
-
-def _first_line(reason: Exception) -> str:
-    return str(reason).strip().splitlines()[-1] if str(reason).strip() else type(reason).__name__

@@ -11,9 +11,10 @@ from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
 from fusion.errors import FusionError
+from fusion.failures import last_line
 from fusion.frontends.onnx.claims import convert_as_claimed, is_told_twice
 from fusion.frontends.onnx.fallback import NotATensor
-from fusion.frontends.onnx.node import Decline, Node, last_line
+from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
 from fusion.frontends.onnx.registry import Converter, converter_of
 from fusion.frontends.onnx.scope import Scope, identifier

@@ -4,7 +4,7 @@ compiled."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import onnx
@@ -12,9 +12,8 @@ from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto
 
 from fusion.errors import InvalidModelError, LimitError
 from fusion.frontends.onnx.parts import bodies, graphs_of, sparse_tensors, tensors
-from fusion.frontends.onnx.types import dtype_name, static_shape
+from fusion.frontends.onnx.types import element_bytes, static_shape
 from fusion.memory import check_memory
-from fusion.tensors import numpy_dtype
 
 MOST_NODES = 100_000
 """Nodes of a model once its functions stand where they are called: ten times the largest model known, and about two
@@ -35,7 +34,7 @@ def check_limits(model: onnx.ModelProto) -> None:
     for tensor in tensors(model):
         _check_tensor(tensor)
     for sparse in sparse_tensors(model):
-        _check_memory(sparse.dims, sparse.values.data_type, f"sparse tensor {sparse.values.name!r}")
+        check_memory(sparse.dims, element_bytes(sparse.values.data_type), f"sparse tensor {sparse.values.name!r}")
     for body in bodies(model):
         if isinstance(body, GraphProto):
             for value in (*body.input, *body.output, *body.value_info):
@@ -54,12 +53,7 @@ def check_types(types: Mapping[str, TypeProto], node: NodeProto) -> None:
     for name, kind in types.items():
         shape = static_shape(kind)
         if shape is not None:
-            _check_memory(shape, kind.tensor_type.elem_type, f"{node.op_type} {node.name or name!r}")
-
-
-def _check_memory(shape: Sequence[int], data_type: int, where: str) -> None:
-    known = data_type in _DATA_TYPES and data_type != TensorProto.STRING
-    check_memory(shape, numpy_dtype(dtype_name(data_type)).itemsize if known else 1, where)
+            check_memory(shape, element_bytes(kind.tensor_type.elem_type), f"{node.op_type} {node.name or name!r}")
 
 
 def _check_tensor(tensor: TensorProto) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 
 from fusion.errors import InvalidModelError, UnsupportedOperatorError
+from fusion.failures import last_line
 from fusion.files import read_file
 from fusion.foreign_files import CHECK, not_onnx
 from fusion.frontends.onnx.external_data import read_external_data, refuse_external_data
@@ -56,14 +57,10 @@ def _load_file(path: Path, weights: bool) -> onnx.ModelProto:
     try:
         model = onnx.load_model_from_string(read_file(path), form)
     except Exception as error:  # each of the formats has errors of its own
-        raise not_onnx(path, _last_line(error)) from error
+        raise not_onnx(path, last_line(error)) from error
     if not model.HasField("graph"):
         raise not_onnx(path, "it holds no graph")
     check_nodes(model)
     if weights:
         read_external_data(model, path)
     return model
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -30,9 +30,9 @@ def axis_error(axis: int, rank: int, *, end: bool = False) -> str:
     return "" if -size <= axis <= last else f"and must be from {-size} to {last} for a tensor of rank {rank}"
 
 
-def last_line(error: Exception) -> str:
-    """Return the last line of an error's text, which is where TVM puts the cause."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:160]
+def where_of(proto: onnx.NodeProto) -> str:
+    """Return `proto` as errors name it."""
+    return f"{proto.op_type} {proto.name or proto.output[0]!r}"
 
 
 def attribute_of(proto: onnx.NodeProto, name: str, default: Any = None) -> Any:
@@ -71,7 +71,7 @@ class Node:
     @property
     def where(self) -> str:
         """The node as errors name it."""
-        return f"{self.op} {self.proto.name or self.proto.output[0]!r}"
+        return where_of(self.proto)
 
     def has(self, index: int) -> bool:
         """Return whether input `index` is given."""

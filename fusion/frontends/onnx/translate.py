@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import count
@@ -34,11 +35,11 @@ from fusion.frontends.onnx.fold_cost import Budget
 from fusion.frontends.onnx.fused import expand_fused
 from fusion.frontends.onnx.infer import InferenceError, infer_types, schema_of
 from fusion.frontends.onnx.limits import check_types
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.node import Decline, Node, where_of
 from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallbacks
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
-from fusion.frontends.onnx.types import dtype_name, static_shape, type_of_spec
+from fusion.frontends.onnx.types import dtype_name, element_bytes, static_shape, type_of_spec
 from fusion.frontends.onnx.weights import read_weights
 from fusion.frontends.origins import Origins
 
@@ -74,7 +75,9 @@ def translate(
 
 
 def _budget(model: onnx.ModelProto) -> Budget:
-    return Budget(sum(tensor.ByteSize() for tensor in model.graph.initializer))
+    # From the shapes: protobuf writes a message to count its bytes.
+    sizes = (math.prod(tensor.dims) * element_bytes(tensor.data_type) for tensor in model.graph.initializer)
+    return Budget(sum(sizes))
 
 
 def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> UnsupportedOperatorError:
@@ -195,7 +198,7 @@ class _Translator:
             else:
                 convert_node(node, opset, self._scope, self._builder)
                 for name in node.output:
-                    self._origins.note(self._scope.exprs.get(name), f"{node.op_type} {node.name or node.output[0]!r}")
+                    self._origins.note(self._scope.exprs.get(name), where_of(node))
         except Decline as reason:
             self._expand_or_defer(node, opset, standard_opset, str(reason))
 

@@ -9,7 +9,8 @@ from tvm import relax
 from tvm.relax import Expr
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from fusion.frontends.onnx.node import Decline, Node, last_line
+from fusion.failures import last_line
+from fusion.frontends.onnx.node import Decline, Node
 
 _TABLE = onnx_frontend._get_convert_map()
 # Converters whose results are wrong, and why.

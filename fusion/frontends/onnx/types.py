@@ -82,6 +82,16 @@ def dtype_name(elem_type: int) -> str:
         raise InvalidModelError(f"element type {elem_type} is none that a tensor can have") from None
 
 
+def element_bytes(elem_type: int) -> int:
+    """Return the bytes of an element; 1 where that is not known, as of texts.
+
+    Raises:
+        InvalidModelError: ONNX has no such type.
+    """
+    name = dtype_name(elem_type)
+    return 1 if name in _OTHERS.values() else numpy_dtype(name).itemsize
+
+
 def type_name(kind: TypeProto) -> str:
     """Return the dtype name of a tensor, or ONNX's notation of any other type."""
     which = kind.WhichOneof("value")
