@@ -40,6 +40,7 @@ KNOWN = (
     Known("MaxRoiPool of a box with NaN", "refused", "MaxRoiPool", "F302", "nan|inf|e[+]"),
     Known("`auto_pad` of a convolution with dilations", "accepted", "Conv", "ilation"),
     Known("`RNN`, `LSTM` and `GRU` of `layout` 1", "accepted", "RNN|LSTM|GRU", "layout"),
+    Known("QuantizeLinear, QLinearConv, QLinearMatMul of NaN", "differs", "QuantizeLinear|QLinear", note="nan|inf"),
     Known("GridSample where a coordinate is NaN", "differs", "GridSample", note=r"nan|inf|e[+]"),
 )
 

@@ -30,6 +30,7 @@ _FAMILIES = (
     "reshape",
     "resize",
     "scan",
+    "signal",
     "slicing",
 )
 
