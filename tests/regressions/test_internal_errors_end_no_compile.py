@@ -27,6 +27,7 @@ from fusion.frontends.onnx import convert, registry
 from fusion.module import codegen
 from fusion.passes.concats import PlaceConcats
 from fusion.passes.fold_constants import FoldConstants
+from fusion.passes.guard_operands import GuardOperands
 from fusion.passes.layout import AssignLayouts
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.turn_halves import TurnHalves
@@ -43,7 +44,7 @@ RNG = np.random.default_rng(0)
 WEIGHT = RNG.normal(size=(8, 8)).astype("float32")
 X = RNG.normal(size=(4, 8)).astype("float32")
 PASSES = (AssignLayouts, FoldConstants, FormGroups, PlaceConcats, Rewrite, SplitConv3d, TurnHalves, WidenConv1d)
-NEEDED = (LegalizeCalls, LowerAnchors, ScheduleKernels)
+NEEDED = (GuardOperands, LegalizeCalls, LowerAnchors, ScheduleKernels)
 
 
 @pytest.fixture(autouse=True)
@@ -126,8 +127,9 @@ def test_a_pass_always_fails(kind: type, monkeypatch: pytest.MonkeyPatch) -> Non
         assert "the whole model runs on ONNX Runtime" not in report
 
 
-def test_what_all_forms_need_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    _fails_on(monkeypatch, LegalizeCalls, "")
+@pytest.mark.parametrize("kind", [GuardOperands, LegalizeCalls])
+def test_what_all_forms_need_fails(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fails_on(monkeypatch, kind, "")
     _check(_onnx(), "compiling failed, and the whole model runs on ONNX Runtime: IndexError")
     with pytest.raises(InternalError, match="IndexError while compiling"):
         fusion.compile(_relax())
