@@ -260,7 +260,8 @@ def _check_statements(script: str, mod: tvm.IRModule) -> None:
 
 def _is_attributes(part: ast.stmt) -> bool:
     """Return whether `part` is the call that gives a class the attributes of its module."""
-    return isinstance(part, ast.Expr) and ast.unparse(part).startswith("I.module_attrs(")
+    call = part.value if isinstance(part, ast.Expr) else None
+    return isinstance(call, ast.Call) and ast.unparse(call.func) == "I.module_attrs"
 
 
 def _check_loads(script: str, mod: tvm.IRModule) -> None:
