@@ -19,6 +19,7 @@ from fusion.frontends.onnx.ask_types import ask_types
 from fusion.frontends.onnx.branches import Branch, assemble, common_results, split_if
 from fusion.frontends.onnx.checks import check_node
 from fusion.frontends.onnx.convert import convert_node, is_native
+from fusion.frontends.onnx.drop_casts import drop_unused_casts
 from fusion.frontends.onnx.expand import (
     Expansion,
     axes_from_the_front,
@@ -142,7 +143,7 @@ class _Translator:
                 results = [self._scope.expr(self._actual(value.name)) for value in self._outputs]
                 result = self._builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
             self._builder.emit_func_output(result)
-        mod = self._origins.attach(relax.transform.DeadCodeElimination()(self._builder.get()))
+        mod = self._origins.attach(drop_unused_casts(self._builder.get()))
         specs = tuple(spec_of(name, kind) for name, kind in self._inputs.items())
         outputs = tuple(map(self._output_spec, self._outputs))
         return assemble(mod, specs, outputs, self._plan.subgraphs, self._branches)

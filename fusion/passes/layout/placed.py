@@ -58,7 +58,8 @@ def reshaped(builder: relax.BlockBuilder, data: relax.Expr, shape: Shape) -> rel
         return data
     if isinstance(data, GenericConst):
         return constant(data.value.numpy().reshape(shape))
-    return builder.emit(relax.op.reshape(data, shape))
+    # In a tuple of numbers, 0 would stand for the size that there is.
+    return builder.emit(relax.op.reshape(data, relax.ShapeExpr(list(shape))))
 
 
 def transposed(builder: relax.BlockBuilder, data: relax.Expr, axes: Sequence[int]) -> relax.Expr:
