@@ -23,11 +23,16 @@ def softmax(x: te.Tensor, axis: int) -> te.Tensor:
 
 
 def log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
-    """Return x - max - log sum e^(x - max) over one axis."""
+    """Return (x - max) - log sum e^(x - max) over one axis: next to a large maximum the logarithm would be lost."""
     highest = _row(x, axis, te.max, lambda *i: wide(x(*i)), "softmax_max")
     total = _row(x, axis, te.sum, lambda *i: tirx.exp(wide(x(*i)) - highest(*drop(i, [axis]))), "softmax_sum")
-    offset = te.compute(total.shape, lambda *i: highest(*i) + tirx.log(total(*i)), "softmax_offset")
-    return te.compute(x.shape, lambda *i: (wide(x(*i)) - offset(*drop(i, [axis]))).astype(x.dtype), "log_softmax")
+    offset = te.compute(total.shape, lambda *i: tirx.log(total(*i)), "softmax_offset")
+
+    def element(*i: Expr) -> Expr:
+        kept = drop(i, [axis])
+        return ((wide(x(*i)) - highest(*kept)) - offset(*kept)).astype(x.dtype)
+
+    return te.compute(x.shape, element, "log_softmax")
 
 
 def _row(x: te.Tensor, axis: int, reduction: Callable[..., Expr], value: Value, name: str) -> te.Tensor:

@@ -202,7 +202,7 @@ def _unsqueeze(node: Node, shape: Shape) -> _Sizes:
 
 
 def _reduced(node: Node, shape: Shape) -> _Sizes:
-    have, keep = node.shape(0), bool(node.attr("keepdims", 1))
+    have, keep = node.shape(0), node.attr("keepdims", 1) == 1
     kept = tuple(1 if keep else -1 for _ in have)
 
     def fits(axes: tuple[int, ...]) -> bool:

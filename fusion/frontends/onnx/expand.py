@@ -14,6 +14,8 @@ from fusion.frontends.onnx.types import dims_of
 from fusion.frontends.onnx.weights import read_weights
 
 _OF_AXES = ("Squeeze", "Unsqueeze")
+_WHOLE = ("AffineGrid",)
+"""Operators that ONNX Runtime has kernels for, and whose bodies divide 0 by 0 for an image of one pixel."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def expand_function(
 
     `opset` is that of the node's own domain; a body that names no version uses the model's `standard_opset`.
     """
-    body = _body(node, opset, scope)
+    body = None if node.op_type in _WHOLE else _body(node, opset, scope)
     if body is None or any(inner.op_type == "Loop" for inner in body.node):
         return None
     names = {formal: "" for formal in body.input}

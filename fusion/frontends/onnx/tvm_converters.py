@@ -16,8 +16,9 @@ _TABLE = onnx_frontend._get_convert_map()
 # Converters whose results are wrong, and why.
 _IN_HALF = dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "it computes in float16, where ends of dtypes are not")
 _WRONG = {
-    "DynamicQuantizeLinear": "it divides by zero where all elements are zero",
+    "AffineGrid": "it has no grid of one pixel",
     "NonMaxSuppression": "it selects no box unless the limit of boxes is a constant",
+    "RoiAlign": "it leaves out samples beside the image",
     "Resize": "it rounds integers to the nearest and knows nothing of antialias",
     "RoiAlign": "it takes the maximum of other sums, and bfloat16 ends the process",
     "TopK": "operator set 10 has k as an operand, which it does not read",

@@ -31,14 +31,19 @@ class Window:
         return tuple((size - 1) * step + 1 for size, step in zip(self.kernel, self.dilations, strict=True))
 
 
+_WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+"""Which input holds them."""
+
+
 def refuse_small_image(node: Node) -> None:
     """Check that the window of a convolution fits the padded input: otherwise there is no result, on any backend.
 
     Raises:
         UnsupportedOperatorError: It does not.
     """
-    if node.op == "Conv" and 0 not in node.shape(0)[:2]:
-        window = window_of(node, tuple(node.attr("kernel_shape") or node.shape(1)[2:]))
+    at = _WEIGHTS.get(node.op)
+    if at is not None and 0 not in node.shape(0)[:2]:
+        window = window_of(node, tuple(node.attr("kernel_shape") or node.shape(at)[2:]))
         padded = padded_sizes(window, node.shape(0)[2:])
         if any(size < extent for size, extent in zip(padded, window.extents, strict=True)):
             raise too_small(node, window)

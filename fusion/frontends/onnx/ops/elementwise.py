@@ -56,7 +56,14 @@ def unary(node: Node) -> Expr:
             return relax.op.minimum(node.x(0), node.like(1))
     if node.op == "Sign" and node.dtype(0) in ("float32", "float64"):
         return _sign(node)
+    if node.op == "IsNaN":
+        return relax.op.isnan(_testable(node))
     return _UNARY[node.op](node.x(0))
+
+
+def _testable(node: Node) -> Expr:
+    """Return input 0 in a dtype of which TVM tests the bits: float32 for bfloat16."""
+    return relax.op.astype(node.x(0), "float32") if node.dtype(0) == "bfloat16" else node.x(0)
 
 
 def _sign(node: Node) -> Expr:
@@ -132,15 +139,24 @@ def _floor_mod_of_floats(node: Node) -> Expr:
 @converts("IsInf")
 def is_infinite(node: Node) -> Expr:
     dtype, infinity = node.dtype(0), float("inf")
-    if not dtype.startswith("float"):
+    if not node.is_floating(0):
         raise Decline(f"IsInf of {dtype}")
+    x, wide = _testable(node), "float32" if dtype == "bfloat16" else dtype
     wanted = [
         sign for sign, name in ((infinity, "detect_positive"), (-infinity, "detect_negative")) if node.attr(name, 1)
     ]
-    found = [relax.op.equal(node.x(0), relax.const(sign, dtype)) for sign in wanted]
+    found = [relax.op.equal(x, relax.const(sign, wide)) for sign in wanted]
     return reduce(relax.op.logical_or, found) if found else relax.op.zeros(node.shape(0), "bool")
 
 
 @converts("Where")
 def where(node: Node) -> Expr:
     return relax.op.where(node.x(0), node.x(1), node.x(2))
+
+
+@converts("Dropout")
+def dropout(node: Node) -> Expr | list[Expr]:
+    """What it is in inference: nothing. Before set 12 ONNX Runtime's mask then holds zeros, later on ones."""
+    if node.has(2) or (node.opset >= 12 and node.wants(1)):
+        raise Decline("a mask, or training, is asked for")
+    return [node.x(0), relax.op.zeros(node.shape(0), node.out_dtype(1))] if node.wants(1) else node.x(0)

@@ -94,6 +94,18 @@ def rms_norm(node: Node) -> Expr:
     return relax.op.multiply(_cast(normal, wide, dtype), node.x(1))
 
 
+@converts("MeanVarianceNormalization")
+def mean_variance_norm(node: Node) -> Expr:
+    """(x - mean) / sqrt(var), without an epsilon, as ONNX Runtime has it."""
+    dtype, rank = node.dtype(0), len(node.shape(0))
+    axes = sorted({int(axis) % rank for axis in node.attr("axes") or (0, 2, 3)})
+    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    x = node.emit(_cast(node.x(0), dtype, wide))
+    centred = node.emit(relax.op.subtract(x, relax.op.mean(x, axes, True)))
+    variance = relax.op.mean(relax.op.multiply(centred, centred), axes, True)
+    return _cast(relax.op.divide(centred, relax.op.sqrt(variance)), wide, dtype)
+
+
 @converts("InstanceNormalization")
 def instance_norm(node: Node) -> Expr:
     axes = list(range(2, len(node.shape(0))))

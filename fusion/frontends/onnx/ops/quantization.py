@@ -41,6 +41,23 @@ def conv_integer(node: Node) -> Expr:
     return _conv(node, _centred(node, 0, 2, None), _centred_weight(node, 1, 3), node.shape(1)[2:])
 
 
+@converts("DynamicQuantizeLinear")
+def dynamic_quantize_linear(node: Node) -> list[Expr]:
+    """x / scale + zero point in uint8, by the range of x and 0; if all of it is 0, the scale is 1."""
+    x, zero, one, shape = node.x(0), node.like(0.0), node.like(1.0), node.shape(0)
+    if 0 in shape:
+        return [relax.op.zeros(shape, "uint8"), one, relax.const(0, "uint8")]
+    axes = list(range(len(shape)))
+    low = node.emit(relax.op.minimum(zero, relax.op.min(x, axes) if axes else x))
+    high = node.emit(relax.op.maximum(zero, relax.op.max(x, axes) if axes else x))
+    step = relax.op.divide(relax.op.subtract(high, low), node.like(255.0))
+    scale = node.emit(relax.op.where(relax.op.equal(low, high), one, step))
+    offset = relax.op.divide(relax.op.negative(low), scale)
+    offset = node.emit(relax.op.round(relax.op.clip(offset, 0.0, 255.0)))
+    moved = relax.op.add(relax.op.round(relax.op.divide(x, scale)), offset)
+    return [relax.op.astype(relax.op.clip(moved, 0.0, 255.0), "uint8"), scale, relax.op.astype(offset, "uint8")]
+
+
 def _centred_weight(node: Node, value: int, zero: int) -> Expr:
     """Return the weight minus its zero point, one for all or one per output channel, in int32."""
     weight = relax.op.astype(node.x(value), "int32")

@@ -71,7 +71,7 @@ def reduction(node: Node) -> Expr:
     wide = _WIDER.get(dtype, dtype)
     if wide != dtype:
         x = node.emit(relax.op.astype(x, wide))
-    result = _REDUCTIONS[node.op](x, axes, bool(node.attr("keepdims", 1)))
+    result = _REDUCTIONS[node.op](x, axes, keeps_axes(node))
     return result if wide == dtype else relax.op.astype(result, dtype)
 
 
@@ -83,7 +83,7 @@ def _of_empty_set(op: str, dtype: np.dtype) -> float | int | bool:
         if dtype.kind in "iu":
             return int(np.iinfo(dtype).min if op == "ReduceMax" else np.iinfo(dtype).max)
         return -np.inf if op == "ReduceMax" else np.inf
-    values = {"ReduceLogSum": -np.inf, "ReduceLogSumExp": -np.inf, "ReduceMean": np.nan, "ReduceProd": 1.0}
+    values = {"ReduceLogSum": -np.inf, "ReduceLogSumExp": -np.inf, "ReduceProd": 1.0}
     return values.get(op, 0.0)
 
 
@@ -97,11 +97,16 @@ def _reduce_nothing(node: Node) -> Expr:
     return relax.op.log(x) if node.op == "ReduceLogSum" else x
 
 
+def keeps_axes(node: Node) -> bool:
+    """Return whether reduced axes stay, with one element: `keepdims` is 1, and no other number."""
+    return bool(node.attr("keepdims", 1) == 1)
+
+
 def reduced_axes(node: Node) -> list[int]:
     """Return the axes to reduce, ascending; where they are a run-time input, the shapes may still tell them."""
     rank = len(node.shape(0))
     if node.has(1) and not node.is_const(1):
-        return _axes_from_shapes(node.shape(0), node.out_shape(), bool(node.attr("keepdims", 1)))
+        return _axes_from_shapes(node.shape(0), node.out_shape(), keeps_axes(node))
     axes = node.ints(1, "axes")
     if axes:
         return sorted({axis % rank for axis in axes})

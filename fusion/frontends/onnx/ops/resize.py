@@ -79,8 +79,11 @@ def _fits_resize2d(node: Node, axes: dict[int, Axis]) -> bool:
     exact = all(axis.scale * axis.source == axis.target for axis in axes.values())
     # TVM divides by the size less one to align corners.
     single = transform == "align_corners" and any(axis.target == 1 for axis in axes.values())
+    rounding = _nearest_mode(node)
+    # Up, "simple" is the one below; TVM has no word for it.
+    down = rounding == "simple" and any(axis.scale < 1 for axis in axes.values())
     smooth = mode in ("linear", "bilinear") and transform in _SMOOTH and not single
-    nearest = mode == "nearest" and (transform, _nearest_mode(node)) in _NEAREST
+    nearest = mode == "nearest" and (transform, rounding) in _NEAREST and not down
     return (
         len(node.shape(0)) == 4
         and set(axes) <= {2, 3}
@@ -91,14 +94,15 @@ def _fits_resize2d(node: Node, axes: dict[int, Axis]) -> bool:
 
 
 def _resize2d(node: Node) -> Expr:
-    mode = node.attr("mode", "nearest")
+    mode, rounding = node.attr("mode", "nearest"), _nearest_mode(node)
+    rounding = {"simple": "floor"}.get(rounding, rounding)
     return relax.op.image.resize2d(
         node.x(0),
         node.out_shape()[2:],
         layout="NCHW",
         method=_METHODS["linear" if mode == "bilinear" else mode],
         coordinate_transformation_mode=_transform(node),
-        rounding_method=_nearest_mode(node) if mode == "nearest" else "round",
+        rounding_method=rounding if mode == "nearest" else "round",
     )
 
 
