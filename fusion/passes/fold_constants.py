@@ -160,7 +160,11 @@ def _taken(call: relax.Call, operands: Sequence[Array]) -> Array:
 
 
 def _gathered(call: relax.Call, operands: Sequence[Array]) -> Array:
-    return np.take_along_axis(operands[0], operands[1], int(call.attrs.axis))
+    """Indices of fewer elements than the data along other axes are into its first ones."""
+    data, indices = operands
+    axis = int(call.attrs.axis) % data.ndim
+    near = tuple(slice(None if at == axis else size) for at, size in enumerate(indices.shape))
+    return np.take_along_axis(data[near], indices, axis)
 
 
 def _combine(function: Callable[..., Array]) -> Evaluate:

@@ -51,6 +51,7 @@ def test_of_set_20() -> None:
         helper.make_node("MeanVarianceNormalization", ["half"], ["normal"]),
         helper.make_node("AffineGrid", ["theta", "size"], ["grid"], align_corners=1),
         helper.make_node("LogSoftmax", ["large"], ["log"]),
+        helper.make_node("GatherElements", ["table", "few"], ["gathered"], axis=1),
         helper.make_node("RoiAlign", ["image", "boxes", "batch"], ["bins"], output_height=4, spatial_scale=0.5),
     ]
     inputs = {
@@ -64,7 +65,8 @@ def test_of_set_20() -> None:
         "image": np.full((1, 1, 1, 1), 0.6),
         "boxes": np.array([[0.036, 2.4, 3.27, 5.4]]),
     }
-    _compare(_model(20, nodes, inputs, axis=[1], size=[1, 1, 1, 1, 1], batch=[0]), inputs)
+    tables = {"table": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "few": np.full((1, 5, 2), 2)}
+    _compare(_model(20, nodes, inputs, axis=[1], size=[1, 1, 1, 1, 1], batch=[0], **tables), inputs)
 
 
 def test_of_set_9() -> None:

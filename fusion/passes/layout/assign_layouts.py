@@ -84,6 +84,8 @@ class _Walk:
             return whole[value.index] if isinstance(whole, list) else relax.TupleGetItem(whole, value.index)
         if isinstance(value, relax.Var | GenericConst):
             return self._value(value)
+        if isinstance(value.ty, relax.TensorType) and not is_static(value):
+            return self._plain(value)
         site = Site(self.builder, self.lanes, wish)
         return self._in_parts(site, value) or self._in_order(site, value) or self._plain(value)
 
