@@ -8,8 +8,6 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper
-from tests.random_graphs import generate
-from tests.random_graphs.check import differences
 
 import fusion
 from fusion.model_graph import MAPPED

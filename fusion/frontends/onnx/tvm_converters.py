@@ -18,7 +18,6 @@ _IN_HALF = dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "it computes in
 _WRONG = {
     "AffineGrid": "it has no grid of one pixel",
     "NonMaxSuppression": "it selects no box unless the limit of boxes is a constant",
-    "RoiAlign": "it leaves out samples beside the image",
     "Resize": "it rounds integers to the nearest and knows nothing of antialias",
     "RoiAlign": "it takes the maximum of other sums, and bfloat16 ends the process",
     "TopK": "operator set 10 has k as an operand, which it does not read",
