@@ -67,6 +67,16 @@ def test_special_functions() -> None:
         "logaddexp2": lambda x: torch.logaddexp2(x, torch.full_like(x, 0.7)),
         "isclose": lambda x: torch.isclose(x, torch.ones_like(x)),
         "ldexp": lambda x: torch.ldexp(x, torch.tensor([1, 2, -3, 4])),
+        "heaviside": lambda x: torch.heaviside(x, torch.tensor(0.3)),
+        "erfinv": torch.erfinv,
+        "infinity": lambda x: torch.full((2, 3), -math.inf),
+        "nan": lambda x: torch.full((2,), math.nan),
+        "cummax": lambda x: torch.cummax(x, 0).values,
+        "cummax_index": lambda x: torch.cummax(x, 1).indices,
+        "cummin_index": lambda x: torch.cummin(x.round(), 1).indices,
+        "searched": lambda x: torch.searchsorted(torch.tensor([-1.0, 0, 0, 1]), x),
+        "searched_behind": lambda x: torch.searchsorted(x.sort(1)[0], x, right=True, out_int32=True),
+        "buckets": lambda x: torch.bucketize(x, torch.tensor([-1.0, 0, 0, 1]), right=True),
     }
     _agree(cases, (SPECIAL,))
 
@@ -103,6 +113,7 @@ def test_arithmetic_has_the_dtypes_of_torch() -> None:
         "addmm": lambda x, y, n: torch.addmm(x[:, :3], x, y.T, beta=0.5, alpha=2),
         "addmv": lambda x, y, n: torch.addmv(x[:, 0], x, y[0], beta=0.5, alpha=2),
         "select": lambda x, y, n: x.select(1, -1),
+        "item": lambda x, y, n: x * y.sum().item(),
     }
     _agree(cases, (X, Y, COUNTS))
 
@@ -189,6 +200,26 @@ def test_resizing() -> None:
     _agree(cases, (IMAGE, grid))
 
 
+def test_pools_bags_and_transposed_convolutions() -> None:
+    rows = torch.tensor([[0, 2, 1], [1, 1, 0]])
+    kernel = _values(2, 2, 2, 3, 1, seed=3)
+    flat, first = rows.reshape(-1), torch.tensor([0, 2, 2])
+    cases: Cases = {
+        "adaptive1": lambda x, w: F.adaptive_max_pool1d(x[0], 4),
+        "adaptive2": lambda x, w: F.adaptive_max_pool2d(x, (4, 5), return_indices=True)[0],
+        "adaptive2_index": lambda x, w: F.adaptive_max_pool2d(x.round(), (4, 5), return_indices=True)[1],
+        "adaptive3": lambda x, w: F.adaptive_max_pool3d(x, (2, 4, 3)),
+        "turned3": lambda x, w: F.conv_transpose3d(x[:1, :2, :8].reshape(1, 2, 2, 4, 11), w, None, (2, 1, 3), 1,
+                                                   (1, 0, 2), 2, (3, 1, 4)),
+        **{f"bag_{mode}": lambda x, w, mode=mode: F.embedding_bag(rows, x[0, 0, :3], mode=mode, padding_idx=1)
+           for mode in ("sum", "mean", "max")},
+        "bag_first": lambda x, w: F.embedding_bag(flat, x[0, 0], first, mode="sum", per_sample_weights=x[0, 1, 0, :6]),
+        "written": lambda x, w: x.slice_scatter(x[:, :, :3], 2, 1, 7, 2),
+        "circular": lambda x, w: F.pad(x, (2, 3, 1, 2), mode="circular"),
+    }  # fmt: skip
+    _agree(cases, (IMAGE, kernel))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_networks_in_other_precisions(dtype: str) -> None:
     kind = getattr(torch, dtype)
@@ -241,9 +272,8 @@ def test_an_operator_without_converter_is_named_with_its_place() -> None:
         lambda x: torch.linalg.inv(x[:, :3]),
         lambda x: torch.fft.rfft(x).abs(),
         lambda x: F.max_pool2d(x[None], 2, return_indices=True)[1],
-        lambda x: torch.nn.functional.embedding_bag(x.abs().long(), x),
         lambda x: torch.unique(x),
-        lambda x: F.adaptive_max_pool2d(x[None], (2, 3)),
+        lambda x: F.gumbel_softmax(x),
     ],
 )
 def test_what_cannot_be_compiled_is_refused(case: Any, capfd: pytest.CaptureFixture[str]) -> None:

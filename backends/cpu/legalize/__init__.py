@@ -7,6 +7,7 @@ from backends.cpu.legalize.common import FLegalize
 from backends.cpu.legalize.concats import CONCATS
 from backends.cpu.legalize.divisions import DIVISIONS
 from backends.cpu.legalize.extrema import EXTREMA
+from backends.cpu.legalize.filling import FILLING
 from backends.cpu.legalize.indexing import INDEXING
 from backends.cpu.legalize.limits import LIMITS
 from backends.cpu.legalize.normalizations import NORMALIZATIONS
@@ -19,5 +20,5 @@ SAFE: dict[str, FLegalize] = {**DIVISIONS, **INDEXING, **SCATTERS}
 """Those in whose place TVM's would read or write outside of a tensor, or trap: no form of a model does without."""
 
 LEGALIZATIONS: dict[str, FLegalize] = {
-    **SAFE, **ACTIVATIONS, **CONCATS, **EXTREMA, **LIMITS, **NORMALIZATIONS, **SOFTMAX, **SORTING, **SUMS,
+    **SAFE, **ACTIVATIONS, **CONCATS, **EXTREMA, **FILLING, **LIMITS, **NORMALIZATIONS, **SOFTMAX, **SORTING, **SUMS,
 }  # fmt: skip

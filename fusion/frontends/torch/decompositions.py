@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from fusion.frontends.torch import elementwise, indexing, reductions, resampling
+from fusion.frontends.torch import elementwise, indexing, pooling, reductions, resampling
 
 aten = torch.ops.aten
 Rule = Callable[..., Any]
@@ -28,7 +28,7 @@ def decompositions() -> dict[Any, Rule]:
     """Return what `ExportedProgram.run_decompositions` is to apply."""
     table: dict[Any, Rule] = dict(torch.export.default_decompositions())
     table.update({op: decomposition_table[op] for op in _TORCHS})
-    for rules in (elementwise.RULES, indexing.RULES, reductions.RULES, resampling.RULES):
+    for rules in (elementwise.RULES, indexing.RULES, pooling.RULES, reductions.RULES, resampling.RULES):
         table.update(rules)
     for op in _KEPT:
         table.pop(op, None)

@@ -193,6 +193,35 @@ def _digamma(x: Tensor) -> Tensor:
     return torch.where(x == math.inf, x, found)
 
 
+# Rational approximations of the inverse error function, in the middle and at the ends: those of torch itself.
+_MIDDLE = (-0.140543331, 0.914624893, -1.645349621, 0.886226899)
+_BELOW_MIDDLE = (0.012229801, -0.329097515, 1.442710462, -2.118377725, 1.0)
+_ENDS = (1.641345311, 3.429567803, -1.624906493, -1.970840454)
+_BELOW_ENDS = (1.637067800, 3.543889200, 1.0)
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
+    value = torch.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + coefficient
+    return value
+
+
+def _erfinv(y: Tensor) -> Tensor:
+    """An approximation, and two of Newton's steps."""
+    size = y.abs()
+    middle, end = size * size, torch.sqrt(-torch.log((1 - size) / 2))
+    x = torch.where(
+        size <= 0.7,
+        size * _polynomial(_MIDDLE, middle) / _polynomial(_BELOW_MIDDLE, middle),
+        _polynomial(_ENDS, end) / _polynomial(_BELOW_ENDS, end),
+    )
+    for _ in range(2):
+        x = x - (torch.erf(x) - size) / (2 / math.sqrt(math.pi) * torch.exp(-x * x))
+    found = torch.where(size < 1, x, torch.where(size == 1, math.inf, math.nan))
+    return torch.where(y < 0, -found, torch.where(size == 0, y, found))
+
+
 def _rrelu(
     x: Tensor, noise: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, generator: Any = None
 ) -> Any:
@@ -229,5 +258,6 @@ RULES = {
     aten.erfc.default: _in_float64(_erfc),
     aten.lgamma.default: _in_float64(_lgamma),
     aten.digamma.default: _in_float64(_digamma),
+    aten.erfinv.default: _in_float64(_erfinv),
     aten.rrelu_with_noise_functional.default: _rrelu,
 }

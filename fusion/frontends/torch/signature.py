@@ -81,12 +81,16 @@ def _spec(name: str, value: Any) -> TensorSpec:
 def _range(limits: Any) -> tuple[int, int]:
     """Return the least and largest size. torch writes 2 for "any", as it traces sizes 0 and 1 apart; here is no such
     difference, as the program is traced again for each size."""
-    low = int(limits.lower)
-    try:
-        high = int(limits.upper)
-    except (AttributeError, OverflowError, TypeError, ValueError):  # torch's own infinity
-        high = 1 << 62
+    low, high = _bound(limits.lower, 0), _bound(limits.upper, 1 << 62)
     return (0 if low == 2 else low), high
+
+
+def _bound(limit: Any, otherwise: int) -> int:
+    """Return a limit as an integer; torch has infinities of its own, and symbols that are no sizes have them below."""
+    try:
+        return int(limit)
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        return otherwise
 
 
 def _output_names(program: Any, returned: list[Any], values: Mapping[str, Any]) -> tuple[dict[int, str], list[str]]:

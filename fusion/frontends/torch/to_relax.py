@@ -23,6 +23,8 @@ from fusion.frontends.torch.weights import plain_weights
 
 # What a converter may compute in, and what is made of it: sums of 16 bits are better off in 32.
 _ROUNDED = (("float32", "float16"), ("float32", "bfloat16"))
+# What TVM's converters make zeros of, as if these were draws.
+_MADE_UP = frozenset(["exponential.default"])
 _HINT = "export the model to ONNX (torch.onnx.export) and compile that"
 Convert = Callable[[fx.Node], Any]
 
@@ -106,6 +108,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     def create_convert_map(self) -> dict[str, Convert]:
         """Return the converters by the name of the operator."""
         theirs: dict[str, Convert] = super().create_convert_map()
+        theirs = {name: convert for name, convert in theirs.items() if name not in _MADE_UP}
         ours = {name: self._bound(convert) for name, convert in CONVERTERS.items()}
         return {name: self._checked(convert) for name, convert in {**theirs, **ours}.items()}
 
