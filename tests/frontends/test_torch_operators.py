@@ -75,7 +75,7 @@ def test_special_functions() -> None:
         "cummax_index": lambda x: torch.cummax(x, 1).indices,
         "cummin_index": lambda x: torch.cummin(x.round(), 1).indices,
         "searched": lambda x: torch.searchsorted(torch.tensor([-1.0, 0, 0, 1]), x),
-        "searched_behind": lambda x: torch.searchsorted(x.sort(1)[0], x, right=True, out_int32=True),
+        "searched_behind": lambda x: torch.searchsorted(COUNTS.float().sort(1)[0], x, right=True, out_int32=True),
         "buckets": lambda x: torch.bucketize(x, torch.tensor([-1.0, 0, 0, 1]), right=True),
     }
     _agree(cases, (SPECIAL,))
@@ -200,7 +200,7 @@ def test_resizing() -> None:
     _agree(cases, (IMAGE, grid))
 
 
-def test_pools_bags_and_transposed_convolutions() -> None:
+def test_pools_bags_and_transposed_convolutions(capfd: pytest.CaptureFixture[str]) -> None:
     rows = torch.tensor([[0, 2, 1], [1, 1, 0]])
     kernel = _values(2, 2, 2, 3, 1, seed=3)
     flat, first = rows.reshape(-1), torch.tensor([0, 2, 2])
@@ -218,6 +218,7 @@ def test_pools_bags_and_transposed_convolutions() -> None:
         "circular": lambda x, w: F.pad(x, (2, 3, 1, 2), mode="circular"),
     }  # fmt: skip
     _agree(cases, (IMAGE, kernel))
+    assert capfd.readouterr().err == "", "TVM warns of a read past an end"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])

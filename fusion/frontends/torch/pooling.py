@@ -66,13 +66,13 @@ def _search(
     boundaries: Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Any:  # fmt: skip
-    """Count the boundaries before each value; all are before NaN, and those that are NaN behind every other value."""
+    """Count the boundaries before each value; all are before NaN. Where torch puts values among NaN is not defined."""
     if sorter is not None:
         return NotImplemented
     value = (values if isinstance(values, Tensor) else torch.full((), values)).unsqueeze(-1)
     rows = boundaries if boundaries.ndim == 1 else boundaries.unsqueeze(-2)
     behind = rows > value if right or side == "right" else rows >= value
-    return torch.logical_not((behind | (rows != rows)) & (value == value)).to(torch.int64).sum(-1).to(torch.int32 if out_int32 else torch.int64)
+    return torch.logical_not(behind).to(torch.int64).sum(-1).to(torch.int32 if out_int32 else torch.int64)
 
 
 def _bucketize(values: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
