@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from fusion.errors import ModelFileError
 from fusion.signature import TensorSpec
 
 if TYPE_CHECKING:
@@ -34,9 +35,13 @@ class Overrides:
         return self._specs
 
     def module(self, names: Iterable[str]) -> CompiledModule | None:
-        """Return the module that takes the weights `names` as inputs; None if one of them is none of the weights."""
+        """Return the module that takes the weights `names` as inputs; None if one of them is none of the weights, or
+        the model's file, which would say so, cannot be read any more."""
         wanted = frozenset(names)
-        known = tuple(spec.name for spec in self.specs())
+        try:
+            known = tuple(spec.name for spec in self.specs())
+        except ModelFileError:
+            return None
         if not wanted <= set(known):
             return None
         with self._lock:

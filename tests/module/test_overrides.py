@@ -70,3 +70,12 @@ def test_what_may_not_be_replaced(tmp_path: Path) -> None:
     module.save(tmp_path / "saved.fusion")
     with pytest.raises(InputError, match="unknown 'first'"):
         fusion.load(tmp_path / "saved.fusion").run({"x": X, "first": FIRST})
+
+
+def test_an_unknown_name_where_the_file_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(overridable("first"), path)
+    module = fusion.compile(path)
+    path.unlink()
+    with pytest.raises(InputError, match="unknown 'third'"):
+        module.run({"x": X, "third": FIRST})
