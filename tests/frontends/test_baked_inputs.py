@@ -21,8 +21,9 @@ _FAMILIES = re.compile(
     r"test_(resize|upsample|(constant|edge|reflect|wrap)_pad|slice|cumsum|cumprod|split_(equal|variable)|tile|expand_dim"
     r"|reshape|squeeze|unsqueeze|top_k|onehot|clip|reduce_(sum|max|log_sum_exp|l2)_[^e]|trilu|tril|triu|range_float|pow|gather)"
 )
-# float8, int4 and strings are no business of these converters; a random or dtype-only variant adds nothing.
-_LEFT_OUT = re.compile(r"expanded|bfloat16|uint64|_empty|FLOAT|INT")
+# float8, int4 and strings are no business of these converters; a random or dtype-only variant adds nothing. Where ONNX
+# Runtime aligns the corners of what is scaled down, it counts whole results, and the standard parts of one too.
+_LEFT_OUT = re.compile(r"expanded|bfloat16|uint64|_empty|FLOAT|INT|downsample_scales_(linear|cubic)_align_corners")
 
 
 @lru_cache

@@ -91,6 +91,10 @@ def _first(arrays: Arrays, attributes: Attributes) -> int:
     return arrays[0].size
 
 
+def _one(arrays: Arrays, attributes: Attributes) -> int:
+    return 1
+
+
 def _twice(arrays: Arrays, attributes: Attributes) -> int:
     return 2 * arrays[0].size
 
@@ -179,6 +183,7 @@ _COSTS: dict[str, tuple[Count, int]] = {
     **_rows(_FAST, _first, """ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean
         ReduceMin ReduceProd ReduceSum ReduceSumSquare"""),
     **_rows(_FAST, _first, "QuantizeLinear DequantizeLinear DynamicQuantizeLinear"),
+    **_rows(_FAST, _one, "OptionalHasElement"),
     **_rows(_FAST, _all, "Concat"),
     **_rows(_FAST, _parts, "Split"),
     **_rows(_FAST, _positions, "NonZero"),

@@ -130,7 +130,7 @@ def values_out_of_range(node: Node) -> Iterator[str]:
             yield f"{name} is {value!r}, and must be {rule.text}"
     if node.op == "Cast" and not node.attr("saturate", 1) and node.attr("to") not in _FLOAT8:
         yield "saturate is 0, which only a Cast to float8 may say"
-    if node.op == "Mod" and not node.attr("fmod", 0) and node.is_floating(0):
+    if node.op == "Mod" and node.opset < 28 and not node.attr("fmod", 0) and node.is_floating(0):
         yield "fmod is 0, and must be 1 for floating-point numbers"
     if node.op == "Clip" and node.opset < 11 and not node.attr("min", -inf) <= node.attr("max", inf):
         yield f"min is {node.attr('min', -inf)}, and max is {node.attr('max', inf)}"

@@ -8,6 +8,7 @@ from tvm.relax import Expr
 
 from fusion.frontends.onnx.interpolate import Axis, taps_of
 from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.ops.resize_antialias import fill_outside, resize_with_antialias
 from fusion.frontends.onnx.registry import converts
 
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
@@ -27,7 +28,7 @@ def resize(node: Node) -> Expr:
     if not axes:
         return node.x(0)
     if node.attr("antialias", 0):
-        raise Decline("a resize with antialias")
+        return resize_with_antialias(node, axes, _transform(node))
     return _resize2d(node) if _fits_resize2d(node, axes) else _resize_by_axis(node, axes)
 
 
@@ -123,10 +124,8 @@ def _resize_by_axis(node: Node, axes: dict[int, Axis]) -> Expr:
             float(node.attr("cubic_coeff_a", -0.75)),
         )
         x = node.emit(_apply(x, position, taps.indices, taps.weights, len(node.shape(0)), dtype))
-        if taps.outside is not None and taps.outside.any():
-            column = taps.outside.reshape([-1 if at == position else 1 for at in range(len(node.shape(0)))])
-            fill = relax.const(node.attr("extrapolation_value", 0.0), dtype)
-            x = node.emit(relax.op.where(relax.const(column, "bool"), fill, x))
+        if taps.outside is not None:
+            x = fill_outside(node, x, position, taps.outside)
     return x
 
 
