@@ -59,8 +59,8 @@ def source_positions(axis: Axis, transform: str) -> np.ndarray:
     if transform == "pytorch_half_pixel" and axis.target == 1:
         return np.zeros_like(x)
     if transform == "half_pixel_symmetric":
-        center = source / np.float32(2)
-        return np.asarray(center * (one - target / (scale * source)) + (x + half) / scale - half)
+        shift = np.float64(source / np.float32(2) * (one - target / (scale * source)))
+        return np.asarray(shift + (x.astype("float64") + 0.5) / np.float64(scale) - 0.5).astype("float32")
     if transform == "tf_crop_and_resize":
         start, end = np.float32(axis.start), np.float32(axis.end)
         if axis.target == 1:
