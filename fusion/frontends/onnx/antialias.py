@@ -64,4 +64,4 @@ def _cubic(distance: np.ndarray, a: np.float32) -> np.ndarray:
     """Keys's kernel, in the order of operations in which ONNX Runtime rounds it."""
     near = ((a + np.float32(2)) * distance - (a + np.float32(3))) * distance * distance + _ONE
     far = (((distance - np.float32(5)) * distance + np.float32(8)) * distance - np.float32(4)) * a
-    return np.where(distance < 1, near, np.where(distance < 2, far, np.float32(0)))
+    return np.asarray(np.where(distance < 1, near, np.where(distance < 2, far, np.float32(0))))

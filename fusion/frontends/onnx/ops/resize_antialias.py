@@ -82,9 +82,9 @@ def _sum(node: Node, x: Expr, axis: int, filters: Filters, weights: np.ndarray) 
         tap = te.reduce_axis((0, int(weights.shape[1])), "tap")
 
         def element(*place: tirx.Expr) -> tirx.Expr:
-            at = place[axis]
-            source = first[at] + tap
-            value = x[(*place[:axis], te.min(source, last), *place[axis + 1 :])] * weights[at, tap]
+            at, source = place[axis], first[place[axis]] + tap
+            read = (*place[:axis], te.min(source, last), *place[axis + 1 :])
+            value = x[read] * weights[at, tap]
             return te.sum(tirx.Select(source < stop[at], value, tirx.const(0, x.dtype)), axis=tap)
 
         return te.compute(shape, element, name="resized")
