@@ -234,6 +234,14 @@ def test_a_slice_of_the_run_has_the_declared_size_or_is_refused() -> None:
         assert caught.value.why.endswith(f"has 2 entries, and the run {len(wanted)}")
 
 
+@pytest.mark.parametrize("axis", [2, -3])
+def test_a_slice_of_the_run_along_no_axis_is_refused(axis: int) -> None:
+    compiled = fusion.compile(_slice_model((5, 6)), threads=1)
+    bounds = [np.array([value]) for value in (0, 5, axis, 1)]
+    with pytest.raises(ExecutionError, match="none of its operand's"):
+        compiled(np.zeros((5, 6), "float32"), *bounds)
+
+
 def _segmentation_fault(value: int) -> None:
     case = next(case for case in _CASES if case.op == "ScatterND")
     compiled = fusion.compile(_model(case), threads=1)

@@ -179,16 +179,30 @@ def _range(node: Node, shape: Shape) -> _Sizes:
     return _Sizes(relax.op.astype(relax.op.maximum(steps, relax.const(0.0, "float64")), "int64"), shape)
 
 
+def _slice(node: Node, shape: Shape) -> _Sizes:
+    """The converter compares sizes itself; the axes are such as there are, each named once."""
+    _agree(len(shape) == len(node.shape(0)))
+    if not node.has(3) or node.is_const(3):
+        return _Sizes(node.x(0), [])
+    named = node.emit(relax.op.minimum(_times_named(node, 3, len(shape)), _const([1])))
+    count = node.emit(relax.op.sum(named, keepdims=True))
+    return _Sizes(count, [prod(node.shape(3))], "an axis is named twice, or none of its operand's", "{size} are given")
+
+
+def _times_named(node: Node, index: int, rank: int) -> Expr:
+    """Return how often operand `index` names each of the axes."""
+    named = node.emit(_row(node, index))
+    named = node.emit(relax.op.where(relax.op.less(named, _const([0])), relax.op.add(named, _const([rank])), named))
+    hits = relax.op.equal(relax.op.expand_dims(named, 0), relax.const(np.arange(rank)[:, None], "int64"))
+    return node.emit(relax.op.sum(node.emit(relax.op.astype(node.emit(hits), "int64")), [1]))
+
+
 def _axes(node: Node, fits: Callable[[tuple[int, ...]], bool], rank: int) -> _Sizes:
     """The axes are the only ones that give the declared shape: which of all `rank` are named."""
     count = prod(node.shape(1))
     sets = [axes for axes in combinations(range(rank), count) if fits(axes)]
     _agree(len(sets) == 1)
-    named = node.emit(_row(node, 1))
-    named = node.emit(relax.op.where(relax.op.less(named, _const([0])), relax.op.add(named, _const([rank])), named))
-    hits = relax.op.equal(relax.op.expand_dims(named, 0), relax.const(np.arange(rank)[:, None], "int64"))
-    found = relax.op.sum(node.emit(relax.op.astype(node.emit(hits), "int64")), [1])
-    return _Sizes(found, [int(axis in sets[0]) for axis in range(rank)])
+    return _Sizes(_times_named(node, 1, rank), [int(axis in sets[0]) for axis in range(rank)])
 
 
 def _squeeze(node: Node, shape: Shape) -> _Sizes:
@@ -241,6 +255,7 @@ _OF_FIRST: Mapping[str, Callable[[Node, Shape], _Sizes]] = {
     "Range": _range,
     "Reshape": _reshape,
     "Resize": _resize,
+    "Slice": _slice,
     "Squeeze": _squeeze,
     "Tile": _tile,
     "TopK": _top_k,

@@ -94,7 +94,10 @@ def _reduce_nothing(node: Node) -> Expr:
         return relax.op.abs(x)
     if node.op == "ReduceSumSquare":
         return relax.op.multiply(x, x)
-    return relax.op.log(x) if node.op == "ReduceLogSum" else x
+    if node.op != "ReduceLogSum":
+        return x
+    wide = x if node.is_floating(0) else node.emit(relax.op.astype(x, "float64"))
+    return relax.op.astype(node.emit(relax.op.log(wide)), node.dtype(0))
 
 
 def keeps_axes(node: Node) -> bool:
