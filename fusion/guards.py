@@ -39,6 +39,9 @@ REFUSE = "fusion.refuse"
 CHECK = "fusion.check"
 """What it registers too: `check_in_numpy`."""
 
+FROM_ZERO = "fusion.indices_from_zero"
+"""Attribute of imported modules in which no index that is data counts from the end, as PyTorch's operators have it."""
+
 _PART = 1 << 15
 """Values of a task: what takes as long as starting one (5 us)."""
 _MOST_PARTS = 64

@@ -9,10 +9,21 @@ from typing import NamedTuple
 
 import tvm
 from tvm import relax, tirx
+from tvm.ir import GenericConst
 
 from fusion.errors import ShapeError
 from fusion.frontends.origins import origins_of, without_origins
-from fusion.guards import Bounds, Guard, boxes_guard, check, check_in_numpy, divisor_guard, index_guard, length_guard
+from fusion.guards import (
+    FROM_ZERO,
+    Bounds,
+    Guard,
+    boxes_guard,
+    check,
+    check_in_numpy,
+    divisor_guard,
+    index_guard,
+    length_guard,
+)
 from fusion.passes.ranges import Ranges
 from fusion.passes.rebuild import bindings, call_name, rebuild_main
 
@@ -53,11 +64,13 @@ class GuardOperands:
             ShapeError: The shapes of operands contradict each other, or the extreme of nothing is asked for.
         """
         origins, mod = origins_of(mod), without_origins(mod)
+        from_zero = bool(mod.attrs and FROM_ZERO in mod.attrs)
+        mod = mod.without_attr(FROM_ZERO) if from_zero else mod
         ranges = Ranges(mod["main"])
         found: dict[relax.Var, list[tuple[Demand, Guard | None]]] = {}
         for var, value in bindings(mod["main"]):
             where = origins.get(var.name, f"{call_name(value)} {var.name!r}")
-            demands = [(demand, _guard(value, demand, where)) for demand in _demands(value, where)]
+            demands = [(demand, _guard(value, demand, where, from_zero)) for demand in _demands(value, where)]
             needed = [(demand, guard) for demand, guard in demands if not _holds(ranges, value, demand, guard)]
             if needed:
                 found[var] = needed
@@ -85,8 +98,11 @@ def _demands(value: relax.Expr, where: str) -> Iterator[Demand]:
         yield from find(value)
 
 
-def _guard(call: relax.Call, demand: Demand, where: str) -> Guard | None:
-    """Return the check of a demand; None where only the run knows a size."""
+def _guard(call: relax.Call, demand: Demand, where: str, from_zero: bool) -> Guard | None:
+    """Return the check of a demand; None where only the run knows a size.
+
+    `from_zero` says that no index that is data counts from the end, but in the operators that stand for `x[i, j]`.
+    """
     operand = _at(call, demand.place)
     if not _has_static_shape(operand) or not _has_static_shape(call.args[0]):
         return None
@@ -100,7 +116,8 @@ def _guard(call: relax.Call, demand: Demand, where: str) -> Guard | None:
             return boxes_guard(where, shape[0])
     # Where elements are counted in row-major order, errors speak of one long axis.
     whole = (prod(shape),)
-    return index_guard(where, demand.axes, shape) if demand.axes else index_guard(where, [0], whole)
+    negative = not from_zero or isinstance(operand, GenericConst) or call_name(call) in ("index_tensor", "index_put")
+    return index_guard(where, demand.axes or [0], shape if demand.axes else whole, negative)
 
 
 def _holds(ranges: Ranges, call: relax.Call, demand: Demand, guard: Guard | None) -> bool:

@@ -20,6 +20,7 @@ from fusion.frontends.torch.decompositions import decompositions
 from fusion.frontends.torch.program import first_line, quiet
 from fusion.frontends.torch.promote import promote
 from fusion.frontends.torch.weights import plain_weights
+from fusion.guards import FROM_ZERO
 
 # What a converter may compute in, and what is made of it: sums of 16 bits are better off in 32.
 _ROUNDED = (("float32", "float16"), ("float32", "bfloat16"))
@@ -50,7 +51,7 @@ def to_relax(program: Any, kept: Sequence[int]) -> tuple[tvm.IRModule, tuple[str
         decomposed._state_dict = plain_weights(decomposed.state_dict)
         decomposed._constants = plain_weights(decomposed.constants)
         mod = _import(decomposed)
-    return relax.transform.DeadCodeElimination()(mod), notes
+    return relax.transform.DeadCodeElimination()(mod).with_attr(FROM_ZERO, True), notes
 
 
 def _mutations(program: Any) -> Iterator[str]:
