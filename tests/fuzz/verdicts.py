@@ -73,6 +73,8 @@ def _is_strict(expected: Ran, spoiled: bool) -> bool:
 
 def _by_reference(case: Case, model: onnx.ModelProto, ours: Ran, expected: Ran) -> tuple[str, str]:
     """Judge what ONNX Runtime cannot run by onnx's reference, where that runs."""
+    if any(node.op_type in _MISTAKEN for node in model.graph.node):
+        return ("no oracle" if expected.status == "no kernel" else "accepted"), expected.message
     known = run_reference(model, case.inputs)
     if known.status != "ran" or (case.note and expected.status == "no kernel"):
         return ("no oracle" if expected.status == "no kernel" else "accepted"), expected.message
@@ -90,6 +92,9 @@ def _by_reference(case: Case, model: onnx.ModelProto, ours: Ran, expected: Ran) 
         else ("accepted", expected.message)
     )
 
+
+_MISTAKEN = ("GlobalMaxPool", "RoiAlign")
+"""Operators of which the reference is no judge: it adds an axis to images of three; its samples lie elsewhere."""
 
 _LOOSE = ("dtype", "NaN or infinity")
 """Differences of which the reference, which computes in whatever type NumPy promotes to, is no judge."""
@@ -239,5 +244,9 @@ def _shaken(value: Any, rng: np.random.Generator) -> Any:
         return value
     step = float(ml_dtypes.finfo(value.dtype).eps) * rng.choice([-16, -4, -1, 1, 4, 16], value.shape)
     with np.errstate(all="ignore"):
-        changed = (value.astype(np.float64) * (1 + step)).astype(value.dtype)
+        wide = value.astype(np.float64)
+        # What is left of numbers that cancel each other has no last bits of its own.
+        scale = np.abs(wide[np.isfinite(wide)]).max(initial=0)
+        near_zero = np.abs(wide) <= float(ml_dtypes.finfo(value.dtype).eps) * scale
+        changed = np.where(near_zero, wide + step * scale, wide * (1 + step)).astype(value.dtype)
     return np.where(np.isfinite(changed.astype(np.float64)), changed, value).astype(value.dtype)

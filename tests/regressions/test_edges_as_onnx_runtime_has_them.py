@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import fusion
 from fusion.errors import UnsupportedOperatorError
@@ -50,6 +50,8 @@ def test_of_set_20() -> None:
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q2", "scale2", "zero2"]),
         helper.make_node("MeanVarianceNormalization", ["half"], ["normal"]),
         helper.make_node("AffineGrid", ["theta", "size"], ["grid"], align_corners=1),
+        helper.make_node("NonZero", ["scalar"], ["places"]),
+        helper.make_node("NonZero", ["one"], ["places_of_constant"]),
         helper.make_node("LogSoftmax", ["large"], ["log"]),
         helper.make_node("GatherElements", ["table", "few"], ["gathered"], axis=1),
         helper.make_node("RoiAlign", ["image", "boxes", "batch"], ["bins"], output_height=4, spatial_scale=0.5),
@@ -61,12 +63,13 @@ def test_of_set_20() -> None:
         "zeros": np.zeros(3, np.float32),
         "half": np.linspace(-2, 5, 24, dtype=np.float16).reshape(1, 2, 3, 4),
         "theta": np.ones((1, 3, 4), np.float32),
+        "scalar": np.array(3, np.float32),
         "large": np.array([[1e6, 1e6], [1, 2]], np.float32),
         "image": np.full((1, 1, 1, 1), 0.6),
         "boxes": np.array([[0.036, 2.4, 3.27, 5.4]]),
     }
     tables = {"table": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "few": np.full((1, 5, 2), 2)}
-    _compare(_model(20, nodes, inputs, axis=[1], size=[1, 1, 1, 1, 1], batch=[0], **tables), inputs)
+    _compare(_model(20, nodes, inputs, axis=[1], size=[1, 1, 1, 1, 1], batch=[0], one=np.float32(1), **tables), inputs)
 
 
 def test_of_set_9() -> None:
@@ -87,10 +90,15 @@ def test_integer_image_smaller_than_the_window() -> None:
 
 
 def test_numbers_of_bfloat16_are_tested() -> None:
-    x = np.array([1, np.nan, np.inf, -np.inf]).astype(ml_dtypes.bfloat16)
-    nodes = [helper.make_node("IsNaN", ["x"], ["nan"]), helper.make_node("IsInf", ["x"], ["inf"])]
+    x = np.array([1.5, np.nan, np.inf, -np.inf]).astype(ml_dtypes.bfloat16)
+    nodes = [helper.make_node(kind, ["x"], [kind]) for kind in ("IsNaN", "IsInf", "Round")]
+    model = _model(22, nodes, {"x": x})
+    kinds = (TensorProto.BOOL, TensorProto.BOOL, TensorProto.BFLOAT16)
+    for output, kind in zip(model.graph.output, kinds, strict=True):
+        output.type.tensor_type.elem_type = kind
     with internal_errors.collect() as defects:
-        results = fusion.compile(_model(20, nodes, {"x": x}), threads=1).run({"x": x})
+        results = fusion.compile(model, threads=1).run({"x": x})
     assert not defects
-    np.testing.assert_array_equal(results["nan"], [False, True, False, False])
-    np.testing.assert_array_equal(results["inf"], [False, False, True, True])
+    np.testing.assert_array_equal(results["IsNaN"], [False, True, False, False])
+    np.testing.assert_array_equal(results["IsInf"], [False, False, True, True])
+    np.testing.assert_array_equal(results["Round"].astype(np.float32), [2, np.nan, np.inf, -np.inf])

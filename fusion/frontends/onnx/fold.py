@@ -80,6 +80,8 @@ def _foldable(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypeProto])
         return False
     if node.op_type in ("Div", "Mod") and _divides_by_zero(scope.array(node.input[1])):
         return False  # NumPy says 0, every run is an error
+    if node.op_type == "NonZero" and not scope.array(node.input[0]).ndim:
+        return False  # NumPy says that the places in a scalar have no axes, every run one
     arrays = [scope.array(name) for name in node.input if name]
     cost = cost_of(node, arrays)
     names = (dtype_name(kind.tensor_type.elem_type) for kind in outputs.values())

@@ -39,7 +39,7 @@ def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[s
         InferenceError: The attributes and inputs of `node` contradict each other.
         InvalidModelError: These are of different element types.
     """
-    inferred = _infer(node, opset, scope) | pool_types(node, scope)
+    inferred = _infer(node, opset, scope) | pool_types(node, scope) | _places_in_a_scalar(node, scope)
     found: dict[str, TypeProto] = {}
     rests = any(name in scope.unsure for name in node.input)
     for name in node.output:
@@ -55,6 +55,15 @@ def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[s
         if rests or name in scope.claimed:
             scope.unsure.add(name)
     return found
+
+
+def _places_in_a_scalar(node: onnx.NodeProto, scope: Scope) -> dict[str, TypeProto]:
+    """Return the type of NonZero's result for a scalar: ONNX Runtime takes it for a row of one element, onnx says that
+    its places have no axes."""
+    kind = scope.types.get(node.input[0]) if node.op_type == "NonZero" and not node.domain else None
+    if kind is None or dims_of(kind) != ():
+        return {}
+    return {node.output[0]: onnx.helper.make_tensor_type_proto(TensorProto.INT64, [1, None])}
 
 
 def _refuse_other_element(name: str, kinds: Sequence[TypeProto]) -> None:

@@ -57,12 +57,15 @@ def unary(node: Node) -> Expr:
     if node.op == "Sign" and node.dtype(0) in ("float32", "float64"):
         return _sign(node)
     if node.op == "IsNaN":
-        return relax.op.isnan(_testable(node))
+        return relax.op.isnan(_readable(node))
+    if node.op == "Round":
+        rounded = relax.op.round(_readable(node))
+        return relax.op.astype(rounded, "bfloat16") if node.dtype(0) == "bfloat16" else rounded
     return _UNARY[node.op](node.x(0))
 
 
-def _testable(node: Node) -> Expr:
-    """Return input 0 in a dtype of which TVM tests the bits: float32 for bfloat16."""
+def _readable(node: Node) -> Expr:
+    """Return input 0 in a dtype whose bits TVM tests and rounds: float32 for bfloat16."""
     return relax.op.astype(node.x(0), "float32") if node.dtype(0) == "bfloat16" else node.x(0)
 
 
@@ -141,7 +144,7 @@ def is_infinite(node: Node) -> Expr:
     dtype, infinity = node.dtype(0), float("inf")
     if not node.is_floating(0):
         raise Decline(f"IsInf of {dtype}")
-    x, wide = _testable(node), "float32" if dtype == "bfloat16" else dtype
+    x, wide = _readable(node), "float32" if dtype == "bfloat16" else dtype
     wanted = [
         sign for sign, name in ((infinity, "detect_positive"), (-infinity, "detect_negative")) if node.attr(name, 1)
     ]

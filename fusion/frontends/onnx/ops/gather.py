@@ -97,6 +97,12 @@ def compress(node: Node) -> Expr:
     return relax.op.take(x, node.emit(positions), axis)
 
 
+@converts("NonZero")
+def non_zero(node: Node) -> Expr:
+    """A scalar counts as a row of one element."""
+    return relax.op.nonzero(node.x(0) if node.shape(0) else relax.op.reshape(node.x(0), (1,)))
+
+
 @converts("ReverseSequence")
 def reverse_sequence(node: Node) -> Expr:
     return relax.op.reverse_sequence(
