@@ -111,3 +111,16 @@ def test_shape_of_what_is_declared() -> None:
     assert {item.op for item in import_model(made).fallbacks} == {"NonMaxSuppression", "Shape"}
     with pytest.raises(ExecutionError):
         fusion.compile(made, threads=1).run(values)
+
+
+def test_a_range_without_a_step_is_refused_where_nothing_is_declared_to_come() -> None:
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 10, opset_import: ["": 23]>
+        graph (int64 first, int64 end, int64 step) => (int64[0] y) { y = Range (first, end, step) }
+        """
+    )
+    compiled, zero = fusion.compile(model), np.array(0)
+    assert compiled.run({"first": np.array(3), "end": zero, "step": np.array(1)})["y"].size == 0
+    with pytest.raises(ExecutionError):
+        compiled.run({"first": np.array(1000), "end": zero, "step": zero})

@@ -173,10 +173,13 @@ def _unpool(node: Node, shape: Shape) -> _Sizes:
 
 
 def _range(node: Node, shape: Shape) -> _Sizes:
-    start, limit, delta = (relax.op.astype(relax.op.reshape(node.x(index), (1,)), "float64") for index in range(3))
+    rows = [node.emit(relax.op.reshape(node.x(index), (1,))) for index in range(3)]
+    start, limit, delta = (node.emit(relax.op.astype(row, "float64")) for row in rows)
     _agree(len(shape) == 1)
     steps = relax.op.ceil(relax.op.divide(relax.op.subtract(limit, start), delta))
-    return _Sizes(relax.op.astype(relax.op.maximum(steps, relax.const(0.0, "float64")), "int64"), shape)
+    steps = node.emit(relax.op.maximum(steps, relax.const(0.0, "float64")))
+    endless = relax.op.equal(delta, relax.const(0.0, "float64"))
+    return _Sizes(relax.op.astype(relax.op.where(endless, relax.const(-1.0, "float64"), steps), "int64"), shape)
 
 
 def _slice(node: Node, shape: Shape) -> _Sizes:
