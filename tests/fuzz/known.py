@@ -49,6 +49,8 @@ KNOWN = (
     Known("`RNN`, `LSTM` and `GRU` of `layout` 1", "accepted", "RNN|LSTM|GRU", "layout"),
     Known("QuantizeLinear, QLinearConv, QLinearMatMul of NaN", "differs", "QuantizeLinear|QLinear", note="nan|inf"),
     Known("A pool over no axes", "accepted", "Pool"),
+    Known("LRN of other than four axes", "accepted", "LRN", r"NumDimensions\(\) == 4"),
+    Known("Sin, Cos of numbers beyond 2^30", "differs", r"\b(Sin|Cos)\b", odd=True),
     Known("GridSample where a coordinate is NaN", "differs", "GridSample", odd=True),
     Known("ReduceMax, ReduceMin, MaxPool of NaN", "differs", "ReduceMax|ReduceMin|MaxPool", odd=True),
     Known("ArgMax, ArgMin of NaN", "differs", "ArgMax|ArgMin", odd=True),
