@@ -160,6 +160,7 @@ def where(node: Node) -> Expr:
 @converts("Dropout")
 def dropout(node: Node) -> Expr | list[Expr]:
     """What it is in inference: nothing. Before set 12 ONNX Runtime's mask then holds zeros, later on ones."""
-    if node.has(2) or (node.opset >= 12 and node.wants(1)):
-        raise Decline("a mask, or training, is asked for")
-    return [node.x(0), relax.op.zeros(node.shape(0), node.out_dtype(1))] if node.wants(1) else node.x(0)
+    if node.has(2) and bool(node.needed_const(2).any()):
+        raise Decline("training is asked for")
+    mask = relax.op.ones if node.opset >= 12 else relax.op.zeros
+    return [node.x(0), mask(node.shape(0), node.out_dtype(1))] if node.wants(1) else node.x(0)
