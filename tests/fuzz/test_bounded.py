@@ -13,8 +13,9 @@ from tests.fuzz.findings import Findings
 from tests.fuzz.kinds import answer
 from tests.fuzz.worker import Job, try_all
 
-OPEN: dict[str, frozenset[int]] = {"data": frozenset({27, 42})}
-"""Seeds whose findings are known and not mended yet: run-time axes and shapes that are out of range."""
+OPEN: dict[str, frozenset[int]] = {"data": frozenset({27, 34, 42})}
+"""Seeds whose findings are known and not mended yet: run-time axes and shapes that are out of range, and a Loop of 2^62
+rounds, which takes all memory: in some processes ONNX Runtime then refuses, in others its arena aborts."""
 
 
 @pytest.mark.parametrize(
