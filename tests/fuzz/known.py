@@ -42,7 +42,6 @@ KNOWN = (
     Known("`RotaryEmbedding` with an `interleaved`", "refused", "RotaryEmbedding", "interleaved"),
     Known("`ReduceLogSum` of integers", "refused", "ReduceLogSum", "F201: Log"),
     Known("`Constant` with unknown attributes", "refused", r"^Constant\b", "F201"),
-    Known("a shape that the model declares", "refused", detail="F302: (a size is not the declared|.*match_cast error)"),
     Known("MaxRoiPool of a box with NaN", "refused", "MaxRoiPool", "F302", odd=True),
     Known("a shape that the model declares", "refused", detail="F302.*(match_cast|declared)"),
     Known("`auto_pad` of a convolution with dilations", "accepted", "Conv", "ilation"),
