@@ -26,8 +26,9 @@ def _widen(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> re
     attrs = value.attrs
     data, weight = (_expand(builder, arg) for arg in value.args)
     left, right = (int(n) for n in attrs.padding)
+    strides, dilation = (1, int(attrs.strides[0])), (1, int(attrs.dilation[0]))
     wide = relax.op.nn.conv2d(
-        data, weight, (1, int(attrs.strides[0])), (0, left, 0, right), (1, int(attrs.dilation[0])), int(attrs.groups)
+        data, weight, strides, (0, left, 0, right), dilation, int(attrs.groups), out_dtype=attrs.out_dtype
     )
     return relax.op.squeeze(builder.emit(wide), [2])
 

@@ -55,8 +55,9 @@ def conv_transpose(node: Node) -> Expr:
         output_padding=output_padding,
         dilation=window.dilations,
         groups=int(node.attr("group", 1)),
+        out_dtype=_accumulator(node),
     )
-    return _add_bias(node, result, rank)
+    return _add_bias(node, _narrow(node, result), rank)
 
 
 def _rank(node: Node) -> int:

@@ -59,9 +59,13 @@ def matmul_integer(node: Node) -> Expr:
 
 @converts("Einsum")
 def einsum(node: Node) -> Expr:
-    """Sum of products over named axes; "..." and a result that is left out get names."""
+    """Sum of products over named axes, in float32 for float16; "..." and a result that is left out get names."""
     shapes = [node.shape(index) for index in range(len(node.proto.input))]
-    return relax.op.einsum(tuple(node.xs()), _explicit(node.attr("equation").replace(" ", ""), shapes))
+    equation, dtype = _explicit(node.attr("equation").replace(" ", ""), shapes), node.dtype(0)
+    if dtype != "float16":
+        return relax.op.einsum(tuple(node.xs()), equation)
+    wide = tuple(relax.op.astype(x, "float32") for x in node.xs())
+    return relax.op.astype(relax.op.einsum(wide, equation), dtype)
 
 
 def _explicit(equation: str, shapes: Sequence[Shape]) -> str:
