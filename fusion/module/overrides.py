@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,13 @@ if TYPE_CHECKING:
     from fusion.module.compiled import CompiledModule
 
 
+MAX_MODULES = 8
+"""Modules kept; the one unused for longest goes first. Each holds weights and activations of its own, and of n weights
+there are 2^n sets."""
+
+
 class Overrides:
-    """The weights of one model that are also its inputs, and the modules made so far in which some of them are inputs.
+    """The weights of one model that are also its inputs, and the modules used last in which some of them are inputs.
 
     Without it weights are constants, folded and packed; a module in which they are not is compiled when it is needed.
     """
@@ -25,7 +31,7 @@ class Overrides:
         """`read` returns the weights, `make` compiles the model with those of the given names as inputs."""
         self._read, self._make = read, make
         self._specs: tuple[TensorSpec, ...] | None = None
-        self._made: dict[frozenset[str], CompiledModule] = {}
+        self._made: OrderedDict[frozenset[str], CompiledModule] = OrderedDict()
         self._lock = threading.Lock()
 
     def specs(self) -> tuple[TensorSpec, ...]:
@@ -47,4 +53,7 @@ class Overrides:
         with self._lock:
             if wanted not in self._made:
                 self._made[wanted] = self._make(tuple(name for name in known if name in wanted))
+                if len(self._made) > MAX_MODULES:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(wanted)
             return self._made[wanted]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +14,8 @@ from onnx import helper
 
 import fusion
 from fusion.errors import InputError, ShapeError
+from fusion.module.overrides import MAX_MODULES, Overrides
+from fusion.signature import TensorSpec
 from tests.module.small_models import FLOAT, mlp, weights
 
 X = np.random.default_rng(0).standard_normal((3, 8), dtype=np.float32)
@@ -79,3 +83,23 @@ def test_an_unknown_name_where_the_file_is_gone(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(InputError, match="unknown 'third'"):
         module.run({"x": X, "third": FIRST})
+
+
+def test_modules_that_are_kept() -> None:
+    """Each set of names had a module, and of n weights there are 2^n."""
+    names = "abcdefghijkl"
+    made: list[tuple[str, ...]] = []
+
+    def make(wanted: tuple[str, ...]) -> Any:
+        made.append(wanted)
+        return wanted
+
+    overrides = Overrides(lambda: tuple(TensorSpec(name, (1,), "float32") for name in names), make)
+    for name in names:
+        overrides.module([name])
+        overrides.module(["a"])
+    assert [first for (first,) in made] == list(names)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [(first, second) for first in names for second in names if first < second]
+        assert list(pool.map(overrides.module, asked)) == asked
+    assert len(overrides._made) == MAX_MODULES
