@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -11,6 +11,7 @@ from tvm import relax
 
 from backends.cpu.legalize import LEGALIZATIONS, SAFE
 from backends.cpu.legalize.common import FLegalize
+from fusion.errors import UnsupportedOperatorError
 from fusion.failures import Failures
 
 
@@ -32,12 +33,19 @@ class LegalizeCalls:
     name: str = "legalize_calls"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """Raise what the first call without a form raises."""
+        """Return the module without calls of operators that have forms.
+
+        Raises:
+            UnsupportedOperatorError: Forms need to know shapes, and only the run knows those of an operand.
+            Exception: What the form of the first call raises that no form takes.
+        """
         raised: list[Exception] = []
         forms = {name: self._guarded(name, raised) for name in {*_of_tvm(), *self.forms}}
         legal = relax.transform.LegalizeOps(forms)(mod)
         if raised:
             raise raised[0]
+        if next(_calls(legal, forms), None) is not None:
+            _refuse(_calls(relax.transform.DeadCodeElimination(["main"])(legal), forms))
         return legal
 
     def _guarded(self, name: str, raised: list[Exception]) -> FLegalize:
@@ -64,6 +72,26 @@ class LegalizeCalls:
                 return call
 
         return legalize
+
+
+def _calls(mod: tvm.IRModule, forms: Collection[str]) -> Iterator[tuple[relax.Var, relax.Call]]:
+    """Yield the calls in `main` of operators that have forms, and their results."""
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and str(value.op.name) in forms:
+                yield binding.var, value
+
+
+def _refuse(left: Iterator[tuple[relax.Var, relax.Call]]) -> None:
+    for var, call in left:
+        operator = str(call.op.name).removeprefix("relax.")
+        raise UnsupportedOperatorError(
+            f"{operator} needs the shapes of its operands, and only the run knows one of them",
+            where=f"{operator} {str(var.name)!r}",
+            why=f"its operands are {', '.join(str(argument.ty) for argument in call.args)}",
+            hint="name the sizes of the operand by R.match_cast",
+        )
 
 
 @cache

@@ -11,9 +11,12 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import helper
+from tvm import relax
 
 import fusion
+from fusion.errors import UnsupportedOperatorError
 from tests.module.small_models import FLOAT, INT64, model
+from tests.regressions.relax_models import module
 
 X = np.array([[0, 2, 0, 3], [2, 0, 0, 3], [0, 2, 0, 3]], np.float32)
 
@@ -35,6 +38,13 @@ def test_values(small: onnx.ModelProto) -> None:
     expected = ort.InferenceSession(small.SerializeToString()).run(None, {"x": X})
     for found, wanted in zip(fusion.compile(small)(X), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_operator_of_an_unknown_shape() -> None:
+    """TVM has forms of operators for known sizes only, or such as have a name: it was an internal error."""
+    inputs = {"x": ((6,), "float32")}
+    with pytest.raises(UnsupportedOperatorError, match="squeeze needs the shapes of its operands"):
+        fusion.compile(module(lambda builder, x: relax.op.squeeze(builder.emit(relax.op.nonzero(x)), [0]), inputs))
 
 
 def test_a_process_that_only_loads(tmp_path: Path) -> None:
