@@ -75,44 +75,34 @@ class Bounds:
         return not values.size or (self.low <= int(values.min()) and int(values.max()) <= self.high)
 
 
-@dataclass(frozen=True)
-class NotZero:
+class _KeptAsItIs:
+    """A test whose readers get the values as they are."""
+
+    largest = 0
+
+    def kept(self, value: Expr) -> Expr:
+        """Return the value."""
+        return value
+
+
+class NotZero(_KeptAsItIs):
     """Every integer but 0."""
 
     def fails(self, value: Expr) -> Expr:
         """Return whether an int64 is 0."""
         return value == int64(0)
 
-    def kept(self, value: Expr) -> Expr:
-        """Return the value."""
-        return value
-
-    @property
-    def largest(self) -> int:
-        """Readers get the values as they are."""
-        return 0
-
     def hold(self, values: np.ndarray) -> bool:
         """Return whether all of `values` are other than 0."""
         return bool(np.all(values != 0))
 
 
-@dataclass(frozen=True)
-class Finite:
+class Finite(_KeptAsItIs):
     """Every float but NaN and the infinities."""
 
     def fails(self, value: Expr) -> Expr:
         """Return whether a float32 is none of them."""
         return _is_endless(value)
-
-    def kept(self, value: Expr) -> Expr:
-        """Return the value."""
-        return value
-
-    @property
-    def largest(self) -> int:
-        """Readers get the values as they are."""
-        return 0
 
     def hold(self, values: np.ndarray) -> bool:
         """Return whether all of `values` are finite."""
@@ -220,11 +210,9 @@ def check_in_numpy(
     """Return `values` as `check` does, where the run alone knows a shape: through a function on the host.
 
     Args:
-        values: Integers of any shape; of other kinds than "index" and "divisor" they are returned as they are.
+        values: Of any shape, what `kind` says: "index", "length", "divisor" or "box".
         data: What `axes` are axes of, as in `GuardOperands`.
     """
-    if kind not in ("index", "divisor"):
-        return values
     axis_numbers = [tirx.IntImm("int64", axis) for axis in axes]
     texts = StringImm(kind), StringImm(where)
     return relax.op.call_pure_packed(CHECK, values, data, *texts, *axis_numbers, ty_args=values.ty)

@@ -6,6 +6,7 @@ TVM has them in its Python package, which a process that only loads a module doe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NoReturn
 
@@ -47,13 +48,20 @@ def _refuse(what: str, where: str, why: str, value: float) -> NoReturn:
 
 @carried
 def _check(values: Tensor, data: Tensor, kind: str, where: str, *axes: int) -> Tensor:
-    """Return checked indices into `axes` of `data`, or divisors, where the shapes are data too; see `fusion.guards`."""
-    array = as_numpy(values)
-    if kind == "divisor":
-        if not array.all():
-            raise ExecutionError("an integer is divided by zero", where=where, why="the divisor is 0")
-        return values
+    """Return checked `values` of which, or of `data`, the run alone knows the shape; see `fusion.guards`."""
     sizes = [int(data.shape[axis]) for axis in axes] or [prod(int(extent) for extent in data.shape)]
+    return _CHECKS[kind](values, where, axes, sizes)
+
+
+def _divisors(values: Tensor, where: str, axes: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    if not as_numpy(values).all():
+        raise ExecutionError("an integer is divided by zero", where=where, why="the divisor is 0")
+    return values
+
+
+def _indices(values: Tensor, where: str, axes: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """Each in turn is into one of `axes`, of which negative ones count from the end."""
+    array = as_numpy(values)
     columns = array.reshape(-1, len(sizes)).astype("int64")
     for axis, (column, size) in enumerate(zip(columns.T, sizes, strict=True)):
         outside = column[(column < -size) | (column >= size)]
@@ -63,6 +71,37 @@ def _check(values: Tensor, data: Tensor, kind: str, where: str, *axes: int) -> T
             raise ExecutionError("an index is outside its axis", where=where, why=why)
         column[column < 0] += size
     return aligned_copy(columns.reshape(array.shape).astype(array.dtype))
+
+
+def _lengths(values: Tensor, where: str, axes: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    array, (axis,), (size,) = as_numpy(values), axes, sizes
+    outside = array[(array < 0) | (array > size)]
+    if outside.size:
+        why = f"axis {axis} has {size} entries: {outside[0]} is not in 0..{size}"
+        raise ExecutionError("a length is outside its axis", where=where, why=why)
+    return values
+
+
+def _boxes(values: Tensor, where: str, axes: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """Rows of the number of an image, of which `sizes` has how many there are, and four coordinates."""
+    rows, (count,) = as_numpy(values).astype("float32"), sizes
+    images, coordinates = rows[:, 0], rows[:, 1:]
+    inside = (images >= 0) & (images <= count - 1)
+    if not inside.all():
+        why = f"there are {count} images: {images[~inside][0]} is not in 0..{count - 1}"
+        raise ExecutionError("a box is not valid", where=where, why=why)
+    odd = coordinates[~np.isfinite(coordinates)]
+    if odd.size:
+        raise ExecutionError("a box is not valid", where=where, why=f"it is {odd[0]}")
+    return values
+
+
+_CHECKS: dict[str, Callable[[Tensor, str, Sequence[int], Sequence[int]], Tensor]] = {
+    "divisor": _divisors,
+    "index": _indices,
+    "length": _lengths,
+    "box": _boxes,
+}
 
 
 tvm_ffi.register_global_func(NONZERO, _nonzero, override=True)

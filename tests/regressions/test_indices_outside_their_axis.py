@@ -15,10 +15,11 @@ import onnxruntime as ort
 import pytest
 import tvm
 from onnx import TensorProto, helper
-from tvm import relax
+from tvm import relax, tirx
 
 import fusion
 from fusion.errors import ExecutionError, ShapeError
+from tests.regressions.relax_models import module
 
 _FAR = (1_000, 1 << 40, -(1 << 40))
 
@@ -171,6 +172,48 @@ def test_operators_of_relax(name: str) -> None:
         arrays[1][1] = value
         with pytest.raises(ExecutionError, match="an index is outside its axis"):
             compiled(*arrays)
+
+
+def _places(builder: relax.BlockBuilder, flags: relax.Expr) -> relax.Expr:
+    """Return the indices of the elements that are not 0, of which only the run knows how many there are."""
+    found = builder.emit(relax.op.nonzero(flags))
+    pairs = builder.match_cast(found, relax.TensorType((1, tirx.Var("count", "int64")), "int64"))
+    return builder.emit(relax.op.squeeze(pairs, [0]))
+
+
+def _reversed_columns(builder: relax.BlockBuilder, x: relax.Expr, flags: relax.Expr) -> relax.Expr:
+    places = _places(builder, flags)
+    return relax.op.reverse_sequence(builder.emit(relax.op.take(x, places, 1)), places, 0, 1)
+
+
+def _chosen_boxes(builder: relax.BlockBuilder, images: relax.Expr, boxes: relax.Expr, flags: relax.Expr) -> relax.Expr:
+    chosen = builder.emit(relax.op.take(boxes, _places(builder, flags), 0))
+    return relax.op.vision.roi_align(images, chosen, (2, 2), 1.0, 2, aligned=False)
+
+
+def test_lengths_and_boxes_of_which_the_run_knows_the_number() -> None:
+    """There they were not checked at all."""
+    shapes = {"x": ((4, 6), "float32"), "flags": ((6,), "bool")}
+    compiled = fusion.compile(module(_reversed_columns, shapes), threads=1)
+    x, flags = np.arange(24, dtype="float32").reshape(4, 6), np.array([1, 0, 1, 0, 1, 0], "bool")
+    (found,) = compiled(x, flags)
+    np.testing.assert_array_equal(found.T, [x[:, 0], [8, 2, 14, 20], [22, 16, 10, 4]])
+    with pytest.raises(ExecutionError, match="a length is outside its axis") as caught:
+        compiled(x, ~flags)
+    assert caught.value.why == "axis 0 has 4 entries: 5 is not in 0..4"
+
+    shapes = {"images": ((2, 3, 8, 8), "float32"), "boxes": ((3, 5), "float32"), "flags": ((3,), "bool")}
+    compiled = fusion.compile(module(_chosen_boxes, shapes), threads=1)
+    boxes, flags = np.tile(np.array([1, 1, 1, 4, 4], "float32"), (3, 1)), np.array([1, 0, 1], "bool")
+    assert compiled(_IMAGES, boxes, flags)[0].shape == (2, 3, 2, 2)
+    odd = ((0, 2, "there are 2 images: 2.0 is not in 0..1"), (0, np.nan, "there are 2 images: nan is not in 0..1"),
+           (3, np.inf, "it is inf"))  # fmt: skip
+    for column, value, why in odd:
+        wrong = boxes.copy()
+        wrong[2, column] = value
+        with pytest.raises(ExecutionError, match="a box is not valid") as caught:
+            compiled(_IMAGES, wrong, flags)
+        assert caught.value.why == why
 
 
 @pytest.mark.parametrize("mode", ["clip", "wrap"])
