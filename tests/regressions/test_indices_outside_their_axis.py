@@ -130,16 +130,16 @@ def test_the_error_comes_from_the_first_of_many(tmp_path: Any) -> None:
     )  # fmt: skip
     compiled = fusion.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
     compiled.save(tmp_path / "m.fsn")
-    for module in (compiled, fusion.load(tmp_path / "m.fsn")):
-        np.testing.assert_array_equal(module(data, indices)[0], data[indices])
+    for each in (compiled, fusion.load(tmp_path / "m.fsn")):
+        np.testing.assert_array_equal(each(data, indices)[0], data[indices])
         for place in (0, 77_777, 199_999):
             wrong = indices.copy()
             wrong[place] = 100
             with pytest.raises(ExecutionError, match="an index is outside its axis") as caught:
-                module(data, wrong)
+                each(data, wrong)
             assert caught.value.where == "Gather 'rows'"
             assert caught.value.why == "axis 0 has 100 entries: index 100 is not in -100..99"
-        np.testing.assert_array_equal(module(data, indices)[0], data[indices])
+        np.testing.assert_array_equal(compiled(data, indices)[0], data[indices])
 
 
 def _relax(build: Any, *shapes: tuple[tuple[int, ...], str]) -> tvm.IRModule:
