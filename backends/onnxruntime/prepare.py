@@ -54,7 +54,7 @@ def _openable(model: onnx.ModelProto) -> bytes:
 
 
 def _version(model: onnx.ModelProto) -> int:
-    return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+    return next((int(o.version) for o in model.opset_import if not o.domain), 0)
 
 
 def _lower_opset(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
@@ -79,7 +79,7 @@ def _with_opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for entry in copy.opset_import:
-        if entry.domain in ("", "ai.onnx"):
+        if not entry.domain:
             entry.version = version
     return copy
 
@@ -90,6 +90,6 @@ def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def _since(node: onnx.NodeProto, version: int) -> int:
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain:
         return 0
     return int(onnx.defs.get_schema(node.op_type, version, "").since_version)

@@ -46,7 +46,7 @@ def expand_function(
     attributes = {**{n: v for n, v in defaults.items() if v.name}, **{a.name: a for a in node.attribute}}
     nodes = [_instantiate(inner, names, attributes, fresh) for inner in body.node]
     outputs = dict(zip(node.output, (names.get(formal, "") for formal in body.output), strict=False))
-    version = next((o.version for o in body.opset_import if o.domain in ("", "ai.onnx")), standard_opset)
+    version = next((o.version for o in body.opset_import if not o.domain), standard_opset)
     return Expansion(nodes, version, {}, {actual: new for actual, new in outputs.items() if actual and new})
 
 

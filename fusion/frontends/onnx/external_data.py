@@ -43,7 +43,7 @@ def read_external_data(model: onnx.ModelProto, path: Path) -> None:
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         try:
-            tensor.raw_data = _read(tensor, folder, left)
+            data = _read(tensor, folder, left)
         except (OSError, ValueError) as error:
             raise ModelFileError(
                 f"external data of {path.name} cannot be read",
@@ -51,7 +51,8 @@ def read_external_data(model: onnx.ModelProto, path: Path) -> None:
                 why=(error.strerror if isinstance(error, OSError) else None) or str(error),
                 hint="keep the data files next to the model, without links to other folders",
             ) from error
-        left -= len(tensor.raw_data)
+        tensor.raw_data = data
+        left -= len(data)
         tensor.data_location = TensorProto.DEFAULT
         del tensor.external_data[:]
 

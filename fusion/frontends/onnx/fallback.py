@@ -193,8 +193,7 @@ def whole_model(model: onnx.ModelProto, reason: str) -> ImportedModel:
 
 
 def _opset_of(node: NodeProto, model: onnx.ModelProto) -> int:
-    same = {"", "ai.onnx"} if node.domain in ("", "ai.onnx") else {node.domain}
-    return next((int(opset.version) for opset in model.opset_import if opset.domain in same), 1)
+    return next((int(opset.version) for opset in model.opset_import if opset.domain == node.domain), 1)
 
 
 def _prepare(model: onnx.ModelProto, group: Sequence[_Waiting]) -> bytes:
@@ -256,7 +255,7 @@ def _prepare_in_any_form(model: onnx.ModelProto) -> bytes:
 
 def _common_opset(group: list[_Waiting]) -> int:
     """Return an operator set under which every node of `group` means what it means under its own."""
-    own = [item.opset for item in group if item.node.domain in ("", "ai.onnx")]
+    own = [item.opset for item in group if not item.node.domain]
     for version in sorted(set(own), reverse=True):
         if all(_since(item, version) == _since(item, item.opset) for item in group):
             return version

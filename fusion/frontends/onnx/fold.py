@@ -74,7 +74,7 @@ def _fold_constant(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypePr
 
 def _foldable(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
     """Return whether `node` is known before the run, and computing it is in the budget, which then pays for it."""
-    if node.domain not in ("", "ai.onnx") or not all(name in scope.constants for name in node.input if name):
+    if node.domain or not all(name in scope.constants for name in node.input if name):
         return False
     if not all(map(is_tensor, outputs.values())):
         return False

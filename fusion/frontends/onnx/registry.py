@@ -51,4 +51,4 @@ def converter_of(domain: str, operator: str) -> Converter | None:
     if not _CONVERTERS:
         for family in _FAMILIES:
             import_module(f"fusion.frontends.onnx.ops.{family}")
-    return _CONVERTERS.get(("" if domain == "ai.onnx" else domain, operator))
+    return _CONVERTERS.get((domain, operator))

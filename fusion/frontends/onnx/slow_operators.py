@@ -89,13 +89,13 @@ def may_be_slow(nodes: Iterable[NodeProto], dtypes: set[int]) -> bool:
 
 def is_foreign(node: NodeProto) -> bool:
     """Return whether ONNX Runtime alone knows the operator: then its neighbours had better be with it."""
-    known = node.domain in ("", "ai.onnx") or onnx.defs.has(node.op_type, node.domain)
+    known = not node.domain or onnx.defs.has(node.op_type, node.domain)
     return not (known or has_converter(node.domain, node.op_type) or has_rule(node.domain, node.op_type))
 
 
 def slow(node: NodeProto, types: Types, dequantized: bool) -> Slow | None:
     """Return what `node` costs here if it is slow; `dequantized` says whether its first operand is one."""
-    kind = types.get(node.input[0]) if node.input and node.domain in ("", "ai.onnx") else None
+    kind = types.get(node.input[0]) if node.input and not node.domain else None
     if kind is None:
         return None
     if dequantized and node.op_type in QUANTIZED:

@@ -53,7 +53,7 @@ def survey(
     fixed = set(constants)
     for index, proto in enumerate(found.nodes):
         node = cast_of_cast_like(proto, scope.types)
-        opset = opsets.get("" if node.domain == "ai.onnx" else node.domain, 1)
+        opset = opsets.get(node.domain, 1)
         inferred = _types(node, opset, scope, declared)
         scope.types.update(inferred)
         if _is_known(node, fixed, scope):

@@ -62,16 +62,14 @@ def translate(
     """
     if model.functions:
         model = inliner.inline_local_functions(model)
-    domains = {o.domain: o.version for o in model.opset_import}
-    standard = next((version for domain, version in domains.items() if domain in ("", "ai.onnx")), 1)
+    domains = {"": 1, **{o.domain: o.version for o in model.opset_import}}
     try:
-        domains = {**domains, "": standard}
         translator = _Translator(model.graph, domains, inputs, {}, count(), _budget(model), declined, strict)
         imported = whole_model(model, translator.whole) if translator.whole else translator.run()
     except NotATensor as error:
         imported = whole_model(model, str(error))
     if strict and imported.fallbacks:
-        raise _refusal(imported.fallbacks, standard)
+        raise _refusal(imported.fallbacks, domains[""])
     return imported
 
 
@@ -162,7 +160,7 @@ class _Translator:
     def _translate(self, proto: NodeProto, standard_opset: int) -> None:
         node = rename(proto, {name: self._actual(name) for name in reads(proto) if name in self._names})
         node = axes_from_the_front(cast_of_cast_like(node, self._scope.types), self._scope.types)
-        opset = standard_opset if node.domain in ("", "ai.onnx") else self._domains.get(node.domain, 1)
+        opset = standard_opset if not node.domain else self._domains.get(node.domain, 1)
         try:
             self._translate_node(node, opset, standard_opset)
         except (FusionError, NotATensor, MemoryError):
