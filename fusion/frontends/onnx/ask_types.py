@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import onnx
@@ -14,6 +15,8 @@ from fusion.frontends.onnx.scope import Scope
 
 _FORMAT = 8
 """A version of the format that every ONNX Runtime in use knows."""
+_MOST_ELEMENTS = 1024
+"""Of a constant that may tell the type of a result, such as a shape. Of others ONNX Runtime gets the types."""
 _ELEMENTS = dict(TensorProto.DataType.items())
 # ONNX Runtime's names of element types that are not onnx's.
 _NAMES = {"float": "FLOAT", "double": "DOUBLE"}
@@ -24,8 +27,9 @@ def ask_types(node: NodeProto, scope: Scope, domains: Mapping[str, int]) -> dict
     names = [name for name in dict.fromkeys(node.input) if name]
     if any(name not in scope.types for name in names):
         return {}
-    given = [onnx.helper.make_value_info(name, scope.types[name]) for name in names if name not in scope.constants]
-    weights = [_renamed(scope.constants[name], name) for name in names if name in scope.constants]
+    small = [name for name in names if name in scope.constants and _is_small(scope.constants[name])]
+    given = [onnx.helper.make_value_info(name, scope.types[name]) for name in names if name not in small]
+    weights = [_renamed(scope.constants[name], name) for name in small]
     results = [ValueInfoProto(name=name) for name in node.output if name]
     opsets = [make_opsetid(domain, version) for domain, version in domains.items()]
     model = make_model(make_graph([node], "types", given, results, weights), opset_imports=opsets, ir_version=_FORMAT)
@@ -35,6 +39,10 @@ def ask_types(node: NodeProto, scope: Scope, domains: Mapping[str, int]) -> dict
         return {}
     kinds = {value.name: _type(value.type, value.shape) for value in session.get_outputs()}
     return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def _is_small(tensor: TensorProto) -> bool:
+    return math.prod(tensor.dims) <= _MOST_ELEMENTS
 
 
 def _type(text: str, shape: Sequence[int | str | None]) -> TypeProto | None:
