@@ -42,7 +42,7 @@ def ask_types(node: NodeProto, scope: Scope, domains: Mapping[str, int]) -> dict
 
 
 def _is_small(tensor: TensorProto) -> bool:
-    return math.prod(tensor.dims) <= _MOST_ELEMENTS
+    return bool(math.prod(tensor.dims) <= _MOST_ELEMENTS)
 
 
 def _type(text: str, shape: Sequence[int | str | None]) -> TypeProto | None:

@@ -58,7 +58,7 @@ def check_types(types: Mapping[str, TypeProto], node: NodeProto) -> None:
 
 def _check_tensor(tensor: TensorProto) -> None:
     _check_element(tensor.data_type, f"tensor {tensor.name!r}")
-    # Of raw data protobuf tells the length only by copying it; `read_weights` does that, once, and takes no more memory.
+    # Of raw data protobuf tells the length only by copying it: what reads it compares the two.
     counted = tensor.data_location != TensorProto.EXTERNAL and not tensor.HasField("raw_data")
     fields = (
         tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data,

@@ -30,7 +30,6 @@ _FAMILIES = (
     "reshape",
     "resize",
     "scan",
-    "signal",
     "slicing",
 )
 

@@ -17,6 +17,7 @@ from fusion.failures import report
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
 from fusion.frontends.onnx.ask_types import ask_types
 from fusion.frontends.onnx.branches import Branch, assemble, common_results, split_if
+from fusion.frontends.onnx.checked_operands import check_operand, has_checked_operand
 from fusion.frontends.onnx.checks import check_node
 from fusion.frontends.onnx.convert import convert_node, is_native
 from fusion.frontends.onnx.drop_casts import drop_unused_casts
@@ -121,7 +122,7 @@ class _Translator:
         choice = FallbackChoice(tuple(graph.node), {})
         if not strict:
             choice = choose_fallbacks(graph, domains, self._scope, self._declared)
-        self.whole = choice.whole
+        self.whole = "" if any(map(has_checked_operand, graph.node)) else choice.whole
         self._declined = {**choice.reasons, **declined}
         self._work = deque((node, domains[""]) for node in choice.nodes)
         self._names: dict[str, str] = {}
@@ -171,6 +172,8 @@ class _Translator:
     def _translate_node(self, node: NodeProto, opset: int, standard_opset: int) -> None:
         check_node(Node(node, opset, (), self._scope, self._builder))
         node = without_empty_inputs(node)
+        self._current = node
+        check_operand(Node(node, opset, (), self._scope, self._builder))
         if name_of(node) in self._declined:
             self._defer(node, opset, self._declined[name_of(node)])
             return
@@ -178,7 +181,6 @@ class _Translator:
         if branch is not None:
             self._splice(branch)
             return
-        self._current = node
         try:
             types = infer_types(node, opset, self._scope, self._declared)
         except InferenceError as reason:

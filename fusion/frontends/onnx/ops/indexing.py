@@ -64,19 +64,3 @@ def max_unpool(node: Node) -> Expr:
     zeros = node.emit(relax.op.zeros((size,), dtype))
     flat = node.emit(relax.op.reshape(node.x(0), (-1,)))
     return relax.op.reshape(relax.op.scatter_elements(zeros, node.emit(inside), flat, 0, "update"), shape)
-
-
-_POSITIONS = 3
-
-
-@converts("RotaryEmbedding")
-def rotary_embedding(node: Node) -> Expr:
-    """ONNX's function computes it, which would read angles at negative positions from the end: these are checked here.
-
-    Raises:
-        Decline: Always.
-    """
-    if node.has(_POSITIONS) and not node.is_const(_POSITIONS):
-        guard = index_guard(node.where, [0], node.shape(1), negative=False)
-        node.scope.exprs[node.proto.input[_POSITIONS]] = node.emit(check(node.builder, node.x(_POSITIONS), guard))
-    raise Decline("ONNX defines it by other operators")
