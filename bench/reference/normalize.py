@@ -36,9 +36,17 @@ class Softmax(OpRun):  # type: ignore[misc]
         return (_softmax(flat, 1).reshape(x.shape),)
 
 
+class LogSoftmax(Softmax):
+    """The logarithm of Softmax."""
+
+    def _run(self, x: np.ndarray, **options: Any) -> tuple[np.ndarray]:
+        (shares,) = super()._run(x, **options)
+        return (np.log(shares),)
+
+
 def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
     powers = np.exp(x - x.max(axis=axis, keepdims=True))
     return np.asarray(powers / powers.sum(axis=axis, keepdims=True))
 
 
-OPERATORS = (BatchNormalization, Softmax)
+OPERATORS = (BatchNormalization, Softmax, LogSoftmax)

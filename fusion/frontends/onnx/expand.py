@@ -95,18 +95,29 @@ def without_empty_inputs(node: NodeProto) -> NodeProto:
     return copy
 
 
-def axes_from_the_front(node: NodeProto, types: Mapping[str, TypeProto]) -> NodeProto:
-    """Return a Squeeze or Unsqueeze with attributes, its axes counted from 0.
+def plain_axes(node: NodeProto, types: Mapping[str, TypeProto]) -> NodeProto:
+    """Return a Squeeze or Unsqueeze whose attribute names axes counted from 0 and ascending, and a Squeeze by no axes
+    without them.
 
-    In sets before 11 onnx's inference knows no other ones, and ONNX Runtime does.
+    Of other ones onnx's inference and reference make something else than ONNX Runtime, or nothing.
     """
-    dims = dims_of(types[node.input[0]]) if node.op_type in _OF_AXES and node.input[0] in types else None
-    axes = next((list(attribute.ints) for attribute in node.attribute if attribute.name == "axes"), [])
-    if node.domain or dims is None or not any(axis < 0 for axis in axes):
+    if node.domain or node.op_type not in _OF_AXES:
+        return node
+    axes = next((list(attribute.ints) for attribute in node.attribute if attribute.name == "axes"), None)
+    if node.op_type == "Squeeze" and (axes == [] or (len(node.input) > 1 and _dims(node.input[1], types) == (0,))):
+        return onnx.helper.make_node("Squeeze", [node.input[0]], list(node.output), node.name)
+    dims = _dims(node.input[0], types)
+    if not axes or dims is None:
         return node
     rank = len(dims) + (len(axes) if node.op_type == "Unsqueeze" else 0)
-    positive = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
-    return onnx.helper.make_node(node.op_type, list(node.input), list(node.output), node.name, axes=positive)
+    plain = sorted(axis + rank if -rank <= axis < 0 else axis for axis in axes)
+    if plain == axes:
+        return node
+    return onnx.helper.make_node(node.op_type, list(node.input), list(node.output), node.name, axes=plain)
+
+
+def _dims(name: str, types: Mapping[str, TypeProto]) -> tuple[int | None, ...] | None:
+    return dims_of(types[name]) if name in types else None
 
 
 def rename(node: NodeProto, names: Mapping[str, str]) -> NodeProto:

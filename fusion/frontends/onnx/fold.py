@@ -10,6 +10,7 @@ from onnx import TensorProto, TypeProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from fusion.frontends.onnx.fold_cost import cost_of
+from fusion.frontends.onnx.fold_exceptions import computed_otherwise
 from fusion.frontends.onnx.scope import Scope
 from fusion.frontends.onnx.types import dtype_name, is_tensor, static_shape
 from fusion.tensors import numpy_dtype
@@ -27,7 +28,7 @@ def fold(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, Type
         return True
     if node.op_type == "Constant" and not node.domain and _fold_constant(node, scope, outputs):
         return True
-    if not _foldable(node, scope, outputs):
+    if not _foldable(node, opset, scope, outputs):
         return False
     try:
         arrays = _evaluate(node, opset, scope)
@@ -72,25 +73,19 @@ def _fold_constant(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypePr
     return True
 
 
-def _foldable(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
+def _foldable(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
     """Return whether `node` is known before the run, and computing it is in the budget, which then pays for it."""
     if node.domain or not all(name in scope.constants for name in node.input if name):
         return False
     if not all(map(is_tensor, outputs.values())):
         return False
-    if node.op_type in ("Div", "Mod") and _divides_by_zero(scope.array(node.input[1])):
-        return False  # NumPy says 0, every run is an error
-    if node.op_type == "NonZero" and not scope.array(node.input[0]).ndim:
-        return False  # NumPy says that the places in a scalar have no axes, every run one
     arrays = [scope.array(name) for name in node.input if name]
     cost = cost_of(node, arrays)
+    if cost is not None and computed_otherwise(node, opset, arrays):
+        return False
     names = (dtype_name(kind.tensor_type.elem_type) for kind in outputs.values())
     itemsize = max((numpy_dtype(name).itemsize for name in names), default=8)
     return cost is not None and scope.budget.take(cost, itemsize, sum(array.nbytes for array in arrays))
-
-
-def _divides_by_zero(divisor: np.ndarray) -> bool:
-    return divisor.dtype.kind in "iu" and not divisor.all()
 
 
 def _evaluate(node: onnx.NodeProto, opset: int, scope: Scope) -> list[np.ndarray | None]:

@@ -23,10 +23,10 @@ from fusion.frontends.onnx.convert import convert_node, is_native
 from fusion.frontends.onnx.drop_casts import drop_unused_casts
 from fusion.frontends.onnx.expand import (
     Expansion,
-    axes_from_the_front,
     cast_of_cast_like,
     expand_function,
     expand_if,
+    plain_axes,
     reads,
     rename,
     without_empty_inputs,
@@ -160,7 +160,7 @@ class _Translator:
 
     def _translate(self, proto: NodeProto, standard_opset: int) -> None:
         node = rename(proto, {name: self._actual(name) for name in reads(proto) if name in self._names})
-        node = axes_from_the_front(cast_of_cast_like(node, self._scope.types), self._scope.types)
+        node = cast_of_cast_like(node, self._scope.types)
         opset = standard_opset if not node.domain else self._domains.get(node.domain, 1)
         try:
             self._translate_node(node, opset, standard_opset)
@@ -171,7 +171,7 @@ class _Translator:
 
     def _translate_node(self, node: NodeProto, opset: int, standard_opset: int) -> None:
         check_node(Node(node, opset, (), self._scope, self._builder))
-        node = without_empty_inputs(node)
+        node = plain_axes(without_empty_inputs(node), self._scope.types)
         self._current = node
         check_operand(Node(node, opset, (), self._scope, self._builder))
         if name_of(node) in self._declined:
