@@ -13,6 +13,7 @@ from tvm_ffi.structural import StructuralMutator, structural_walk
 from backends.cpu.emit import Nest, prefetch
 from backends.cpu.rewriting import mutate
 from fusion.cpus import allowed_cpus
+from fusion.module.bfloat16 import broadcast_bits, compute_in_lets
 from fusion.module.linker import ROOM
 from fusion.module.share_memory import share_memory
 from fusion.module.shared_library import temporary_folder
@@ -145,9 +146,11 @@ def _lower_loops() -> tvm.transform.Pass:
     return tvm.transform.Sequential(
         [
             tirx.transform.FlattenBuffer(),
+            compute_in_lets(),
             tirx.transform.BF16ComputeLegalize(),
             tirx.transform.NarrowDataType(32),
             tirx.transform.VectorizeLoop(True),
+            broadcast_bits(),
             share_memory(),
             tirx.transform.UnrollLoop(),
             # Without it LLVM takes four times as long.

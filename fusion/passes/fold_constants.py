@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from fusion.memory import usable_memory
@@ -67,6 +67,8 @@ def _fold(
     if not _has_value(value, arrays):
         return None
     result = builder.normalize(value).ty
+    if not isinstance(result.shape, relax.ShapeExpr) or not all(isinstance(n, tirx.IntImm) for n in result.shape):
+        return None  # axes that only the run knows, of a reshape
     shape = [int(extent) for extent in result.shape]
     if prod(shape) > max(_LARGE, *(4 * array.size for array in arrays)):
         return None

@@ -1,4 +1,5 @@
-"""Values of bfloat16 that were bound to variables ended TVM's legalisation of that type."""
+"""Values of bfloat16 that were bound to variables, and vectors of one value, ended TVM's legalisation of that type; in
+a `Let` it left them as they were."""
 
 from __future__ import annotations
 
@@ -29,6 +30,16 @@ CASES: dict[str, tuple[Build, Expected]] = {
     "softmax": (
         lambda builder, x: op.nn.softmax(x, -1),
         lambda x: np.exp(x - x.max(-1, keepdims=True)) / np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True),
+    ),
+    "one value for all": (lambda builder, x: op.full(x.ty.shape, relax.const(2.5, "bfloat16")), lambda x: 0 * x + 2.5),
+    "number for a row": (
+        lambda builder, x: op.broadcast_to(builder.emit(op.strided_slice(x, [1], [0], [1])), x.ty.shape),
+        lambda x: 0 * x + x[:, :1],
+    ),
+    "edge around": (lambda builder, x: op.nn.pad(x, [1, 0, 0, 20]), lambda x: np.pad(x, ((1, 0), (0, 20)))),
+    "edge around a function": (
+        lambda builder, x: op.nn.pad(builder.emit(op.exp(x)), [1, 0, 0, 20]),
+        lambda x: np.pad(np.exp(x), ((1, 0), (0, 20))),
     ),
 }
 

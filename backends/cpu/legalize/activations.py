@@ -61,7 +61,23 @@ def _unary(formula: Callable[[Expr], Expr], name: str) -> FLegalize:
     return legalize
 
 
+def _legalize_leakyrelu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """As TVM has it, but float16 and bfloat16 in float32, which has slopes that they have not."""
+    slope = float(call.attrs.alpha)
+
+    def leaky_relu(x: te.Tensor) -> te.Tensor:
+        def element(*index: Expr) -> Expr:
+            value = wide(x(*index))
+            zero, factor = (tirx.const(constant, value.ty.dtype) for constant in (0.0, slope))
+            return tirx.Select(value > zero, value, value * factor).astype(x.dtype)
+
+        return te.compute(x.shape, element, "leaky_relu")
+
+    return builder.call_te(leaky_relu, call.args[0], primfunc_name_hint="leaky_relu")
+
+
 ACTIVATIONS: dict[str, FLegalize] = {
     **{f"relax.nn.{formula.__name__}": _unary(formula, formula.__name__) for formula in (gelu, gelu_tanh, silu)},
     **{f"relax.{formula.__name__}": _unary(formula, formula.__name__) for formula in (cosh, sinh)},
+    "relax.nn.leakyrelu": _legalize_leakyrelu,
 }

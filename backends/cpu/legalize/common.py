@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,17 +29,26 @@ largest = te.comm_reducer(lambda a, b: tirx.max(a, b), _lowest, "max")
 smallest = te.comm_reducer(lambda a, b: tirx.min(a, b), _highest, "min")
 
 FLegalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
-_NARROW = ("float16", "bfloat16")
+NARROW = ("float16", "bfloat16")
 
 
 def wide(value: Expr) -> Expr:
     """Return a float16 or bfloat16 value as float32; others as they are. Sums over them need the wider mantissa."""
-    return value.astype("float32") if str(value.ty.dtype) in _NARROW else value
+    return value.astype("float32") if str(value.ty.dtype) in NARROW else value
 
 
 def wide_dtype(tensor: te.Tensor) -> str:
     """Return the type to compute in."""
-    return "float32" if tensor.dtype in _NARROW else tensor.dtype
+    return "float32" if tensor.dtype in NARROW else tensor.dtype
+
+
+_LARGEST_HALF = 65504.0
+
+
+def number(value: float, dtype: str) -> Expr:
+    """Return a constant, an infinity where float16 has nothing as large: TVM refuses to round there."""
+    beyond = dtype == "float16" and abs(value) > _LARGEST_HALF
+    return tirx.const(math.copysign(math.inf, value) if beyond else value, dtype)
 
 
 def normalized_axes(axes: Sequence[Expr], rank: int) -> list[int]:

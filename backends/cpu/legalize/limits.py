@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
-from backends.cpu.legalize.common import Expr, FLegalize
+from backends.cpu.legalize.common import Expr, FLegalize, number
 
 
 def _relu(x: te.Tensor) -> te.Tensor:
@@ -17,7 +17,7 @@ def _relu(x: te.Tensor) -> te.Tensor:
 
 
 def _clip(x: te.Tensor, low: Expr, high: Expr) -> te.Tensor:
-    lowest, highest = (tirx.const(bound.value, x.dtype) for bound in (low, high))
+    lowest, highest = (number(bound.value, x.dtype) for bound in (low, high))
     return te.compute(x.shape, lambda *i: tirx.max(lowest, tirx.min(highest, x(*i))), "clip")
 
 

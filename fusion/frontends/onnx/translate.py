@@ -35,6 +35,7 @@ from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, 
 from fusion.frontends.onnx.fold import fold
 from fusion.frontends.onnx.fold_cost import Budget
 from fusion.frontends.onnx.fused import expand_fused
+from fusion.frontends.onnx.half_attributes import beyond_half
 from fusion.frontends.onnx.infer import InferenceError, infer_types, schema_of
 from fusion.frontends.onnx.limits import check_types
 from fusion.frontends.onnx.node import Decline, Node, where_of
@@ -173,9 +174,11 @@ class _Translator:
         check_node(Node(node, opset, (), self._scope, self._builder))
         node = plain_axes(without_empty_inputs(node), self._scope.types)
         self._current = node
-        check_operand(Node(node, opset, (), self._scope, self._builder))
-        if name_of(node) in self._declined:
-            self._defer(node, opset, self._declined[name_of(node)])
+        seen = Node(node, opset, (), self._scope, self._builder)
+        check_operand(seen)
+        declined = self._declined.get(name_of(node)) or beyond_half(seen)
+        if declined:
+            self._defer(node, opset, declined)
             return
         branch = expand_if(node, opset, self._scope, self._fresh)
         if branch is not None:

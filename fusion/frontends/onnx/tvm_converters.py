@@ -20,6 +20,7 @@ _WRONG = {
     "NonMaxSuppression": "it selects no box unless the limit of boxes is a constant",
     "Resize": "it rounds integers to the nearest and knows nothing of antialias",
     "RoiAlign": "it takes the maximum of other sums, and bfloat16 ends the process",
+    **dict.fromkeys(("ScatterElements", "ScatterND"), "it adds and multiplies booleans"),
     "TopK": "operator set 10 has k as an operand, which it does not read",
 }
 

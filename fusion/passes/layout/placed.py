@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import tvm
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
@@ -58,8 +59,8 @@ def reshaped(builder: relax.BlockBuilder, data: relax.Expr, shape: Shape) -> rel
         return data
     if isinstance(data, GenericConst):
         return constant(data.value.numpy().reshape(shape))
-    # In a tuple of numbers, 0 would stand for the size that there is.
-    return builder.emit(relax.op.reshape(data, relax.ShapeExpr(list(shape))))
+    # Through `relax.op.reshape`, 0 would stand for the size that there is.
+    return builder.emit(relax.Call(tvm.ir.Op.get("relax.reshape"), [data, relax.ShapeExpr(list(shape))]))
 
 
 def transposed(builder: relax.BlockBuilder, data: relax.Expr, axes: Sequence[int]) -> relax.Expr:
