@@ -19,7 +19,7 @@ from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.options import read_shapes
 from fusion.second_forms import compile_form
-from fusion.threads import use_threads
+from fusion.threads import require_threads
 
 if TYPE_CHECKING:
     from fusion.frontends.relay.parameters import Parameters
@@ -81,7 +81,7 @@ def _module(model: Any, shapes: Shapes, ctx: Context) -> CompiledModule:
         return _module(with_inputs(model, strangers), shapes, ctx)
     bound = bind_shapes(inputs, shapes)
     if reason is None:
-        use_threads(ctx.threads)
+        require_threads(ctx.threads)
     else:
         _require_shapes(bound, reason)
     if all(spec.is_static for spec in bound):

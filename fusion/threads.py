@@ -1,4 +1,4 @@
-"""TVM's worker threads: as many as asked for, on the CPUs this process may use."""
+"""TVM's own worker threads, for kernels that do not run on `fusion.pool`: as many as asked for, on our CPUs."""
 
 from __future__ import annotations
 
@@ -43,13 +43,15 @@ def on_live_pool(call: Callable[..., T], *args: Any) -> T:
     return call(*args) if substitute is None else substitute.submit(call, *args).result()
 
 
-def _require_room(count: int) -> None:
+def require_threads(count: int) -> None:
     """Raise unless so many threads can be started, by starting them: the system has several limits, and where TVM meets
-    one, it ends the process.
+    one, it ends the process. As many as there are CPUs are taken for granted.
 
     Raises:
         OptionError: They cannot.
     """
+    if count <= len(cpu_numbers()):
+        return
     done = threading.Event()
     started: list[threading.Thread] = []
     try:
@@ -80,9 +82,8 @@ def use_threads(count: int) -> None:
     """
     if getattr(_configured, "count", 0) == count:
         return
+    require_threads(count)
     allowed = cpu_numbers()
-    if count > len(allowed):
-        _require_room(count)
     # The length of the list is also the largest number of workers.
     cpus = [str(allowed[index % len(allowed)]) for index in range(max(count, len(allowed)))]
     _configure(_SHARE_ALL_CORES, count, cpus)

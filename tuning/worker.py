@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from fusion.runtime import Tensor, tvm_ffi
+from fusion.library import open_library
+from fusion.runtime import Tensor
 from fusion.tensors import allocate, as_numpy, as_tensor, numpy_dtype, tensor_bytes
-from fusion.threads import use_threads
 from tuning.decide import decide
 from tuning.experiment import Call, Experiment, Step, Storage, View, read_experiment
 from tuning.rounds import Rounds
@@ -51,7 +51,6 @@ def _run(
     experiment: Experiment, skipped: Collection[Form], say: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
     """Return the answer to an experiment, with all forms but those to be skipped."""
-    use_threads(experiment.threads)
     steps = _Steps.make(experiment)
     counts = experiment.forms()
     forms = [[f for f in range(count) if (kernel, f) not in skipped] for kernel, count in enumerate(counts)]
@@ -85,12 +84,14 @@ class _Steps:
 
     @staticmethod
     def make(experiment: Experiment) -> _Steps:
-        libraries = [tvm_ffi.load_module(path) for path in experiment.libraries]
+        libraries = [open_library(Path(path)) for path in experiment.libraries]
+        for library in libraries:
+            library.use_threads(experiment.threads)
         tensors = _allocate(experiment)
 
         def bind(call: Call) -> BoundCall:
-            library = next(library for library in libraries if library.implements_function(call.symbol))
-            return library.get_function(call.symbol), tuple(tensors[index] for index in call.arguments)
+            functions = next(lib.functions for lib in libraries if lib.functions.implements_function(call.symbol))
+            return functions.get_function(call.symbol), tuple(tensors[index] for index in call.arguments)
 
         bound = [[[bind(call) for call in form] for form in step.forms] for step in experiment.steps]
         return _Steps(experiment.steps, tensors, bound)

@@ -12,13 +12,13 @@ from tvm.relax.vm_build import _filter_tir, _vmcodegen
 
 from fusion.context import Context
 from fusion.errors import SavedFileError
+from fusion.library import Library
 from fusion.lowered import Lowered
 from fusion.module.check_returned import check_returned
 from fusion.module.codegen import generate_module, generate_objects
 from fusion.module.linker import ELF, find_linker, load_linked
 from fusion.module.plan import Plan
 from fusion.module.preallocate import preallocate
-from fusion.runtime import Module
 
 Generate = Callable[[tvm.IRModule, tvm.target.Target], list[tvm.runtime.Module]]
 
@@ -35,7 +35,7 @@ class Built:
     """
 
     executable: tvm.runtime.Executable
-    library: Module | None
+    library: Library | None
     plan: Plan
     notes: tuple[str, ...] = ()
 
@@ -120,7 +120,8 @@ def _generate(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built:
     if isinstance(linked, Built):
         return linked
     executable = _assemble(mod, ctx, lambda kernels, target: [generate_module(kernels, target)])
-    return Built(executable, executable.jit(), plan, (f"compiled in one thread and without a linker: {linked}",))
+    library = Library(executable.jit(), pooled=False)
+    return Built(executable, library, plan, (f"compiled in one thread and without a linker: {linked}",))
 
 
 def _linked(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built | str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CompiledModule:
-    """A compiled model. Calls from several threads are allowed and run one after the other.
+    """A compiled model. Calls from several threads run at a time and return what they would return one by one.
 
     Attributes:
         inputs, outputs: Names, shapes and dtypes; a dimension is None where the model leaves it open.
@@ -51,8 +51,7 @@ class CompiledModule:
         self._overrides = overrides
         self._names = tuple(spec.name for spec in inputs)
         self._output_names = tuple(spec.name for spec in outputs)
-        # One virtual machine and one set of buffers serve all calls.
-        self._lock = threading.Lock()
+        self._saving = threading.Lock()
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
         """Return the outputs for `arrays`, one for each input, in the order of `inputs`. See `run`."""
@@ -62,9 +61,8 @@ class CompiledModule:
                 why=f"its inputs are {', '.join(self._names) or 'none'}",
                 hint="pass one array for each input, in this order",
             )
-        with self._lock:
-            form = self._fixed if self._fixed is not None else self._forms.find(arrays)
-            return form.program.run(arrays)
+        form = self._fixed if self._fixed is not None else self._forms.find(arrays)
+        return form.program.run(arrays)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return the outputs by name for `inputs`, arrays by name.
@@ -109,7 +107,7 @@ class CompiledModule:
         """
         from fusion.module.save import save
 
-        with self._lock:
+        with self._saving:
             save(self, path)
 
     def __reduce__(self) -> tuple[Callable[[bytes], CompiledModule], tuple[bytes]]:
@@ -120,7 +118,7 @@ class CompiledModule:
         """
         from fusion.module.save import to_bytes
 
-        with self._lock:
+        with self._saving:
             return _unpickle, (to_bytes(self),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
@@ -133,7 +131,7 @@ class CompiledModule:
         """
         from fusion.module.save import to_bytes
 
-        with self._lock:
+        with self._saving:
             if not self.specializations:
                 return CompiledModule(self.inputs, self.outputs, self.settings, forms=self._forms.renewed(()))
             other = _unpickle(to_bytes(self))
@@ -189,9 +187,8 @@ class CompiledModule:
         values = random_inputs(self._known_inputs()) if inputs is None else inputs
         self.run(values)
         arrays = [to_value(values[spec.name], spec) for spec in self.inputs]
-        with self._lock:
-            form = self._fixed if self._fixed is not None else self._forms.find(arrays)
-            return profile(form, arrays, self.settings.threads, seconds)
+        form = self._fixed if self._fixed is not None else self._forms.find(arrays)
+        return profile(form, arrays, self.settings.threads, seconds)
 
     def _known_inputs(self) -> tuple[TensorSpec, ...]:
         """The inputs with the shapes of the form used last."""

@@ -16,7 +16,7 @@ _ZERO_COPY_BYTES = 16 << 10
 
 
 class InputSlot:
-    """One input of a compiled module. Not for use by two threads at once: arrays are copied into memory of the slot."""
+    """One input of an arena: arrays are copied into memory of the slot."""
 
     def __init__(self, spec: TensorSpec, shape: tuple[int, ...]) -> None:
         self.spec = spec
@@ -26,16 +26,15 @@ class InputSlot:
         self._array = as_numpy(self._tensor)
         self._may_view = self._array.nbytes >= _ZERO_COPY_BYTES and not needs_carrier(spec.dtype)
 
-    def bind(self, value: Any) -> Tensor:
-        """Return `value` as a tensor that generated code can read.
+    def bind(self, array: np.ndarray) -> Tensor:
+        """Return `array` as a tensor that generated code can read.
 
-        That is a view where `value` is large and contiguous, otherwise a copy in this slot, which the next call
+        That is a view where `array` is large and contiguous, otherwise a copy in this slot, which the next call
         overwrites.
 
         Raises:
-            InputError: `value` is no array on the CPU, or its rank, shape or dtype differs from the model's.
+            InputError: Its rank, shape or dtype differs from the model's.
         """
-        array = value if type(value) is np.ndarray else to_array(value, self.spec)
         if array.shape != self._shape or array.dtype != self._dtype:
             raise mismatch(array, self.spec, self._shape)
         if self._may_view and array.flags.carray:
@@ -59,6 +58,8 @@ def to_array(value: Any, spec: TensorSpec) -> np.ndarray:
     Raises:
         InputError: `value` is no array, lies on another device, or does not let itself be viewed.
     """
+    if type(value) is np.ndarray:
+        return value
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     if isinstance(value, Tensor) and value.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU:

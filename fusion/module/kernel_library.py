@@ -9,8 +9,10 @@ from pathlib import Path
 import tvm
 from tvm import tirx
 
+from fusion.library import Library
 from fusion.module.codegen import generate_module
-from fusion.module.linker import ELF, find_linker, link_objects
+from fusion.module.linker import ELF, ROOM, find_linker, link_objects
+from fusion.module.shared_library import load_library, temporary_folder
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,21 @@ class KernelLibrary:
     """Makes libraries of kernels with loops, for a target that is this machine; a `tuning.toolchain.Toolchain`."""
 
     target: tvm.target.Target
+
+    def load(self, kernels: Mapping[str, tirx.PrimFunc]) -> Library:
+        """Return the code of `kernels`, ready to run.
+
+        Raises:
+            SavedFileError: Temporary files cannot be written, or the linker failed.
+        """
+        if self.refusal():
+            named = {name: func.with_attr("global_symbol", name) for name, func in kernels.items()}
+            return Library(tvm.compile(tvm.IRModule(named), target=self.target).jit(), pooled=False)
+        with temporary_folder(ROOM) as folder:
+            made, library = folder / "kernels.o", folder / "kernels.so"
+            self.compile(kernels, made)
+            self.link([made], library)
+            return load_library(library, "kernels")
 
     def refusal(self) -> str:
         """Return why this machine cannot make libraries; "" where it can."""

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from fusion.errors import SavedFileError
 from fusion.files import read_file
+from fusion.library import Library
 from fusion.module.cpu_features import host_architecture, host_system
 from fusion.module.shared_library import load_library, temporary_folder
-from fusion.runtime import Module, tvm_ffi
+from fusion.runtime import tvm_ffi
 
 if TYPE_CHECKING:
     # Whoever asks for the linker need not have the compiler.
@@ -129,7 +130,7 @@ def link(executable: tvm.runtime.Executable, target: tvm.target.Target) -> bytes
         return _export(executable, _foreign_triple(target), folder).read_bytes()
 
 
-def load_linked(executable: tvm.runtime.Executable) -> Module:
+def load_linked(executable: tvm.runtime.Executable) -> Library:
     """Link `executable` and load it into this process.
 
     Raises:

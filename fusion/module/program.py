@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from fusion.carried_errors import take_raised
 from fusion.errors import ExecutionError, FusionError
+from fusion.library import Library
 from fusion.module import host_functions  # noqa: F401 - registers what compiled code calls
-from fusion.module.input_slot import InputSlot
+from fusion.module.arenas import Arenas
+from fusion.module.input_slot import InputSlot, to_array
 from fusion.module.plan import OutputPlan, Plan, allocate_buffers
-from fusion.runtime import Module, Tensor
+from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
 from fusion.tensors import as_numpy, needs_carrier
-from fusion.threads import on_live_pool, use_threads
+from fusion.threads import on_live_pool
 
 _CPU = 1
 """DLPack's number of the CPU."""
@@ -26,7 +29,7 @@ class Program(Protocol):
     """A model that is ready to run."""
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """Return the outputs for `arrays`, one for each input, in order. Callers hold a lock: one run at a time.
+        """Return the outputs for `arrays`, one for each input, in order; threads may run at a time.
 
         Raises:
             InputError: An array does not fit its input.
@@ -35,12 +38,27 @@ class Program(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Arena:
+    """What a run writes to.
+
+    Attributes:
+        slots: One for each input.
+        buffers: The activations of the plan.
+        constants: What a run passes after the inputs: weights, then buffers.
+    """
+
+    slots: tuple[InputSlot, ...]
+    buffers: tuple[Tensor, ...]
+    constants: tuple[Tensor, ...]
+
+
 class KernelProgram:
     """Runs compiled kernels through the Relax virtual machine."""
 
     def __init__(
         self,
-        library: Module,
+        library: Library,
         plan: Plan,
         weights: tuple[Tensor, ...],
         inputs: tuple[TensorSpec, ...],
@@ -49,30 +67,44 @@ class KernelProgram:
         self.library = library
         self.plan = plan
         self.weights = weights
-        self.buffers = allocate_buffers(plan)
-        self.slots = tuple(InputSlot(spec, static_shape(spec)) for spec in inputs)
+        self.inputs = inputs
+        self.arenas = Arenas(self._make_arena)
         self.threads = threads
         # What tvm.runtime.vm.VirtualMachine does, without the rest of tvm.
-        self._machine = library["vm_load_executable"]()
+        self._machine = library.functions["vm_load_executable"]()
         self._machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
         self._main: Callable[..., Any] = self._machine["main"]
-        self._constants = (*weights, *self.buffers)
         self._readers = tuple(_reader(output) for output in plan.outputs)
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """See `Program.run`."""
-        return on_live_pool(self._run, arrays)
+        return self._run(arrays) if self.library.pooled else on_live_pool(self._run, arrays)
 
-    def _run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        use_threads(self.threads)
-        # A zip that is strict takes 0.5 us, as long as the shortest kernels; `CompiledModule` has counted the arrays.
-        tensors = list(map(InputSlot.bind, self.slots, arrays))
+    def _run(self, values: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        self.library.use_threads(self.threads)
+        # Before there is an arena: what a value is asked for may call this module.
+        arrays = list(map(to_array, values, self.inputs))
+        arena = self.arenas.take()
         try:
-            result = self._main(*tensors, *self._constants)
+            return self.run_in(arena, arrays)
+        finally:
+            self.arenas.give(arena)
+
+    def run_in(self, arena: Arena, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return the outputs of a run in `arena`, which the caller has taken."""
+        # A zip that is strict takes 0.5 us, as long as the shortest kernels; `CompiledModule` has counted the arrays.
+        tensors = list(map(InputSlot.bind, arena.slots, arrays))
+        try:
+            result = self._main(*tensors, *arena.constants)
         except Exception as error:  # TVM raises RuntimeError, ValueError, its own classes and what fallbacks raise
             raise _as_raised(error) from error
         fields = [result] if isinstance(result, Tensor) else result
         return tuple([read(field) for read, field in zip(self._readers, fields)])  # noqa: B905 -- as above
+
+    def _make_arena(self) -> Arena:
+        slots = tuple(InputSlot(spec, static_shape(spec)) for spec in self.inputs)
+        buffers = allocate_buffers(self.plan)
+        return Arena(slots, buffers, (*self.weights, *buffers))
 
 
 def _as_raised(error: Exception) -> FusionError:

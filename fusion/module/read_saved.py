@@ -8,6 +8,7 @@ from typing import Any
 
 import fusion
 from fusion.errors import SavedFileError
+from fusion.library import Library
 from fusion.model_graph import ModelGraph
 from fusion.module.archive import Archive
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
@@ -18,7 +19,7 @@ from fusion.module.settings import Settings, check_runnable
 from fusion.module.shared_library import load_library, temporary_folder
 from fusion.module.specialization import Code, Specialization
 from fusion.module.weights_file import map_weights
-from fusion.runtime import TVM_VERSION, Module
+from fusion.runtime import TVM_VERSION
 from fusion.signature import TensorSpec
 
 
@@ -137,7 +138,7 @@ def _load_program(
         raise archive.damaged(str(error)) from error
 
 
-def _load_library(archive: Archive, member: str) -> Module:
+def _load_library(archive: Archive, member: str) -> Library:
     with temporary_folder() as folder:
         library = folder / "module.so"
         library.write_bytes(archive.read(member))

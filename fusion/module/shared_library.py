@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fusion.errors import SavedFileError
-from fusion.runtime import Module, tvm_ffi
+from fusion.library import Library, open_library
 
 
 @contextmanager
@@ -34,14 +34,14 @@ def temporary_folder(room: int = 0) -> Iterator[Path]:
         ) from error
 
 
-def load_library(path: Path, origin: str) -> Module:
+def load_library(path: Path, origin: str) -> Library:
     """Return the library at `path`, loaded into this process; the mapping that the loader makes outlives the file.
 
     Raises:
         SavedFileError: The system refuses to load it; the error calls it the code of `origin`.
     """
     try:
-        return tvm_ffi.load_module(str(path))
+        return open_library(path)
     except Exception as error:  # TVM passes on the text of dlerror in several classes
         raise SavedFileError(
             f"the system refuses to load the code of {origin}",

@@ -13,8 +13,8 @@ import tvm
 from tvm.script import tirx as T
 
 from fusion import context
+from fusion.module.kernel_library import KernelLibrary
 from fusion.report.machine_limits import Level, MachineLimits
-from fusion.threads import use_threads
 
 _STEPS = 50_000
 _ACCUMULATORS = 12
@@ -33,12 +33,13 @@ def measure_limits(threads: int) -> MachineLimits:
     lanes = ctx.machine.vector_lanes
     triads = _triads(ctx.machine, threads)
     kernels = {triad.name: triad.kernel(threads, lanes) for triad in triads}
-    library = tvm.compile(tvm.IRModule({"fma": _fma_kernel(threads, lanes), **kernels}), target=ctx.target)
-    use_threads(threads)
+    library = KernelLibrary(ctx.target).load({"fma": _fma_kernel(threads, lanes), **kernels})
+    library.use_threads(threads)
     registers = tvm.runtime.tensor(np.zeros(threads * _ACCUMULATORS * lanes, np.float32))
-    fma_s = _best_s(lambda: library["fma"](registers))
+    fma_s = _best_s(lambda: library.functions["fma"](registers))
     flops = 2 * threads * _ACCUMULATORS * lanes * _STEPS
-    return MachineLimits(threads, flops / fma_s / 1e9, tuple(_measure(triad, library, threads) for triad in triads))
+    levels = tuple(_measure(triad, library.functions, threads) for triad in triads)
+    return MachineLimits(threads, flops / fma_s / 1e9, levels)
 
 
 def _triads(machine: context.Machine, threads: int) -> list[_Triad]:

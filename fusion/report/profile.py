@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,13 @@ import numpy as np
 from backends.kernel import KernelInfo
 from fusion.carried_errors import take_raised
 from fusion.module.plan import Argument, Condition, KernelCall
-from fusion.module.program import KernelProgram
+from fusion.module.program import Arena, KernelProgram
 from fusion.module.specialization import Specialization
 from fusion.report.machine_limits import MachineLimits, Stream
 from fusion.report.measure_limits import measure_limits
 from fusion.report.table import format_table, number, shorten
 from fusion.runtime import Tensor
 from fusion.tensors import allocate_tensor, as_numpy, tensor_bytes, view
-from fusion.threads import use_threads
 
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 200
 
@@ -120,7 +119,7 @@ def _row(kernel: KernelTime, total_s: float) -> tuple[str, ...]:
 
 
 def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, seconds: float) -> Profile:
-    """Return the profile of a run of `form` on `arrays`, one for each input. Callers hold the module's lock.
+    """Return the profile of a run of `form` on `arrays`, one for each input.
 
     The whole run and the kernels one by one are repeated for about `seconds` each.
 
@@ -129,15 +128,20 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, se
     listed; neither, where a fallback or another If returns the condition itself: then both count as "outside".
     """
     limits = measure_limits(threads)
-    run = form.program.run
-    total_s = statistics.median(took for (took,) in _rounds(lambda: [_timed(lambda: run(arrays))], seconds))
-    if not isinstance(form.program, KernelProgram):
+    program = form.program
+    total_s = statistics.median(took for (took,) in _rounds(lambda: [_timed(lambda: program.run(arrays))], seconds))
+    if not isinstance(program, KernelProgram):
         return Profile((), total_s, limits)
-    use_threads(threads)
-    bound = _taken_calls(form.program, arrays)
-    rounds = _rounds(lambda: [_timed(call) for call in bound], seconds)
+    program.library.use_threads(threads)
+    arena = program.arenas.take()
+    try:
+        program.run_in(arena, arrays)
+        bound = _taken_calls(program, arena, arrays)
+        rounds = _rounds(lambda: [_timed(call) for call in bound], seconds)
+    finally:
+        program.arenas.give(arena)
     medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
-    weight_bytes = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in form.program.weights)
+    weight_bytes = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in program.weights)
     times = _sum_by_kernel([call.plan for call in bound], medians, form.kernels, limits, weight_bytes)
     return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits)
 
@@ -176,28 +180,29 @@ class _Call:
             return error  # of a check of memory that only a run fills
 
 
-def _taken_calls(program: KernelProgram, arrays: Sequence[np.ndarray]) -> list[_Call]:
-    """Return the kernel calls that a run on `arrays` makes; the last run was one, so its conditions are still there."""
-    inputs = [slot.bind(array) for slot, array in zip(program.slots, arrays, strict=True)]
+def _taken_calls(program: KernelProgram, arena: Arena, arrays: Sequence[np.ndarray]) -> list[_Call]:
+    """Return the kernel calls that a run on `arrays` makes; `arena` was used for one, so its conditions are there."""
+    inputs = tuple(slot.bind(array) for slot, array in zip(arena.slots, arrays, strict=True))
+    known = {"input": inputs, "weight": program.weights, "buffer": arena.buffers}
     tensors: dict[Argument, Tensor] = {}
 
     def find(argument: Argument) -> Tensor:
         if argument not in tensors:
-            tensors[argument] = _find_tensor(argument, program, inputs)
+            tensors[argument] = _find_tensor(argument, known)
         return tensors[argument]
 
     def holds(condition: Condition) -> bool:
         return condition.tensor.kind != "fresh" and bool(as_numpy(find(condition.tensor))) is condition.value
 
     taken = [call for call in program.plan.calls if all(map(holds, call.conditions))]
-    functions = {call.kernel: program.library.get_function(call.kernel, query_imports=True) for call in taken}
+    functions = {call.kernel: program.library.functions.get_function(call.kernel, query_imports=True) for call in taken}
     return [_Call(call, functions[call.kernel], tuple(map(find, call.arguments))) for call in taken]
 
 
-def _find_tensor(argument: Argument, program: KernelProgram, inputs: Sequence[Tensor]) -> Tensor:
+def _find_tensor(argument: Argument, known: Mapping[str, Sequence[Tensor]]) -> Tensor:
     if argument.kind == "fresh":
         return allocate_tensor(argument.shape, argument.dtype)
-    tensor = {"input": inputs, "weight": program.weights, "buffer": program.buffers}[argument.kind][argument.index]
+    tensor = known[argument.kind][argument.index]
     return tensor if tuple(tensor.shape) == argument.shape else view(tensor, argument.dtype, argument.shape)
 
 

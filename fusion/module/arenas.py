@@ -1,0 +1,135 @@
+"""What concurrent calls of one module write to: an arena for each, of a small pool."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from fusion.cpus import allowed_cpus
+from fusion.errors import LimitError
+
+T = TypeVar("T")
+
+_IDLE_S = 10.0
+"""So long after calls ran at a time, the arenas that are idle are freed but one."""
+_PATIENCE_S = 1.0
+"""So often who waits looks whether an arena was lost, by an interrupt just after it was taken."""
+
+
+class Arenas(Generic[T]):
+    """A pool of arenas, as many as there are calls at a time and at most one for each CPU.
+
+    A call that finds all in use waits, in the order of arrival: with more at a time none would end sooner.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        """`make` allocates an arena; the first one now.
+
+        Raises:
+            LimitError: Of `make`.
+        """
+        self._make = make
+        self._most = allowed_cpus()
+        self._idle: deque[T] = deque([make()])
+        self._made: weakref.WeakSet[T] = weakref.WeakSet(self._idle)
+        self._queue: deque[object] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        _all.add(self)
+
+    def take(self) -> T:
+        """Return an arena that nobody else has until `give`. Who has one must not take another: all could wait."""
+        if not self._queue:
+            with contextlib.suppress(IndexError):
+                return self._idle.pop()  # the one used last, which caches may still hold
+        return self._take_in_turn()
+
+    def give(self, arena: T) -> None:
+        """Take back an arena."""
+        self._idle.append(arena)
+        if self._queue:
+            with self._changed:
+                self._changed.notify_all()
+        elif len(self._idle) > 1:
+            _shrink_later(self)
+
+    def shrink(self) -> None:
+        """Free the arenas that are idle, but one."""
+        while len(self._idle) > 1:
+            with contextlib.suppress(IndexError):
+                self._idle.popleft()
+
+    def _take_in_turn(self) -> T:
+        ticket = object()
+        with self._changed:
+            self._queue.append(ticket)
+            try:
+                while self._queue[0] is not ticket or (arena := self._next()) is None:
+                    self._changed.wait(_PATIENCE_S)
+                return arena
+            finally:
+                self._queue.remove(ticket)
+                self._changed.notify_all()
+
+    def _next(self) -> T | None:
+        """Return an idle arena or a new one; None if there are as many as there may be."""
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+        if len(self._made) >= self._most:
+            return None
+        try:
+            arena = self._make()
+        except LimitError:
+            if self._made:
+                return None
+            raise
+        self._made.add(arena)
+        return arena
+
+    def forget_other_threads(self) -> None:
+        """In a process that came out of a fork, give up what its other threads had."""
+        self._made = weakref.WeakSet(self._idle)
+        self._queue.clear()
+        self._changed = threading.Condition(threading.Lock())
+
+
+_all: weakref.WeakSet[Arenas[Any]] = weakref.WeakSet()
+_to_shrink: weakref.WeakSet[Arenas[Any]] = weakref.WeakSet()
+_shrinking = threading.Lock()
+
+
+def _shrink_later(arenas: Arenas[Any]) -> None:
+    """Shrink `arenas` in `_IDLE_S`; one thread does that for all, and ends when none is left."""
+    if arenas in _to_shrink:
+        return
+    with _shrinking:
+        first = not _to_shrink
+        _to_shrink.add(arenas)
+    if first:
+        threading.Thread(target=_shrink_all, name="fusion-arenas", daemon=True).start()
+
+
+def _shrink_all() -> None:
+    time.sleep(_IDLE_S)
+    with _shrinking:
+        known = list(_to_shrink)
+        _to_shrink.clear()
+    for arenas in known:
+        arenas.shrink()
+
+
+def _after_fork() -> None:
+    global _shrinking
+    _shrinking = threading.Lock()
+    _to_shrink.clear()
+    for arenas in _all:
+        arenas.forget_other_threads()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

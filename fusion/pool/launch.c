@@ -1,0 +1,299 @@
+/* One pool of worker threads for the whole process.
+ *
+ * A launch puts a job into a slot: a function, its closure and the number of its tasks. The caller and the workers claim
+ * tasks one by one; the caller waits only for tasks that somebody has begun, so that a worker which the system does not
+ * schedule costs nothing. Workers without work spin for SPIN_NS and then sleep on a futex. Launches at a time get workers
+ * of their own as long as there are CPUs for them; where there are as many callers as CPUs, each works alone.
+ *
+ * A slot's word holds [generation | tasks | next task]. One compare-and-swap claims a task of a job that is open; until
+ * every claimed task is finished the slot holds no other job, so that function and closure stay what they are. The
+ * generation tells a job from those before it: it comes round after 2^40 launches.
+ */
+#define _GNU_SOURCE
+#include "launch.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLOTS = 64, FIELD = 12, MOST_TASKS = (1 << FIELD) - 1 };
+#define SPIN_NS 50000u
+#define STACK_BYTES (1u << 20)
+
+typedef struct {
+    _Alignas(64) _Atomic uint64_t word; /* generation << 24 | tasks << 12 | next task */
+    _Atomic uint32_t unfinished;        /* tasks; the caller sleeps on it */
+    atomic_bool caller_sleeps;
+    atomic_bool taken;
+    _Atomic(Task) task;
+    _Atomic(void *) closure;
+    _Atomic(void *) error; /* of the first task that failed */
+    atomic_bool failed;
+} Slot;
+
+static Slot slots[SLOTS];
+static _Atomic int used_slots;      /* slots with a higher index never held a job */
+static _Atomic uint32_t epoch;      /* launches; workers sleep on it */
+static _Atomic int launches;        /* under way */
+static _Atomic int workers;
+static _Atomic int most_workers = 1023; /* fewer once the system has refused one */
+static _Atomic int looking;         /* workers that are awake and without work */
+static _Atomic int sleeping;
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int threads = 1;
+static _Atomic(MoveError) move_error;
+static _Atomic(RaiseError) raise_error;
+
+static uint64_t word_of(uint64_t generation, uint64_t tasks) { return generation << 2 * FIELD | tasks << FIELD; }
+static uint64_t generation_of(uint64_t word) { return word >> 2 * FIELD; }
+static int tasks_of(uint64_t word) { return (int)(word >> FIELD & MOST_TASKS); }
+static int next_of(uint64_t word) { return (int)(word & MOST_TASKS); }
+
+static void pause_cpu(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static uint64_t now_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void sleep_on(_Atomic uint32_t *address, uint32_t value) {
+    syscall(SYS_futex, address, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void wake(_Atomic uint32_t *address, int count) {
+    syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+/* Take the error that a task has raised in this thread along to the caller, unless another task was first. */
+static void note_failure(Slot *slot) {
+    MoveError move = atomic_load(&move_error);
+    if (!atomic_exchange(&slot->failed, true) && move != NULL) {
+        void *error = NULL;
+        move(&error);
+        atomic_store(&slot->error, error);
+    }
+}
+
+typedef struct {
+    Slot *slot;
+    Task task;
+    void *closure;
+    int index, tasks;
+} Claim;
+
+/* Claim the next task of the job in `slot`; false if none is left. */
+static bool claim_from(Slot *slot, Claim *claim) {
+    uint64_t word = atomic_load(&slot->word);
+    while (next_of(word) < tasks_of(word)) {
+        if (!atomic_compare_exchange_weak(&slot->word, &word, word + 1)) continue;
+        *claim = (Claim){
+            slot,
+            atomic_load_explicit(&slot->task, memory_order_relaxed),
+            atomic_load_explicit(&slot->closure, memory_order_relaxed),
+            next_of(word),
+            tasks_of(word),
+        };
+        return true;
+    }
+    return false;
+}
+
+static bool claim_any(Claim *claim) {
+    int used = atomic_load(&used_slots);
+    for (int index = 0; index < used; index++)
+        if (claim_from(&slots[index], claim)) return true;
+    return false;
+}
+
+static void run(const Claim *claim) {
+    Slot *slot = claim->slot;
+    Environment environment = {NULL, claim->tasks};
+    if (claim->task(claim->index, &environment, claim->closure) != 0) note_failure(slot);
+    if (atomic_fetch_sub(&slot->unfinished, 1) == 1 && atomic_load(&slot->caller_sleeps)) wake(&slot->unfinished, 1);
+}
+
+/* Claim a task of any job, looking for one for SPIN_NS; false if there was none since the epoch was `seen`. */
+static bool look_for_work(uint32_t seen, Claim *claim) {
+    uint64_t deadline = now_ns() + SPIN_NS;
+    do {
+        if (claim_any(claim)) return true;
+        for (int turn = 0; turn < 16 && atomic_load_explicit(&epoch, memory_order_relaxed) == seen; turn++) pause_cpu();
+    } while (now_ns() < deadline);
+    return false;
+}
+
+static void *work(void *unused) {
+    (void)unused;
+    for (;;) {
+        uint32_t seen = atomic_load(&epoch);
+        Claim claim;
+        bool found = look_for_work(seen, &claim);
+        if (found) {
+            atomic_fetch_sub(&looking, 1);
+            do run(&claim);
+            while (claim_from(claim.slot, &claim));
+        } else {
+            /* A launch changes the epoch before it asks who is looking: either it wakes this worker, or that does not
+             * sleep. */
+            atomic_fetch_add(&sleeping, 1);
+            atomic_fetch_sub(&looking, 1);
+            sleep_on(&epoch, seen);
+            atomic_fetch_sub(&sleeping, 1);
+        }
+        atomic_fetch_add(&looking, 1);
+    }
+    return NULL;
+}
+
+/* The workers and the other callers are not in the child. */
+static void forget_after_fork(void) {
+    memset(slots, 0, sizeof slots);
+    atomic_store(&workers, 0);
+    atomic_store(&launches, 0);
+    atomic_store(&looking, 0);
+    atomic_store(&sleeping, 0);
+    pthread_mutex_init(&starting, NULL);
+}
+
+/* Start one worker, which no signal interrupts; false if the system refuses. */
+static bool start_worker(void) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    atomic_fetch_add(&looking, 1);
+    bool started = pthread_create(&thread, &attributes, work, NULL) == 0;
+    if (!started) atomic_fetch_sub(&looking, 1);
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
+/* Start workers until there are `wanted`, or as many as the system allows. */
+static void start_workers(int wanted) {
+    static bool prepared;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&starting);
+    if (!prepared) prepared = pthread_atfork(NULL, NULL, forget_after_fork) == 0;
+    while (atomic_load(&workers) < wanted && prepared && start_worker()) atomic_fetch_add(&workers, 1);
+    if (atomic_load(&workers) < wanted) atomic_store(&most_workers, atomic_load(&workers));
+    pthread_mutex_unlock(&starting);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Return a slot without a job, the first one if it is free, or NULL. */
+static Slot *take_slot(void) {
+    for (int index = 0; index < SLOTS; index++) {
+        Slot *slot = &slots[index];
+        if (atomic_load_explicit(&slot->taken, memory_order_relaxed) || atomic_exchange(&slot->taken, true)) continue;
+        for (int used = atomic_load(&used_slots); used <= index;)
+            if (atomic_compare_exchange_weak(&used_slots, &used, index + 1)) break;
+        return slot;
+    }
+    return NULL;
+}
+
+/* The CPUs that the thread which launches first may run on. */
+static int count_cpus(void) {
+    static _Atomic int known;
+    int count = atomic_load_explicit(&known, memory_order_relaxed);
+    if (count > 0) return count;
+    cpu_set_t cpus;
+    count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    atomic_store(&known, count > 0 ? count : 1);
+    return count > 0 ? count : 1;
+}
+
+static int min(int a, int b) { return a < b ? a : b; }
+
+static int max(int a, int b) { return a > b ? a : b; }
+
+/* Return how many workers there should be for so many launches at a time, of which one has so many tasks. */
+static int workers_for(int callers, int tasks) {
+    int shared = min(callers * (tasks - 1), count_cpus() - 1);
+    return min(max(shared, tasks - 1), atomic_load_explicit(&most_workers, memory_order_relaxed));
+}
+
+static int run_alone(Task task, void *closure, int tasks) {
+    Environment environment = {NULL, tasks};
+    for (int index = 0; index < tasks; index++)
+        if (task(index, &environment, closure) != 0) return -1;
+    return 0;
+}
+
+/* Let workers see the job, and wake as many as it can use beside those that are awake. */
+static void open_job(Slot *slot, Task task, void *closure, int tasks) {
+    atomic_store_explicit(&slot->task, task, memory_order_relaxed);
+    atomic_store_explicit(&slot->closure, closure, memory_order_relaxed);
+    atomic_store_explicit(&slot->failed, false, memory_order_relaxed);
+    atomic_store_explicit(&slot->error, NULL, memory_order_relaxed);
+    atomic_store_explicit(&slot->unfinished, (uint32_t)tasks, memory_order_relaxed);
+    uint64_t generation = generation_of(atomic_load_explicit(&slot->word, memory_order_relaxed)) + 1;
+    atomic_store(&slot->word, word_of(generation, (uint64_t)tasks));
+    atomic_fetch_add(&epoch, 1);
+    int missing = tasks - 1 - atomic_load(&looking);
+    if (missing > 0 && atomic_load(&sleeping) > 0) wake(&epoch, missing);
+}
+
+/* Wait for the tasks that workers have begun. */
+static void await_workers(Slot *slot) {
+    uint64_t deadline = 0;
+    for (uint32_t left; (left = atomic_load(&slot->unfinished)) > 0;) {
+        pause_cpu();
+        uint64_t now = now_ns();
+        if (deadline == 0) deadline = now + SPIN_NS;
+        if (now < deadline) continue;
+        atomic_store(&slot->caller_sleeps, true);
+        if ((left = atomic_load(&slot->unfinished)) > 0) sleep_on(&slot->unfinished, left);
+        atomic_store(&slot->caller_sleeps, false);
+    }
+}
+
+static int run_shared(Slot *slot, Task task, void *closure, int tasks) {
+    open_job(slot, task, closure, tasks);
+    for (Claim claim; claim_from(slot, &claim);) run(&claim);
+    await_workers(slot);
+    bool failed = atomic_load_explicit(&slot->failed, memory_order_relaxed);
+    void *error = atomic_load_explicit(&slot->error, memory_order_relaxed);
+    atomic_store(&slot->taken, false);
+    RaiseError raise = atomic_load(&raise_error);
+    if (error != NULL && raise != NULL) raise(error);
+    return failed ? -1 : 0;
+}
+
+int pool_launch(Task task, void *closure, int tasks) {
+    if (tasks <= 0) tasks = threads;
+    if (tasks == 1) return run_alone(task, closure, tasks);
+    int callers = atomic_fetch_add(&launches, 1) + 1, wanted = workers_for(callers, tasks);
+    if (atomic_load_explicit(&workers, memory_order_relaxed) < wanted) start_workers(wanted);
+    bool room = callers == 1 || callers < count_cpus();
+    Slot *slot = room && tasks <= MOST_TASKS ? take_slot() : NULL;
+    int result = slot == NULL ? run_alone(task, closure, tasks) : run_shared(slot, task, closure, tasks);
+    atomic_fetch_sub(&launches, 1);
+    return result;
+}
+
+void pool_use(int count) { threads = count > 1 ? count : 1; }
+
+void pool_pass_errors(MoveError move, RaiseError raise) {
+    atomic_store(&move_error, move);
+    atomic_store(&raise_error, raise);
+}
+
+int pool_workers(void) { return atomic_load(&workers); }
