@@ -56,6 +56,7 @@ def doctor(options: argparse.Namespace) -> int:
         *_packages(),
         *_machine(),
         _linker(),
+        _pool(),
         *_peers(),
         _self_test(),
     ]
@@ -104,6 +105,14 @@ def _linker() -> Finding:
 
     path = find_linker()
     return Finding("linker", path or "none", path is not None, "needed to save modules: install gcc or set CC")
+
+
+def _pool() -> Finding:
+    from fusion import pool
+
+    good = pool.available()
+    hint = "beside busy processes kernels are slow: install a C compiler, then fusion again"
+    return Finding("worker pool", "compiled" if good else "TVM's", good, hint)
 
 
 def _peers() -> list[Finding]:

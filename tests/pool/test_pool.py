@@ -74,7 +74,7 @@ def test_callers_that_end_leave_no_threads(module: fusion.CompiledModule, rows: 
             caller.join()
     assert not wrong
     deadline = time.monotonic() + 5
-    while _threads() > before + 1 and time.monotonic() < deadline:  # the system ends a thread after Python has joined it
+    while _threads() > before + 1 and time.monotonic() < deadline:  # some end after they were joined
         time.sleep(0.01)
     assert _threads() <= before + 1  # which will free idle arenas
 
