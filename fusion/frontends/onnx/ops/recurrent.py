@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 from tvm import relax
-from tvm.ir import GenericConst
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
@@ -20,22 +19,33 @@ _WEIGHTS, _BIAS, _LENGTHS, _HIDDEN, _CELL, _PEEPHOLES = 2, 3, 4, 5, 6, 7
 @converts("RNN", "GRU", "LSTM")
 def recurrent(node: Node) -> list[Expr]:
     """X [steps, batch, input] -> Y [steps, directions, batch, hidden], Y_h and, of an LSTM, Y_c [directions, batch,
-    hidden]."""
+    hidden]; float16 is computed in float32, as in ONNX Runtime: what a step rounds, all later ones read."""
     batch_first = bool(node.attr("layout", 0))
     _refuse(node)
-    x = relax.op.permute_dims(node.x(0), [1, 0, 2]) if batch_first else node.x(0)
+    x = relax.op.permute_dims(_x(node, 0), [1, 0, 2]) if batch_first else _x(node, 0)
     outer = node.shape(0)[:2]
     steps, batch = reversed(outer) if batch_first else outer
     recurrence, sizes = _described(node), Sizes(steps, batch, int(node.shape(_WEIGHTS)[2]))
     operands = [_projected(node, x, recurrence), *_weights(node, recurrence)]
     operands += [_initial(node, at, recurrence, sizes) for at in (_HIDDEN, _CELL)[: len(recurrence.states)]]
-    sequence, *last = call_recurrence(node.builder, recurrence, sizes, operands, node.dtype(0))
+    results = call_recurrence(node.builder, recurrence, sizes, operands, _dtype(node))
+    if _dtype(node) != node.dtype(0):
+        results = [node.emit(relax.op.astype(result, node.dtype(0))) for result in results]
     if not batch_first:
-        return [sequence, *last]
+        return results
     return [
-        relax.op.permute_dims(sequence, [2, 0, 1, 3]),
-        *(relax.op.permute_dims(state, [1, 0, 2]) for state in last),
+        relax.op.permute_dims(results[0], [2, 0, 1, 3]),
+        *(relax.op.permute_dims(state, [1, 0, 2]) for state in results[1:]),
     ]
+
+
+def _dtype(node: Node) -> str:
+    return "float32" if node.dtype(0) in ("float16", "bfloat16") else node.dtype(0)
+
+
+def _x(node: Node, index: int) -> Expr:
+    x = node.x(index)
+    return x if _dtype(node) == node.dtype(index) else node.emit(relax.op.astype(x, _dtype(node)))
 
 
 def _refuse(node: Node) -> None:
@@ -64,14 +74,14 @@ def _described(node: Node) -> Recurrence:
         tuple(names[index * count : (index + 1) * count] for index in range(directions)),
         reset_after=node.op == "GRU" and bool(node.attr("linear_before_reset", 0)),
         peepholes=node.op == "LSTM" and node.has(_PEEPHOLES),
-        constant=isinstance(node.x(_WEIGHTS), GenericConst),
+        constant=node.is_const(_WEIGHTS),
     )
 
 
 def _projected(node: Node, x: Expr, recurrence: Recurrence) -> Expr:
     """Return the inputs of all steps times the weights of all directions, and the biases that are simply added."""
     width, size = (int(extent) for extent in (recurrence.directions * node.shape(1)[1], node.shape(1)[2]))
-    weights = node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(node.x(1), (width, size))), [1, 0]))
+    weights = node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(_x(node, 1), (width, size))), [1, 0]))
     product = node.emit(relax.op.matmul(x, weights))
     return node.emit(relax.op.add(product, _bias(node, recurrence))) if node.has(_BIAS) else product
 
@@ -84,28 +94,28 @@ def _bias(node: Node, recurrence: Recurrence) -> Expr:
     of_input, of_state = _part(node, 0, width), _part(node, width, 2 * width)
     if recurrence.reset_after:
         kept = np.arange(width) < 2 * hidden
-        of_state = node.emit(relax.op.multiply(of_state, relax.const(kept.astype(node.dtype(0)))))
+        of_state = node.emit(relax.op.multiply(of_state, relax.const(kept.astype(_dtype(node)))))
     return node.emit(relax.op.reshape(node.emit(relax.op.add(of_input, of_state)), (recurrence.directions * width,)))
 
 
 def _part(node: Node, start: int, end: int) -> Expr:
-    return node.emit(relax.op.strided_slice(node.x(_BIAS), [1], [start], [end]))
+    return node.emit(relax.op.strided_slice(_x(node, _BIAS), [1], [start], [end]))
 
 
 def _weights(node: Node, recurrence: Recurrence) -> list[Expr]:
     """Return the weights of the state, the bias that the reset gate is applied to, and the peepholes."""
-    hidden, found = int(node.shape(_WEIGHTS)[2]), [node.x(_WEIGHTS)]
+    hidden, found = int(node.shape(_WEIGHTS)[2]), [_x(node, _WEIGHTS)]
     if recurrence.reset_after:
         last, zeros = 6 * hidden, _zeros(node, recurrence.directions, hidden)
         found.append(_part(node, last - hidden, last) if node.has(_BIAS) else zeros)
-    return [*found, node.x(_PEEPHOLES)] if recurrence.peepholes else found
+    return [*found, _x(node, _PEEPHOLES)] if recurrence.peepholes else found
 
 
 def _initial(node: Node, at: int, recurrence: Recurrence, sizes: Sizes) -> Expr:
     if not node.has(at):
         return _zeros(node, recurrence.directions, sizes.batch, sizes.hidden)
-    return node.emit(relax.op.permute_dims(node.x(at), [1, 0, 2])) if node.attr("layout", 0) else node.x(at)
+    return node.emit(relax.op.permute_dims(_x(node, at), [1, 0, 2])) if node.attr("layout", 0) else _x(node, at)
 
 
 def _zeros(node: Node, *shape: int) -> Expr:
-    return relax.const(np.zeros(shape, node.dtype(0)), node.dtype(0))
+    return relax.const(np.zeros(shape, _dtype(node)), _dtype(node))
