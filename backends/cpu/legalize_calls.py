@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import tvm
-from tvm import relax
+from tvm import relax, topi
 
 from backends.cpu.legalize import LEGALIZATIONS, SAFE
 from backends.cpu.legalize.common import FLegalize
@@ -59,6 +59,8 @@ class LegalizeCalls:
             except MemoryError:
                 raise
             except Exception as error:  # a form of ours may have any defect
+                if _has_no_elements(call):
+                    return _zeros(builder, call)
                 if theirs is None or name in SAFE:
                     raised.append(error)
                     return call
@@ -68,10 +70,22 @@ class LegalizeCalls:
             except MemoryError:
                 raise
             except Exception as error:  # TVM raises whatever its checks raise
+                if _has_no_elements(call):
+                    return _zeros(builder, call)
                 raised.append(error)
                 return call
 
         return legalize
+
+
+def _has_no_elements(call: relax.Call) -> bool:
+    """Return whether there is nothing to compute, which forms that divide by a size do not know."""
+    shape = call.ty.shape if isinstance(call.ty, relax.TensorType) else None
+    return isinstance(shape, relax.ShapeExpr) and any(isinstance(d, tvm.tirx.IntImm) and d == 0 for d in shape.values)
+
+
+def _zeros(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    return builder.call_te(topi.full, call.ty.shape.values, str(call.ty.dtype.dtype), 0, primfunc_name_hint="full")
 
 
 def _calls(mod: tvm.IRModule, forms: Collection[str]) -> Iterator[tuple[relax.Var, relax.Call]]:

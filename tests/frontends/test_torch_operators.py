@@ -281,3 +281,50 @@ def test_what_cannot_be_compiled_is_refused(case: Any, capfd: pytest.CaptureFixt
     with pytest.raises(UnsupportedOperatorError):
         fusion.compile((Family({"case": case}), (X,)))
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_reductions_of_nothing() -> None:
+    """Means were 0, variances and norms an internal error."""
+    cases: Cases = {
+        "mean": lambda x: x[:0].mean(0),
+        "mean of all": lambda x: x[:0].mean(),
+        "mean that keeps the axis": lambda x: x[:0].mean((0, 1), keepdim=True, dtype=torch.float64),
+        "var": lambda x: x[:0].var(0, correction=0),
+        "std": lambda x: x[:, :0].std(-1, keepdim=True, correction=0),
+        "layer_norm": lambda x: F.layer_norm(x[:, :0], (0,)),
+        "adaptive_avg_pool": lambda x: F.adaptive_avg_pool1d(x[:, :0], 1),
+        "sum": lambda x: x[:0].sum(0),
+        "all": lambda x: (x[:0] > 0).all(0),
+        "any": lambda x: (x[:, :0] > 0).any(1, keepdim=True),
+        "any of all": lambda x: (x[:0] > 0).any(),
+    }
+    _agree(cases, (X,))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        lambda x: F.dropout(x, 0.5),
+        lambda x: F.dropout1d(x, 0.5),
+        lambda x: F.alpha_dropout(x, 0.5, training=True),
+        lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+        torch.randn_like,
+        torch.bernoulli,
+        lambda x: x.clone().exponential_(),
+    ],
+)
+def test_random_numbers_are_refused(case: Callable[..., Any]) -> None:
+    """TVM's importer leaves dropping out, as if it were inference, and makes zeros of draws."""
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        fusion.compile((Family({"y": case}), (X,)))
+    assert caught.value.why == "it draws random numbers, others in every run"
+    assert "training=self.training" in caught.value.hint
+
+
+def test_what_draws_nothing_is_not_refused() -> None:
+    _agree({
+        "not training": lambda x: F.dropout(x, 0.5, training=False),
+        "never": lambda x: F.dropout(x, 0.0),
+        "attention": lambda x: F.scaled_dot_product_attention(x, x, x),
+    }, (X,))  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backends.cpu.legalize.activations import ACTIVATIONS
+from backends.cpu.legalize.casts import CASTS
 from backends.cpu.legalize.common import FLegalize
 from backends.cpu.legalize.concats import CONCATS
 from backends.cpu.legalize.divisions import DIVISIONS
@@ -20,5 +21,6 @@ SAFE: dict[str, FLegalize] = {**DIVISIONS, **INDEXING, **SCATTERS}
 """Those in whose place TVM's would read or write outside of a tensor, or trap: no form of a model does without."""
 
 LEGALIZATIONS: dict[str, FLegalize] = {
-    **SAFE, **ACTIVATIONS, **CONCATS, **EXTREMA, **FILLING, **LIMITS, **NORMALIZATIONS, **SOFTMAX, **SORTING, **SUMS,
+    **SAFE, **ACTIVATIONS, **CASTS, **CONCATS, **EXTREMA, **FILLING, **LIMITS, **NORMALIZATIONS, **SOFTMAX, **SORTING,
+    **SUMS,
 }  # fmt: skip

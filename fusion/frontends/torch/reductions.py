@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,15 +16,49 @@ def _min(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return torch.amin(x, [dim], keepdim), torch.argmin(x, dim, keepdim)
 
 
+def _var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = _dims(x, dim)
+    return torch.var(x, dims, correction=correction, keepdim=keepdim), torch.mean(x, dims, keepdim)
+
+
+def _dims(x: Tensor, dim: Sequence[int] | None) -> list[int]:
+    return [axis % x.ndim for axis in dim] if dim else list(range(x.ndim))
+
+
+def _of_nothing(value: float, x: Tensor, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype) -> Any:
+    """Return `value` for a reduction over axes of which one has no entries: kernels have values of their own for it."""
+    dims = _dims(x, dim)
+    if all(x.shape[axis] for axis in dims):
+        return NotImplemented
+    kept = [1 if axis in dims else size for axis, size in enumerate(x.shape)]
+    shape = kept if keepdim else [size for axis, size in enumerate(x.shape) if axis not in dims]
+    return torch.full(shape, value, dtype=dtype)
+
+
+def _mean(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    return _of_nothing(math.nan, x, None, False, dtype or x.dtype)
+
+
+def _mean_of(
+    x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    return _of_nothing(math.nan, x, dim, keepdim, dtype or x.dtype)
+
+
+def _var(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    return _of_nothing(math.nan, x, dim, keepdim, x.dtype)
+
+
 def _any(x: Tensor) -> Tensor:
     return torch.any(x.reshape(-1).to(torch.bool), 0)
 
 
-def _var_mean(
-    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
-    dims = list(dim) if dim else list(range(x.ndim))
-    return torch.var(x, dims, correction=correction, keepdim=keepdim), torch.mean(x, dims, keepdim)
+def _any_of(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Any:
+    return _of_nothing(False, x, [dim] if isinstance(dim, int) else dim, keepdim, torch.bool)
 
 
 def _widened(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
@@ -75,6 +110,11 @@ def _cdist(left: Tensor, right: Tensor, p: float, compute_mode: int | None = Non
 RULES = {
     aten.min.dim: _min,
     aten.any.default: _any,
+    aten.any.dim: _any_of,
+    aten.any.dims: _any_of,
+    aten.mean.default: _mean,
+    aten.mean.dim: _mean_of,
+    aten.var.correction: _var,
     aten.var_mean.correction: _var_mean,
     aten.cumsum.default: _cumsum,
     aten.cumprod.default: _cumprod,

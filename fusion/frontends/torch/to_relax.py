@@ -24,9 +24,8 @@ from fusion.guards import FROM_ZERO
 
 # What a converter may compute in, and what is made of it: sums of 16 bits are better off in 32.
 _ROUNDED = (("float32", "float16"), ("float32", "bfloat16"))
-# What TVM's converters make zeros of, as if these were draws.
-_MADE_UP = frozenset(["exponential.default"])
 _HINT = "export the model to ONNX (torch.onnx.export) and compile that"
+_NO_DRAWS = "give it to the module as an input; a function that drops out takes training=self.training"
 Convert = Callable[[fx.Node], Any]
 
 
@@ -109,7 +108,6 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     def create_convert_map(self) -> dict[str, Convert]:
         """Return the converters by the name of the operator."""
         theirs: dict[str, Convert] = super().create_convert_map()
-        theirs = {name: convert for name, convert in theirs.items() if name not in _MADE_UP}
         ours = {name: self._bound(convert) for name, convert in CONVERTERS.items()}
         return {name: self._checked(convert) for name, convert in {**theirs, **ours}.items()}
 
@@ -145,13 +143,16 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def _check_unsupported_func_type(self, nodes: Sequence[fx.Node]) -> None:
         for node in nodes:
+            if node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+                # TVM's importer has converters for some, which leave dropping out and make zeros of draws.
+                raise _unsupported(node, "it draws random numbers, others in every run", _NO_DRAWS)
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
                 raise _unsupported(node, "there is no converter for it")
 
 
-def _unsupported(node: fx.Node, why: str) -> UnsupportedOperatorError:
+def _unsupported(node: fx.Node, why: str, hint: str = _HINT) -> UnsupportedOperatorError:
     return UnsupportedOperatorError(
-        f"the operator {node.target} of torch cannot be compiled", where=_place(node), why=why, hint=_HINT
+        f"the operator {node.target} of torch cannot be compiled", where=_place(node), why=why, hint=hint
     )
 
 
