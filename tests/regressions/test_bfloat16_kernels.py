@@ -22,7 +22,13 @@ def _twice(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return op.multiply(doubled, doubled)
 
 
+def _ones_behind(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    ones = builder.emit(op.full((4, int(x.ty.shape[1])), relax.const(1, "bfloat16"), "bfloat16"))
+    return op.concat([x, builder.emit(op.strided_slice(ones, axes=[0], begin=[0], end=[1]))], 0)
+
+
 CASES: dict[str, tuple[Build, Expected]] = {
+    "a vector of one number": (_ones_behind, lambda x: np.concatenate([x, np.ones_like(x[:1])])),
     "value used twice": (_twice, lambda x: (x + x) * (x + x)),
     "sum of rows": (lambda builder, x: op.sum(x, -1), lambda x: x.sum(-1)),
     "maximum of rows": (lambda builder, x: op.max(x, -1), lambda x: x.max(-1)),
