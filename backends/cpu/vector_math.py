@@ -150,7 +150,7 @@ def _has_work(statement: tirx.Stmt) -> bool:
 def _is_math(call: Call) -> bool:
     """Return whether a call computes a float. One that is not vectorised becomes a loop over the lanes of its statement
     alone, in which the variables of the statements before it are not known: buffers are."""
-    return _computes(call, ("float",)) and _operation(call) not in _ON_VECTORS
+    return _computes(call, ("float", "bfloat")) and _operation(call) not in _ON_VECTORS
 
 
 _ON_VECTORS = ("if_then_else", "reinterpret")
@@ -169,7 +169,7 @@ def _has_scalar_call(statement: tirx.Stmt) -> bool:
 
 
 def _is_scalar(call: Call) -> bool:
-    if not _computes(call, ("float", "bool")) or not isinstance(call.op, Op):
+    if not _computes(call, ("float", "bfloat", "bool")) or not isinstance(call.op, Op):
         return False
     return _operation(call) not in _ON_VECTORS and not call.op.get_attr("TVectorizable")
 

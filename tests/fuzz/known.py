@@ -43,7 +43,7 @@ KNOWN = (
     Known("`ReduceLogSum` of integers", "refused", "ReduceLogSum", "F201: Log"),
     Known("`Constant` with unknown attributes", "refused", r"^Constant\b", "F201"),
     Known("MaxRoiPool of a box with NaN", "refused", "MaxRoiPool", "F302", odd=True),
-    Known("a shape that the model declares", "refused", detail="F302.*(match_cast|declared)"),
+    Known("a shape that the model declares", "refused", detail="F302.*(match_cast|declared|the model says)"),
     Known("`auto_pad` of a convolution with dilations", "accepted", "Conv", "ilation"),
     Known("`RNN`, `LSTM` and `GRU` of `layout` 1", "accepted", "RNN|LSTM|GRU", "layout"),
     Known("QuantizeLinear, QLinearConv, QLinearMatMul of NaN", "differs", "QuantizeLinear|QLinear", note="nan|inf"),

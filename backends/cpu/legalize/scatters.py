@@ -123,8 +123,9 @@ def _split(position: Expr, shape: Sequence[int]) -> list[Expr]:
     """Return the indices of a position in row-major order; TVM joins them again when it makes the buffer flat."""
     indices: list[Expr] = []
     for extent in reversed(shape):
-        indices.append(tirx.floormod(position, tirx.const(extent, "int64")))
-        position = tirx.floordiv(position, tirx.const(extent, "int64"))
+        size = tirx.const(max(extent, 1), "int64")  # a loop over none has a body too
+        indices.append(tirx.floormod(position, size))
+        position = tirx.floordiv(position, size)
     return indices[::-1]
 
 

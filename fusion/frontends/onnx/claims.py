@@ -71,10 +71,7 @@ def _checked_zero(node: Node, sizes: _Sizes) -> Expr:
 
 def _behind(node: Node, expr: Expr, index: Expr) -> Expr:
     """Return `expr` as a value that `index` is needed for."""
-    value = node.emit(expr)
-    if any(int(size) == 0 for size in value.ty.shape):
-        return relax.op.full(value.ty.shape, relax.op.astype(index, value.ty.dtype))
-    return relax.op.take(node.emit(relax.op.expand_dims(value, 0)), index, 0)
+    return relax.op.take(node.emit(relax.op.expand_dims(node.emit(expr), 0)), index, 0)
 
 
 def _row(node: Node, index: int) -> Expr:
@@ -147,6 +144,7 @@ def _top_k(node: Node, shape: Shape) -> _Sizes:
 
 def _one_hot(node: Node, shape: Shape) -> _Sizes:
     axis = node.axis(default=-1, rank=len(shape))
+    _agree(shape[axis] > 0)
     _agree(shape[:axis] + shape[axis + 1 :] == node.shape(0))
     return _Sizes(_row(node, 1), [shape[axis]])
 

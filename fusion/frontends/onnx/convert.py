@@ -27,6 +27,14 @@ from fusion.signature import TensorSpec
 _READ_SHAPES = frozenset({"EyeLike", "Shape", "Size"})
 # Operators whose output shape no constant could tell; only fallback nodes and the model's output read such values.
 _DATA_DEPENDENT = frozenset({"Compress", "NonZero", "Unique"})
+# Operators of which ONNX Runtime checks operands, be there anything to compute or not.
+_CHECKED = frozenset(
+    {"ArrayFeatureExtractor", "Div", "Gather", "Mod", "ReverseSequence", "RoiAlign", "ScatterND", "Slice"}
+)
+
+
+def _is_checked(node: Node) -> bool:
+    return node.op in _CHECKED and not all(node.is_const(index) for index in range(1, len(node.proto.input)))
 
 
 def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuilder) -> None:
@@ -46,7 +54,7 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
     refuse_pool_without_places(node)
     claims = tuple(scope.types[name] if name in scope.claimed else None for name in proto.output)
     _refuse_large_constant(node, claims)
-    empty = [] if is_told_twice(node) else _empty_tensors(outputs)
+    empty = [] if is_told_twice(node) or _is_checked(node) else _empty_tensors(outputs)
     results = empty or _first_that_takes(node, claims)
     for name, kind, result in zip(proto.output, outputs, results, strict=False):
         known = kind or _type_of(result)
@@ -111,7 +119,8 @@ def _first_that_takes(node: Node, claims: Sequence[TypeProto | None]) -> Sequenc
     if ours and (any(claims) or is_told_twice(node)):
         types = [claim or kind for claim, kind in zip(claims, node.outputs, strict=True)]
         first = 1 if any(claims) else 0
-        converters[first:1] = [lambda n: convert_as_claimed(n, types, lambda n: _empty_tensors(types) or ours(n))]
+        empty = [] if _is_checked(node) else _empty_tensors(types)
+        converters[first:1] = [lambda n: convert_as_claimed(n, types, lambda n: empty or ours(n))]
     reason = ""
     for convert in converters:
         try:
