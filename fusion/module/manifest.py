@@ -23,14 +23,15 @@ from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
 from fusion.tensors import tensor_bytes
 
-FORMAT = 4
+FORMAT = 5
 """Raised when a file of the old form cannot be read any more."""
 
 
 @dataclass(frozen=True)
 class Weight:
-    """Shape and dtype of a weight."""
+    """Shape and dtype of a weight, and its number in the member that holds it."""
 
+    number: int
     shape: tuple[int, ...]
     dtype: str
 
@@ -41,8 +42,8 @@ class Form:
 
     Attributes:
         plan: None where the model is wholly a fallback.
-        code, weights, graph: Names of the members with the shared library, the weights and the `ModelGraph`; empty
-            without a plan.
+        code, weights, graph: Names of the members with the shared library, the weights, which forms share, and the
+            `ModelGraph`; empty without a plan.
         subgraphs: Member of each fallback subgraph by its key.
     """
 

@@ -116,7 +116,7 @@ def _load_graph(form: Form, archive: Archive) -> ModelGraph:
 def _load_code(form: Form, archive: Archive) -> Code | None:
     if form.plan is None:
         return None
-    types = [(weight.shape, weight.dtype) for weight in form.weight_types]
+    types = [(weight.number, weight.shape, weight.dtype) for weight in form.weight_types]
     try:
         weights = map_weights(archive.read(form.weights), types)
     except (ValueError, TypeError, KeyError, IndexError) as error:

@@ -13,10 +13,13 @@ from fusion.module.graph_file import write_graph
 from fusion.module.manifest import FORMAT, Form, Manifest, Weight, to_json
 from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
-from fusion.runtime import FFI_VERSION, TVM_VERSION
+from fusion.runtime import FFI_VERSION, TVM_VERSION, Tensor
+from fusion.tensors import byte_view
 
 if TYPE_CHECKING:
     from fusion.module.compiled import CompiledModule
+
+_WEIGHTS = "weights.safetensors"
 
 
 def save(module: CompiledModule, path: str | Path) -> None:
@@ -46,8 +49,10 @@ def _members(module: CompiledModule) -> dict[str, Data]:
             why="its model leaves dimensions open, and it has not been called",
             hint="call it once with each shape to save, or compile it with shapes=",
         )
-    members = _Members()
-    described = tuple(_describe(form, index, members) for index, form in enumerate(forms))
+    members, weights = _Members(), _Weights()
+    described = tuple(_describe(form, index, members, weights) for index, form in enumerate(forms))
+    if any(form.code is not None for form in forms):
+        members.add(_WEIGHTS, write_weights(weights.tensors))
     manifest = Manifest(
         FORMAT, fusion.__version__, TVM_VERSION, FFI_VERSION, module.settings,
         module.inputs, module.outputs, module.dynamic, described, members.digests,
@@ -56,7 +61,7 @@ def _members(module: CompiledModule) -> dict[str, Data]:
 
 
 class _Members:
-    """The members so far; equal ones, such as the weights of several forms, are kept once."""
+    """The members so far; equal ones are kept once."""
 
     def __init__(self) -> None:
         self.data: dict[str, Data] = {}
@@ -72,20 +77,35 @@ class _Members:
         return name
 
 
-def _describe(form: Specialization, index: int, members: _Members) -> Form:
-    plan, code, weights, graph = None, "", "", ""
+class _Weights:
+    """The weights of all forms; those that share memory (`share_weights`) are kept once."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self._numbers: dict[tuple[int, tuple[int, ...], str], int] = {}
+
+    def add(self, tensor: Tensor) -> Weight:
+        """Return which one `tensor` is."""
+        shape, dtype = tuple(int(extent) for extent in tensor.shape), str(tensor.dtype)
+        number = self._numbers.setdefault((byte_view(tensor).ctypes.data, shape, dtype), len(self.tensors))
+        if number == len(self.tensors):
+            self.tensors.append(tensor)
+        return Weight(number, shape, dtype)
+
+
+def _describe(form: Specialization, index: int, members: _Members, weights: _Weights) -> Form:
+    plan, code, held, graph = None, "", "", ""
     types: tuple[Weight, ...] = ()
     if form.code is not None:
-        plan = form.code.plan
+        plan, held = form.code.plan, _WEIGHTS
         code = members.add(f"form{index}/module.so", form.code.library())
-        weights = members.add(f"form{index}/weights.safetensors", write_weights(form.code.weights))
         graph = members.add(f"form{index}/graph.json.z", write_graph(form.graph()))
-        types = tuple(Weight(tuple(int(d) for d in w.shape), str(w.dtype)) for w in form.code.weights)
+        types = tuple(map(weights.add, form.code.weights))
     subgraphs = {
         key: members.add(f"form{index}/fallback{number}.onnx", model)
         for number, (key, model) in enumerate(form.subgraphs.items())
     }
     return Form(
-        form.inputs, form.outputs, plan, code, weights, graph, types, subgraphs, form.kernels, form.fallbacks,
+        form.inputs, form.outputs, plan, code, held, graph, types, subgraphs, form.kernels, form.fallbacks,
         form.notes,
     )

@@ -11,6 +11,7 @@ from fusion.module.foreign_program import ForeignProgram
 from fusion.module.linker import link
 from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import refusal, settings_of
+from fusion.module.share_weights import share_weights
 from fusion.module.specialization import Code, Specialization
 
 
@@ -31,18 +32,18 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
             imported.subgraphs,
             imported.notes,
         )
-    graph = lowered.graph
+    graph, weights = lowered.graph, share_weights(lowered.weights)
     built = build(lowered, len(imported.inputs), ctx, to_run=reason is None)
     if reason is None:
         assert built.library is not None
-        program = KernelProgram(built.library, built.plan, lowered.weights, imported.inputs, ctx.threads)
+        program = KernelProgram(built.library, built.plan, weights, imported.inputs, ctx.threads)
     else:
         program = ForeignProgram(reason)
     return Specialization(
         imported.inputs,
         imported.outputs,
         program,
-        Code(built.plan, lowered.weights, lambda: link(built.executable, ctx.target)),
+        Code(built.plan, weights, lambda: link(built.executable, ctx.target)),
         lowered.kernels,
         imported.fallbacks,
         imported.subgraphs,

@@ -20,7 +20,8 @@ _DTYPES = {
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
     "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3", "float8_e8m0fnu": "F8_E8M0",
 }  # fmt: skip
-Signature = Sequence[tuple[tuple[int, ...], str]]
+Signature = Sequence[tuple[int, tuple[int, ...], str]]
+"""Of each tensor its number in the file, its shape and dtype."""
 
 
 def write_weights(weights: Sequence[Tensor]) -> bytearray:
@@ -49,7 +50,7 @@ def _entries(weights: Sequence[Tensor]) -> Iterator[tuple[str, str, list[int], m
 
 
 def map_weights(data: memoryview, signature: Signature) -> tuple[Tensor, ...]:
-    """Return the tensors of shapes and dtypes `signature` in the safetensors file `data`, as views of it.
+    """Return the tensors `signature` in the safetensors file `data`, as views of it.
 
     Raises:
         ValueError: `data` is not such a file or holds other tensors.
@@ -59,7 +60,7 @@ def map_weights(data: memoryview, signature: Signature) -> tuple[Tensor, ...]:
         raise ValueError("the header of the weights is cut short")
     header = json.loads(bytes(data[8 : 8 + size]))
     body = np.frombuffer(data, np.uint8)[8 + size :]
-    return tuple(_view(body, header, f"w{index}", *entry) for index, entry in enumerate(signature))
+    return tuple(_view(body, header, f"w{number}", shape, dtype) for number, shape, dtype in signature)
 
 
 def _view(body: np.ndarray, header: object, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:

@@ -66,7 +66,7 @@ def test_a_file_cut_short(saved: Path, tmp_path: Path, share: float) -> None:
         fusion.load(path)
 
 
-@pytest.mark.parametrize("member", ["form0/module.so", "form0/weights.safetensors", "manifest.json"])
+@pytest.mark.parametrize("member", ["form0/module.so", "weights.safetensors", "manifest.json"])
 def test_a_damaged_member(saved: Path, tmp_path: Path, member: str) -> None:
     data = bytearray(saved.read_bytes())
     with zipfile.ZipFile(saved) as archive:
@@ -79,7 +79,7 @@ def test_a_damaged_member(saved: Path, tmp_path: Path, member: str) -> None:
         fusion.load(path)
 
 
-@pytest.mark.parametrize("member", ["form0/module.so", "form0/weights.safetensors", "manifest.json"])
+@pytest.mark.parametrize("member", ["form0/module.so", "weights.safetensors", "manifest.json"])
 def test_a_missing_member(saved: Path, tmp_path: Path, member: str) -> None:
     with zipfile.ZipFile(saved) as archive:
         members = {name: archive.read(name) for name in archive.namelist() if name != member}

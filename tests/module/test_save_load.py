@@ -78,16 +78,16 @@ def test_members_are_stored_and_described(saved: Path) -> None:
     assert manifest["tvm"] == tvm.__version__
     assert manifest["settings"]["features"]
     assert manifest["inputs"] == [{"name": "x", "shape": [3, 8], "dtype": "float32"}]
-    assert set(manifest["checksums"]) == {"form0/module.so", "form0/weights.safetensors", "form0/graph.json.z"}
+    assert set(manifest["checksums"]) == {"form0/module.so", "weights.safetensors", "form0/graph.json.z"}
 
 
 def test_weights_open_with_safetensors(saved: Path, tmp_path: Path, mlp: fusion.CompiledModule) -> None:
     with zipfile.ZipFile(saved) as archive:
-        archive.extract("form0/weights.safetensors", tmp_path)
+        archive.extract("weights.safetensors", tmp_path)
     program = mlp.specializations[0].program
     assert isinstance(program, KernelProgram)
     assert program.weights
-    with safe_open(tmp_path / "form0/weights.safetensors", "numpy") as file:
+    with safe_open(tmp_path / "weights.safetensors", "numpy") as file:
         for index, weight in enumerate(program.weights):
             np.testing.assert_array_equal(file.get_tensor(f"w{index}"), as_numpy(weight))
 
@@ -114,7 +114,7 @@ def test_weights_of_every_dtype_survive(dtype: str, tmp_path: Path) -> None:
     (tmp_path / "w.safetensors").write_bytes(data)
     with safe_open(tmp_path / "w.safetensors", "numpy") as file:
         assert "w3" in file.keys()  # noqa: SIM118 -- a file is no dict
-    mapped = map_weights(memoryview(data), [(array.shape, dtype) for array in arrays])
+    mapped = map_weights(memoryview(data), [(number, array.shape, dtype) for number, array in enumerate(arrays)])
     for tensor, array in zip(mapped, arrays, strict=True):
         assert str(tensor.dtype) == dtype
         np.testing.assert_array_equal(as_numpy(tensor).view(np.uint8), array.view(np.uint8))
@@ -122,7 +122,7 @@ def test_weights_of_every_dtype_survive(dtype: str, tmp_path: Path) -> None:
 
 def test_members_start_at_pages(saved: Path) -> None:
     archive = Archive(saved)
-    start = np.frombuffer(archive.read("form0/weights.safetensors"), np.uint8).ctypes.data
+    start = np.frombuffer(archive.read("weights.safetensors"), np.uint8).ctypes.data
     assert start % 4096 == 0
 
 
