@@ -13,7 +13,6 @@ from fusion.failures import last_line
 from fusion.frontends.onnx.node import Decline, Node
 
 _TABLE = onnx_frontend._get_convert_map()
-_HALVES = ("float16", "bfloat16")
 # Converters whose results are wrong, and why.
 _IN_HALF = dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "it computes in float16, where ends of dtypes are not")
 _WRONG = {
@@ -24,9 +23,6 @@ _WRONG = {
     **dict.fromkeys(("ScatterElements", "ScatterND"), "it adds and multiplies booleans"),
     "TopK": "operator set 10 has k as an operand, which it does not read",
 }
-
-_IN_SINGLE = frozenset({"GridSample"})
-"""Converters that compute in the dtype of their operands, where float16 is too coarse: a coordinate is not a value."""
 
 
 def tvm_converts(domain: str, operator: str) -> bool:
@@ -47,7 +43,7 @@ def convert_with_tvm(node: Node) -> list[Expr]:
         raise Decline(f"TVM's converter: {_IN_HALF[node.op]}")
     if node.op in _WRONG:
         raise Decline(f"TVM's converter: {_WRONG[node.op]}")
-    inputs = onnx_frontend.onnx_input(_operand(node, i) if node.has(i) else None for i in range(len(node.proto.input)))
+    inputs = onnx_frontend.onnx_input(node.x(i) if node.has(i) else None for i in range(len(node.proto.input)))
     attributes = _attributes(node.proto)
     try:
         result = converter.get_converter(node.opset)(node.builder, inputs, attributes, [dict(node.scope.exprs), {}])
@@ -56,16 +52,7 @@ def convert_with_tvm(node: Node) -> list[Expr]:
         raise
     except Exception as error:  # TVM raises whatever its checks raise; each of them means that this node is not for it
         raise Decline(f"TVM's converter: {last_line(error)}") from error
-    fields = _fields(result, node)
-    widened = node.op in _IN_SINGLE and node.dtype(0) in _HALVES
-    return [relax.op.astype(field, node.dtype(0)) for field in fields] if widened else fields
-
-
-def _operand(node: Node, index: int) -> Expr:
-    x = node.x(index)
-    if node.op not in _IN_SINGLE or node.dtype(index) not in _HALVES:
-        return x
-    return node.emit(relax.op.astype(x, "float32"))
+    return _fields(result, node)
 
 
 def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
