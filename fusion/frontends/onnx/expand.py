@@ -14,8 +14,9 @@ from fusion.frontends.onnx.types import dims_of
 from fusion.frontends.onnx.weights import read_weights
 
 _OF_AXES = ("Squeeze", "Unsqueeze")
-_WHOLE = ("AffineGrid",)
-"""Operators that ONNX Runtime has kernels for, and whose bodies divide 0 by 0 for an image of one pixel."""
+_WHOLE = ("AffineGrid", "ReduceL2", "ReduceLogSumExp")
+"""Operators that ONNX Runtime has kernels for, and whose bodies divide 0 by 0 for an image of one pixel, square
+integers in their own type and take roots in float32, or overflow where the result does not."""
 
 
 @dataclass(frozen=True)

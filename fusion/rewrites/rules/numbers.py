@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from tvm import relax
 from tvm.relax import op
@@ -41,6 +43,11 @@ IDENTITY = Rule(
 )
 
 
+def _divided(root: Value) -> tuple[Value, Value] | None:
+    """Return the operands of a quotient of many numbers by constants."""
+    return operand_and_constant(root) if prod(root.shape) > 1 else None
+
+
 def _reciprocal(emit: Emit, root: Value, found: tuple[Value, Value]) -> relax.Expr:
     value, weight = found
     array = full(weight, value)
@@ -55,9 +62,10 @@ RECIPROCAL = Rule(
     name="reciprocal",
     form="x / c  ->  x * (1 / c)",
     source="compilers' -freciprocal-math; OpenVINO's ConvertDivide",
-    assumes="one more rounding, exact for powers of two; 1 / c is a normal number",
+    assumes="one more rounding, exact for powers of two; 1 / c is a normal number; a single quotient, which may be the "
+    "scale of a quantization, stays",
     roots=frozenset(("divide",)),
-    match=operand_and_constant,
+    match=_divided,
     build=_reciprocal,
     example=Example(lambda b, x: op.divide(x, _number(6)), ((3, 40),)),
     near_miss=Example(lambda b, x: op.divide(x, _number(3e38)), ((3, 40),)),

@@ -13,7 +13,10 @@ def broadcast_from_an_axis(body: Body) -> str:
     """The axes of the right operand are those of the left one from `axis` on, or the last ones."""
     node = body.node
     ranks = len(node.shape(0)), len(node.shape(1))
-    behind = ranks[0] - ranks[1] - node.attr("axis", ranks[0] - ranks[1])
+    axis = node.attr("axis", ranks[0] - ranks[1])
+    behind = ranks[0] - ranks[1] - axis
+    met = zip(node.shape(0)[axis:], node.shape(1), strict=False) if node.attr("broadcast", 0) else ()
+    body.refuse(any(size not in (1, left) for left, size in met), "the operands do not fit")
     right = _with_ones_behind(body, 1, behind) if node.attr("broadcast", 0) else body.x(1)
     return body.op(node.op, body.x(0), right)
 
