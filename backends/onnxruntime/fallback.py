@@ -62,6 +62,10 @@ _LARGEST_CONSTANT = "optimization.constant_folding_max_output_size_in_bytes"
 """Of one node; what is larger is computed by every run, as by the rest of fusion."""
 
 
+_LOOP = b"\x22\x04Loop"
+"""How a node says in a file that it is a Loop: its field 4, of 4 bytes."""
+
+
 @functools.cache
 def _limit_memory() -> bool:
     """Let all sessions take their memory from one place that has no more than this process may use; return whether
@@ -91,7 +95,11 @@ def open_session(onnx_bytes: bytes, threads: int, *, optimize: bool = True) -> o
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    options.add_session_config_entry("session.use_env_allocators", "1" if _limit_memory() else "0")
+    # A Loop may keep tensors without end. ONNX Runtime's arena aborts where memory ends in its own lists of them; the
+    # system's allocator fails with an exception.
+    options.enable_cpu_mem_arena = _LOOP not in onnx_bytes
+    shared = options.enable_cpu_mem_arena and _limit_memory()
+    options.add_session_config_entry("session.use_env_allocators", "1" if shared else "0")
     options.add_session_config_entry(_LARGEST_CONSTANT, str(256 << 20))
     if not optimize:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -42,6 +42,7 @@ KNOWN = (
     Known("`RotaryEmbedding` with an `interleaved`", "refused", "RotaryEmbedding", "interleaved"),
     Known("`ReduceLogSum` of integers", "refused", "ReduceLogSum", "F201: Log"),
     Known("`Constant` with unknown attributes", "refused", r"^Constant\b", "F201"),
+    Known("the size of a window as a row", "refused", "Window", "F202.*must be a scalar"),
     Known("MaxRoiPool of a box with NaN", "refused", "MaxRoiPool", "F302", odd=True),
     Known("a shape that the model declares", "refused", detail="F302.*(match_cast|declared|the model says)"),
     Known("`auto_pad` of a convolution with dilations", "accepted", "Conv", "ilation"),

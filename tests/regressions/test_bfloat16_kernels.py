@@ -38,6 +38,16 @@ CASES: dict[str, tuple[Build, Expected]] = {
         lambda x: np.exp(x - x.max(-1, keepdims=True)) / np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True),
     ),
     "function of scalars": (lambda builder, x: op.atan(x), np.arctan),
+    "transposed convolution": (
+        lambda builder, x: op.nn.conv2d_transpose(
+            builder.emit(op.reshape(x, (1, 1, *x.ty.shape))),
+            relax.const(np.array([1, 2], ml_dtypes.bfloat16).reshape(1, 1, 2, 1)),
+            (1, 2),
+        ),
+        lambda x: np.stack(
+            [np.pad(x, ((0, 1), (0, 0))) + 2 * np.pad(x, ((1, 0), (0, 0))), np.zeros((4, x.shape[1]))], 2
+        ).reshape(1, 1, 4, -1)[..., :-1],
+    ),
     "one value for all": (lambda builder, x: op.full(x.ty.shape, relax.const(2.5, "bfloat16")), lambda x: 0 * x + 2.5),
     "number for a row": (
         lambda builder, x: op.broadcast_to(builder.emit(op.strided_slice(x, [1], [0], [1])), x.ty.shape),

@@ -33,7 +33,14 @@ def _frame_length(node: Node) -> Guard:
     return Guard("length", what, node.where, (why,), (Bounds(1, most),))
 
 
+def _window_size(node: Node) -> Guard:
+    """ONNX's function would make an empty window of a negative size."""
+    most = int(np.iinfo(node.dtype(0)).max)
+    return Guard("size", "a window has a negative size", node.where, ("it is {value}",), (Bounds(0, most),))
+
+
 _CHECKED = {
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _Checked(0, _window_size)),
     "RotaryEmbedding": _Checked(3, _angle_positions),
     "STFT": _Checked(3, _frame_length),
 }

@@ -207,11 +207,7 @@ def _axes(node: Node, fits: Callable[[tuple[int, ...]], bool], rank: int) -> _Si
 
 
 def _squeeze(node: Node, shape: Shape) -> _Sizes:
-    """No axes are all that have one entry, as if the operand were not there."""
     have = node.shape(0)
-    if not prod(node.shape(1)):
-        _agree(shape == tuple(size for size in have if size != 1))
-        return _Sizes(_row(node, 1), [])
     return _axes(node, lambda axes: _without(have, axes) == shape and all(have[a] == 1 for a in axes), len(have))
 
 

@@ -209,6 +209,7 @@ def _col2im(node: Node) -> Iterator[str]:
 
 _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     "AffineGrid": _affine_grid,
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _not_negative(0)),
     "CenterCropPad": _not_negative(1),
     "Col2Im": _col2im,
     "ConstantOfShape": _not_negative(0),
