@@ -137,9 +137,18 @@ def _linked(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built | str:
         return f"{error.what.removeprefix('cannot save: ')}: {error.why}"
 
 
+_MANY_RESULTS = 64
+
+
 def _assemble(mod: tvm.IRModule, ctx: Context, generate: Generate) -> tvm.runtime.Executable:
-    """Generate code for kernels and for `main` too ("compiled"): a call takes it 0.07 us, bytecode 0.2 us."""
+    """Generate code for kernels and for `main` too ("compiled"): a call takes it 0.07 us, bytecode 0.2 us.
+
+    With many results `main` mostly asks for memory for them, of which code is no faster than bytecode: LLVM took 7 s of
+    a `Split` into 200, and all the rest 1.
+    """
     builder = relax.ExecBuilder()
-    kernels = _filter_tir(_vmcodegen(builder, mod, "compiled"))
+    kind = mod["main"].ret_ty
+    many = isinstance(kind, relax.TupleType) and len(kind.fields) > _MANY_RESULTS
+    kernels = _filter_tir(_vmcodegen(builder, mod, "bytecode" if many else "compiled"))
     first, *others = generate(kernels, ctx.target)
     return relax.VMExecutable(_ffi_api.VMLink(builder, ctx.target, first, others, {}))
