@@ -5,6 +5,8 @@ ONNX's inference follows other ones for windows that are larger than the input, 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onnx import NodeProto, TensorProto, TypeProto
 from onnx.helper import make_tensor_type_proto
 
@@ -12,7 +14,7 @@ from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.onnx.node import Node, attribute_of
 from fusion.frontends.onnx.scope import Scope
 from fusion.frontends.onnx.types import Shape, static_shape
-from fusion.frontends.onnx.windows import Window, halves, too_small
+from fusion.frontends.onnx.windows import Window, given_window, pads_itself, same_padding, too_small
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 _GLOBAL = frozenset({"GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"})
@@ -23,13 +25,13 @@ def pool_window(node: NodeProto, sizes: Shape) -> tuple[Window, Shape]:
 
     There may be less than one. A window that does not fit, and overhangs by less than its stride, takes one.
     """
-    kernel = tuple(int(size) for size in attribute_of(node, "kernel_shape"))
-    strides = tuple(attribute_of(node, "strides") or [1] * len(kernel))
-    dilations = tuple(attribute_of(node, "dilations") or [1] * len(kernel))
-    before, after = _padding(node, sizes, kernel, strides)
-    window = Window(kernel, strides, dilations, before, after)
+    window = given_window(node, tuple(int(size) for size in attribute_of(node, "kernel_shape")))
+    if pads_itself(node):
+        # Without regard to dilations.
+        before, after = same_padding(node, sizes, window.strides, window.kernel)
+        window = replace(window, before=before, after=after)
     ceil = bool(attribute_of(node, "ceil_mode", 0))
-    axes = zip(sizes, before, after, window.extents, strides, strict=True)
+    axes = zip(sizes, window.before, window.after, window.extents, window.strides, strict=True)
     return window, tuple(_places(size, front, back, extent, step, ceil) for size, front, back, extent, step in axes)
 
 
@@ -40,18 +42,6 @@ def _places(size: int, front: int, back: int, extent: int, step: int, ceil: bool
     places = -(-room // step) + 1
     # The last one starts within the input or the padding in front of it.
     return places - 1 if (places - 1) * step >= size + front else places
-
-
-def _padding(node: NodeProto, sizes: Shape, kernel: Shape, strides: Shape) -> tuple[Shape, Shape]:
-    rank, mode = len(kernel), attribute_of(node, "auto_pad", "NOTSET")
-    if mode == "NOTSET":
-        pads = tuple(attribute_of(node, "pads") or [0] * (2 * rank))
-        return pads[:rank], pads[rank:]
-    if mode == "VALID":
-        return (0,) * rank, (0,) * rank
-    # Without regard to dilations.
-    axes = zip(sizes, kernel, strides, strict=True)
-    return halves([max((-(-size // step) - 1) * step + taps - size, 0) for size, taps, step in axes], mode)
 
 
 def refuse_pool_without_places(node: Node) -> None:

@@ -32,8 +32,8 @@ class Slow:
 
 
 # By operator and the dtype of its first operand: whatever is slower than 1.2 times. One thread of Zen 5 with AVX-512;
-# 64 channels of 28x28, 128x256x256, rows of 1024. TopK of floats (1 to 3.6) and MaxPool (1.5) stay: for NaN they have results
-# of their own.
+# 64 channels of 28x28, 128x256x256, rows of 1024. TopK of floats (1 to 3.6) and MaxPool (1.5) stay: for NaN they have
+# results of their own.
 SLOW = {
     ("Conv", _HALF): Slow(53, 0.8),
     ("ConvTranspose", _HALF): Slow(44, 2.0),

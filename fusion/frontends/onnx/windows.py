@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from onnx import NodeProto
 
 from fusion.errors import UnsupportedOperatorError
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.node import Decline, Node, attribute_of
 from fusion.frontends.onnx.types import Shape
 
 
@@ -69,56 +71,71 @@ def _by(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes))
 
 
-def window_of(node: Node, kernel: Shape) -> Window:
-    """Return the window of `node`, whose input 0 is [N, C, ...]."""
+def given_window(proto: NodeProto, kernel: Shape) -> Window:
+    """Return the window of `proto` as its attributes have it, without the padding that `auto_pad` asks for."""
     rank = len(kernel)
-    strides = tuple(node.attr("strides") or [1] * rank)
-    dilations = tuple(node.attr("dilations") or [1] * rank)
-    plain = Window(kernel, strides, dilations, (0,) * rank, (0,) * rank)
-    mode = node.attr("auto_pad", "NOTSET")
-    if mode == "NOTSET":
-        pads = tuple(node.attr("pads") or [0] * (2 * rank))
-        return Window(kernel, strides, dilations, pads[:rank], pads[rank:])
-    if mode == "VALID":
-        return plain
-    totals = [
-        max((-(-size // stride) - 1) * stride + extent - size, 0)
-        for size, stride, extent in zip(node.shape(0)[2:], strides, plain.extents, strict=True)
-    ]
-    return Window(kernel, strides, dilations, *halves(totals, mode))
+    strides, dilations = (tuple(attribute_of(proto, name) or [1] * rank) for name in ("strides", "dilations"))
+    explicit = attribute_of(proto, "auto_pad", "NOTSET") == "NOTSET"
+    pads = tuple((attribute_of(proto, "pads") if explicit else None) or [0] * (2 * rank))
+    return Window(kernel, strides, dilations, pads[:rank], pads[rank:])
+
+
+def pads_itself(proto: NodeProto) -> bool:
+    """Return whether `auto_pad` of `proto` asks for padding."""
+    return attribute_of(proto, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+
+
+def same_padding(proto: NodeProto, sizes: Shape, strides: Shape, extents: Shape) -> tuple[Shape, Shape]:
+    """Return what comes before and behind an input of `sizes`, so that a window has a place for each stride in it."""
+    axes = zip(sizes, strides, extents, strict=True)
+    totals = [max((-(-size // stride) - 1) * stride + extent - size, 0) for size, stride, extent in axes]
+    return halves(totals, attribute_of(proto, "auto_pad"))
+
+
+def window_of(node: Node, kernel: Shape) -> Window:
+    """Return the window of a convolution, whose input 0 is [N, C, ...]."""
+    window = given_window(node.proto, kernel)
+    if not pads_itself(node.proto):
+        return window
+    before, after = same_padding(node.proto, node.shape(0)[2:], window.strides, window.extents)
+    return replace(window, before=before, after=after)
+
+
+def transposed_sizes(window: Window, sizes: Shape, extra: Shape) -> Shape:
+    """Return the sizes of the result of a transposed convolution; `extra` is its output padding."""
+    return tuple(
+        stride * (size - 1) + more + extent - before - after
+        for size, stride, more, extent, before, after in zip(
+            sizes, window.strides, extra, window.extents, window.before, window.after, strict=True
+        )
+    )
 
 
 def transposed_window(node: Node, kernel: Shape) -> tuple[Window, Shape]:
-    """Return window and output padding of a transposed convolution; `output_shape` decides the pads where it is given.
-
-    The size of an axis is stride * (input - 1) + output_padding + extent - before - after.
-    """
+    """Return window and output padding of a transposed convolution; `output_shape` decides the pads where it is
+    given."""
     rank = len(kernel)
-    strides = tuple(node.attr("strides") or [1] * rank)
-    dilations = tuple(node.attr("dilations") or [1] * rank)
+    given = given_window(node.proto, kernel)
     extra = tuple(node.attr("output_padding") or [0] * rank)
-    wanted, mode = node.attr("output_shape"), node.attr("auto_pad", "NOTSET")
-    plain = Window(kernel, strides, dilations, (0,) * rank, (0,) * rank)
-    if wanted is None and mode in ("NOTSET", "VALID"):
-        pads = tuple(node.attr("pads") or [0] * (2 * rank)) if mode == "NOTSET" else (0,) * (2 * rank)
-        return Window(kernel, strides, dilations, pads[:rank], pads[rank:]), extra
+    wanted = node.attr("output_shape")
+    if wanted is None and not pads_itself(node.proto):
+        return given, extra
+    plain, strides = replace(given, before=(0,) * rank, after=(0,) * rank), given.strides
     sizes = node.shape(0)[2:]
     target = (
         list(wanted)[-rank:]
         if wanted is not None
         else [size * stride for size, stride in zip(sizes, strides, strict=True)]
     )
-    totals = [
-        stride * (size - 1) + more + extent - want
-        for size, stride, more, extent, want in zip(sizes, strides, extra, plain.extents, target, strict=True)
-    ]
+    totals = [whole - want for whole, want in zip(transposed_sizes(plain, sizes, extra), target, strict=True)]
     # A window too small for the wanted size is filled up behind the end.
     extra = tuple(more + max(-total, 0) for more, total in zip(extra, totals, strict=True))
     if any(more >= stride for more, stride in zip(extra, strides, strict=True)) and any(extra):
         raise Decline("the output is padded by a whole stride")
     # The standard puts the odd element in front unless it says SAME_UPPER.
-    odd_in_front = "SAME_LOWER" if mode != "SAME_UPPER" else "SAME_UPPER"
-    return Window(kernel, strides, dilations, *halves([max(total, 0) for total in totals], odd_in_front)), extra
+    odd_in_front = "SAME_UPPER" if node.attr("auto_pad") == "SAME_UPPER" else "SAME_LOWER"
+    before, after = halves([max(total, 0) for total in totals], odd_in_front)
+    return replace(plain, before=before, after=after), extra
 
 
 def halves(totals: list[int], mode: str) -> tuple[Shape, Shape]:

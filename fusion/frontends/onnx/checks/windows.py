@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from fusion.frontends.onnx.checks.dims import differ, shapes_differ, text
 from fusion.frontends.onnx.node import Node
+from fusion.frontends.onnx.types import static_shape
+from fusion.frontends.onnx.windows import given_window, transposed_sizes
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool", "MaxUnpool"})
 # Which inputs are the weights and the bias; the image is the first.
@@ -47,18 +49,15 @@ def _lengths(node: Node) -> Iterator[str]:
 
 def _transposed(node: Node) -> Iterator[str]:
     """What is cut off a transposed convolution leaves something of it."""
-    image, weights, pads = node.dims(0), node.dims(1), node.attr("pads")
-    if image is None or weights is None or not pads or node.attr("output_shape"):
+    image, weights = (static_shape(node.scope.types.get(name)) for name in node.proto.input[:2])
+    if image is None or weights is None or node.attr("output_shape"):
         return
-    axes = len(image) - 2
-    strides, dilations = (node.attr(name) or [1] * axes for name in ("strides", "dilations"))
-    more = node.attr("output_padding") or [0] * axes
-    for axis, (size, taps) in enumerate(zip(image[2:], weights[2:], strict=True)):
-        if size is None or taps is None:
-            continue
-        whole = strides[axis] * (size - 1) + dilations[axis] * (taps - 1) + 1 + more[axis]
-        if whole - pads[axis] - pads[axis + axes] <= 0:
-            yield f"pads of {pads[axis]} and {pads[axis + axes]} leave nothing of {whole} results along axis {axis + 2}"
+    window = given_window(node.proto, weights[2:])
+    sizes = transposed_sizes(window, image[2:], tuple(node.attr("output_padding") or [0] * len(image[2:])))
+    for axis, (size, before, after) in enumerate(zip(sizes, window.before, window.after, strict=True)):
+        if size <= 0 < before + after:
+            whole = size + before + after
+            yield f"pads of {before} and {after} leave nothing of {whole} results along axis {axis + 2}"
 
 
 def _channels(node: Node, at: int, bias_at: int | None) -> Iterator[str]:
