@@ -112,6 +112,9 @@ def from_fields(fields: dict[str, Any]) -> Manifest:
     _check_settings(manifest.settings)
     for form in manifest.forms:
         _check_form(form)
+        for specs, known in ((form.inputs, manifest.inputs), (form.outputs, manifest.outputs)):
+            if [spec.name for spec in specs] != [spec.name for spec in known]:
+                raise ValueError("a form has other inputs or outputs than the module")
     return manifest
 
 
@@ -137,13 +140,33 @@ def _check_form(form: Form) -> None:
     if form.plan is None:
         return
     for buffer in buffers:
-        known = 0 <= buffer.storage < len(form.plan.storages)
-        try:
-            size = tensor_bytes(buffer.shape, buffer.dtype)
-        except (TypeError, AttributeError) as error:
-            raise ValueError(f"{buffer.dtype!r} is no dtype") from error
+        known, size = 0 <= buffer.storage < len(form.plan.storages), _bytes(buffer.shape, buffer.dtype)
         if not known or size > form.plan.storages[buffer.storage]:
             raise ValueError(f"a buffer of {size} bytes has no place in its storage")
+    _check_calls(form, form.plan)
+    if len(form.plan.outputs) != len(form.outputs):
+        raise ValueError(f"the plan has {len(form.plan.outputs)} outputs and the form {len(form.outputs)}")
+
+
+def _check_calls(form: Form, plan: Plan) -> None:
+    """Raise unless what a kernel is called with is there, and as large as the kernel takes it to be."""
+    shapes = [tuple(extent or 0 for extent in spec.shape or ()) for spec in form.inputs]
+    specs = zip(shapes, form.inputs, strict=True)
+    inputs = [_bytes(shape, spec.dtype) if spec.is_tensor else 0 for shape, spec in specs]
+    weights, buffers = ([_bytes(held.shape, held.dtype) for held in kind] for kind in (form.weight_types, plan.buffers))
+    there = {"input": inputs, "weight": weights, "buffer": buffers}
+    for call in plan.calls:
+        for argument in (*call.arguments, *(condition.tensor for condition in call.conditions)):
+            size, held = _bytes(argument.shape, argument.dtype), there.get(argument.kind, [])
+            if argument.kind != "fresh" and not (0 <= argument.index < len(held) and size <= held[argument.index]):
+                raise ValueError(f"kernel {call.kernel!r} takes {size} bytes of {argument.kind} {argument.index}")
+
+
+def _bytes(shape: tuple[int, ...], dtype: str) -> int:
+    try:
+        return tensor_bytes(shape, dtype)
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"{dtype!r} is no dtype") from error
 
 
 def parse(value: Any, kind: Any, where: str) -> Any:
