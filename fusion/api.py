@@ -144,15 +144,11 @@ def _require_result(outputs: Sequence[TensorSpec]) -> None:
 
 def _bind(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:
     extents = tuple(shape)
-    fits = spec.shape is None or (
-        len(spec.shape) == len(extents)
-        and all(fixed in (None, extent) for fixed, extent in zip(spec.shape, extents, strict=True))
-    )
-    if not fits:
+    if not spec.allows(extents):
         raise ShapeError(
             f"shapes={{{spec.name!r}: {extents}}} contradicts the model",
             where=f"input {spec.name!r}",
-            why=f"the model declares {tuple('?' if extent is None else extent for extent in spec.shape or ())}",
+            why=f"the model declares {spec.sizes}",
             hint="only dimensions shown as ? can be chosen",
         )
     return TensorSpec(spec.name, extents, spec.dtype)

@@ -5,6 +5,7 @@ A leaf: running a saved module needs nothing of TVM's compiler, and so nothing t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -29,6 +30,18 @@ class TensorSpec:
     def is_static(self) -> bool:
         """Whether nothing about the value is left to be known at run time that code would be compiled for."""
         return not self.is_tensor or (self.shape is not None and None not in self.shape)
+
+    def allows(self, shape: Sequence[int | None]) -> bool:
+        """Return whether `shape` has the sizes that are known, and as many dimensions."""
+        return self.shape is None or (
+            len(self.shape) == len(shape)
+            and all(known in (None, extent) for known, extent in zip(self.shape, shape, strict=True))
+        )
+
+    @property
+    def sizes(self) -> tuple[int | str, ...]:
+        """The shape as errors show it: "?" for a size that is unknown."""
+        return tuple("?" if extent is None else extent for extent in self.shape or ())
 
 
 @dataclass(frozen=True)

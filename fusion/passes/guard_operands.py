@@ -67,19 +67,18 @@ class GuardOperands:
         from_zero = bool(mod.attrs and FROM_ZERO in mod.attrs)
         mod = mod.without_attr(FROM_ZERO) if from_zero else mod
         ranges = Ranges(mod["main"])
-        found: dict[relax.Var, list[tuple[Demand, Guard | None]]] = {}
+        found: dict[relax.Var, list[tuple[Demand, str, Guard | None]]] = {}
         for var, value in bindings(mod["main"]):
             where = origins.get(var.name, f"{call_name(value)} {var.name!r}")
-            demands = [(demand, _guard(value, demand, where, from_zero)) for demand in _demands(value, where)]
-            needed = [(demand, guard) for demand, guard in demands if not _holds(ranges, value, demand, guard)]
+            demands = [(demand, where, _guard(value, demand, where, from_zero)) for demand in _demands(value, where)]
+            needed = [each for each in demands if not _holds(ranges, value, each[0], each[2])]
             if needed:
                 found[var] = needed
 
         def visit(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
-            for (place, kind, axes), guard in found.get(var, ()):
+            for (place, kind, axes), where, guard in found.get(var, ()):
                 operand = _at(value, place)
                 if guard is None:
-                    where = origins.get(var.name, f"{call_name(value)} {var.name!r}")
                     checked = check_in_numpy(operand, value.args[0], kind, where, axes)
                 else:
                     checked = check(builder, operand, guard)

@@ -8,9 +8,24 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+from onnx import helper, numpy_helper
 
 import fusion
 from fusion import CompiledModule
+
+
+def model_of(
+    opset: int, nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, np.ndarray], **weights: Any
+) -> onnx.ModelProto:
+    """Return the model of `nodes`, all of whose results it returns."""
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in inputs.items()
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for node in nodes for name in node.output]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "nodes", infos, outputs, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
 def onnxruntime_runs(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Any]:

@@ -3,29 +3,17 @@ bodies or TVM's converters say, and not what ONNX Runtime computes."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import fusion
 from fusion.errors import UnsupportedOperatorError
 from tests import internal_errors
-
-
-def _model(opset: int, nodes: list[onnx.NodeProto], inputs: dict[str, np.ndarray], **weights: Any) -> onnx.ModelProto:
-    infos = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in inputs.items()
-    ]
-    outputs = [onnx.ValueInfoProto(name=name) for node in nodes for name in node.output]
-    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
-    graph = helper.make_graph(nodes, "edges", infos, outputs, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+from tests.frontends.against_onnxruntime import model_of
 
 
 def _compare(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> None:
@@ -69,7 +57,8 @@ def test_of_set_20() -> None:
         "boxes": np.array([[0.036, 2.4, 3.27, 5.4]]),
     }
     tables = {"table": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "few": np.full((1, 5, 2), 2)}
-    _compare(_model(20, nodes, inputs, axis=[1], size=[1, 1, 1, 1, 1], batch=[0], one=np.float32(1), **tables), inputs)
+    sizes = {"axis": [1], "size": [1, 1, 1, 1, 1], "batch": [0], "one": np.float32(1)}
+    _compare(model_of(20, nodes, inputs, **sizes, **tables), inputs)
 
 
 def test_of_set_9() -> None:
@@ -79,12 +68,12 @@ def test_of_set_9() -> None:
         helper.make_node("Upsample", ["one", "scales"], ["up_from_one"]),
     ]
     inputs = {"x": np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2), "one": np.ones((1, 1, 1, 1), np.float32)}
-    _compare(_model(9, nodes, inputs, scales=np.array([1, 1, 2, 3], np.float32)), inputs)
+    _compare(model_of(9, nodes, inputs, scales=np.array([1, 1, 2, 3], np.float32)), inputs)
 
 
 def test_integer_image_smaller_than_the_window() -> None:
     image, window = np.ones((1, 1, 2, 2), np.uint8), np.ones((1, 1, 3, 3), np.uint8)
-    model = _model(13, [helper.make_node("ConvInteger", ["x", "w"], ["y"])], {"x": image, "w": window})
+    model = model_of(13, [helper.make_node("ConvInteger", ["x", "w"], ["y"])], {"x": image, "w": window})
     with pytest.raises(UnsupportedOperatorError, match="smaller than its window"):
         fusion.compile(model)
 
@@ -92,7 +81,7 @@ def test_integer_image_smaller_than_the_window() -> None:
 def test_numbers_of_bfloat16_are_tested() -> None:
     x = np.array([1.5, np.nan, np.inf, -np.inf]).astype(ml_dtypes.bfloat16)
     nodes = [helper.make_node(kind, ["x"], [kind]) for kind in ("IsNaN", "IsInf", "Round")]
-    model = _model(22, nodes, {"x": x})
+    model = model_of(22, nodes, {"x": x})
     kinds = (TensorProto.BOOL, TensorProto.BOOL, TensorProto.BFLOAT16)
     for output, kind in zip(model.graph.output, kinds, strict=True):
         output.type.tensor_type.elem_type = kind

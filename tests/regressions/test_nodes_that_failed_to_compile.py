@@ -3,33 +3,19 @@ of a run that are none, and constants whose rank only the run knows."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from tvm import relax
 from tvm.relax import op
 
 import fusion
 from fusion.errors import ExecutionError
 from tests import internal_errors
-from tests.frontends.against_onnxruntime import check, onnxruntime_runs
+from tests.frontends.against_onnxruntime import check, model_of, onnxruntime_runs
 from tests.regressions.relax_models import module
 
 RNG = np.random.default_rng(0)
-
-
-def _model(opset: int, nodes: list[onnx.NodeProto], inputs: dict[str, np.ndarray], **weights: Any) -> onnx.ModelProto:
-    infos = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in inputs.items()
-    ]
-    outputs = [onnx.ValueInfoProto(name=name) for node in nodes for name in node.output]
-    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
-    graph = helper.make_graph(nodes, "nodes", infos, outputs, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
 def test_of_set_22() -> None:
@@ -50,7 +36,7 @@ def test_of_set_22() -> None:
         "grid": RNG.uniform(-2, 2, size=(1, 3, 3, 2)).astype("float32"),
         "no_axes": np.empty(0, "int64"),
     }
-    model = _model(22, nodes, inputs, at=np.arange(4).reshape(4, 1), place=np.arange(4))
+    model = model_of(22, nodes, inputs, at=np.arange(4).reshape(4, 1), place=np.arange(4))
     model.graph.output[-1].CopyFrom(helper.make_tensor_value_info("same", TensorProto.FLOAT, [2, 3]))
     with internal_errors.collect() as defects:
         check(model, inputs, fallbacks=None)
@@ -59,7 +45,8 @@ def test_of_set_22() -> None:
 
 def test_axes_of_constants_that_only_the_run_knows() -> None:
     inputs = {"axes": np.array([0, 3])}
-    model = _model(13, [helper.make_node("Unsqueeze", ["row", "axes"], ["y"])], inputs, row=np.arange(6).reshape(2, 3))
+    nodes = [helper.make_node("Unsqueeze", ["row", "axes"], ["y"])]
+    model = model_of(13, nodes, inputs, row=np.arange(6).reshape(2, 3))
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, [1, 2, 3, 1]))
     with internal_errors.collect() as defects:
         check(model, inputs, fallbacks=None)
@@ -69,7 +56,7 @@ def test_axes_of_constants_that_only_the_run_knows() -> None:
 def test_the_lower_of_two_booleans_is_refused_as_there() -> None:
     inputs = {"bits": np.array([True, False]), "others": np.array([True, True])}
     nodes = [helper.make_node("ScatterElements", ["bits", "place", "others"], ["y"], reduction="min")]
-    model = _model(18, nodes, inputs, place=np.arange(2))
+    model = model_of(18, nodes, inputs, place=np.arange(2))
     with pytest.raises(Exception, match="bool data type is not supported"):
         onnxruntime_runs(model, inputs)
     with pytest.raises(ExecutionError, match="bool data type is not supported"):

@@ -89,15 +89,11 @@ def _fill(inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]) -> 
 def _shape(spec: TensorSpec, given: Sequence[int | None] | None) -> tuple[int, ...]:
     if given is None or None in given:
         raise unknown_shape(spec.name, spec.shape)
-    fits = spec.shape is None or (
-        len(spec.shape) == len(given)
-        and all(fixed in (None, extent) for fixed, extent in zip(spec.shape, given, strict=True))
-    )
-    if not fits:
+    if not spec.allows(given):
         raise ShapeError(
             f"shapes[{spec.name!r}] = {tuple(given)} contradicts the model",
             where=f"input {spec.name!r}",
-            why=f"the program takes {tuple('?' if extent is None else extent for extent in spec.shape or ())}",
+            why=f"the program takes {spec.sizes}",
         )
     return tuple(int(extent or 0) for extent in given)
 
