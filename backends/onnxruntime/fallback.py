@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnxruntime as ort
 
@@ -27,6 +28,8 @@ _ARRAYS = frozenset(
     f"tensor({name})"
     for name in ("float", "float16", "double", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 )
+_AS_BYTES = "tensor(float8e4m3fn)"
+"""The only type without arrays of numpy that ONNX Runtime returns beside sequences: as uint8."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +131,14 @@ def run(key: str, values: Sequence[Any]) -> list[Any]:
         return [to_array(value) for value in _run(subgraph, feeds)]
     try:
         # Strings, sequences and optionals; what `_run` is for, bfloat16 and smaller types, this one does not take.
-        return list(subgraph.session.run(subgraph.outputs, dict(zip(names, values, strict=True))))
+        results = subgraph.session.run(subgraph.outputs, dict(zip(names, values, strict=True)))
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ExecutionError("ONNX Runtime failed in a fallback subgraph", why=_cause(error)) from error
+    kinds = (output.type for output in subgraph.session.get_outputs())
+    return [
+        result.view(ml_dtypes.float8_e4m3fn) if kind == _AS_BYTES else result
+        for result, kind in zip(results, kinds, strict=True)
+    ]
 
 
 def _run_arrays(subgraph: _Subgraph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
