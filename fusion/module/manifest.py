@@ -163,6 +163,8 @@ def _check_calls(form: Form, plan: Plan) -> None:
 
 
 def _bytes(shape: tuple[int, ...], dtype: str) -> int:
+    if min(shape, default=0) < 0:
+        raise ValueError(f"the shape {shape} is none")
     try:
         return tensor_bytes(shape, dtype)
     except (TypeError, AttributeError) as error:

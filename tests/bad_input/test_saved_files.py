@@ -147,6 +147,7 @@ def test_another_architecture(saved: Path, tmp_path: Path) -> None:
         lambda m: m["forms"][0]["plan"]["calls"][0]["arguments"][0].update(index=-1),
         lambda m: m["forms"][0]["plan"]["calls"][0]["arguments"][0].update(kind="output"),
         lambda m: m["forms"][0]["plan"]["calls"][0]["arguments"][0].update(shape=[3, 9]),
+        lambda m: m["forms"][0]["plan"]["calls"][0]["arguments"][0].update(shape=[-1, 8]),
         lambda m: m["forms"][0]["plan"]["calls"][0]["arguments"][0].update(dtype="float99"),
         lambda m: m["forms"][0]["plan"]["outputs"].clear(),
         lambda m: m["forms"][0]["inputs"][0].update(shape=[3, 7]),
