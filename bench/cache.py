@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import platformdirs
-
-VARIABLE = "FUSION_CACHE"
+from fusion.cache.place import user_folder
 
 
 def folder(override: str | os.PathLike[str] | None = None) -> Path:
-    """Return the cache folder: `override`, else $FUSION_CACHE, else the user's own cache folder."""
-    chosen = override or os.environ.get(VARIABLE) or platformdirs.user_cache_dir("fusion", appauthor=False)
-    return Path(chosen).expanduser()
+    """Return the cache folder: `override`, else the one for all that fusion keeps."""
+    return Path(override).expanduser() if override else user_folder()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tvm
 
 from fusion import context
+from fusion.cached_forms import find_or_compile
 from fusion.context import Context
 from fusion.errors import InvalidModelError, ShapeError, TargetError, unknown_shape
 from fusion.frontends import TensorSpec, open_model, read_overridable, read_signature, with_inputs
@@ -39,6 +40,7 @@ def compile(
     precision: str = "fp32",
     params: Parameters | None = None,
     dynamic_shapes: Any = None,
+    cache: bool = True,
 ) -> CompiledModule:
     """Compile `model` into the fastest program found for `target`.
 
@@ -61,12 +63,14 @@ def compile(
         params: Values of parameters of a Relay module's `main`, which become constants; the others stay inputs. A dict
             of arrays, or the path of an .npz or of what `relay.save_param_dict` wrote; a file may hold more than that.
         dynamic_shapes: Of a torch module, as for `torch.export.export`: the dimensions that stay open.
+        cache: Whether compiled code is kept in the user's cache folder, and taken from there where the same model was
+            compiled before. The variable `FUSION_CACHE` names another folder, or is 0 for none.
 
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.
     """
     ctx = context.resolve(
-        target, threads=threads, effort=effort, strict=strict, backends=backends, precision=precision
+        target, threads=threads, effort=effort, strict=strict, backends=backends, precision=precision, cache=cache
     )
     given = {} if shapes is None else read_shapes(shapes)
     return _module(open_model(model, params, dynamic_shapes), given, ctx)
@@ -104,6 +108,10 @@ _compiling = threading.Lock()
 
 
 def _specialize(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
+    return find_or_compile(model, shapes, ctx, lambda: _compile(model, shapes, ctx))
+
+
+def _compile(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
     with _compiling:
         return compile_form(model, shapes, ctx)
 

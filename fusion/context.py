@@ -14,6 +14,7 @@ import tvm
 import tvm_ffi
 from tvm.target import codegen
 
+from fusion.cache import Place, find_place
 from fusion.cpus import allowed_cpus
 from fusion.errors import OptionError, TargetError
 from fusion.options import (
@@ -61,6 +62,7 @@ class Context:
         strict: Whether an operator that needs the fallback backend is an error.
         precision: "bf16" where matmuls and convolutions may round their operands to bfloat16, otherwise "fp32".
         effort: "balanced" where kernels are chosen by measuring them on this machine, otherwise "fast".
+        cache: Where compiled forms are kept; None where they are not.
     """
 
     target: tvm.target.Target
@@ -70,6 +72,7 @@ class Context:
     strict: bool = False
     precision: str = "fp32"
     effort: str = FAST
+    cache: Place | None = None
 
 
 def resolve(
@@ -80,18 +83,20 @@ def resolve(
     strict: bool = False,
     backends: Sequence[str] | None = None,
     precision: str = "fp32",
+    cache: bool = False,
 ) -> Context:
     """Return the frozen context for a compilation.
 
     Raises:
         TargetError: The target is unknown, LLVM knows no such CPU, or it lacks the instructions of `precision="bf16"`.
-        OptionError: `effort`, `threads`, `backends` or `precision` has a value that is not allowed, or the effort is to
-            measure kernels and the target is another CPU than this machine's.
+        OptionError: `effort`, `threads`, `backends`, `precision`, `cache` or a variable of the cache has a value that
+            is not allowed, or the effort is to measure kernels and the target is another CPU than this machine's.
     """
     check_effort(effort)
     check_backends(backends)
     check_threads(threads)
     check_flag("strict", strict)
+    check_flag("cache", cache)
     resolved = _resolve_target(target)
     if effort != FAST and not _is_host(resolved):
         raise OptionError(
@@ -110,6 +115,7 @@ def resolve(
         strict=bool(strict) or (backends is not None and FALLBACK not in backends),
         precision=_resolve_precision(precision, machine),
         effort=effort,
+        cache=find_place() if cache else None,
     )
 
 

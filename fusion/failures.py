@@ -6,14 +6,20 @@ import logging
 from dataclasses import dataclass, field
 
 _LENGTH = 160
+_REQUEST = "please report it"
 _log = logging.getLogger("fusion")
 
 
 def report(what: str, error: BaseException) -> str:
     """Log that `what` failed with `error`, and return it as a sentence with what the user can do."""
-    sentence = f"{what}: {cause(error)}; please report it: the log of 'fusion' has the traceback"
+    sentence = f"{what}: {cause(error)}; {_REQUEST}: the log of 'fusion' has the traceback"
     _log.warning("internal error: %s", sentence, exc_info=error)
     return sentence
+
+
+def tells_of_defect(note: str) -> bool:
+    """Return whether `note` is a sentence of `report`."""
+    return _REQUEST in note
 
 
 def cause(error: BaseException) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests import internal_errors
+
+# No test shall see what another has compiled; those of the cache have folders of their own.
+os.environ["FUSION_CACHE_SIZE"] = "0"
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ _FILE = "model.fusion"
 
 
 class Fusion:
-    """`fusion.compile` with default options but for the job's precision and effort."""
+    """`fusion.compile` with default options but for the job's precision and effort, and no cache: it is timed."""
 
     _module: fusion.CompiledModule | None = None
 
@@ -45,7 +45,7 @@ class Fusion:
 def _compile(job: Job) -> fusion.CompiledModule:
     return fusion.compile(
         str(job.path), target="llvm", shapes=dict(job.shapes), threads=job.threads, precision=job.precision,
-        effort=job.effort,
+        effort=job.effort, cache=False,
     )  # fmt: skip
 
 

@@ -8,12 +8,12 @@ import traceback
 from collections.abc import Sequence
 
 import fusion
-from fusion.cli import bench, compare, compile_model, convert_model, doctor, explain, run
+from fusion.cli import bench, cache, compare, compile_model, convert_model, doctor, explain, run
 from fusion.cli.exit_codes import INTERNAL, exit_code
 from fusion.cli.wording import command_text
 from fusion.errors import FusionError, InternalError
 
-_VERBS = (compile_model, run, bench, compare, explain, convert_model, doctor)
+_VERBS = (compile_model, run, bench, compare, explain, convert_model, cache, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

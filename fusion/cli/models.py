@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fusion.module import CompiledModule
     from fusion.signature import TensorSpec
 
-_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "params")
+_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "no_cache", "params")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -
         module = _load(path, given if alone else {}, shapes)
     else:
         with progress(f"compiling {path}"):
-            module = fusion.compile(path, shapes=shapes or None, **given)
+            cache = not given.pop("no_cache", False)
+            module = fusion.compile(path, shapes=shapes or None, cache=cache, **given)
     return Opened(module, time.perf_counter() - started)
 
 
@@ -84,7 +85,7 @@ def _load(path: str, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
 
 def _useless(name: str, path: str) -> OptionError:
     return OptionError(
-        f"--{name} has no use with the saved module {path}",
+        f"--{name.replace('_', '-')} has no use with the saved module {path}",
         why="it was settled when the module was compiled",
         hint="leave it out, or give the model",
     )

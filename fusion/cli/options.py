@@ -54,6 +54,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="worker threads; all allowed CPUs by default")
     parser.add_argument("--precision", metavar="P", help="fp32 (default), bf16 or bf16-or-fp32")
     parser.add_argument("--strict", action="store_true", help="refuse models that need a fallback")
+    parser.add_argument("--no-cache", action="store_true", help="compile anew, and keep nothing for the next time")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

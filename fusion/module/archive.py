@@ -49,7 +49,7 @@ def write_archive(path: Path, members: Mapping[str, Data]) -> None:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:60]}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                _write_members(file, members)
+                write_members(file, members)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())
@@ -68,7 +68,7 @@ def write_archive(path: Path, members: Mapping[str, Data]) -> None:
 def archive_bytes(members: Mapping[str, Data]) -> bytes:
     """Return what `write_archive` writes."""
     file = io.BytesIO()
-    _write_members(file, members)
+    write_members(file, members)
     return file.getvalue()
 
 
@@ -79,7 +79,8 @@ def _umask() -> int:
     return mask
 
 
-def _write_members(file: BinaryIO, members: Mapping[str, Data]) -> None:
+def write_members(file: BinaryIO, members: Mapping[str, Data]) -> None:
+    """Write `members` as an archive to `file`, from where it stands."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
             info = zipfile.ZipInfo(name, _STAMP)
@@ -94,16 +95,16 @@ def _write_members(file: BinaryIO, members: Mapping[str, Data]) -> None:
 class Archive:
     """An opened archive, memory-mapped; views of its members stay valid for as long as they are referenced."""
 
-    def __init__(self, path: Path, data: bytes | None = None) -> None:
-        """Open `path`, or what is in memory: `data`, which errors then call `path`.
+    def __init__(self, path: Path, source: bytes | BinaryIO | None = None) -> None:
+        """Open `path`, or what is in memory or opened already: `source`, which errors then call `path`.
 
         Raises:
             SavedFileError: There is no such file, or it is no archive or one cut short.
         """
         self.path = path
         try:
-            with open_file(path) if data is None else io.BytesIO(data) as file:
-                self._map = _map_file(file) if data is None else _map_bytes(data)
+            with io.BytesIO(source) if isinstance(source, bytes) else source or open_file(path) as file:
+                self._map = _map_bytes(source) if isinstance(source, bytes) else _map_file(file)
                 self._members = _locate_members(file, len(self._map))
         except OSError as error:
             raise SavedFileError(

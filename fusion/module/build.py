@@ -31,12 +31,14 @@ class Built:
         executable: What can be linked and saved.
         library: The same code, ready to run in this process; None unless that was asked for.
         plan: The buffers it runs in.
+        linked: The bytes of `library`, where it was linked.
         notes: Why it was not built as it should have been.
     """
 
     executable: tvm.runtime.Executable
     library: Library | None
     plan: Plan
+    linked: bytes | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -121,7 +123,7 @@ def _generate(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built:
         return linked
     executable = _assemble(mod, ctx, lambda kernels, target: [generate_module(kernels, target)])
     library = Library(executable.jit(), pooled=False)
-    return Built(executable, library, plan, (f"compiled in one thread and without a linker: {linked}",))
+    return Built(executable, library, plan, notes=(f"compiled in one thread and without a linker: {linked}",))
 
 
 def _linked(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built | str:
@@ -132,7 +134,8 @@ def _linked(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built | str:
         return "none was found"
     try:
         executable = _assemble(mod, ctx, generate_objects)
-        return Built(executable, load_linked(executable), plan)
+        library, linked = load_linked(executable)
+        return Built(executable, library, plan, linked)
     except SavedFileError as error:
         return f"{error.what.removeprefix('cannot save: ')}: {error.why}"
 

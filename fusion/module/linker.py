@@ -130,8 +130,8 @@ def link(executable: tvm.runtime.Executable, target: tvm.target.Target) -> bytes
         return _export(executable, _foreign_triple(target), folder).read_bytes()
 
 
-def load_linked(executable: tvm.runtime.Executable) -> Library:
-    """Link `executable` and load it into this process.
+def load_linked(executable: tvm.runtime.Executable) -> tuple[Library, bytes]:
+    """Link `executable` and load it into this process; return the bytes of the library too.
 
     Raises:
         SavedFileError: As `link`; or the system refuses to load the library.
@@ -140,7 +140,7 @@ def load_linked(executable: tvm.runtime.Executable) -> Library:
     with temporary_folder(ROOM) as folder:
         library = _export(executable, "", folder)
         try:
-            return load_library(library, "the model")
+            return load_library(library, "the model"), library.read_bytes()
         except SavedFileError as error:
             if any(text in error.why for text in _MISSING):
                 raise MissingSymbol(error.why) from error

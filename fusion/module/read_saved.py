@@ -16,6 +16,7 @@ from fusion.module.graph_file import read_graph
 from fusion.module.manifest import FORMAT, Form, Manifest, from_fields, read_header
 from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import Settings, check_runnable
+from fusion.module.share_weights import share_weights
 from fusion.module.shared_library import load_library, temporary_folder
 from fusion.module.specialization import Code, Specialization
 from fusion.module.weights_file import map_weights
@@ -40,12 +41,13 @@ class Saved:
     forms: tuple[Specialization, ...]
 
 
-def read_saved(archive: Archive, *, verify: bool = True) -> Saved:
+def read_saved(archive: Archive, *, verify: bool = True, share: bool = False) -> Saved:
     """Return what is in `archive`, ready to run.
 
     Args:
         archive: What `fusion.module.save` wrote.
         verify: As for `load`.
+        share: Whether its weights take the place of equal ones in this process.
 
     Raises:
         SavedFileError, TargetError: As `load` does.
@@ -55,7 +57,7 @@ def read_saved(archive: Archive, *, verify: bool = True) -> Saved:
     for name, digest in manifest.checksums.items():
         if verify or not name.endswith(".safetensors"):
             archive.check(name, digest)
-    forms = tuple(_load_form(form, manifest, archive) for form in manifest.forms)
+    forms = tuple(_load_form(form, manifest, archive, share) for form in manifest.forms)
     return Saved(manifest.inputs, manifest.outputs, manifest.settings, manifest.dynamic, forms)
 
 
@@ -87,10 +89,10 @@ def _check_versions(fields: dict[str, Any], archive: Archive) -> None:
         )
 
 
-def _load_form(form: Form, manifest: Manifest, archive: Archive) -> Specialization:
+def _load_form(form: Form, manifest: Manifest, archive: Archive, share: bool) -> Specialization:
     subgraphs = {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
     register_fallbacks(subgraphs, manifest.settings.threads)
-    code = _load_code(form, archive)
+    code = _load_code(form, archive, share)
     return Specialization(
         form.inputs,
         form.outputs,
@@ -113,7 +115,7 @@ def _load_graph(form: Form, archive: Archive) -> ModelGraph:
         raise archive.damaged(str(error)) from error
 
 
-def _load_code(form: Form, archive: Archive) -> Code | None:
+def _load_code(form: Form, archive: Archive, share: bool) -> Code | None:
     if form.plan is None:
         return None
     types = [(weight.number, weight.shape, weight.dtype) for weight in form.weight_types]
@@ -121,7 +123,8 @@ def _load_code(form: Form, archive: Archive) -> Code | None:
         weights = map_weights(archive.read(form.weights), types)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise archive.damaged(str(error)) from error
-    return Code(form.plan, weights, lambda: bytes(archive.read(form.code)))
+    held = share_weights(weights) if share else weights
+    return Code(form.plan, held, lambda: bytes(archive.read(form.code)), linked=True)
 
 
 def _load_program(

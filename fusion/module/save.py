@@ -29,7 +29,7 @@ def save(module: CompiledModule, path: str | Path) -> None:
         SavedFileError: There is no linker, the file cannot be written, or the module has not been compiled for any
             shape yet.
     """
-    write_archive(as_path(path), _members(module))
+    write_archive(as_path(path), saved_members(module))
 
 
 def to_bytes(module: CompiledModule) -> bytes:
@@ -38,10 +38,15 @@ def to_bytes(module: CompiledModule) -> bytes:
     Raises:
         SavedFileError: There is no linker, or the module has not been compiled for any shape yet.
     """
-    return archive_bytes(_members(module))
+    return archive_bytes(saved_members(module))
 
 
-def _members(module: CompiledModule) -> dict[str, Data]:
+def saved_members(module: CompiledModule) -> dict[str, Data]:
+    """Return what `save` writes, by name.
+
+    Raises:
+        SavedFileError: There is no linker, or the module has not been compiled for any shape yet.
+    """
     forms = module.specializations
     if not forms:
         raise SavedFileError(

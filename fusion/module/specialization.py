@@ -23,11 +23,13 @@ class Code:
         plan: The calls of kernels and the buffers they run in.
         weights: What kernels take beside inputs and buffers.
         library: Returns the bytes of the shared library.
+        linked: Whether it is linked, so that getting it cannot fail.
     """
 
     plan: Plan
     weights: tuple[Tensor, ...]
     library: Callable[[], bytes]
+    linked: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusion.context import Context
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
-from fusion.module.build import build
+from fusion.module.build import Built, build
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
 from fusion.module.foreign_program import ForeignProgram
 from fusion.module.linker import link
@@ -13,6 +13,7 @@ from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import refusal, settings_of
 from fusion.module.share_weights import share_weights
 from fusion.module.specialization import Code, Specialization
+from fusion.runtime import Tensor
 
 
 def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -> Specialization:
@@ -43,10 +44,17 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
         imported.inputs,
         imported.outputs,
         program,
-        Code(built.plan, weights, lambda: link(built.executable, ctx.target)),
+        _code(built, weights, ctx),
         lowered.kernels,
         imported.fallbacks,
         imported.subgraphs,
         (*imported.notes, *lowered.notes, *built.notes),
         lambda: graph,
     )
+
+
+def _code(built: Built, weights: tuple[Tensor, ...], ctx: Context) -> Code:
+    linked, executable = built.linked, built.executable
+    if linked is None:
+        return Code(built.plan, weights, lambda: link(executable, ctx.target))
+    return Code(built.plan, weights, lambda: linked, linked=True)

@@ -22,6 +22,7 @@ from tests.module import small_models
         ({"backends": ["cuda"]}, OptionError, "cuda"),
         ({"backends": "cpu"}, OptionError, "give a list"),
         ({"backends": ["onnxruntime"]}, OptionError, "leaves out 'cpu'"),
+        ({"cache": "folder"}, OptionError, "cache='folder'"),
         ({"threads": 0}, OptionError, "threads=0"),
         ({"threads": -2}, OptionError, "threads=-2"),
         ({"threads": 10000}, OptionError, "1 to 1024"),

@@ -1,1 +1,6 @@
 """Generators of models, files and data that attack the compiler, each case in a process that it may crash."""
+
+import os
+
+# Nothing is taken from the cache, or a defect would show once only.
+os.environ["FUSION_CACHE_SIZE"] = "0"

@@ -93,8 +93,9 @@ def test_a_module_without_a_form_can_be_copied_and_not_pickled() -> None:
 
 
 def test_without_a_linker_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = fusion.compile(small_models.mlp())
     monkeypatch.setattr(linker, "find_linker", lambda *_: None)
+    monkeypatch.setattr("fusion.module.build.find_linker", lambda: None)
+    module = fusion.compile(small_models.mlp())
     for attempt in (pickle.dumps, copy.deepcopy):
         with pytest.raises(SavedFileError, match="linker"):
             attempt(module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -57,20 +58,40 @@ def read_external_data(model: onnx.ModelProto, path: Path) -> None:
         del tensor.external_data[:]
 
 
-def _read(tensor: TensorProto, folder: Path, left: int) -> bytes:
-    fields = {entry.key: entry.value for entry in tensor.external_data}
+def external_files(model: onnx.ModelProto, path: Path) -> list[Path]:
+    """Return the files that tensors of `model`, which was read from `path`, lie in.
+
+    Raises:
+        ValueError: One is outside of the model's folder.
+    """
+    folder = Path(os.path.realpath(path.parent))
+    located = (tensor for tensor in tensors(model) if tensor.data_location == TensorProto.EXTERNAL)
+    return list(dict.fromkeys(_find(_fields(tensor), folder) for tensor in located))
+
+
+def _fields(tensor: TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def _find(fields: Mapping[str, str], folder: Path) -> Path:
     location = Path(fields.get("location", ""))
     if not location.name or location.is_absolute() or ".." in location.parts:
         raise ValueError(f"{str(location)!r} is no path within the model's folder")
     found = Path(os.path.realpath(folder / location))
     if not found.is_relative_to(folder):
         raise ValueError(f"{str(location)!r} is a link that leaves the model's folder")
-    with open_file(found) as file:
+    return found
+
+
+def _read(tensor: TensorProto, folder: Path, left: int) -> bytes:
+    fields = _fields(tensor)
+    location = fields.get("location", "")
+    with open_file(_find(fields, folder)) as file:
         size = os.fstat(file.fileno()).st_size
         offset = int(fields.get("offset") or 0)
         length = int(fields["length"]) if fields.get("length") else size - offset
         if offset < 0 or length < 0 or offset + length > size:
-            raise ValueError(f"bytes {offset} to {offset + length} of {str(location)!r}, which has {size}")
+            raise ValueError(f"bytes {offset} to {offset + length} of {location!r}, which has {size}")
         if length > left:
             raise LimitError(
                 f"the external data does not fit the {usable_memory():,} bytes of memory of this process",

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from fusion.frontends.torch.model import TorchModel, accepts, import_torch, open_torch
+from fusion.frontends.torch.program import program_bytes
 
-__all__ = ["TorchModel", "accepts", "import_torch", "open_torch"]
+__all__ = ["TorchModel", "accepts", "import_torch", "open_torch", "program_bytes"]

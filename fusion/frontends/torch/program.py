@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -126,6 +127,20 @@ def _exports(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     except Exception:  # whatever the module's own code raises
         return False
     return True
+
+
+def program_bytes(program: Any) -> bytes:
+    """Return an ExportedProgram as torch writes it, its weights included.
+
+    Raises:
+        Exception: torch cannot write it, as it holds what is no data, and says so in any of its own classes.
+    """
+    import torch
+
+    file = io.BytesIO()
+    with quiet():
+        torch.export.save(program, file)
+    return file.getvalue()
 
 
 @contextmanager

@@ -1,0 +1,64 @@
+"""Where the cache is and how large it may be, as two variables of the environment say."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from fusion.errors import OptionError
+
+FOLDER_VARIABLE = "FUSION_CACHE"
+SIZE_VARIABLE = "FUSION_CACHE_SIZE"
+_OFF = ("0", "off")
+_DEFAULT_BYTES = 4 << 30
+"""ResNet-50 takes 118 MB, BERT-base 440: nearly all of it packed weights."""
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15})([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cache.
+
+    Attributes:
+        folder: Where its entries are; it need not exist yet.
+        most_bytes: What all of them may take.
+    """
+
+    folder: Path
+    most_bytes: int
+
+
+def find_place() -> Place | None:
+    """Return the user's cache, or None where a variable turns it off: `FUSION_CACHE` of 0, or a size of 0.
+
+    Raises:
+        OptionError: `FUSION_CACHE_SIZE` is no size.
+    """
+    chosen = os.environ.get(FOLDER_VARIABLE, "")
+    most_bytes = _most_bytes()
+    off = chosen.lower() in _OFF or most_bytes == 0
+    return None if off else Place(user_folder() / "compiled", most_bytes)
+
+
+def user_folder() -> Path:
+    """Return the folder for all that fusion keeps: `FUSION_CACHE` where it names one, else the system's for caches."""
+    chosen = os.environ.get(FOLDER_VARIABLE, "")
+    named = chosen if chosen.lower() not in ("", *_OFF) else platformdirs.user_cache_dir("fusion", appauthor=False)
+    return Path(os.path.abspath(os.path.expanduser(named)))
+
+
+def _most_bytes() -> int:
+    text = os.environ.get(SIZE_VARIABLE, "").strip()
+    if not text:
+        return _DEFAULT_BYTES
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise OptionError(
+            f"{SIZE_VARIABLE}={text[:100]!r} is not a size", hint="give bytes, or a number of K, M, G or T: 4G"
+        )
+    return int(match[1]) * _UNITS[match[2].upper()]

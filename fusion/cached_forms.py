@@ -1,0 +1,114 @@
+"""Compiled forms in the cache on disk: what `save` writes of each, under a key of all that decided it.
+
+Nothing is locked while a form is compiled: processes that compile the same at a time each write it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tvm
+
+from fusion.cache import Store
+from fusion.cache.build_versions import build_versions
+from fusion.context import Context
+from fusion.cpus import cpu_model
+from fusion.errors import SavedFileError
+from fusion.failures import tells_of_defect
+from fusion.model_digest import ModelDigest, digest_model
+from fusion.module.archive import MANIFEST, Archive, Data, write_members
+from fusion.module.compiled import CompiledModule
+from fusion.module.read_saved import read_saved
+from fusion.module.save import saved_members
+from fusion.module.settings import refusal, settings_of
+from fusion.module.specialization import Specialization
+from fusion.options import FAST
+
+Shapes = Mapping[str, Sequence[int]]
+_ENTRY = "entry.json"
+"""Member with the key, and the checksum of the manifest, which has those of all other members."""
+_log = logging.getLogger("fusion.cache")
+
+
+def find_or_compile(
+    model: Any, shapes: Shapes, ctx: Context, compile: Callable[[], Specialization]
+) -> Specialization:
+    """Return the form of `model` for `shapes` from the cache of `ctx`, or what `compile` returns, and keep that."""
+    # A form for another machine cannot be run here, and linking is left to whoever saves it.
+    if ctx.cache is None or refusal(settings_of(ctx)) is not None:
+        return compile()
+    store = Store(ctx.cache)
+    try:
+        model_digest = digest_model(model)
+        key = form_key(model_digest, shapes, ctx)
+    except Exception as error:  # of a model that cannot be read, where compiling says why
+        _log.info("the model has no key, and is not looked for: %s", error)
+        return compile()
+    form = _find(store, key)
+    if form is not None:
+        return form
+    form = compile()
+    if model_digest.current():
+        _keep(store, key, form, ctx)
+    return form
+
+
+def form_key(model: ModelDigest, shapes: Shapes, ctx: Context) -> str:
+    """Return a checksum of all that the form of `model` for `shapes` depends on."""
+    options = {field.name: getattr(ctx, field.name) for field in dataclasses.fields(ctx)}
+    decided = {
+        "model": model.digest,
+        "shapes": {name: [int(extent) for extent in shape] for name, shape in shapes.items()},
+        "target": str(options.pop("target")),
+        "features": sorted(options.pop("features")),
+        "machine": dataclasses.asdict(options.pop("machine")),
+        # What was measured holds for CPUs of this model only.
+        "measured": "" if ctx.effort == FAST else cpu_model(),
+        "passes": str(tvm.transform.PassContext.current()),
+        "versions": build_versions(),
+        "options": {name: value for name, value in options.items() if name != "cache"},
+    }
+    return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
+
+
+def _name(key: str) -> str:
+    return f"{key}.fusion"
+
+
+def _find(store: Store, key: str) -> Specialization | None:
+    file = store.open(_name(key))
+    if file is None:
+        return None
+    try:
+        archive = Archive(store.place.folder / _name(key), file)
+        entry = json.loads(bytes(archive.read(_ENTRY)))
+        if entry != _describe(key, archive.read(MANIFEST)):
+            raise archive.damaged("its key or the checksum of its manifest does not match")
+        return read_saved(archive, share=True).forms[0]
+    except Exception as error:  # of damaged bytes whatever reads them first
+        store.drop(_name(key), str(error))
+        return None
+
+
+def _keep(store: Store, key: str, form: Specialization, ctx: Context) -> None:
+    linked = form.code is None or form.code.linked
+    # What a defect of the compiler has changed is not kept: the next compilation may do without, and has to tell.
+    if not linked or any(map(tells_of_defect, form.notes)):
+        return
+    try:
+        members = saved_members(CompiledModule(form.inputs, form.outputs, settings_of(ctx), fixed=form))
+    except (SavedFileError, MemoryError) as error:
+        _log.info("the form is not kept: %s", error)
+        return
+    entry = json.dumps(_describe(key, members[MANIFEST])).encode()
+    size = sum(map(len, members.values()))
+    store.write(_name(key), size, lambda file: write_members(file, {_ENTRY: entry, **members}))
+
+
+def _describe(key: str, manifest: Data) -> dict[str, str]:
+    return {"key": key, "manifest": hashlib.sha256(manifest).hexdigest()}

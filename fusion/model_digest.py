@@ -1,0 +1,117 @@
+"""What tells one model from another: a checksum of all that importing it reads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+
+from fusion.files import open_file
+from fusion.frontends.onnx.external_data import external_files
+from fusion.frontends.onnx.load import load_model
+from fusion.frontends.relay.syntax import RelayModel
+from fusion.frontends.torch import TorchModel, program_bytes
+from fusion.module.archive import checksum
+from fusion.passes.lift_weights import lift_weights
+from fusion.tensors import byte_view
+
+_CHUNK = 4 << 20
+_LOCATION = b"location"
+"""What names the file of a tensor that lies in another, in each of ONNX's formats."""
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file as it was when it was read: writing to it, or putting another in its place, changes one of the numbers."""
+
+    path: Path
+    size: int
+    changed: int
+    number: int
+
+
+@dataclass(frozen=True)
+class ModelDigest:
+    """A model as it was at one time.
+
+    Attributes:
+        digest: Models with equal ones are the same.
+        files: What it was read from.
+    """
+
+    digest: str
+    files: tuple[FileState, ...]
+
+    def current(self) -> bool:
+        """Return whether its files are still as they were."""
+        try:
+            return all(_state(file.path) == file for file in self.files)
+        except OSError:
+            return False
+
+
+def digest_model(model: Any) -> ModelDigest:
+    """Return the digest of `model`, as `open_model` returned it.
+
+    Raises:
+        Exception: It cannot be read, or holds what has no bytes, which each frontend says in classes of its own.
+    """
+    files: list[FileState] = []
+    parts = "\n".join(f"{name!r} {digest}" for name, digest in _parts(model, files))
+    return ModelDigest(checksum(parts.encode()), tuple(files))
+
+
+def _parts(model: Any, files: list[FileState]) -> Iterator[tuple[str, str]]:
+    """Yield name and digest of each part of `model`; add to `files` what they are about to be read from."""
+    if isinstance(model, str | Path):
+        yield from _onnx_file_parts(Path(model), files)
+    elif isinstance(model, onnx.ModelProto):
+        yield "onnx", checksum(model.SerializeToString(deterministic=True))
+    elif isinstance(model, TorchModel):
+        yield f"torch {sys.modules['torch'].__version__} {model.signature}", checksum(program_bytes(model.program))
+    elif isinstance(model, RelayModel):
+        yield f"relay {model.module.origin}", checksum(model.module.text.encode(errors="surrogatepass"))
+        for name, array in model.params.items():
+            yield f"{name} {array.dtype} {array.shape}", checksum(np.ascontiguousarray(array).tobytes())
+    elif isinstance(model, tvm.IRModule):
+        # As text, weights take ten times as long.
+        without, weights = lift_weights(model)
+        yield "relax", checksum(tvm.ir.save_json(without).encode())
+        for weight in weights:
+            yield "weight", checksum(byte_view(weight).data)
+    else:
+        raise TypeError(f"no parts are known of a {type(model).__name__}")
+
+
+def _onnx_file_parts(path: Path, files: list[FileState]) -> Iterator[tuple[str, str]]:
+    files.append(_state(path))
+    digest, found = _digest_file(path)
+    yield f"onnx {path.suffix}", digest
+    if found:  # in a few; reading the others once more would take longer than their digest
+        for other in external_files(load_model(path, weights=False), path):
+            files.append(_state(other))
+            yield f"external {other.name}", _digest_file(other)[0]
+
+
+def _state(path: Path) -> FileState:
+    status = os.stat(path)
+    return FileState(path, status.st_size, max(status.st_mtime_ns, status.st_ctime_ns), status.st_ino)
+
+
+def _digest_file(path: Path, wanted: bytes = _LOCATION) -> tuple[str, bool]:
+    """Return the sha256 of a file, at about 1.3 GB/s, and whether it holds the bytes `wanted`."""
+    total, found, end = hashlib.sha256(), False, b""
+    with open_file(path) as file:
+        while chunk := file.read(_CHUNK):
+            total.update(chunk)
+            found = found or wanted in chunk or wanted in end + chunk[: len(wanted)]
+            end = (end + chunk[-len(wanted) :])[-len(wanted) :]
+    return total.hexdigest(), found
