@@ -90,6 +90,6 @@ def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def _since(node: onnx.NodeProto, version: int) -> int:
-    if node.domain:
+    if node.domain or not onnx.defs.has(node.op_type, version, ""):
         return 0
     return int(onnx.defs.get_schema(node.op_type, version, "").since_version)

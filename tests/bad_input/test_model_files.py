@@ -8,7 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from fusion.errors import ModelFileError, UnsupportedOperatorError
+import fusion
+from fusion.errors import FusionError, InvalidModelError, ModelFileError, UnsupportedOperatorError
 from fusion.frontends import read_signature
 from tests.module import small_models
 
@@ -67,3 +68,19 @@ def test_an_operator_set_of_the_future() -> None:
     with pytest.raises(UnsupportedOperatorError, match=rf"operator set {newest + 71}, .* {newest}\n") as caught:
         read_signature(model)
     assert "newer onnx" in caught.value.hint
+
+
+@pytest.mark.parametrize("dims", ["3", "n"])
+def test_two_inputs_of_one_name(dims: str) -> None:
+    text = f'<ir_version: 8, opset_import: ["": 18]> graph (float[{dims}] x, float[{dims}] x) => (float[{dims}] y)'
+    with pytest.raises(InvalidModelError, match="two inputs 'x'"):
+        fusion.compile(onnx.parser.parse_model(text + "{ y = Relu (x) }"))
+
+
+def test_a_node_without_an_operator_in_the_newest_set() -> None:
+    newest = onnx.defs.onnx_opset_version()
+    text = f'<ir_version: 8, opset_import: ["": {newest}]> graph (float[3] x) => (float[3] y) {{ y = Relu (x) }}'
+    model = onnx.parser.parse_model(text)
+    model.graph.node[0].Clear()
+    with pytest.raises(FusionError):
+        fusion.compile(model)

@@ -22,7 +22,8 @@ def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.
 
     Raises:
         ModelFileError: The file is no ONNX model, or its external data is missing, too short, or outside its folder.
-        InvalidModelError: The model has no nodes and no outputs, or a tensor or a type is impossible.
+        InvalidModelError: The model has no nodes and no outputs, two inputs of one name, or a tensor or a type is
+            impossible.
         LimitError: It is larger than this process can hold, or fusion compiles.
         UnsupportedOperatorError: Its operator set is newer than the installed onnx.
     """
@@ -35,9 +36,13 @@ def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.
     check_limits(model)
     if not model.graph.output:
         raise InvalidModelError("the model's graph is empty: it has no outputs", hint=CHECK)
+    names: set[str] = set()
     for value in model.graph.input:
         if value.type.WhichOneof("value") is None:
             raise InvalidModelError(f"input {value.name!r} has no type", hint=CHECK)
+        if value.name in names:
+            raise InvalidModelError(f"the model has two inputs {value.name!r}", hint=CHECK)
+        names.add(value.name)
     _check_opset(model)
     return model
 

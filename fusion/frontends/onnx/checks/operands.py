@@ -181,8 +181,21 @@ def _scatter_elements(node: Node) -> Iterator[str]:
         yield from _gather_elements(node)
 
 
+_BROADCASTS = 8
+"""Since this operator set, sums and extremes of several operands."""
+
+
+def _alike(node: Node) -> Iterator[str]:
+    first, *others = (node.dims(index) for index in range(len(node.proto.input)))
+    for dims in others if node.opset < _BROADCASTS else ():
+        if first is not None and dims is not None and shapes_differ(first, dims):
+            yield f"{text(first)} and {text(dims)} must be alike before operator set {_BROADCASTS}"
+            return
+
+
 _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     **dict.fromkeys(_PRODUCTS, _product),
+    **dict.fromkeys(("Max", "Mean", "Min", "Sum"), _alike),
     "Attention": _attention,
     "Concat": _concat,
     "DepthToSpace": _blocks,

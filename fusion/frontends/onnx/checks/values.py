@@ -132,5 +132,12 @@ def values_out_of_range(node: Node) -> Iterator[str]:
         yield "saturate is 0, which only a Cast to float8 may say"
     if node.op == "Mod" and node.opset < 28 and not node.attr("fmod", 0) and node.is_floating(0):
         yield "fmod is 0, and must be 1 for floating-point numbers"
+    if node.op == "Resize" and node.attr("exclude_outside", 0) and not _weighs_pixels(node):
+        yield "exclude_outside is set, which only cubic and antialiased linear resizing may say"
     if node.op == "Clip" and node.opset < 11 and not node.attr("min", -inf) <= node.attr("max", inf):
         yield f"min is {node.attr('min', -inf)}, and max is {node.attr('max', inf)}"
+
+
+def _weighs_pixels(resize: Node) -> bool:
+    mode = resize.attr("mode", "nearest")
+    return mode == "cubic" or (mode == "linear" and bool(resize.attr("antialias", 0)))
