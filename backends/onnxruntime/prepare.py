@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import version_converter
 
+from backends.onnxruntime.check_frames import check_frames
 from backends.onnxruntime.fallback import open_session
 from fusion.errors import UnsupportedOperatorError
 
@@ -17,11 +18,12 @@ _OLDER_OPSET = 21
 
 
 def prepare(model: onnx.ModelProto) -> bytes:
-    """Return `model` as bytes that ONNX Runtime opens.
+    """Return `model` as bytes that ONNX Runtime opens, and runs without ending the process.
 
     Raises:
         UnsupportedOperatorError: ONNX Runtime lacks an operator or its type.
     """
+    model = check_frames(model)
     try:
         return _openable(_lower_opset(model, MAX_OPSET))
     except UnsupportedOperatorError as refusal:

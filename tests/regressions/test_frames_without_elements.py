@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 
 import fusion
-from fusion.errors import ExecutionError
+from fusion.errors import ExecutionError, ShapeError
 from tests.fuzz.engines import run_onnxruntime
 
 MODEL = onnx.parser.parse_model(
@@ -40,6 +40,30 @@ _FOREIGN = onnx.parser.parse_model(
     """
 )
 
+_IN_A_LOOP = onnx.parser.parse_model(
+    """
+    <ir_version: 10, opset_import: ["": 18]>
+    graph (float[1,16,1] x, int64 rounds, int64 step, int64 length) => (float[N] y) {
+        start = Constant<value = float[1] {0.0}> ()
+        more = Constant<value = bool {1}> ()
+        y = Loop (rounds, more, start) <body = body (int64 i, bool on, float[N] sum) => (bool again, float[M] next) {
+            again = Identity (on)
+            frames = STFT (x, step, "", length)
+            next = ReduceSum <keepdims = 0> (frames)
+        }>
+    }
+    """
+)
+_BESIDE_A_SEQUENCE = onnx.parser.parse_model(
+    """
+    <ir_version: 10, opset_import: ["": 18]>
+    graph (float[1,16,1] x, int64 step, float[W] window) => (seq(float[A,B,C,D]) y) {
+        frames = STFT (x, step, window)
+        y = SequenceConstruct (frames)
+    }
+    """
+)
+
 
 @pytest.mark.parametrize("model", [_SLOW, _FOREIGN], ids=["whole", "between"])
 def test_the_length_is_checked_where_onnx_runtime_runs_the_neighbours_too(model: onnx.ModelProto) -> None:
@@ -58,3 +82,20 @@ def test_the_length_is_checked_before_onnx_runtime_reads_it() -> None:
     np.testing.assert_allclose(compiled.run(feeds)["y"], run_onnxruntime(MODEL, feeds).values["y"], atol=1e-4)
     with pytest.raises(ExecutionError, match="frame has no element"):
         compiled.run({**feeds, "length": np.array(0)})
+
+
+def test_the_length_is_checked_where_onnx_runtime_runs_all_by_itself() -> None:
+    x = np.arange(16, dtype=np.float32).reshape(1, 16, 1)
+    compiled = fusion.compile(_IN_A_LOOP)
+    feeds = {"x": x, "rounds": np.array(2), "step": np.array(2), "length": np.array(4)}
+    np.testing.assert_allclose(compiled.run(feeds)["y"], run_onnxruntime(_IN_A_LOOP, feeds).values["y"], atol=1e-4)
+    with pytest.raises(ExecutionError, match="frame_length of STFT"):
+        compiled.run({**feeds, "length": np.array(0)})
+
+
+def test_windows_without_elements_have_no_frames() -> None:
+    compiled = fusion.compile(_BESIDE_A_SEQUENCE)
+    feeds = {"x": np.ones((1, 16, 1), np.float32), "step": np.array(2), "window": np.ones(4, np.float32)}
+    assert compiled.run(feeds)["y"][0].shape == (1, 7, 3, 2)
+    with pytest.raises(ShapeError, match="the window is"):
+        compiled.run({**feeds, "window": np.ones(0, np.float32)})
