@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +9,22 @@ from typing import TYPE_CHECKING, Any
 import tvm
 
 from fusion import context
+from fusion.abandon import checkpoint
 from fusion.cached_forms import find_or_compile
+from fusion.closed_builders import forget_builders
 from fusion.context import Context
 from fusion.errors import InvalidModelError, ShapeError, TargetError, unknown_shape
-from fusion.frontends import TensorSpec, open_model, read_overridable, read_signature, with_inputs
-from fusion.module.compiled import CompiledModule, lazy_module
+from fusion.forks import Lock
+from fusion.frontends import TensorSpec, import_whole, open_model, read_overridable, read_signature, with_inputs
+from fusion.module.compiled import CompiledModule
 from fusion.module.overrides import Overrides
+from fusion.module.program import Program
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
-from fusion.options import read_shapes
+from fusion.module.specializations import Specializations
+from fusion.module.specialize import specialize
+from fusion.module.stand_in import StandIn
+from fusion.options import check_flag, read_shapes
 from fusion.second_forms import compile_form
 from fusion.threads import require_threads
 
@@ -41,6 +47,7 @@ def compile(
     params: Parameters | None = None,
     dynamic_shapes: Any = None,
     cache: bool = True,
+    wait: bool = True,
 ) -> CompiledModule:
     """Compile `model` into the fastest program found for `target`.
 
@@ -65,6 +72,10 @@ def compile(
         dynamic_shapes: Of a torch module, as for `torch.export.export`: the dimensions that stay open.
         cache: Whether compiled code is kept in the user's cache folder, and taken from there where the same model was
             compiled before. The variable `FUSION_CACHE` names another folder, or is 0 for none.
+        wait: Whether a call with a shape that is new waits until the model is compiled for it. With False, ONNX
+            Runtime answers meanwhile where it runs the whole model: that of an ONNX model, without `strict`; results
+            then differ in their last bits once the form is ready, and so waiting is the default. `run` and calls of
+            the module take `wait` too.
 
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.
@@ -72,17 +83,18 @@ def compile(
     ctx = context.resolve(
         target, threads=threads, effort=effort, strict=strict, backends=backends, precision=precision, cache=cache
     )
+    check_flag("wait", wait)
     given = {} if shapes is None else read_shapes(shapes)
-    return _module(open_model(model, params, dynamic_shapes), given, ctx)
+    return _module(open_model(model, params, dynamic_shapes), given, ctx, bool(wait))
 
 
-def _module(model: Any, shapes: Shapes, ctx: Context) -> CompiledModule:
+def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledModule:
     settings = settings_of(ctx)
     reason = refusal(settings)
     inputs, outputs = read_signature(model)
     strangers = shapes.keys() - {spec.name for spec in inputs}
     if strangers and strangers <= {spec.name for spec in read_overridable(model)}:
-        return _module(with_inputs(model, strangers), shapes, ctx)
+        return _module(with_inputs(model, strangers), shapes, ctx, wait)
     bound = bind_shapes(inputs, shapes)
     if reason is None:
         require_threads(ctx.threads)
@@ -90,21 +102,37 @@ def _module(model: Any, shapes: Shapes, ctx: Context) -> CompiledModule:
         _require_shapes(bound, reason)
     if all(spec.is_static for spec in bound):
         form = _specialize(model, {name: tuple(shape) for name, shape in shapes.items()}, ctx)
-        return CompiledModule(form.inputs, form.outputs, settings, fixed=form, overrides=_overrides(model, shapes, ctx))
+        overrides = _overrides(model, shapes, ctx, wait)
+        return CompiledModule(form.inputs, form.outputs, settings, fixed=form, overrides=overrides)
     _require_result(outputs)
-    overrides = _overrides(model, shapes, ctx)
-    return lazy_module(bound, outputs, settings, lambda concrete: _specialize(model, concrete, ctx), overrides)
+    forms = Specializations(
+        bound,
+        lambda concrete: _specialize(model, concrete, ctx),
+        stand_in=None if ctx.strict else StandIn(lambda: _whole(model, ctx), outputs),
+        wait=wait,
+    )
+    return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(model, shapes, ctx, wait))
 
 
-def _overrides(model: Any, shapes: Shapes, ctx: Context) -> Overrides | None:
+def _whole(model: Any, ctx: Context) -> Program | None:
+    """Return the whole of `model` on ONNX Runtime, None where that does not run it."""
+    imported = import_whole(model)
+    return None if imported is None else specialize(imported, None, ctx).program
+
+
+def _overrides(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> Overrides | None:
     """Return what compiles `model` with some of its weights as inputs; a file is read for that when it is asked for."""
     if not isinstance(model, (str, Path)) and not read_overridable(model):
         return None  # nothing keeps the model in memory
-    return Overrides(lambda: read_overridable(model), lambda names: _module(with_inputs(model, names), shapes, ctx))
+
+    def make(names: tuple[str, ...]) -> CompiledModule:
+        return _module(with_inputs(model, names), shapes, ctx, wait)
+
+    return Overrides(lambda: read_overridable(model), make)
 
 
-# TVM's builders stand on one stack for the whole process.
-_compiling = threading.Lock()
+# TVM's builders stand on one stack for the whole process. Runs of forms that are ready never ask for the lock.
+_compiling = Lock(forget_builders)
 
 
 def _specialize(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
@@ -113,6 +141,7 @@ def _specialize(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
 
 def _compile(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
     with _compiling:
+        checkpoint()()
         return compile_form(model, shapes, ctx)
 
 

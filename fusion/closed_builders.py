@@ -32,6 +32,11 @@ def _end_blocks(builder: BlockBuilder) -> None:
             return
 
 
+def forget_builders() -> None:
+    """Forget the functions that are being built, in a forked process in which the thread that builds them is not."""
+    BlockBuilder._stack.clear()
+
+
 def install() -> None:
     """Close builders from now on, in the whole process."""
     FunctionScope.__exit__ = _exit_and_close

@@ -116,6 +116,10 @@ class InternalError(FusionError):
     code = "F901"
 
 
+class ManyFormsWarning(UserWarning):
+    """A module is compiled for more input shapes than a program usually has reason to use; once for each module."""
+
+
 def unknown_shape(name: str, declared: Sequence[int | None] | None, why: str = "") -> ShapeError:
     """Return the error of an input whose shape must be given.
 

@@ -17,6 +17,7 @@ from backends.cpu.legalize_calls import LegalizeCalls
 from backends.cpu.loop_text import loop_lines
 from backends.cpu.lower_anchors import LowerAnchors
 from backends.cpu.schedule_kernels import ScheduleKernels
+from fusion.abandon import checkpoint
 from fusion.context import Context
 from fusion.failures import Failures
 from fusion.frontends.imported import ImportedModel
@@ -173,7 +174,9 @@ def lower(
 
 
 def _apply(passes: list[Pass], mod: tvm.IRModule, form: Form, failures: Failures) -> tvm.IRModule:
+    check = checkpoint()
     for apply in passes:
+        check()
         try:
             mod = apply(mod)
         except MemoryError:

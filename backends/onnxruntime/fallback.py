@@ -1,12 +1,15 @@
 """Runs fallback subgraphs: registers the packed function "fusion.fallback" that compiled modules call.
 
-A subgraph is known by a key, the sha256 of its ONNX bytes; `register` must have seen the key before a module calls it.
+A subgraph is known by a key, the sha256 of its ONNX bytes. `register` opens it, and it stays open for as long as
+somebody holds what that returns: a session has the weights of its subgraph once more.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
-import threading
+import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +21,7 @@ import onnxruntime as ort
 from backends.onnxruntime.values import from_tensor, to_array, to_tensor, to_value
 from fusion.carried_errors import carried
 from fusion.errors import ExecutionError, UnsupportedOperatorError
+from fusion.forks import Lock
 from fusion.memory import usable_memory
 from fusion.runtime import Tensor, tvm_ffi
 
@@ -32,8 +36,10 @@ _AS_BYTES = "tensor(float8e4m3fn)"
 """The only type without arrays of numpy that ONNX Runtime returns beside sequences: as uint8."""
 
 
-@dataclass(frozen=True)
-class _Subgraph:
+@dataclass(frozen=True, eq=False)
+class Subgraph:
+    """A subgraph that can be run; see `register`."""
+
     session: ort.InferenceSession
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
@@ -41,24 +47,38 @@ class _Subgraph:
     arrays_only: bool
 
 
-_subgraphs: dict[str, _Subgraph] = {}
-_lock = threading.Lock()
+_subgraphs: weakref.WeakValueDictionary[str, Subgraph] = weakref.WeakValueDictionary()
+_lock = Lock()
 
 
-def register(key: str, onnx_bytes: bytes, threads: int) -> None:
-    """Make the subgraph `key` runnable on `threads` threads; a key that is registered already stays as it is.
+def register(key: str, onnx_bytes: bytes, threads: int) -> Subgraph:
+    """Make the subgraph `key` runnable on `threads` threads, for as long as the caller holds what this returns; a key
+    that is registered already stays as it is.
 
     Raises:
         UnsupportedOperatorError: ONNX Runtime does not take the subgraph.
     """
     with _lock:
-        if key not in _subgraphs:
+        known = _subgraphs.get(key)
+        if known is None:
             session = open_session(onnx_bytes, threads)
             inputs = tuple((value.name, value.type) for value in session.get_inputs())
             outputs = tuple(value.name for value in session.get_outputs())
             kinds = [value.type for value in (*session.get_inputs(), *session.get_outputs())]
             plain = all(kind.startswith("tensor(") and kind != "tensor(string)" for kind in kinds)
-            _subgraphs[key] = _Subgraph(session, inputs, outputs, plain, _ARRAYS.issuperset(kinds))
+            known = Subgraph(session, inputs, outputs, plain, _ARRAYS.issuperset(kinds))
+            _subgraphs[key] = known
+        return known
+
+
+def _keep_after_fork() -> None:
+    """Keep the sessions in a forked process: closing one waits for its threads, which are not there. They still run."""
+    for subgraph in list(_subgraphs.values()):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(subgraph.session))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_after_fork)
 
 
 _LARGEST_CONSTANT = "optimization.constant_folding_max_output_size_in_bytes"
@@ -116,13 +136,12 @@ def open_session(onnx_bytes: bytes, threads: int, *, optimize: bool = True) -> o
         ) from error
 
 
-def run(key: str, values: Sequence[Any]) -> list[Any]:
+def run(subgraph: Subgraph, values: Sequence[Any]) -> list[Any]:
     """Run a subgraph that is a whole model on arrays, lists of them (sequences) or None (empty optionals).
 
     Raises:
         ExecutionError: ONNX Runtime fails while it runs.
     """
-    subgraph = _subgraphs[key]
     names = [name for name, _ in subgraph.inputs]
     if subgraph.arrays_only:
         return _run_arrays(subgraph, [np.asarray(value) for value in values])
@@ -141,7 +160,7 @@ def run(key: str, values: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _run_arrays(subgraph: _Subgraph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _run_arrays(subgraph: Subgraph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     feeds = {name: array for (name, _), array in zip(subgraph.inputs, arrays, strict=True)}
     try:
         return [np.asarray(result) for result in subgraph.session.run(subgraph.outputs, feeds)]
@@ -149,7 +168,7 @@ def _run_arrays(subgraph: _Subgraph, arrays: Sequence[np.ndarray]) -> list[np.nd
         raise ExecutionError("ONNX Runtime failed in a fallback subgraph", why=_cause(error)) from error
 
 
-def _run(subgraph: _Subgraph, feeds: dict[str, ort.OrtValue]) -> list[ort.OrtValue]:
+def _run(subgraph: Subgraph, feeds: dict[str, ort.OrtValue]) -> list[ort.OrtValue]:
     try:
         values: list[ort.OrtValue] = subgraph.session.run_with_ort_values(subgraph.outputs, feeds)
     except Exception as error:  # ONNX Runtime's exceptions share no base class

@@ -6,6 +6,7 @@ from fusion import closed_builders
 from fusion.frontends.dispatch import (
     Signature,
     import_model,
+    import_whole,
     open_model,
     read_overridable,
     read_signature,
@@ -21,6 +22,7 @@ __all__ = [
     "Signature",
     "TensorSpec",
     "import_model",
+    "import_whole",
     "open_model",
     "read_overridable",
     "read_signature",

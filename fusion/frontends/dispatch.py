@@ -13,7 +13,13 @@ from fusion.errors import OptionError
 from fusion.foreign_files import check_model_file
 from fusion.frontends import relax_module, torch
 from fusion.frontends.imported import ImportedModel, TensorSpec
-from fusion.frontends.onnx import import_onnx, read_onnx_overridable, read_onnx_signature, take_as_inputs
+from fusion.frontends.onnx import (
+    import_onnx,
+    import_whole_onnx,
+    read_onnx_overridable,
+    read_onnx_signature,
+    take_as_inputs,
+)
 from fusion.frontends.relay.source import find_text
 from fusion.frontends.relay.syntax import RelayModel
 
@@ -92,6 +98,15 @@ def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = Fal
 
         return import_relay(model, shapes or {})
     raise _not_a_model(model)
+
+
+def import_whole(model: Any) -> ImportedModel | None:
+    """Return `model` as one subgraph for ONNX Runtime, None where that cannot or must not run it.
+
+    Raises:
+        FusionError: As `import_model` raises, or ONNX Runtime does not take the model.
+    """
+    return import_whole_onnx(_onnx_source(model)) if isinstance(model, (str, Path, onnx.ModelProto)) else None
 
 
 def read_signature(model: Any) -> Signature:

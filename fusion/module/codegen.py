@@ -12,6 +12,7 @@ from tvm_ffi.structural import StructuralMutator, structural_walk
 
 from backends.cpu.emit import Nest, prefetch
 from backends.cpu.rewriting import mutate
+from fusion.abandon import checkpoint
 from fusion.cpus import allowed_cpus
 from fusion.module.bfloat16 import broadcast_bits, compute_in_lets
 from fusion.module.linker import ROOM
@@ -110,7 +111,10 @@ def generate_objects(mod: tvm.IRModule, target: tvm.target.Target) -> list[tvm.r
     count = max(1, len(functions) // _PART)
     parts = [tvm.IRModule(dict(functions[start::count]), attrs=mod.attrs) for start in range(count)]
 
+    check = checkpoint()
+
     def write(part: tvm.IRModule, path: str) -> None:
+        check()
         with target:  # threads have no target but their own
             generate_module(part, target).write_to_file(path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusion.errors import InputError
+from fusion.forks import Lock
 from fusion.module.input_slot import to_value
 from fusion.module.overrides import Overrides
 from fusion.module.random_inputs import random_inputs
 from fusion.module.settings import Settings
 from fusion.module.specialization import Specialization
-from fusion.module.specializations import Make, Specializations
-from fusion.options import check_seconds
+from fusion.module.specializations import Specializations
+from fusion.options import check_flag, check_seconds
 from fusion.signature import TensorSpec
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class CompiledModule:
         self._overrides = overrides
         self._names = tuple(spec.name for spec in inputs)
         self._output_names = tuple(spec.name for spec in outputs)
-        self._saving = threading.Lock()
+        self._saving = Lock()
 
-    def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
+    def __call__(self, *arrays: Any, wait: bool | None = None) -> tuple[np.ndarray, ...]:
         """Return the outputs for `arrays`, one for each input, in the order of `inputs`. See `run`."""
         if len(arrays) != len(self._names):
             raise InputError(
@@ -61,15 +61,22 @@ class CompiledModule:
                 why=f"its inputs are {', '.join(self._names) or 'none'}",
                 hint="pass one array for each input, in this order",
             )
-        form = self._fixed if self._fixed is not None else self._forms.find(arrays)
-        return form.program.run(arrays)
+        if self._fixed is not None:
+            return self._fixed.program.run(arrays)
+        if wait is not None:
+            check_flag("wait", wait)
+        return self._forms.program(arrays, wait).run(arrays)
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any], *, wait: bool | None = None) -> dict[str, np.ndarray]:
         """Return the outputs by name for `inputs`, arrays by name.
 
         Arrays are NumPy's or any other that speak DLPack and lie on the CPU. Those that are contiguous are read in
         place. Each output is a new array. A value for one of `overridable` takes the place of the weight in this call;
         the first call with other weights than before compiles the model with these as inputs.
+
+        Args:
+            wait: Whether to wait until the model is compiled for these shapes where they are new; None for what
+                `compile` was given. With False ONNX Runtime answers meanwhile, where it can.
 
         Raises:
             InputError: A name is missing or unknown; an array has the wrong rank, shape or dtype.
@@ -81,8 +88,8 @@ class CompiledModule:
         except Exception:  # a name is missing, or whatever a mapping of the caller's own raises
             raise self._wrong_names(inputs) from None
         if len(inputs) != len(arrays):
-            return self._overriding(inputs).run(inputs)
-        return dict(zip(self._output_names, self(*arrays)))  # noqa: B905 -- strict takes 0.5 us
+            return self._overriding(inputs).run(inputs, wait=wait)
+        return dict(zip(self._output_names, self(*arrays, wait=wait)))  # noqa: B905 -- strict takes 0.5 us
 
     @property
     def overridable(self) -> tuple[TensorSpec, ...]:
@@ -201,6 +208,11 @@ class CompiledModule:
         return self._forms.all()
 
     @property
+    def under_way(self) -> list[str]:
+        """The shapes that the model is being compiled for, and those for which that failed, a sentence each."""
+        return self._forms.under_way()
+
+    @property
     def dynamic(self) -> bool:
         """Whether the module is compiled anew for each new input shape."""
         return self._fixed is None
@@ -221,17 +233,6 @@ class CompiledModule:
         return InputError(
             f"wrong input names: {'; '.join(parts)}", why=f"the inputs are {takes}", hint="use these names"
         )
-
-
-def lazy_module(
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
-    settings: Settings,
-    make: Make,
-    overrides: Overrides | None = None,
-) -> CompiledModule:
-    """Return a module that `make` compiles for each input shape when it is first called with it."""
-    return CompiledModule(inputs, outputs, settings, forms=Specializations(inputs, make), overrides=overrides)
 
 
 def restore(saved: Saved) -> CompiledModule:

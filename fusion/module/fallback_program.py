@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusion.module.input_slot import check_array, to_value
 from fusion.signature import TensorSpec
 
+if TYPE_CHECKING:
+    from backends.onnxruntime.fallback import Subgraph
+
 
 class FallbackProgram:
     """The whole model as one fallback subgraph."""
 
-    def __init__(self, key: str, inputs: tuple[TensorSpec, ...]) -> None:
-        """`key` is registered with `backends.onnxruntime.fallback`."""
-        self._key = key
+    def __init__(self, subgraph: Subgraph, inputs: tuple[TensorSpec, ...]) -> None:
+        self._subgraph = subgraph
         self._inputs = inputs
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
@@ -24,7 +26,7 @@ class FallbackProgram:
         from backends.onnxruntime import fallback
 
         checked = [_checked(value, spec) for value, spec in zip(arrays, self._inputs, strict=True)]
-        return tuple(fallback.run(self._key, checked))
+        return tuple(fallback.run(self._subgraph, checked))
 
 
 def _checked(value: Any, spec: TensorSpec) -> Any:
@@ -34,12 +36,11 @@ def _checked(value: Any, spec: TensorSpec) -> Any:
     return known
 
 
-def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> None:
-    """Make the fallback subgraphs callable from compiled code."""
+def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> tuple[Subgraph, ...]:
+    """Make the fallback subgraphs callable from compiled code, for as long as the caller holds what this returns."""
     if not subgraphs:
-        return
+        return ()
     # ONNX Runtime is imported only where a model needs it.
     from backends.onnxruntime import fallback
 
-    for key, model in subgraphs.items():
-        fallback.register(key, model, threads)
+    return tuple(fallback.register(key, model, threads) for key, model in subgraphs.items())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from fusion.errors import ModelFileError
+from fusion.forks import Lock
 from fusion.signature import TensorSpec
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Overrides:
         self._read, self._make = read, make
         self._specs: tuple[TensorSpec, ...] | None = None
         self._made: OrderedDict[frozenset[str], CompiledModule] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def specs(self) -> tuple[TensorSpec, ...]:
         """Return the weights, none of which is named in `shapes=`."""

@@ -63,13 +63,16 @@ class KernelProgram:
         weights: tuple[Tensor, ...],
         inputs: tuple[TensorSpec, ...],
         threads: int,
+        subgraphs: tuple[object, ...] = (),
     ) -> None:
+        """`subgraphs` are those of `register_fallbacks` that compiled code calls by their keys."""
         self.library = library
         self.plan = plan
         self.weights = weights
         self.inputs = inputs
         self.arenas = Arenas(self._make_arena)
         self.threads = threads
+        self.subgraphs = subgraphs
         # What tvm.runtime.vm.VirtualMachine does, without the rest of tvm.
         self._machine = library.functions["vm_load_executable"]()
         self._machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)

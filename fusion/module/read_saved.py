@@ -91,7 +91,6 @@ def _check_versions(fields: dict[str, Any], archive: Archive) -> None:
 
 def _load_form(form: Form, manifest: Manifest, archive: Archive, share: bool) -> Specialization:
     subgraphs = {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
-    register_fallbacks(subgraphs, manifest.settings.threads)
     code = _load_code(form, archive, share)
     return Specialization(
         form.inputs,
@@ -130,13 +129,14 @@ def _load_code(form: Form, archive: Archive, share: bool) -> Code | None:
 def _load_program(
     form: Form, code: Code | None, subgraphs: dict[str, bytes], threads: int, archive: Archive
 ) -> Program:
+    registered = register_fallbacks(subgraphs, threads)
     if code is None:
-        if len(subgraphs) != 1:
+        if len(registered) != 1:
             raise archive.damaged("its manifest lists neither a plan nor a fallback model")
-        return FallbackProgram(next(iter(subgraphs)), form.inputs)
+        return FallbackProgram(registered[0], form.inputs)
     library = _load_library(archive, form.code)
     try:
-        return KernelProgram(library, code.plan, code.weights, form.inputs, threads)
+        return KernelProgram(library, code.plan, code.weights, form.inputs, threads, registered)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise archive.damaged(str(error)) from error
 

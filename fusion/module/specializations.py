@@ -2,45 +2,80 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
-from fusion.errors import InputError
+from fusion.abandon import Abandoned, checkpoint
+from fusion.errors import FusionError, InputError, ResourceError
+from fusion.module import background
 from fusion.module.input_slot import check_array, to_value
+from fusion.module.program import Program
 from fusion.module.specialization import Shapes, Specialization
+from fusion.module.stand_in import StandIn
+from fusion.module.warn_of_forms import warn_of_forms
 from fusion.signature import TensorSpec
 
 MAX_SPECIALIZATIONS = 16
-"""Forms kept; the one unused for longest goes first. Each holds its own packed weights and activations."""
+"""Forms kept; the one unused for longest goes first. Each holds its own activations, and what weights no other has."""
+_MANY = 4
+"""At so many forms the user is warned, once."""
 
+T = TypeVar("T")
 Make = Callable[[dict[str, tuple[int, ...]]], Specialization]
 
 
 class Specializations:
     """Finds, makes and forgets compiled forms. Threads wait only for forms they need."""
 
-    def __init__(self, inputs: tuple[TensorSpec, ...], make: Make | None, ready: Sequence[Specialization] = ()) -> None:
-        """`make` compiles for shapes by input name; None where only the forms in `ready` exist (a loaded module)."""
+    def __init__(
+        self,
+        inputs: tuple[TensorSpec, ...],
+        make: Make | None,
+        ready: Sequence[Specialization] = (),
+        *,
+        stand_in: StandIn | None = None,
+        wait: bool = True,
+    ) -> None:
+        """
+        Args:
+            make: Compiles for shapes by input name; None where only the forms in `ready` exist (a loaded module).
+            stand_in: Answers while a form is made in the background; None where the model has none.
+            wait: Whether calls that do not say so wait for their form.
+        """
         self._inputs = inputs
         self._make = make
+        self._stand_in = stand_in
+        self._wait = wait
         self._forms: OrderedDict[Shapes, Specialization] = OrderedDict((_key(form), form) for form in ready)
         self._making: dict[Shapes, Future[Specialization]] = {}
+        self._failed: OrderedDict[Shapes, FusionError] = OrderedDict()
+        self._begun: list[Shapes] = []
         self._lock = threading.Lock()
         _all.add(self)
 
     def renewed(self, forms: Sequence[Specialization]) -> Specializations:
         """Return the same with `forms` in place of those there are."""
-        return Specializations(self._inputs, self._make, forms)
+        return Specializations(self._inputs, self._make, forms, stand_in=self._stand_in, wait=self._wait)
 
     def all(self) -> tuple[Specialization, ...]:
         """Return the forms there are, the one used last at the end."""
         with self._lock:
             return tuple(self._forms.values())
+
+    def under_way(self) -> list[str]:
+        """Return the shapes whose forms are being made, and those whose forms could not be made, one line each."""
+        with self._lock:
+            making, failed = list(self._making), list(self._failed.items())
+        return [f"being compiled for {self._describe(key)}" for key in making] + [
+            f"could not be compiled for {self._describe(key)}: {error.what}" for key, error in failed
+        ]
 
     def find(self, values: Sequence[Any]) -> Specialization:
         """Return the form for the shapes of `values`, compiling it if it is new.
@@ -48,17 +83,31 @@ class Specializations:
         Raises:
             InputError: A value does not fit the model, or the module was loaded without a form for its shape.
         """
-        known = [to_value(value, spec) for value, spec in zip(values, self._inputs, strict=True)]
-        key = tuple(value.shape if spec.is_tensor else () for value, spec in zip(known, self._inputs, strict=True))
+        key = self._key_of(values)
+        return self._known(key) or self._made(key, self._maker(key, values))
+
+    def program(self, values: Sequence[Any], wait: bool | None = None) -> Program:
+        """Return what runs `values`: the form for their shapes or, where that is new and is not to be waited for, what
+        stands in for it.
+
+        Raises:
+            InputError: As `find`.
+            FusionError: The form was made in the background, and that failed.
+        """
+        key = self._key_of(values)
         form = self._known(key)
-        if form is not None:
-            return form
-        for value, spec in zip(known, self._inputs, strict=True):
-            if spec.is_tensor:
-                check_array(value, spec)
-        if self._make is None:
-            raise self._unseen(key)
-        return self._made(key, self._make)
+        if form is None:
+            make = self._maker(key, values)
+            waits = self._wait if wait is None else wait
+            # Of tensors without elements, ONNX Runtime's LSTM and GRU end the process; compiling refuses those.
+            if not waits and self._stand_in is not None and all(all(shape) for shape in key):
+                return self._meanwhile(key, make, self._stand_in)
+            form = self._made(key, make)
+        return form.program
+
+    def _key_of(self, values: Sequence[Any]) -> Shapes:
+        known = [to_value(value, spec) for value, spec in zip(values, self._inputs, strict=True)]
+        return tuple(value.shape if spec.is_tensor else () for value, spec in zip(known, self._inputs, strict=True))
 
     def _known(self, key: Shapes) -> Specialization | None:
         with self._lock:
@@ -67,33 +116,96 @@ class Specializations:
                 self._forms.move_to_end(key)
             return form
 
+    def _maker(self, key: Shapes, values: Sequence[Any]) -> Make:
+        """Return what makes the form for `key`, the shapes of `values`.
+
+        Raises:
+            InputError: As `find`.
+        """
+        for value, spec in zip(values, self._inputs, strict=True):
+            if spec.is_tensor:
+                check_array(to_value(value, spec), spec)
+        if self._make is None:
+            raise self._unseen(key)
+        return self._make
+
+    def _meanwhile(self, key: Shapes, make: Make, stand_in: StandIn) -> Program:
+        """Return what runs `key` while its form is made in the background; the form, if it has to be waited for."""
+        if stand_in.lacking:
+            return self._made(key, make).program
+        with self._lock:
+            if key in self._failed:
+                raise self._failed[key]
+            full = len(self._making) >= MAX_SPECIALIZATIONS
+        making = None if full else self._begin(key)
+        if making is not None:
+            job = functools.partial(_make_if_used, weakref.ref(self), making, key, make)
+            if not background.submit(job):
+                self._run(making, key, make)
+        program = stand_in.open()
+        self._close_if_unused(stand_in)
+        form = self._known(key)
+        if form is None and program is not None:
+            return stand_in.answering(program, lambda values: self.find(values).program)
+        return (form or self._made(key, make)).program
+
     def _made(self, key: Shapes, make: Make) -> Specialization:
         """Return the new form for `key`, made by the first of the threads that ask for it."""
+        while True:
+            making = self._begin(key)
+            if making is not None:
+                self._run(making, key, make)
+                return making.result()
+            with self._lock:
+                form, other = self._forms.get(key), self._making.get(key)
+            if form is not None:
+                return form
+            if other is not None:
+                with contextlib.suppress(Abandoned):
+                    return other.result()
+
+    def _begin(self, key: Shapes) -> Future[Specialization] | None:
+        """Return what the caller has to fulfil; None where the form is there or somebody makes it."""
+        self._warn_of(key)
         with self._lock:
-            if key in self._forms:
-                return self._forms[key]
-            making = self._making.get(key)
-            first = making is None
-            if making is None:
-                making = self._making[key] = Future()
-        if first:
-            self._run(making, key, make)
-        return making.result()
+            if key in self._forms or key in self._making:
+                return None
+            making = self._making[key] = Future()
+            return making
+
+    def _warn_of(self, key: Shapes) -> None:
+        with self._lock:
+            if key in self._begun or len(self._begun) == _MANY:
+                return
+            self._begun.append(key)
+            known = list(self._begun)
+        if len(known) == _MANY:
+            warn_of_forms([self._describe(shapes) for shapes in known], MAX_SPECIALIZATIONS)
 
     def _run(self, making: Future[Specialization], key: Shapes, make: Make) -> None:
+        check = checkpoint()
         try:
+            check()
             form = make({spec.name: shape for spec, shape in zip(self._inputs, key, strict=True) if spec.is_tensor})
         except BaseException as error:
             with self._lock:
-                del self._making[key]
+                self._making.pop(key, None)
+                if isinstance(error, FusionError) and not isinstance(error, ResourceError):
+                    _put(self._failed, key, error)
             making.set_exception(error)
-            return
+        else:
+            with self._lock:
+                _put(self._forms, key, form)
+                self._failed.pop(key, None)
+                self._making.pop(key, None)
+            making.set_result(form)
+        if self._stand_in is not None:
+            self._close_if_unused(self._stand_in)
+
+    def _close_if_unused(self, stand_in: StandIn) -> None:
         with self._lock:
-            self._forms[key] = form
-            if len(self._forms) > MAX_SPECIALIZATIONS:
-                self._forms.popitem(last=False)
-            del self._making[key]
-        making.set_result(form)
+            if not self._making:
+                stand_in.close()
 
     def forget_other_threads(self) -> None:
         """In a process that came out of a fork, give up what its other threads were making."""
@@ -110,6 +222,22 @@ class Specializations:
 
     def _describe(self, key: Shapes) -> str:
         return ", ".join(f"{spec.name}={list(shape)}" for spec, shape in zip(self._inputs, key, strict=True))
+
+
+def _make_if_used(
+    used: weakref.ref[Specializations], making: Future[Specialization], key: Shapes, make: Make
+) -> None:
+    """Make the form unless its module is gone, which then nobody waits for."""
+    forms = used()
+    if forms is not None:
+        forms._run(making, key, make)
+
+
+def _put(known: OrderedDict[Shapes, T], key: Shapes, value: T) -> None:
+    """Keep `value` as one of the last `MAX_SPECIALIZATIONS`."""
+    known[key] = value
+    if len(known) > MAX_SPECIALIZATIONS:
+        known.popitem(last=False)
 
 
 _all: weakref.WeakSet[Specializations] = weakref.WeakSet()

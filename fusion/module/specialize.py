@@ -19,10 +19,9 @@ from fusion.runtime import Tensor
 def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -> Specialization:
     """Build the program of `imported`; `lowered` is None where it is wholly a fallback."""
     reason = refusal(settings_of(ctx))
-    register_fallbacks(imported.subgraphs, ctx.threads)
+    subgraphs = register_fallbacks(imported.subgraphs, ctx.threads)
     if lowered is None:
-        (key,) = imported.subgraphs
-        program: Program = FallbackProgram(key, imported.inputs) if reason is None else ForeignProgram(reason)
+        program: Program = FallbackProgram(subgraphs[0], imported.inputs) if reason is None else ForeignProgram(reason)
         return Specialization(
             imported.inputs,
             imported.outputs,
@@ -37,7 +36,7 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
     built = build(lowered, len(imported.inputs), ctx, to_run=reason is None)
     if reason is None:
         assert built.library is not None
-        program = KernelProgram(built.library, built.plan, weights, imported.inputs, ctx.threads)
+        program = KernelProgram(built.library, built.plan, weights, imported.inputs, ctx.threads, subgraphs)
     else:
         program = ForeignProgram(reason)
     return Specialization(

@@ -35,6 +35,7 @@ def explain(module: CompiledModule) -> str:
     ]
     if module.dynamic:
         lines.append(f"compiled when first called with a shape; forms so far: {len(module.specializations)}")
+        lines += [f"  {line}" for line in module.under_way]
     for form in module.specializations:
         lines += _explain_form(form, module.dynamic)
     return "\n".join(lines)

@@ -18,10 +18,9 @@ from fusion.passes.guard_operands import GuardOperands
 
 def run(imported: ImportedModel, *arrays: Any) -> list[Any]:
     """Return the outputs of `imported` for `arrays`."""
-    for key, data in imported.subgraphs.items():
-        fallback.register(key, data, threads=1)
+    subgraphs = [fallback.register(key, data, threads=1) for key, data in imported.subgraphs.items()]
     if imported.mod is None:
-        return fallback.run(next(iter(imported.subgraphs)), arrays)
+        return fallback.run(subgraphs[0], arrays)
     machine = relax.VirtualMachine(tvm.compile(GuardOperands()(imported.mod), target="llvm"), tvm.cpu())
     result = machine["main"](*(tvm.runtime.tensor(np.asarray(array)) for array in arrays))
     fields = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)

@@ -15,11 +15,11 @@ from fusion.module.specialization import Specialization
 from fusion.tensors import aligned_copy, as_numpy, byte_view, numpy_dtype
 from tests.module import small_models
 
-SHAPES = (1, 3, 5, 7)
+SHAPES = (1, 3, 5)
 
 
 def heavy() -> fusion.CompiledModule:
-    """Return y[n, 512] = relu(x[n, 512] @ first) @ second of 1 MiB each, with forms for four n."""
+    """Return y[n, 512] = relu(x[n, 512] @ first) @ second of 1 MiB each, with forms for three n."""
     weights = [np.random.default_rng(seed).standard_normal((512, 512)).astype(np.float32) for seed in (0, 1)]
     model = small_models.mlp("n")
     for tensor, array in zip(model.graph.initializer, weights, strict=True):
@@ -47,7 +47,7 @@ def module() -> fusion.CompiledModule:
     return heavy()
 
 
-def test_four_forms_hold_the_weights_of_one(module: fusion.CompiledModule) -> None:
+def test_forms_hold_the_weights_of_one(module: fusion.CompiledModule) -> None:
     assert len(module.specializations) == len(SHAPES)
     alone = held(module.specializations[:1])
     assert alone >= 2 * 512 * 512 * 4

@@ -81,10 +81,9 @@ def _run_frontend(case: Any) -> tuple[str, list[str]]:
     from fusion.frontends import import_model
 
     imported = import_model(case.model)
-    for key, data in imported.subgraphs.items():
-        fallback.register(key, data, threads=1)
+    subgraphs = [fallback.register(key, data, threads=1) for key, data in imported.subgraphs.items()]
     if imported.mod is None:
-        problem = _problem(case, lambda arrays: fallback.run(next(iter(imported.subgraphs)), arrays))
+        problem = _problem(case, lambda arrays: fallback.run(subgraphs[0], arrays))
     else:
         machine = relax.VirtualMachine(tvm.compile(imported.mod, target="llvm"), tvm.cpu())
         problem = _problem(case, lambda arrays: _call(machine, arrays))

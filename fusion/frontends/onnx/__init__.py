@@ -15,8 +15,9 @@ from fusion.frontends.onnx.load import load_model
 from fusion.frontends.onnx.read_model import read_model
 from fusion.frontends.onnx.signature import overridable_inputs, read_specs, spec_of, true_inputs
 from fusion.frontends.onnx.translate import translate
+from fusion.frontends.onnx.whole import import_whole_onnx
 
-__all__ = ["import_onnx", "read_onnx_overridable", "read_onnx_signature", "take_as_inputs"]
+__all__ = ["import_onnx", "import_whole_onnx", "read_onnx_overridable", "read_onnx_signature", "take_as_inputs"]
 
 
 def import_onnx(source: Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]], *, strict: bool) -> ImportedModel:

@@ -1,0 +1,74 @@
+"""Compiles in the background: one queue and one thread for the whole process, as one model is compiled at a time.
+
+The thread ends when nothing is left to do. When the process ends, every job ends at its next checkpoint.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from fusion.abandon import abandon_all, abandonable, abandoned
+from fusion.forks import Lock
+
+Job = Callable[[], None]
+
+_END_S = 20.0
+"""So long the end of the process waits at most: a thread in the middle of native code would crash it."""
+
+
+class _Queue:
+    """The jobs that wait, and the thread that does one after the other."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Job] = deque()
+        self._thread: threading.Thread | None = None
+        self._lock = Lock(self._forget_other_threads)
+
+    def add(self, job: Job) -> bool:
+        """Queue `job`, which raises nothing; returns False where the process ends or can start no thread."""
+        with self._lock:
+            if abandoned():
+                return False
+            self._jobs.append(job)
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="fusion-compile", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the system's limit
+                    self._jobs.pop()
+                    return False
+                self._thread = thread
+        return True
+
+    def end(self) -> None:
+        """Abandon the jobs, and wait until they have noticed."""
+        abandon_all()
+        thread = self._thread
+        if thread is not None:
+            thread.join(_END_S)
+
+    def _work(self) -> None:
+        with abandonable():
+            while (job := self._next()) is not None:
+                job()
+                del job  # and what it compiles for
+
+    def _next(self) -> Job | None:
+        with self._lock:
+            if self._jobs:
+                return self._jobs.popleft()
+            self._thread = None
+            return None
+
+    def _forget_other_threads(self) -> None:
+        self._jobs.clear()
+        self._thread = None
+
+
+_queue = _Queue()
+submit = _queue.add
+# Before the pools of concurrent.futures, which generate code, wait for theirs: those of atexit come later.
+getattr(threading, "_register_atexit", atexit.register)(_queue.end)
