@@ -28,6 +28,7 @@ from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
 from backends.cpu.templates.space import Point, Space
 from backends.cpu.templates.stitching import StitchStages
 from backends.cpu.written import written_loops
+from fusion.abandon import checkpoint
 from fusion.context import Machine
 from partition.recurrence import recurrence_of
 
@@ -83,9 +84,10 @@ class ScheduleKernels:
     name: str = "schedule_kernels"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        result = mod.clone()
+        result, check = mod.clone(), checkpoint()
         repacks = {}
         for symbol, func in mod.functions.items():
+            check()
             if isinstance(func, tirx.PrimFunc):
                 point = self.points.get(symbol.name_hint)
                 made = schedule(func, self.machine, self.threads, point, plain=self.plain)
