@@ -22,8 +22,8 @@ _MOST_THREADS = 1024
 _LONGEST = 3600
 
 
-def check_threads(threads: int | None) -> None:
-    """Raise unless `threads` is a number of worker threads, or None.
+def check_threads(threads: int | None, name: str = "threads") -> None:
+    """Raise unless `threads`, of the option `name`, is a number of worker threads, or None.
 
     Raises:
         OptionError: It is not.
@@ -31,7 +31,7 @@ def check_threads(threads: int | None) -> None:
     whole = isinstance(threads, Integral) and not isinstance(threads, bool)
     if threads is not None and not (whole and 1 <= threads <= _MOST_THREADS):
         raise OptionError(
-            f"threads={threads} is not a number of threads",
+            f"{name}={threads} is not a number of threads",
             hint=f"use 1 to {_MOST_THREADS}, or leave it out for all CPUs this process may use",
         )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fusion.cpus import allowed_cpus
 from fusion.errors import InputError
 from fusion.forks import Lock
 from fusion.module.input_slot import to_value
@@ -16,8 +17,10 @@ from fusion.module.random_inputs import random_inputs
 from fusion.module.settings import Settings
 from fusion.module.specialization import Specialization
 from fusion.module.specializations import Specializations
-from fusion.options import check_flag, check_seconds
+from fusion.module.stream import stream
+from fusion.options import check_flag, check_seconds, check_threads
 from fusion.signature import TensorSpec
+from fusion.threads import require_threads
 
 if TYPE_CHECKING:
     from fusion.module.read_saved import Saved
@@ -90,6 +93,39 @@ class CompiledModule:
         if len(inputs) != len(arrays):
             return self._overriding(inputs).run(inputs, wait=wait)
         return dict(zip(self._output_names, self(*arrays, wait=wait)))  # noqa: B905 -- strict takes 0.5 us
+
+    def map(self, inputs: Iterable[Any], workers: int | None = None) -> Generator[Any, None, None]:
+        """Yield the outputs for each of `inputs`, in order, from several runs at a time: each takes longer than alone,
+        and more are done in a second.
+
+        Each item is what `run` takes, arrays by name, and its result a dict; or what a call takes, a tuple of arrays or
+        the only one, and its result a tuple. At most twice as many items as there are workers are taken ahead, in the
+        thread that takes the results. An error comes in the place of a result, those of `inputs` too, and is the end.
+        Closing the generator waits for the runs under way and starts no others.
+
+        Args:
+            workers: How many runs at a time; None for as many as this process may use CPUs.
+
+        Raises:
+            InputError: `inputs` is no iterable.
+            OptionError: `workers` is no number of threads, or more than the system lets this process start.
+        """
+        check_threads(workers, "workers")
+        count = workers or allowed_cpus()
+        require_threads(count)
+        try:
+            items = iter(inputs)
+        except TypeError as error:
+            raise InputError(
+                f"map takes an iterable of inputs, got {type(inputs).__name__}",
+                hint="give a list or a generator of what `run` takes, or a call",
+            ) from error
+        return stream(self._run_item, items, count)
+
+    def _run_item(self, item: Any) -> Any:
+        if isinstance(item, Mapping):
+            return self.run(item)
+        return self(*item) if isinstance(item, tuple) else self(item)
 
     @property
     def overridable(self) -> tuple[TensorSpec, ...]:

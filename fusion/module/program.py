@@ -11,7 +11,10 @@ import numpy as np
 from fusion.carried_errors import take_raised
 from fusion.errors import ExecutionError, FusionError
 from fusion.library import Library
-from fusion.module import host_functions  # noqa: F401 - registers what compiled code calls
+from fusion.module import (
+    host_functions,  # noqa: F401 - registers what compiled code calls
+    share_cpus,
+)
 from fusion.module.arenas import Arenas
 from fusion.module.input_slot import InputSlot, to_array
 from fusion.module.plan import OutputPlan, Plan, allocate_buffers
@@ -84,13 +87,17 @@ class KernelProgram:
         return self._run(arrays) if self.library.pooled else on_live_pool(self._run, arrays)
 
     def _run(self, values: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        self.library.use_threads(self.threads)
         # Before there is an arena: what a value is asked for may call this module.
         arrays = list(map(to_array, values, self.inputs))
         arena = self.arenas.take()
         try:
+            share = share_cpus.enter()
+            # TVM's pools are made anew for another number.
+            alone = not share or not self.library.pooled
+            self.library.use_threads(self.threads if alone else min(share, self.threads))
             return self.run_in(arena, arrays)
         finally:
+            share_cpus.leave()
             self.arenas.give(arena)
 
     def run_in(self, arena: Arena, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

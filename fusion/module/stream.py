@@ -1,0 +1,52 @@
+"""Calls of a function for a stream of items, some at a time, in order: what `CompiledModule.map` does."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_AHEAD = 2
+"""Items under way for each worker: one that is run, and one to go on with."""
+
+
+def stream(call: Callable[[T], R], items: Iterator[T], workers: int) -> Generator[R, None, None]:
+    """Yield what `call` returns for each of `items`, in order, while `workers` threads call it.
+
+    Items are taken in the thread that takes the results, and at most two for each worker before the result of the first
+    of them. An exception of `call` or of `items` comes in the place of a result, and is the end. To close the generator
+    waits for the calls that are being made and makes no others.
+    """
+    pool, process, failure = _pool(workers), os.getpid(), None
+    under_way: deque[tuple[T, Future[R]]] = deque()
+    try:
+        while True:
+            while failure is None and len(under_way) < _AHEAD * workers:
+                try:
+                    item = next(items)
+                except Exception as error:  # the last is StopIteration
+                    failure = error
+                else:
+                    under_way.append((item, pool.submit(call, item)))
+            if not under_way:
+                break
+            result = under_way[0][1].result()
+            under_way.popleft()
+            yield result
+            if os.getpid() != process:  # a fork: the threads are not here
+                pool, process = _pool(workers), os.getpid()
+                under_way = deque((item, pool.submit(call, item)) for item, _ in under_way)
+    finally:
+        if os.getpid() == process:
+            pool.shutdown(cancel_futures=True)
+    if failure is not None and not isinstance(failure, StopIteration):
+        raise failure
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix="fusion-map")
