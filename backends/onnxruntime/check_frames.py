@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-_WINDOW, _LENGTH = 2, 3
+_STEP, _WINDOW, _LENGTH = 1, 2, 3
 """Inputs of STFT; the window's size is the length where that is left out."""
 
 
@@ -54,7 +54,7 @@ def _checked(node: NodeProto, name: str) -> list[NodeProto]:
 
     if not given[_LENGTH] and not given[_WINDOW]:
         return [node]
-    length = given[_LENGTH] or add("Size", given[_WINDOW])
+    length = given[_LENGTH] or add("CastLike", add("Size", given[_WINDOW]), given[_STEP])
     zero = add("Constant", value=helper.make_tensor("zero", TensorProto.INT64, [], [0]))
     one = add("Constant", value=helper.make_tensor("one", TensorProto.INT64, [1], [1]))
     is_none = add("LessOrEqual", add("Cast", length, to=TensorProto.INT64), zero)

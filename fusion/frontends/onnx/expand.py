@@ -117,6 +117,28 @@ def plain_axes(node: NodeProto, types: Mapping[str, TypeProto]) -> NodeProto:
     return onnx.helper.make_node(node.op_type, list(node.input), list(node.output), node.name, axes=plain)
 
 
+def plain_attributes(node: NodeProto) -> NodeProto:
+    """Return `node` with `keepdims` 0 or 1, of which ONNX Runtime takes all others for 0, and the default of STFT's
+    `onesided`, which onnx's inference takes for 0."""
+    if node.domain:
+        return node
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    if node.op_type == "STFT" and "onesided" not in attributes:
+        return _with_attribute(node, "onesided", 1)
+    if "keepdims" in attributes and attributes["keepdims"].i not in (0, 1):
+        return _with_attribute(node, "keepdims", 0)
+    return node
+
+
+def _with_attribute(node: NodeProto, name: str, value: int) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    others = [attribute for attribute in node.attribute if attribute.name != name]
+    del copy.attribute[:]
+    copy.attribute.extend([*others, onnx.helper.make_attribute(name, value)])
+    return copy
+
+
 def _dims(name: str, types: Mapping[str, TypeProto]) -> tuple[int | None, ...] | None:
     return dims_of(types[name]) if name in types else None
 

@@ -26,6 +26,7 @@ from fusion.frontends.onnx.expand import (
     cast_of_cast_like,
     expand_function,
     expand_if,
+    plain_attributes,
     plain_axes,
     reads,
     rename,
@@ -172,7 +173,7 @@ class _Translator:
 
     def _translate_node(self, node: NodeProto, opset: int, standard_opset: int) -> None:
         check_node(Node(node, opset, (), self._scope, self._builder))
-        node = plain_axes(without_empty_inputs(node), self._scope.types)
+        node = plain_attributes(plain_axes(without_empty_inputs(node), self._scope.types))
         self._current = node
         seen = Node(node, opset, (), self._scope, self._builder)
         check_operand(seen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
 
 import numpy as np
@@ -79,14 +79,19 @@ def _sign(node: Node) -> Expr:
 @converts("Add", "Sub", "Mul", "Div", "Sum", "Min", "Max")
 def binary(node: Node) -> Expr:
     """Fold a variadic operator from the left; the operators of two operands are the case of length two."""
-    return reduce(_BINARY[node.op], node.xs())
+    return _folded(_BINARY[node.op], node.xs(), node)
+
+
+def _folded(operator: Callable[[Expr, Expr], Expr], operands: Iterable[Expr], node: Node) -> Expr:
+    """Return the operands joined from the left, each step bound: TVM descends into expressions on the stack."""
+    return reduce(lambda known, operand: node.emit(operator(known, operand)), operands)
 
 
 @converts("Mean")
 def mean(node: Node) -> Expr:
     dtype = node.dtype(0)
     wide = "float32" if dtype == "float16" else dtype
-    total = reduce(relax.op.add, (x if wide == dtype else relax.op.astype(x, wide) for x in node.xs()))
+    total = _folded(relax.op.add, (x if wide == dtype else relax.op.astype(x, wide) for x in node.xs()), node)
     result = relax.op.divide(total, relax.const(len(node.proto.input), wide))
     return result if wide == dtype else relax.op.astype(result, dtype)
 

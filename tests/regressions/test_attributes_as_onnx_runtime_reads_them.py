@@ -1,0 +1,57 @@
+"""Attributes of which onnx's inference makes something else than ONNX Runtime, and nodes with thousands of inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import helper
+
+import fusion
+from fusion.frontends.dispatch import import_model
+from tests.fuzz.engines import run_onnxruntime
+
+_REDUCED = """
+    <ir_version: 10, opset_import: ["": 18]>
+    graph (float[2,3] x) => (y, z) { y = ArgMax<axis = 1, keepdims = KEEP>(x) z = ReduceMax<keepdims = KEEP>(x, axes) }
+"""
+_FRAMES = onnx.parser.parse_model(
+    """
+    <ir_version: 10, opset_import: ["": 18]>
+    graph (float[1,16,1] x, float[1,1,3,2] limit) => (y)
+    <int64 step = {2}, float[4] window = {1, 2, 2, 1}>
+    { frames = STFT(x, step, window) y = Less(frames, limit) }
+    """
+)
+
+
+@pytest.mark.parametrize("keepdims", [0, 1, 2, -100])
+def test_only_1_keeps_reduced_axes(keepdims: int) -> None:
+    text = _REDUCED.replace("(y, z)", "(y, z) <int64[1] axes = {1}>").replace("KEEP", str(keepdims))
+    model = onnx.parser.parse_model(text)
+    feeds = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    expected = run_onnxruntime(model, feeds).values
+    for name, value in fusion.compile(model).run(feeds).items():
+        np.testing.assert_array_equal(value, expected[name])
+        assert value.shape == ((2, 1) if keepdims == 1 else (2,))
+
+
+def test_frames_have_one_side_by_default() -> None:
+    feeds = {"x": np.arange(16, dtype=np.float32).reshape(1, 16, 1), "limit": np.zeros((1, 1, 3, 2), np.float32)}
+    expected = run_onnxruntime(_FRAMES, feeds).values["y"]
+    np.testing.assert_array_equal(fusion.compile(_FRAMES).run(feeds)["y"], expected)
+
+
+@pytest.mark.parametrize("operator", ["Sum", "Mean", "Max"])
+def test_nodes_of_thousands_of_inputs_are_imported(operator: str) -> None:
+    """As one expression they ended the process."""
+    names = [f"x{index}" for index in range(3000)]
+    graph = helper.make_graph(
+        [helper.make_node(operator, names, ["y"])],
+        "many",
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in names],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert len(import_model(model, {}).inputs) == 3000
