@@ -1,6 +1,6 @@
 """Compiled forms in the cache on disk: what `save` writes of each, under a key of all that decided it.
 
-Nothing is locked while a form is compiled: processes that compile the same at a time each write it.
+Processes lock nothing: those that compile the same at a time each write it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from fusion.context import Context
 from fusion.cpus import cpu_model
 from fusion.errors import SavedFileError
 from fusion.failures import tells_of_defect
+from fusion.forks import Lock
 from fusion.model_digest import ModelDigest, digest_model
 from fusion.module.archive import MANIFEST, Archive, Data, write_members
 from fusion.module.compiled import CompiledModule
@@ -49,13 +51,23 @@ def find_or_compile(
     except Exception as error:  # of a model that cannot be read, where compiling says why
         _log.info("the model has no key, and is not looked for: %s", error)
         return compile()
-    form = _find(store, key)
-    if form is not None:
+    with _lock_of(key):
+        form = _find(store, key)
+        if form is None:
+            form = compile()
+            if model_digest.current():
+                _keep(store, key, form, ctx)
         return form
-    form = compile()
-    if model_digest.current():
-        _keep(store, key, form, ctx)
-    return form
+
+
+_locks: weakref.WeakValueDictionary[str, Lock] = weakref.WeakValueDictionary()
+_all_locks = Lock()
+
+
+def _lock_of(key: str) -> Lock:
+    """Return the lock under which the threads of this process make one form, so that the second of them finds it."""
+    with _all_locks:
+        return _locks.setdefault(key, Lock())
 
 
 def form_key(model: ModelDigest, shapes: Shapes, ctx: Context) -> str:

@@ -57,6 +57,7 @@ def doctor(options: argparse.Namespace) -> int:
         *_machine(),
         _linker(),
         _pool(),
+        _cache(),
         *_peers(),
         _self_test(),
     ]
@@ -115,6 +116,14 @@ def _pool() -> Finding:
     return Finding("worker pool", "compiled" if good else "TVM's", good, hint)
 
 
+def _cache() -> Finding:
+    from fusion.cache import Store, find_place
+
+    place = find_place()
+    reason = Store(place).refusal() if place else ""
+    return Finding("cache", str(place.folder) if place else "off", not reason if place else None, f"not used: {reason}")
+
+
 def _peers() -> list[Finding]:
     return [Finding(name, _version(name) or "not installed") for name in _PEERS]
 
@@ -142,5 +151,5 @@ def _compile_and_run() -> bool:
             result = builder.emit_output(relax.op.nn.relu(product))
         builder.emit_func_output(result)
     array = np.arange(-256, 256, dtype=np.float32).reshape(8, 64)
-    (output,) = fusion.compile(builder.get())(array)
+    (output,) = fusion.compile(builder.get(), cache=False)(array)
     return bool(np.array_equal(output, np.maximum(array * 2, 0)))

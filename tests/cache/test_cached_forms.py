@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,13 @@ def test_a_second_compilation_is_none(kind: str, folder: Path, compiled: list[An
     again.explain_html(tmp_path / "page.html")
     if kind != "whole on ONNX Runtime":
         assert len(again.profile([x] and {again.inputs[0].name: x}, seconds=0.01).kernels) > 0
+
+
+def test_threads_that_compile_the_same_wait_for_the_first(folder: Path, compiled: list[Any]) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        modules = list(pool.map(lambda _: fusion.compile(mlp(), threads=1), range(4)))
+    assert len(compiled) == 1
+    assert len({module(X)[0].tobytes() for module in modules}) == 1
 
 
 def test_what_differs_is_compiled(folder: Path, compiled: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
