@@ -12,7 +12,7 @@ from bench.machine import measure_machine
 from bench.peers.engine import Job
 from bench.remote import EngineError
 from bench.result import PRECISIONS, ComparisonResult
-from fusion.cpus import allowed_cpus
+from fusion.cpus import default_threads
 from fusion.errors import FusionError
 
 
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--effort", default="fast", choices=("fast", "balanced"), help="of fusion")
     parser.add_argument("--rounds", type=int, default=protocol.Plan.rounds)
     parser.add_argument("--seconds", type=float, default=protocol.Plan.round_s, help="per round and engine")
-    parser.add_argument("--threads", type=int, default=allowed_cpus())
+    parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--cache", type=Path, default=None, help="folder of the zoo (default: the user's cache)")
     parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
     return parser

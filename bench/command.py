@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from fusion.cpus import allowed_cpus
+from fusion.cpus import default_threads
 
 # What a shell reports for a program that SIGPIPE ended.
 _READER_GONE = 128 + signal.SIGPIPE
@@ -20,7 +20,7 @@ def add_timing(parser: argparse.ArgumentParser, seconds: float, each: str) -> No
     """Add the options of how long to measure each of something, on how many threads, and where the report goes."""
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=seconds, help=f"per round and {each}")
-    parser.add_argument("--threads", type=int, default=allowed_cpus())
+    parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
 
 

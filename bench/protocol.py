@@ -22,7 +22,7 @@ from bench.reference import evaluate
 from bench.reference.evaluate import NoReferenceError
 from bench.remote import EngineError, Worker
 from bench.result import ComparisonResult, EngineResult
-from fusion.cpus import allowed_cpus
+from fusion.cpus import default_threads
 
 BASELINE = "onnxruntime"
 # By precision: the engine whose error measures what is allowed.
@@ -79,7 +79,7 @@ def compare_model(
     """
     chosen = [name for name in STANDARD if bench.peers.installed(name)] if peers is None else list(peers)
     specs = inputs.read_specs(Path(path), shapes or {})
-    plan = Plan(threads or allowed_cpus(), rounds, peers=tuple(chosen))
+    plan = Plan(threads or default_threads(), rounds, peers=tuple(chosen))
     job = Job(Path(path).resolve(), {spec.name: spec.shape for spec in specs}, plan.threads)
     return compare(job, plan, lambda seed: inputs.draw(specs, seed), name=Path(path).stem)
 

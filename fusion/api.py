@@ -62,7 +62,7 @@ def compile(
             its inputs too is an input if it is named here.
         effort: "fast": nothing is measured or tuned while compiling; "balanced": each kernel's few best forms are
             measured on this machine, in about half a minute, and the fastest is taken.
-        threads: Worker threads at run time; None for as many as this process may use CPUs.
+        threads: Threads at run time; None for one on each core that this process gets the time of.
         backends: Backends that may be used, of "cpu" and "onnxruntime"; None for all. ["cpu"] is the same as `strict`.
         strict: Refuse a model of which a part needs the fallback backend, or which a defect keeps from its first form.
         precision: "fp32"; "bf16": matmuls and convolutions round their operands to bfloat16 and sum in float32, and a

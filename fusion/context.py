@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm.target import codegen
 
 from fusion.cache import Place, find_place
-from fusion.cpus import allowed_cpus
+from fusion.cpus import default_threads
 from fusion.errors import OptionError, TargetError
 from fusion.options import (
     BF16_OR_FP32,
@@ -111,7 +111,7 @@ def resolve(
         target=resolved,
         machine=machine,
         features=features,
-        threads=int(threads or allowed_cpus()),
+        threads=int(threads or default_threads()),
         strict=bool(strict) or (backends is not None and FALLBACK not in backends),
         precision=_resolve_precision(precision, machine),
         effort=effort,

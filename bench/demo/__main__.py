@@ -16,7 +16,7 @@ from bench.demo.image import UnreadableImageError, read_image, sample
 from bench.demo.reader import NETWORKS, Line, Network, Reader
 from bench.peers.engine import Job
 from bench.result import RATIO, ComparisonResult, notes
-from fusion.cpus import allowed_cpus
+from fusion.cpus import default_threads
 
 _ROUNDS = 5
 
@@ -90,7 +90,7 @@ def _agreement(same: bool, expected: list[Line]) -> str:
 def _compare(reader: Reader, compiler: Compiler, stage: str) -> ComparisonResult:
     """Time and check one network on the array that the pipeline gave it."""
     data, path = reader.inputs[stage], reader.paths[stage]
-    threads = allowed_cpus()
+    threads = default_threads()
     job = Job(path, {INPUT: data.shape}, threads, compiled=compiler.saved(path, data.shape))
     return protocol.compare(job, protocol.Plan(threads, _ROUNDS, checks=1), lambda _: {INPUT: data}, stage)
 
@@ -101,7 +101,7 @@ def _table(results: list[ComparisonResult]) -> str:
     return "\n".join([
         markdown.table(header, rows),
         "",
-        f"{allowed_cpus()} threads, float32.",
+        f"{default_threads()} threads, float32.",
         f"ratio = {RATIO};",
         "error = largest difference to a float64 evaluation as a share of the output's scale (brackets: ONNX Runtime).",
         *(note for result in results for note in notes(result)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import math
 import platform
 import time
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import fusion
 from fusion.cli.exit_codes import INTERNAL, OK
 from fusion.cli.options import add_json, add_verb
 from fusion.cli.output import show
+from fusion.cpus import allowed_cores, allowed_cpus, cpu_quota
 from fusion.errors import FusionError
 
 _PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
@@ -97,8 +99,14 @@ def _machine() -> list[Finding]:
     return [
         Finding("cpu", f"{ctx.target.attrs.get('mcpu', '')} ({platform.machine()}): {shown}"),
         Finding("caches", " / ".join(f"{size / 1024:.0f} KiB" for size in sizes)),
-        Finding("threads", str(ctx.threads)),
+        Finding("threads", f"{ctx.threads} ({_cpu_time()})"),
     ]
+
+
+def _cpu_time() -> str:
+    cpus, cores, quota = allowed_cpus(), allowed_cores(), cpu_quota()
+    limit = "no quota" if math.isinf(quota) else f"a quota of {quota:g}"
+    return f"of {cpus} CPUs on {cores} cores, {limit}"
 
 
 def _linker() -> Finding:

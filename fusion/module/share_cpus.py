@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import threading
 
-from fusion.cpus import allowed_cpus
+from fusion.cpus import default_threads
 
 _under_way: dict[int, None] = {}
 """The threads that are in a run. One that an interrupt leaves here is right again after its next run."""
-_cpus = allowed_cpus()
+_cpus = default_threads()
 
 
 def enter() -> int:
