@@ -100,7 +100,7 @@ def compare(job: Job, plan: Plan, draw: Callable[[int], Arrays], name: str) -> C
         for engine in dict.fromkeys([*wanted, BASELINE, _MEASURES[job.precision]]):
             result = outcome.engines.setdefault(engine, EngineResult())
             with noting(result):
-                workers[engine] = _start(engine, job, plan, Path(folder), result, stack)
+                workers[engine] = start(engine, job, plan, Path(folder), result, stack)
         check(job, plan, workers, outcome.engines, checked)
         time_rounds(plan, {name: worker for name, worker in workers.items() if name in wanted}, outcome.engines, draw)
     for engine in set(outcome.engines) - set(wanted):
@@ -119,7 +119,7 @@ def noting(result: EngineResult) -> Iterator[None]:
         result.others.clear()
 
 
-def _start(
+def start(
     engine: str, job: Job, plan: Plan, folder: Path, result: EngineResult, stack: contextlib.ExitStack
 ) -> Worker:
     """Return a worker that has loaded the model; compiling ahead of time happens in a process of its own."""

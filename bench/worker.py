@@ -13,7 +13,7 @@ import sys
 import textwrap
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import bench.peers
 from bench import cpu_load, memory
 from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Kernels, Profiled, Runner, UnsupportedModelError
+from bench.serving import callers
 from fusion.report.machine_limits import MachineLimits
 
 # Thread pools of ONNX Runtime, OpenMP and TVM spin for up to some 100 ms after a call before they sleep.
@@ -72,6 +73,16 @@ class Server:
                 self._run(inputs)
                 times.append(time.perf_counter() - started)
         return statistics.median(times), load.others
+
+    def serve(self, inputs: Sequence[Arrays], count: int, seconds: float) -> callers.Served:
+        """Return what so many callers at a time do in about `seconds`."""
+        assert self._run is not None, "load comes first"
+        return callers.serve(self._run, inputs, count, seconds)
+
+    def latencies(self, inputs: Arrays, seconds: float) -> list[float]:
+        """Return the seconds of each call over one round of about `seconds`."""
+        assert self._run is not None, "load comes first"
+        return callers.latencies(self._run, inputs, seconds)
 
     def kernels(self, inputs: Arrays, seconds: float) -> Kernels:
         """Return the kernels of a run and the time they take."""

@@ -17,6 +17,7 @@ _ENGINES = {
     OURS_FP32: ("bench.peers.ours_fp32", "fusion"),
     "onnxruntime": ("bench.peers.ort", "onnxruntime"),
     "openvino": ("bench.peers.ov", "openvino"),
+    "openvino-throughput": ("bench.peers.ov_throughput", "openvino"),
     "torch": ("bench.peers.inductor", "torch"),
     "tvm": ("bench.peers.plain_tvm", "tvm"),
 }
