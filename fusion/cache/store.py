@@ -98,7 +98,7 @@ class Store:
         with contextlib.suppress(OSError):
             (self.place.folder / name).unlink()
 
-    def write(self, name: str, size: int, write: Callable[[BinaryIO], None]) -> bool:
+    def write(self, name: str, size: int, write: Callable[[BinaryIO], object]) -> bool:
         """Make an entry of what `write` writes, about `size` bytes, and delete others for it, those first that were
         not used for longest. Return whether there is one now."""
         if size > self.place.most_bytes:
@@ -115,7 +115,7 @@ class Store:
         self._shrink()
         return True
 
-    def _write(self, name: str, write: Callable[[BinaryIO], None]) -> None:
+    def _write(self, name: str, write: Callable[[BinaryIO], object]) -> None:
         handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=self.place.folder)  # for this user alone
         try:
             with os.fdopen(handle, "wb") as file:

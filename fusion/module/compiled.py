@@ -217,7 +217,7 @@ class CompiledModule:
         """Return the time of each kernel in a run on `inputs`, random ones if None.
 
         Whole runs and single kernels are repeated for about `seconds` each, and the machine's own limits are measured
-        once in a process, in about 2 s.
+        in about 2 s, where the cache on disk does not have them.
 
         Raises:
             InputError: As `run` does.

@@ -17,8 +17,8 @@ from fusion.carried_errors import take_raised
 from fusion.module.plan import Argument, Condition, KernelCall
 from fusion.module.program import Arena, KernelProgram
 from fusion.module.specialization import Specialization
+from fusion.report.known_limits import known_limits
 from fusion.report.machine_limits import MachineLimits, Stream
-from fusion.report.measure_limits import measure_limits
 from fusion.report.table import format_table, number, shorten
 from fusion.runtime import Tensor
 from fusion.tensors import allocate_tensor, as_numpy, tensor_bytes, view
@@ -127,7 +127,7 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, se
     they hold then. The call from Python adds about 0.3 us to each. Of an If, only the branch that the run took is
     listed; neither, where a fallback or another If returns the condition itself: then both count as "outside".
     """
-    limits = measure_limits(threads)
+    limits = known_limits(threads)
     program = form.program
     total_s = statistics.median(took for (took,) in _rounds(lambda: [_timed(lambda: program.run(arrays))], seconds))
     if not isinstance(program, KernelProgram):
