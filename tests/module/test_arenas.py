@@ -15,7 +15,7 @@ from fusion.errors import LimitError
 from fusion.module import arenas as arenas_module
 from fusion.module.arenas import Arenas
 
-MOST = allowed_cpus()
+MOST = arenas_module.PER_CPU * allowed_cpus()
 
 
 class Arena:
