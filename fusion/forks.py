@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
+from _thread import RLock  # what threading.RLock makes, as a class
 from collections.abc import Callable
-from types import TracebackType
+from typing import Any
 
 
-class Lock:
-    """A lock that a forked process finds open, unless the thread that forked holds it."""
+class Lock(RLock):  # type: ignore[misc]  # final in typeshed only
+    """A lock that a forked process finds open, unless the thread that forked holds it; a thread may take it again.
+
+    Taking it is one step, of C: an interrupt between two of Python's would leave it taken.
+    """
+
+    def __new__(cls, *arguments: Any) -> Lock:
+        return super().__new__(cls)
 
     def __init__(self, forget: Callable[[], None] = lambda: None) -> None:
         """`forget` is called in a forked process for what another thread was doing under the lock."""
-        self._lock = threading.Lock()
-        self._owner: int | None = None
         self._forget = forget
         _all.add(self)
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._owner = threading.get_ident()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._owner = None
-        self._lock.release()
-
     def forget_other_threads(self) -> None:
         """In a forked process, take the lock from a thread that is not there."""
-        if self._owner != threading.get_ident():
-            self._lock, self._owner = threading.Lock(), None
+        # As threading itself does; typeshed leaves both out.
+        if not self._is_owned():  # type: ignore[attr-defined]
+            self._at_fork_reinit()  # type: ignore[attr-defined]
             self._forget()
 
 

@@ -102,6 +102,21 @@ def test_who_asks_to_wait_waits_for_the_form_that_is_being_made(gate: Gate) -> N
     assert gate.compiled == [{"x": (3, 8)}]
 
 
+def test_forms_that_are_ready_run_while_another_model_is_compiled(gate: Gate) -> None:
+    gate.opened.set()
+    ready, new, other = (fusion.compile(small_models.mlp("rows")) for _ in range(3))
+    ready(rows(2))
+    gate.opened.clear()
+    new(rows(2), wait=False)  # holds the lock of all compiling until the gate opens
+    np.testing.assert_allclose(ready(rows(2))[0], mlp_numpy(rows(2)), rtol=1e-5, atol=1e-5)
+    with ThreadPoolExecutor(1) as callers:
+        queued = callers.submit(other, rows(3))
+        time.sleep(0.05)
+        assert not queued.done()
+        gate.opened.set()
+        np.testing.assert_allclose(queued.result(20)[0], mlp_numpy(rows(3)), rtol=1e-5, atol=1e-5)
+
+
 def test_a_module_that_waits_may_be_called_without(gate: Gate) -> None:
     module = fusion.compile(small_models.mlp("rows"))
     np.testing.assert_allclose(module(rows(2), wait=False)[0], mlp_numpy(rows(2)), rtol=1e-5, atol=1e-5)
