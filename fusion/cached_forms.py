@@ -5,7 +5,6 @@ Processes lock nothing: those that compile the same at a time each write it.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import logging
@@ -13,23 +12,19 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import tvm
-
 from fusion.cache import Store
-from fusion.cache.build_versions import build_versions
 from fusion.context import Context
-from fusion.cpus import cpu_model
 from fusion.errors import SavedFileError
 from fusion.failures import tells_of_defect
 from fusion.forks import Lock
 from fusion.model_digest import ModelDigest, digest_model
 from fusion.module.archive import MANIFEST, Archive, Data, write_members
+from fusion.module.code_key import decided_by, key_of
 from fusion.module.compiled import CompiledModule
 from fusion.module.read_saved import read_saved
 from fusion.module.save import saved_members
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
-from fusion.options import FAST
 
 Shapes = Mapping[str, Sequence[int]]
 _ENTRY = "entry.json"
@@ -72,20 +67,8 @@ def _lock_of(key: str) -> Lock:
 
 def form_key(model: ModelDigest, shapes: Shapes, ctx: Context) -> str:
     """Return a checksum of all that the form of `model` for `shapes` depends on."""
-    options = {field.name: getattr(ctx, field.name) for field in dataclasses.fields(ctx)}
-    decided = {
-        "model": model.digest,
-        "shapes": {name: [int(extent) for extent in shape] for name, shape in shapes.items()},
-        "target": str(options.pop("target")),
-        "features": sorted(options.pop("features")),
-        "machine": dataclasses.asdict(options.pop("machine")),
-        # What was measured holds for CPUs of this model only.
-        "measured": "" if ctx.effort == FAST else cpu_model(),
-        "passes": str(tvm.transform.PassContext.current()),
-        "versions": build_versions(),
-        "options": {name: value for name, value in options.items() if name != "cache"},
-    }
-    return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
+    given = {name: [int(extent) for extent in shape] for name, shape in shapes.items()}
+    return key_of({**decided_by(ctx), "model": model.digest, "shapes": given})
 
 
 def _name(key: str) -> str:

@@ -151,7 +151,9 @@ def lower(
     failures = Failures()
     with ctx.target, measuring(ctx) as measured:
         decline = decline or measured.judge(judge(ctx.machine, ctx.threads))
-        kernels = ScheduleKernels(ctx.machine, ctx.threads, measured.points, plain=form is Form.PLAIN)
+        kernels = ScheduleKernels(
+            ctx.machine, ctx.threads, measured.points, plain=form is Form.PLAIN, name_sources=ctx.cache is not None
+        )
         graphs, traces = {}, {}
         for name, mod in {**imported.branches, MAIN: imported.mod}.items():
             traces[name] = trace = Trace(FormGroups(decline, techniques), failures=failures)

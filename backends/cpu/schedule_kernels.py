@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
@@ -33,6 +34,9 @@ from fusion.context import Machine
 from partition.recurrence import recurrence_of
 
 R = TypeVar("R", contravariant=True)
+
+SOURCE = "fusion.source"
+"""Attribute of a kernel with loops: the sha256 of the PrimFunc that they were made of."""
 
 
 class Anchored(Protocol[R]):
@@ -74,6 +78,7 @@ class ScheduleKernels:
     Attributes:
         points: Of the kernels, by name, that get another point of their space than its default.
         plain: Leave every kernel the loops that TVM gives it.
+        name_sources: Whether each kernel says what it was made of, for `SOURCE`.
     """
 
     machine: Machine
@@ -81,6 +86,7 @@ class ScheduleKernels:
     points: Mapping[str, Point] = field(default_factory=dict)
     scheduled: dict[str, Kernel] = field(default_factory=dict)
     plain: bool = False
+    name_sources: bool = False
     name: str = "schedule_kernels"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
@@ -92,7 +98,7 @@ class ScheduleKernels:
                 point = self.points.get(symbol.name_hint)
                 made = schedule(func, self.machine, self.threads, point, plain=self.plain)
                 self.scheduled[symbol.name_hint] = Kernel(func, made)
-                result[symbol] = made.func
+                result[symbol] = made.func.with_attr(SOURCE, _digest(func)) if self.name_sources else made.func
                 if made.repack:
                     repacks[symbol] = made.repack
         return repack_weights(result, repacks)
@@ -100,6 +106,10 @@ class ScheduleKernels:
     def notes(self) -> list[str]:
         """Return which templates did not take a kernel that they were tried on, and why."""
         return [f"{name}: {kernel.made.note}" for name, kernel in self.scheduled.items() if kernel.made.note]
+
+
+def _digest(func: tirx.PrimFunc) -> str:
+    return hashlib.sha256(tvm.ir.save_json(func).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,15 @@ class Store:
         with contextlib.suppress(OSError):
             (self.place.folder / name).unlink()
 
-    def write(self, name: str, size: int, write: Callable[[BinaryIO], object]) -> bool:
-        """Make an entry of what `write` writes, about `size` bytes, and delete others for it, those first that were
-        not used for longest. Return whether there is one now."""
+    def write(
+        self, name: str, size: int, write: Callable[[BinaryIO], object], *, make_room: bool = True
+    ) -> bool:
+        """Make an entry of what `write` writes, about `size` bytes, and return whether there is one now.
+
+        Args:
+            make_room: Whether to delete others for it, those first that were not used for longest; otherwise
+                `make_room` is to be called once all is written.
+        """
         if size > self.place.most_bytes:
             _log.info("%s is not kept: it has %d bytes, and the cache may have %d", name, size, self.place.most_bytes)
             return False
@@ -112,7 +118,8 @@ class Store:
         except OSError as error:
             _log.info("%s is not kept: %s", name, error)
             return False
-        self._shrink()
+        if make_room:
+            self.make_room()
         return True
 
     def _write(self, name: str, write: Callable[[BinaryIO], object]) -> None:
@@ -150,7 +157,8 @@ class Store:
                     if stat.S_ISREG(status.st_mode) and _NAMES.fullmatch(item.name):
                         yield Entry(Path(item.path), status.st_size, status.st_mtime)
 
-    def _shrink(self) -> None:
+    def make_room(self) -> None:
+        """Delete entries until the others fit."""
         entries = self.entries()
         total = sum(entry.size for entry in entries)
         now = time.time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import Any
 
 from fusion.cache import Store, find_place
@@ -34,16 +35,18 @@ def cache(options: argparse.Namespace) -> int:
         return _clear(store, reason, options.json)
     entries = store.entries()
     size = sum(entry.size for entry in entries)
+    count = Counter(entry.path.suffix[1:] for entry in entries)
     state = f"not used: {reason}" if reason else "used"
     text = "\n".join(
         [
             f"folder   {place.folder} ({state})",
-            f"entries  {sum(entry.complete for entry in entries)}",
+            f"models   {count['fusion']}",
+            f"kernels  {count['kernel']}",
             f"size     {size / 1e6:,.1f} MB of {place.most_bytes / 1e6:,.0f}",
         ]
     )
     data = {
-        "folder": str(place.folder), "refused": reason, "entries": sum(entry.complete for entry in entries),
+        "folder": str(place.folder), "refused": reason, "models": count["fusion"], "kernels": count["kernel"],
         "bytes": size, "most_bytes": place.most_bytes,
     }  # fmt: skip
     show(text, data, options.json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from fusion.library import Library
 from fusion.lowered import Lowered
 from fusion.module.check_returned import check_returned
 from fusion.module.codegen import generate_module, generate_objects
+from fusion.module.kernel_cache import open_kernels
 from fusion.module.linker import ELF, find_linker, load_linked
 from fusion.module.plan import Plan
 from fusion.module.preallocate import preallocate
@@ -54,7 +56,7 @@ def build(lowered: Lowered, n_inputs: int, ctx: Context, *, to_run: bool = True)
         mod = tvm.transform.Sequential(_to_vm_calls())(mod)
         mod = drop_checks(mod)
         mod = transform.AttachGlobalSymbol()(mod)
-        return _generate(mod, plan, ctx) if to_run else Built(_assemble(mod, ctx, generate_objects), None, plan)
+        return _generate(mod, plan, ctx) if to_run else Built(_assemble(mod, ctx, _objects(mod, ctx)), None, plan)
 
 
 def plan_calls(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, Plan]:
@@ -133,11 +135,15 @@ def _linked(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built | str:
     if find_linker() is None:
         return "none was found"
     try:
-        executable = _assemble(mod, ctx, generate_objects)
+        executable = _assemble(mod, ctx, _objects(mod, ctx))
         library, linked = load_linked(executable)
         return Built(executable, library, plan, linked)
     except SavedFileError as error:
         return f"{error.what.removeprefix('cannot save: ')}: {error.why}"
+
+
+def _objects(mod: tvm.IRModule, ctx: Context) -> Generate:
+    return functools.partial(generate_objects, kept=open_kernels(mod, ctx))
 
 
 _MANY_RESULTS = 64

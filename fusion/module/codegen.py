@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import tvm
@@ -15,6 +18,7 @@ from backends.cpu.rewriting import mutate
 from fusion.abandon import checkpoint
 from fusion.cpus import allowed_cpus
 from fusion.module.bfloat16 import broadcast_bits, compute_in_lets
+from fusion.module.kernel_cache import KernelCache
 from fusion.module.linker import ROOM
 from fusion.module.share_memory import share_memory
 from fusion.module.shared_library import temporary_folder
@@ -97,8 +101,11 @@ def _with_line(body: tirx.Stmt) -> tirx.Stmt:
     return nest.finish()
 
 
-def generate_objects(mod: tvm.IRModule, target: tvm.target.Target) -> list[tvm.runtime.Module]:
-    """Return the code of `mod` as ELF object files, which a linker has to join before they can run.
+def generate_objects(
+    mod: tvm.IRModule, target: tvm.target.Target, kept: KernelCache | None = None
+) -> list[tvm.runtime.Module]:
+    """Return the code of `mod` as ELF object files, which a linker has to join before they can run; kernels that are
+    `kept` have theirs already.
 
     TVM's passes and LLVM run outside of Python's lock: on two cores PP-OCR's classifier takes 2.5 s, in one thread 4.7.
 
@@ -106,24 +113,50 @@ def generate_objects(mod: tvm.IRModule, target: tvm.target.Target) -> list[tvm.r
         SavedFileError: Temporary files cannot be written.
     """
     called, script = _call_across_objects(mod)
-    functions = list(called.items())
-    # One out of every `count`, as neighbours are often of one size.
-    count = max(1, len(functions) // _PART)
-    parts = [tvm.IRModule(dict(functions[start::count]), attrs=mod.attrs) for start in range(count)]
-
+    parts = _cut(called, kept)
     check = checkpoint()
 
-    def write(part: tvm.IRModule, path: str) -> None:
+    def write(part: _Batch, path: Path) -> None:
         check()
+        code = kept.find(part.key) if kept and part.key else None
+        if code is not None:
+            path.write_bytes(code)
+            return
         with target:  # threads have no target but their own
-            generate_module(part, target).write_to_file(path)
+            generate_module(tvm.IRModule(part.functions, attrs=mod.attrs), target).write_to_file(str(path))
+        if kept and part.key:
+            kept.keep(part.key, path.read_bytes())
 
     with temporary_folder(ROOM) as folder, ThreadPoolExecutor(allowed_cpus()) as pool:
         aliases = folder / "aliases.o"
         aliases.write_text(script)
-        paths = [str(folder / f"{index}.o") for index in range(count)]
+        paths = [folder / f"{index}.o" for index in range(len(parts))]
         list(pool.map(write, parts, paths))
-        return [tvm.runtime.load_static_library(path, []) for path in (*paths, str(aliases))]
+        if kept:
+            kept.store.make_room()
+        return [tvm.runtime.load_static_library(str(path), []) for path in (*paths, aliases)]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What LLVM gets at a time.
+
+    Attributes:
+        key: Of the kernel that it is, where kernels are kept.
+    """
+
+    functions: dict[tvm.ir.GlobalVar, tirx.PrimFunc]
+    key: str | None = None
+
+
+def _cut(functions: Mapping[tvm.ir.GlobalVar, tirx.PrimFunc], kept: KernelCache | None) -> list[_Batch]:
+    """Return kernels that can be kept by themselves, and the other functions some at a time."""
+    keys = {symbol: kept.key(symbol, func) for symbol, func in functions.items()} if kept else {}
+    alone = [_Batch({symbol: functions[symbol]}, key) for symbol, key in keys.items() if key]
+    others = [(symbol, func) for symbol, func in functions.items() if not keys.get(symbol)]
+    # One out of every `count`, as neighbours are often of one size.
+    count = max(1, len(others) // _PART)
+    return [*(_Batch(dict(others[start::count])) for start in range(count) if others), *alone]
 
 
 def _find(func: tirx.PrimFunc, kind: type[Node]) -> list[Node]:

@@ -16,7 +16,7 @@ X = np.random.default_rng(7).standard_normal((3, 8)).astype(np.float32)
 
 def test_damaged_bytes(folder: Path, compiled: list[Any]) -> None:
     expected = fusion.compile(mlp(), threads=1)(X)[0]
-    (entry,) = folder.iterdir()
+    (entry,) = folder.glob("*.fusion")
     whole = entry.read_bytes()
     # Twelve places over the file, most in code and weights; then its ends.
     places = [*np.linspace(0, len(whole) - 1, 12).astype(int), len(whole) - 30]
@@ -35,7 +35,7 @@ def test_damaged_bytes(folder: Path, compiled: list[Any]) -> None:
 
 def test_every_member_is_checked(folder: Path, compiled: list[Any]) -> None:
     fusion.compile(mlp(), threads=1)
-    (entry,) = folder.iterdir()
+    (entry,) = folder.glob("*.fusion")
     whole = entry.read_bytes()
     archive = Archive(entry)
     assert len(archive._members) == 5
@@ -50,9 +50,9 @@ def test_every_member_is_checked(folder: Path, compiled: list[Any]) -> None:
 
 def test_an_entry_under_the_name_of_another(folder: Path, compiled: list[Any]) -> None:
     fusion.compile(mlp(), threads=1)
-    (one,) = folder.iterdir()
+    (one,) = folder.glob("*.fusion")
     expected = fusion.compile(softmax_of_columns(), threads=1)(X)[0]
-    other = next(path for path in folder.iterdir() if path != one)
+    other = next(path for path in folder.glob("*.fusion") if path != one)
     one.replace(other)
     np.testing.assert_array_equal(fusion.compile(softmax_of_columns(), threads=1)(X)[0], expected)
     assert len(compiled) == 3

@@ -19,10 +19,11 @@ def test_show_and_clear(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     assert run(capsys, "compile", tmp_path / "mlp.onnx", "--threads", 1, "--no-cache")[0] == 0
     code, data = run_json(capsys, "cache")
     folder = str(tmp_path / "cache" / "compiled")
-    assert (code, data) == (0, {"folder": folder, "refused": "", "entries": 0, "bytes": 0, "most_bytes": 1 << 20})
+    empty = {"folder": folder, "refused": "", "models": 0, "kernels": 0, "bytes": 0, "most_bytes": 1 << 20}
+    assert (code, data) == (0, empty)
     assert run(capsys, "compile", tmp_path / "mlp.onnx", "--threads", 1)[0] == 0
     _, data = run_json(capsys, "cache")
-    assert data["entries"] == 1
+    assert (data["models"], data["kernels"]) == (1, 1)
     code, text, _ = run(capsys, "cache")
     assert (code, folder in text, f"{data['bytes'] / 1e6:.1f} MB of 1" in text) == (0, True, True)
     Path(folder).chmod(0o777)
@@ -30,7 +31,7 @@ def test_show_and_clear(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     assert (code, "others may write to it" in text) == (USAGE, True)
     Path(folder).chmod(0o700)
     code, cleared = run_json(capsys, "cache", "clear")
-    assert (code, cleared["deleted"], cleared["bytes"]) == (0, 1, data["bytes"])
-    assert run_json(capsys, "cache")[1]["entries"] == 0
+    assert (code, cleared["deleted"], cleared["bytes"]) == (0, 2, data["bytes"])
+    assert run_json(capsys, "cache")[1] == empty
     monkeypatch.setenv("FUSION_CACHE", "0")
     assert run_json(capsys, "cache", "clear") == (0, {"folder": None})

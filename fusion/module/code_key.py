@@ -1,0 +1,36 @@
+"""What besides a model decides its code: options, target, machine and versions, as plain data for a checksum."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+
+from fusion.cache.build_versions import build_versions
+from fusion.context import Context
+from fusion.cpus import cpu_model
+from fusion.options import FAST
+
+
+def decided_by(ctx: Context) -> dict[str, Any]:
+    """Return all of that: every field of `ctx` but where the cache is."""
+    options = {field.name: getattr(ctx, field.name) for field in dataclasses.fields(ctx)}
+    return {
+        "target": str(options.pop("target")),
+        "features": sorted(options.pop("features")),
+        "machine": dataclasses.asdict(options.pop("machine")),
+        # What was measured holds for CPUs of this model only.
+        "measured": "" if ctx.effort == FAST else cpu_model(),
+        "passes": str(tvm.transform.PassContext.current()),
+        "versions": build_versions(),
+        "options": {name: value for name, value in options.items() if name != "cache"},
+    }
+
+
+def key_of(decided: Mapping[str, Any]) -> str:
+    """Return the sha256 of plain data, in hexadecimal."""
+    return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
