@@ -78,7 +78,7 @@ class ScheduleKernels:
     Attributes:
         points: Of the kernels, by name, that get another point of their space than its default.
         plain: Leave every kernel the loops that TVM gives it.
-        name_sources: Whether each kernel says what it was made of, for `SOURCE`.
+        name_sources: Whether each kernel that can be named says what it was made of, as `SOURCE`.
     """
 
     machine: Machine
@@ -98,7 +98,7 @@ class ScheduleKernels:
                 point = self.points.get(symbol.name_hint)
                 made = schedule(func, self.machine, self.threads, point, plain=self.plain)
                 self.scheduled[symbol.name_hint] = Kernel(func, made)
-                result[symbol] = made.func.with_attr(SOURCE, _digest(func)) if self.name_sources else made.func
+                result[symbol] = _with_source(made.func, func) if self.name_sources else made.func
                 if made.repack:
                     repacks[symbol] = made.repack
         return repack_weights(result, repacks)
@@ -108,8 +108,12 @@ class ScheduleKernels:
         return [f"{name}: {kernel.made.note}" for name, kernel in self.scheduled.items() if kernel.made.note]
 
 
-def _digest(func: tirx.PrimFunc) -> str:
-    return hashlib.sha256(tvm.ir.save_json(func).encode()).hexdigest()
+def _with_source(made: tirx.PrimFunc, source: tirx.PrimFunc) -> tirx.PrimFunc:
+    try:
+        text = tvm.ir.save_json(source)
+    except Exception:  # it holds what has no text, such as a function among its attributes
+        return made
+    return made.with_attr(SOURCE, hashlib.sha256(text.encode()).hexdigest())
 
 
 @dataclass(frozen=True)

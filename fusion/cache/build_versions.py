@@ -7,6 +7,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import platform
+import time
 from pathlib import Path
 
 _OURS = ("fusion", "partition", "backends", "tuning")
@@ -14,11 +15,16 @@ _SOURCES = (".py", ".lark")
 # Of theirs, onnx and NumPy compute constants, ml_dtypes rounds them, and ONNX Runtime says what it has kernels for.
 _THEIRS = ("apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "numpy", "ml_dtypes")
 _LIBRARIES = "*tvm*"
+_STARTED = time.time()
 
 
 @functools.cache
 def build_versions() -> dict[str, str]:
-    """Return them by name. Of ours all sources count, 2 MB that are read in 30 ms: a change anywhere is a new one."""
+    """Return them by name. Of ours all sources count, 2 MB that are read in 30 ms: a change anywhere is a new one.
+
+    Raises:
+        OSError: The sources are not there, or are not those that this process runs.
+    """
     packages = {name: _version(name) for name in _THEIRS}
     return {**packages, "python": platform.python_version(), "sources": _sources(), "libtvm": _libraries()}
 
@@ -32,15 +38,22 @@ def _version(package: str) -> str:
 
 def _folder(package: str) -> Path:
     spec = importlib.util.find_spec(package)
-    assert spec is not None
-    return Path(next(iter(spec.submodule_search_locations or ())))
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    if not places:
+        raise FileNotFoundError(f"the package {package} is in no folder")
+    return Path(places[0])
 
 
 def _sources() -> str:
     total = hashlib.sha256()
     for package in _OURS:
         folder = _folder(package)
-        for path in sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES):
+        found = sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES)
+        if not found:  # compiled files alone, which say nothing of what they were made of
+            raise FileNotFoundError(f"the sources of {package} are not there")
+        for path in found:
+            if path.stat().st_mtime > _STARTED:
+                raise OSError(f"{path} has changed since this process began")
             data = path.read_bytes()
             total.update(f"{package} {path.relative_to(folder)} {len(data)}\n".encode() + data)
     return total.hexdigest()

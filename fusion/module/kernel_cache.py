@@ -7,6 +7,7 @@ and the context; a structural hash of them, of 64 bits, is in the key in case th
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass
 
 import tvm
@@ -19,6 +20,7 @@ from fusion.context import Context
 from fusion.module.code_key import decided_by, key_of
 
 _DIGEST_BYTES = 32
+_log = logging.getLogger("fusion.cache")
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,15 @@ class KernelCache:
 
 
 def open_kernels(mod: tvm.IRModule, ctx: Context) -> KernelCache | None:
-    """Return the cache of `ctx` for the kernels of `mod`; None where it is off."""
+    """Return the cache of `ctx` for the kernels of `mod`; None where it is off, or our sources cannot be read."""
     if ctx.cache is None:
         return None
-    return KernelCache(Store(ctx.cache), key_of({**decided_by(ctx), "attributes": str(mod.attrs)}))
+    try:
+        decided = key_of({**decided_by(ctx), "attributes": str(mod.attrs)})
+    except (OSError, TypeError, ValueError) as error:
+        _log.info("kernels have no keys, and are not looked for: %s", error)
+        return None
+    return KernelCache(Store(ctx.cache), decided)
 
 
 def _name(key: str) -> str:

@@ -264,6 +264,24 @@ def test_it_can_be_turned_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not forms(folder)
 
 
+def test_sources_that_changed_are_not_those_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    build_versions.build_versions.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(build_versions, "_STARTED", 0.0)
+        with pytest.raises(OSError, match="has changed since"):
+            build_versions.build_versions()
+    assert build_versions.build_versions()["sources"]
+
+
+def test_without_our_sources_nothing_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> dict[str, str]:
+        raise FileNotFoundError("in no folder")
+
+    monkeypatch.setattr(code_key, "build_versions", fail)
+    np.testing.assert_allclose(fusion.compile(mlp(), threads=1)(X)[0], mlp_numpy(X), rtol=1e-5, atol=1e-5)
+    assert not folder.exists()
+
+
 def test_a_form_in_the_cache_needs_no_linker(
     folder: Path, compiled: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 import pytest
 import tvm
+import tvm_ffi
 from onnx import numpy_helper
-from tvm import tirx
+from tvm import te, tirx
 
 import fusion
-from backends.cpu.schedule_kernels import SOURCE
+from backends.cpu.schedule_kernels import SOURCE, ScheduleKernels
 from fusion import context
 from fusion.module import codegen
 from fusion.module.kernel_cache import open_kernels
@@ -87,6 +88,17 @@ def test_damaged_kernels_are_generated_anew(folder: Path, generated: list[str]) 
         np.testing.assert_array_equal(fusion.compile(other_weights(), threads=1)(X)[0], expected)
         assert len(generated) == 4
         assert [len(entry.read_bytes()) for entry in entries] == [len(data) for data in whole]
+
+
+def test_a_kernel_that_has_no_text_has_no_key() -> None:
+    x = te.placeholder((8,), name="x")
+    func = te.create_prim_func([x, te.compute((8,), lambda i: x[i] + 1.0)])
+    machine = context.resolve(threads=1).machine
+    odd = func.with_attr("odd", tvm_ffi.convert(lambda: None))
+    mod = tvm.IRModule({"plain": func, "odd": odd})
+    made = ScheduleKernels(machine, 1, name_sources=True)(mod)
+    assert [SOURCE in made[name].attrs for name in ("plain", "odd")] == [True, False]
+    assert SOURCE not in ScheduleKernels(machine, 1)(mod)["plain"].attrs
 
 
 def test_the_key_of_a_kernel(folder: Path) -> None:
