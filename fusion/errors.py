@@ -110,6 +110,12 @@ class ResourceError(FusionError):
     code = "F503"
 
 
+class NotInstalledError(FusionError):
+    """A package that the call needs, or the compiler, is not installed here."""
+
+    code = "F504"
+
+
 class InternalError(FusionError):
     """A defect in fusion; the message says what to report."""
 

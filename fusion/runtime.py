@@ -15,10 +15,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fusion.errors import NotInstalledError
+
 
 def import_compiler() -> ModuleType:
-    """Return `tvm`, imported without PyTorch."""
-    return _import_without_torch("tvm")
+    """Return `tvm`, imported without PyTorch.
+
+    Raises:
+        NotInstalledError: There is only its runtime. TVM imports all the same then, and fails at every use.
+    """
+    tvm = _import_without_torch("tvm")
+    if tvm_ffi.get_global_func("target.Target", allow_missing=True) is None:
+        raise NotInstalledError(
+            "the compiler is not installed",
+            why="TVM's runtime is here without libtvm_compiler: this environment runs saved modules only",
+            hint="compile where it is installed, save, and load the file here; or install all dependencies of fusion, "
+            f"and TVM anew: pip install --force-reinstall apache-tvm=={TVM_VERSION}",
+        )
+    return tvm
 
 
 def _import_without_torch(name: str) -> ModuleType:

@@ -15,7 +15,7 @@ from fusion.cli.exit_codes import INTERNAL, OK
 from fusion.cli.options import add_json, add_verb
 from fusion.cli.output import show
 from fusion.cpus import allowed_cores, allowed_cpus, cpu_quota
-from fusion.errors import FusionError
+from fusion.errors import FusionError, NotInstalledError
 
 _PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 """Versions known to work together; newer ffi releases crash in `tvm.ir.save_json` (design D2)."""
@@ -90,6 +90,12 @@ def _version(package: str) -> str | None:
 
 
 def _machine() -> list[Finding]:
+    from fusion.runtime import import_compiler
+
+    try:
+        import_compiler()
+    except NotInstalledError as error:
+        return [Finding("compiler", "missing", False, error.hint)]
     from fusion import context
 
     features = context.host_features()
@@ -149,6 +155,10 @@ def _self_test() -> Finding:
 
 def _compile_and_run() -> bool:
     import numpy as np
+
+    from fusion.runtime import import_compiler
+
+    import_compiler()
     from tvm import relax
 
     builder, weight = relax.BlockBuilder(), np.eye(64, dtype=np.float32) * 2

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fusion.errors import NotInstalledError
 from fusion.module.input_slot import check_array, to_value
 from fusion.signature import TensorSpec
 
@@ -37,10 +38,19 @@ def _checked(value: Any, spec: TensorSpec) -> Any:
 
 
 def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> tuple[Subgraph, ...]:
-    """Make the fallback subgraphs callable from compiled code, for as long as the caller holds what this returns."""
+    """Make the fallback subgraphs callable from compiled code, for as long as the caller holds what this returns.
+
+    Raises:
+        NotInstalledError: There are some, and ONNX Runtime or what reads its models is not installed.
+    """
     if not subgraphs:
         return ()
     # ONNX Runtime is imported only where a model needs it.
-    from backends.onnxruntime import fallback
-
+    try:
+        from backends.onnxruntime import fallback
+    except ModuleNotFoundError as error:
+        raise NotInstalledError(
+            f"parts of the module run on ONNX Runtime, and {error.name} is not installed",
+            hint="pip install onnxruntime onnx",
+        ) from error
     return tuple(fallback.register(key, model, threads) for key, model in subgraphs.items())

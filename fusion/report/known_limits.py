@@ -11,8 +11,7 @@ from typing import Any
 from fusion.cache import Store, find_place
 from fusion.cpus import allowed_cpus, cpu_model, cpu_quota
 from fusion.report.machine_limits import Level, MachineLimits
-from fusion.report.measure_limits import measure_limits
-from fusion.runtime import TVM_VERSION
+from fusion.runtime import TVM_VERSION, import_compiler
 
 _VALID_S = 30 * 24 * 3600.0
 """A machine, or who shares it, changes."""
@@ -21,17 +20,28 @@ _METHOD = 1
 
 
 def known_limits(threads: int) -> MachineLimits:
-    """Return the limits with `threads` threads; measuring them takes two seconds, once in a month on one machine."""
+    """Return the limits with `threads` threads; measuring them takes two seconds, once in a month on one machine.
+
+    Raises:
+        NotInstalledError: They have to be measured, which takes the compiler.
+    """
     place = find_place()
     if place is None:
-        return measure_limits(threads)
+        return _measure(threads)
     store, name = Store(place), f"{_key(threads)}.limits"
     limits = _read(store, name)
     if limits is None:
-        limits = measure_limits(threads)
+        limits = _measure(threads)
         data = json.dumps({"measured": time.time(), **dataclasses.asdict(limits)}).encode()
         store.write(name, len(data), lambda file: file.write(data))
     return limits
+
+
+def _measure(threads: int) -> MachineLimits:
+    import_compiler()
+    from fusion.report.measure_limits import measure_limits
+
+    return measure_limits(threads)
 
 
 def _key(threads: int) -> str:

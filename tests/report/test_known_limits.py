@@ -22,7 +22,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setenv("FUSION_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FUSION_CACHE_SIZE")
-    monkeypatch.setattr(known_limits, "measure_limits", measure)
+    monkeypatch.setattr(known_limits, "_measure", measure)
     return calls
 
 
