@@ -24,6 +24,7 @@ def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
     Raises:
         SavedFileError: There is no such file, it is damaged or cut short, or another version of fusion or TVM wrote it.
         TargetError: It was compiled for another CPU architecture, or for CPU features that this machine lacks.
+        NotInstalledError: ONNX Runtime runs parts of it, and is not installed.
     """
     check_flag("verify", verify)
     return restore(read_saved(Archive(as_path(path)), verify=verify))
