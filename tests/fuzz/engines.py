@@ -96,7 +96,8 @@ _LACKS = (
 _FOREIGN = {
     "tensor(bfloat16)": "bfloat16", "tensor(float8e4m3fn)": "float8_e4m3fn",
     "tensor(float8e4m3fnuz)": "float8_e4m3fnuz", "tensor(float8e5m2)": "float8_e5m2",
-    "tensor(float8e5m2fnuz)": "float8_e5m2fnuz", "tensor(float4e2m1)": "float4_e2m1fn",
+    "tensor(float8e5m2fnuz)": "float8_e5m2fnuz", "tensor(float8e8m0)": "float8_e8m0fnu",
+    "tensor(float4e2m1)": "float4_e2m1fn",
     "tensor(int4)": "int4", "tensor(uint4)": "uint4", "tensor(int2)": "int2", "tensor(uint2)": "uint2",
 }  # fmt: skip
 """Types of which ONNX Runtime returns no arrays, by its name of them."""
@@ -149,6 +150,45 @@ def run_reference(model: onnx.ModelProto, inputs: Values) -> Ran:
         return Ran("ran", dict(zip((output.name for output in model.graph.output), results, strict=True)))
     except Exception as error:  # the evaluator raises whatever NumPy raises
         return Ran("refused", message=_short(error))
+
+
+_FLOATS = {
+    onnx.TensorProto.DOUBLE: np.dtype("float64"),
+    onnx.TensorProto.FLOAT16: np.dtype("float16"),
+    onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+}
+"""Types that ONNX Runtime has fewer kernels for than for float32."""
+
+_OF_TYPES = frozenset({"to", "dtype", "output_dtype", "softmax_precision", "value", "body", "then_branch"})
+"""Attributes that name a type, or hold a tensor or a graph."""
+
+
+def run_in_float32(model: onnx.ModelProto, inputs: Values) -> Ran:
+    """Run `model` by ONNX Runtime with its floats as float32, and its results rounded back."""
+    names = {attribute.name for node in model.graph.node for attribute in node.attribute}
+    if names & _OF_TYPES or any(node.op_type == "BitCast" for node in model.graph.node):
+        return Ran("no kernel", message="it names types")
+    dtypes = {value.name: _FLOATS.get(value.type.tensor_type.elem_type) for value in model.graph.output}
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    for tensor in wide.graph.initializer:
+        if tensor.data_type in _FLOATS:
+            array = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    wide.graph.ClearField("value_info")
+    for value in (*wide.graph.input, *wide.graph.output):
+        if value.type.tensor_type.elem_type in _FLOATS:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    feeds = {name: _as_float32(value) for name, value in inputs.items()}
+    with np.errstate(all="ignore"):
+        ran = run_onnxruntime(wide, feeds)
+        values = {name: value.astype(dtypes[name]) if dtypes[name] else value for name, value in ran.values.items()}
+    return Ran(ran.status, values, ran.message)
+
+
+def _as_float32(value: Any) -> Any:
+    floating = isinstance(value, np.ndarray) and value.dtype in _FLOATS.values()
+    return value.astype(np.float32) if floating else value
 
 
 def run_float64(model: onnx.ModelProto, inputs: Values) -> Ran:

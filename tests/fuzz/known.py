@@ -51,6 +51,11 @@ def _is_odd(array: np.ndarray) -> bool:
         return not bool(np.isfinite(np.square(array).astype(np.float64)).all())
 
 
+def _beyond_int32(case: Case) -> bool:
+    """Whether one of its numbers is an int64 whose low half says something else."""
+    return any(array.dtype == np.int64 and bool((array != array.astype(np.int32)).any()) for array in _arrays(case))
+
+
 def _multiplies_by_zero(case: Case) -> bool:
     """Whether an attribute that is a factor is 0."""
     return any(values.get(name) == 0 for values in _attributes(case) for name in ("alpha", "beta", "gamma"))
@@ -103,9 +108,17 @@ KNOWN = (
     Known("`Binarizer` of NaN", "accepted", "Binarizer", "is NaN", when=_odd),
     Known("`MeanVarianceNormalization` of float16", "accepted", "MeanVarianceNormalization.*float16", "ReduceMean"),
     Known("`BitCast` of what ONNX Runtime", "accepted", "BitCast.*float16", "same bit-width"),
+    Known("`Attention` with a mask of integers", "accepted", "Attention", r"\(T\) of Optype \(Add\)"),
+    Known("`RMSNormalization` whose scale", "accepted", "RMSNormalization", r"\(T\) of Optype \(Mul\)"),
+    Known("Resize by `linear` or `cubic`", "accepted", "Resize", "mode only supports"),
     Known("a complex constant", "accepted", r"Shape.*complex", "complex"),
     Known("the sizes of a `Resize`", "accepted", "Resize", r"input 'sizes' \(0\)"),
     Known("LRN of other than four axes", "accepted", "LRN", r"NumDimensions\(\) == 4"),
+    Known("Sign of int64", "differs", "Sign", when=_beyond_int32),
+    Known("MaxRoiPool of an image with NaN", "differs", "MaxRoiPool", "NaN or infinity", when=_odd),
+    Known("`linear` Resize and Upsample", "differs", "Resize|Upsample", "NaN or infinity.*nan[^]]*] for", when=_odd),
+    Known("InstanceNormalization with a scale", "differs", "InstanceNormalization", "NaN or infinity", when=_odd),
+    Known("LeakyRelu with alpha 0", "differs", "LeakyRelu", "NaN or infinity", when=_multiplies_by_zero),
     Known("Sin, Cos of numbers beyond 2^30", "differs", r"\b(Sin|Cos)\b", when=_odd),
     Known("GridSample where a coordinate is NaN", "differs", "GridSample", when=_odd),
     Known("ReduceMax, ReduceMin, MaxPool, RoiAlign of NaN", "differs", _EXTREMA, when=_odd),
@@ -120,6 +133,7 @@ KNOWN = (
     Known("x plus a constant 0", "differs", "ReduceLogSumExp", r"NaN or infinity.*inf\] for \[-?inf"),
     Known("`Conv` and `LpPool` with `auto_pad`", "differs", r"\b(Conv|LpPool)\b", when=_skips_elements),
     Known("ArgMax, ArgMin, reductions by an axis", "differs", "ArgMax|ArgMin|Reduce", "^shape", when=_has_no_elements),
+    Known("ArgMax, ArgMin, reductions by an axis", "refused", "ArgMax|ArgMin", "F204.*no entry", when=_has_no_elements),
     Known("ConvTranspose of NaN", "differs", "ConvTranspose", "NaN or infinity", when=_odd),
     Known("LSTM of NaN", "differs", "LSTM", r"NaN or infinity.*\[nan[^]]*\] for", when=_odd),
     Known("LRN of NaN", "differs", "LRN", r"NaN or infinity.* for \[[^]]*nan", when=_odd),

@@ -24,6 +24,17 @@ _FRAMES = onnx.parser.parse_model(
     { frames = STFT(x, step, window) y = Less(frames, limit) }
     """
 )
+_WINDOWS = """
+    <ir_version: 10, opset_import: ["": 18]>
+    graph (int64 n) => (hann, blackman)
+    { hann = HannWindow<periodic = PERIODIC>(n) blackman = BlackmanWindow<periodic = PERIODIC>(n) }
+"""
+_GEMM = onnx.parser.parse_model(
+    """
+    <ir_version: 10, opset_import: ["": 18]>
+    graph (int32[1,2] a, int32[2,1] b, int32[1,1] c) => (int32[1,1] y) { y = Gemm<alpha = 0.5, beta = 1.5>(a, b, c) }
+    """
+)
 
 
 @pytest.mark.parametrize("keepdims", [0, 1, 2, -100])
@@ -55,3 +66,19 @@ def test_nodes_of_thousands_of_inputs_are_imported(operator: str) -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert len(import_model(model, {}).inputs) == 3000
+
+
+@pytest.mark.parametrize("periodic", [0, 1, 7, -1, 1 << 31])
+def test_windows_are_periodic_unless_that_is_0(periodic: int) -> None:
+    text = _WINDOWS.replace("PERIODIC", str(periodic))
+    feeds = {"n": np.array(4)}
+    results = fusion.compile(onnx.parser.parse_model(text)).run(feeds)
+    for name, expected in run_onnxruntime(onnx.parser.parse_model(text), feeds).values.items():
+        np.testing.assert_allclose(results[name], expected, atol=1e-6)
+
+
+def test_factors_of_integers_are_not_cut_off() -> None:
+    """ONNX Runtime has no such kernel."""
+    arrays = {"a": np.array([[1, 3]], np.int32), "b": np.array([[1], [2]], np.int32), "c": np.array([[-5]], np.int32)}
+    (result,) = fusion.compile(_GEMM).run(arrays).values()
+    np.testing.assert_array_equal(result, [[int(0.5 * 7 - 5 * 1.5)]])

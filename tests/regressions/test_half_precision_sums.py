@@ -1,5 +1,5 @@
-"""Convolutions over one axis, transposed ones, Einsum and recurrent layers summed float16 in float16, and GridSample
-counted pixels in it: a sum of 3,000 ones was 3,954."""
+"""Convolutions over one axis, transposed ones, Einsum and recurrent layers summed float16 in float16, GridSample
+counted pixels and activations took differences in it: a sum of 3,000 ones was 3,954."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ NODES = {
     "einsum of three": ("Einsum", ["line", "line", "line"], {"equation": "i,i,i->"}),
     "recurrent": ("RNN", ["step", "step", "state"], {"hidden_size": 1, "activations": ["Relu"]}),
     "pixel": ("GridSample", ["stripes", "place"], {}),
+    "elu": ("Elu", ["near zero"], {"alpha": 2.0}),
+    "selu": ("Selu", ["near zero"], {}),
+    "slope": ("HardSigmoid", ["last"], {"alpha": 1e-30, "beta": 0.25}),
 }
 SHAPES = {
     "row": (1, 1000, 5), "taps": (1, 1000, 3), "half_taps": (2, 500, 3), "spread": (1000, 1, 5),
@@ -29,6 +32,8 @@ SHAPES = {
 VALUES = {
     "stripes": (np.arange(300) % 2).astype(np.float32).reshape(1, 1, 1, 300),
     "place": np.array([0.0659, 0], np.float16).reshape(1, 1, 1, 2),
+    "near zero": np.array([-1e-3, -3e-4, -2e-5, 0, 0.5], np.float16),
+    "last": np.array([-np.inf, 0, np.inf], np.float16),
 }
 
 

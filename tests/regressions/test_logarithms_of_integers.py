@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx.parser
+import pytest
 
 import fusion
+from fusion.errors import FusionError
 from tests.fuzz.engines import run_onnxruntime
 
 
@@ -19,3 +21,10 @@ def test_the_logarithm_of_an_integer_is_cut_off() -> None:
     x = np.array([1, 5, 100], np.int32)
     results = fusion.compile(model).run({"x": x})
     np.testing.assert_array_equal(results["y"], run_onnxruntime(model, {"x": x}).values["y"])
+
+
+@pytest.mark.parametrize("opset", [13, 19])
+def test_the_logarithm_of_an_unsigned_scalar_is_refused(opset: int) -> None:
+    text = f'<ir_version: 9, opset_import: ["": {opset}]> graph (uint64 x) => (uint64 y) {{ y = ReduceLogSum(x) }}'
+    with pytest.raises(FusionError):
+        fusion.compile(onnx.parser.parse_model(text))

@@ -19,7 +19,7 @@ from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
 from fusion.frontends.onnx.registry import Converter, converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm, tvm_converts
-from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, static_shape, type_of_spec
+from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, is_tensor, static_shape, type_of_spec
 from fusion.frontends.onnx.windows import refuse_small_image
 from fusion.signature import TensorSpec
 
@@ -102,9 +102,10 @@ def is_native(proto: NodeProto, scope: Scope) -> bool:
 
 
 def _empty_tensors(outputs: Sequence[TypeProto | None]) -> list[Expr]:
-    """Return zeros if no output has any element: whatever the operator, there is nothing to compute."""
+    """Return zeros if no output has any element: whatever the operator, there is nothing to compute. Texts are none
+    that a tensor of TVM holds."""
     shapes = [static_shape(kind) for kind in outputs]
-    if any(shape is None or 0 not in shape for shape in shapes):
+    if any(shape is None or 0 not in shape for shape in shapes) or not all(map(is_tensor, filter(None, outputs))):
         return []
     return [
         relax.op.zeros(shape, dtype_name(kind.tensor_type.elem_type))

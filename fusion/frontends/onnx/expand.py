@@ -119,12 +119,15 @@ def plain_axes(node: NodeProto, types: Mapping[str, TypeProto]) -> NodeProto:
 
 def plain_attributes(node: NodeProto) -> NodeProto:
     """Return `node` with `keepdims` 0 or 1, of which ONNX Runtime takes all others for 0, and the default of STFT's
-    `onesided`, which onnx's inference takes for 0."""
+    `onesided`, which onnx's inference takes for 0. A window is `periodic` unless that is 0: its body computes with the
+    number."""
     if node.domain:
         return node
     attributes = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type == "STFT" and "onesided" not in attributes:
         return _with_attribute(node, "onesided", 1)
+    if "periodic" in attributes and attributes["periodic"].i not in (0, 1):
+        return _with_attribute(node, "periodic", 1)
     if "keepdims" in attributes and attributes["keepdims"].i not in (0, 1):
         return _with_attribute(node, "keepdims", 0)
     return node

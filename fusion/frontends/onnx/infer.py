@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import onnx
 from onnx import TensorProto, TypeProto, shape_inference
@@ -40,6 +41,7 @@ def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[s
         InvalidModelError: These are of different element types.
     """
     inferred = _infer(node, opset, scope) | pool_types(node, scope) | _places_in_a_scalar(node, scope)
+    inferred = _of_the_variables(node, opset, scope, inferred)
     found: dict[str, TypeProto] = {}
     rests = any(name in scope.unsure for name in node.input)
     for name in node.output:
@@ -64,6 +66,37 @@ def _places_in_a_scalar(node: onnx.NodeProto, scope: Scope) -> dict[str, TypePro
     if kind is None or dims_of(kind) != ():
         return {}
     return {node.output[0]: onnx.helper.make_tensor_type_proto(TensorProto.INT64, [1, None])}
+
+
+def _of_the_variables(
+    node: onnx.NodeProto, opset: int, scope: Scope, inferred: Mapping[str, TypeProto]
+) -> dict[str, TypeProto]:
+    """Return `inferred` with the element types that the definition binds to those of inputs: of RMSNormalization onnx's
+    inference tells that of the other input, or nothing."""
+    kinds = dict(inferred)
+    for output, index in _bound_outputs(node.op_type, opset, node.domain):
+        name = node.output[output] if output < len(node.output) else ""
+        bound = scope.types.get(node.input[index]) if index < len(node.input) else None
+        element = 0 if bound is None else bound.tensor_type.elem_type
+        if name and element:
+            kind = TypeProto()
+            kind.CopyFrom(kinds.get(name, kind))
+            kind.tensor_type.elem_type = element
+            kinds[name] = kind
+    return kinds
+
+
+@lru_cache(maxsize=1024)
+def _bound_outputs(op: str, opset: int, domain: str) -> tuple[tuple[int, int], ...]:
+    """Return outputs and inputs that share a type variable, but that of the first input."""
+    try:
+        schema = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return ()
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    inputs = [formal.type_str for formal in schema.inputs if formal.option != variadic]
+    bound = ((at, formal.type_str) for at, formal in enumerate(schema.outputs) if formal.option != variadic)
+    return tuple((at, inputs.index(name)) for at, name in bound if name in inputs[1:] and name != inputs[0])
 
 
 def _refuse_other_element(name: str, kinds: Sequence[TypeProto]) -> None:

@@ -43,7 +43,7 @@ from fusion.frontends.onnx.node import Decline, Node, where_of
 from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallbacks
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
-from fusion.frontends.onnx.types import dtype_name, element_bytes, static_shape, type_of_spec
+from fusion.frontends.onnx.types import dtype_name, element_bytes, static_shape, type_name, type_of_spec
 from fusion.frontends.onnx.weights import read_weights
 from fusion.frontends.origins import Origins
 
@@ -141,7 +141,7 @@ class _Translator:
             with self._builder.dataflow():
                 while self._work:
                     self._translate(*self._work.popleft())
-                results = [self._scope.expr(self._actual(value.name)) for value in self._outputs]
+                results = [self._result(self._actual(value.name)) for value in self._outputs]
                 result = self._builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
             self._builder.emit_func_output(result)
         mod = self._origins.attach(drop_unused_casts(self._builder.get()))
@@ -156,6 +156,12 @@ class _Translator:
         variable = relax.Var(identifier(name), relax.TensorType(shape, dtype_name(kind.tensor_type.elem_type)))
         self._scope.exprs[name] = variable
         return variable
+
+    def _result(self, name: str) -> relax.Expr:
+        kind = self._scope.types.get(name)
+        if name in self._scope.constants and kind is not None and not can_cross(kind):
+            raise NotATensor(f"output {name!r} is a constant of {type_name(kind)}, which no tensor of TVM holds")
+        return self._scope.expr(name)
 
     def _output_spec(self, value: onnx.ValueInfoProto) -> TensorSpec:
         return spec_of(value.name, self._scope.types.get(self._actual(value.name), value.type))

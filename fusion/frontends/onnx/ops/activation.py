@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
-from fusion.frontends.onnx.registry import converts
+from fusion.frontends.onnx.registry import Converter, converts
 
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+_Number = Callable[[float], Expr]
+"""Makes a constant of the dtype that is computed in."""
+
+
+def _half_in_float32(compute: Callable[[Node, Expr, _Number], Expr]) -> Converter:
+    """Return `compute` of input 0, in float32 where that is of half precision, as ONNX Runtime has it: differences and
+    sums of exponentials would lose what it keeps, and small factors are 0 in float16."""
+
+    def convert(node: Node) -> Expr:
+        dtype = node.dtype(0)
+        wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+        x = node.x(0) if wide == dtype else node.emit(relax.op.astype(node.x(0), wide))
+        result = compute(node, x, partial(relax.const, dtype=wide))
+        return result if wide == dtype else relax.op.astype(result, dtype)
+
+    return convert
 
 
 @converts("Relu")
@@ -46,64 +65,68 @@ def tanh(node: Node) -> Expr:
 
 
 @converts("HardSigmoid")
-def hard_sigmoid(node: Node) -> Expr:
-    return _hard_sigmoid(node, node.attr("alpha", 0.2), node.attr("beta", 0.5))
+@_half_in_float32
+def hard_sigmoid(node: Node, x: Expr, number: _Number) -> Expr:
+    return _hard_sigmoid(x, number(node.attr("alpha", 0.2)), number(node.attr("beta", 0.5)))
 
 
 @converts("HardSwish")
-def hard_swish(node: Node) -> Expr:
-    return relax.op.multiply(node.x(0), _hard_sigmoid(node, 1.0 / 6.0, 0.5))
+@_half_in_float32
+def hard_swish(node: Node, x: Expr, number: _Number) -> Expr:
+    return relax.op.multiply(x, _hard_sigmoid(x, number(1.0 / 6.0), number(0.5)))
 
 
-def _hard_sigmoid(node: Node, alpha: float, beta: float) -> Expr:
-    line = relax.op.add(relax.op.multiply(node.x(0), node.like(alpha)), node.like(beta))
-    return relax.op.clip(line, 0.0, 1.0)
+def _hard_sigmoid(x: Expr, alpha: Expr, beta: Expr) -> Expr:
+    return relax.op.clip(relax.op.add(relax.op.multiply(x, alpha), beta), 0.0, 1.0)
 
 
 @converts("Swish")
-def swish(node: Node) -> Expr:
+@_half_in_float32
+def swish(node: Node, x: Expr, number: _Number) -> Expr:
     alpha = node.attr("alpha", 1.0)
     if alpha == 1.0:
-        return relax.op.nn.silu(node.x(0))
-    return relax.op.multiply(node.x(0), relax.op.sigmoid(relax.op.multiply(node.x(0), node.like(alpha))))
+        return relax.op.nn.silu(x)
+    return relax.op.multiply(x, relax.op.sigmoid(relax.op.multiply(x, number(alpha))))
 
 
 @converts("Elu", "Celu")
-def elu(node: Node) -> Expr:
-    alpha = node.attr("alpha", 1.0)
-    scaled = node.x(0) if node.op == "Elu" else relax.op.divide(node.x(0), node.like(alpha))
-    below = relax.op.multiply(node.like(alpha), relax.op.subtract(relax.op.exp(scaled), node.like(1.0)))
-    return relax.op.where(relax.op.less(node.x(0), node.like(0.0)), below, node.x(0))
+@_half_in_float32
+def elu(node: Node, x: Expr, number: _Number) -> Expr:
+    alpha = number(node.attr("alpha", 1.0))
+    scaled = x if node.op == "Elu" else relax.op.divide(x, alpha)
+    below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(scaled), number(1.0)))
+    return relax.op.where(relax.op.less(x, number(0.0)), below, x)
 
 
 @converts("Selu")
-def selu(node: Node) -> Expr:
-    alpha, gamma = node.attr("alpha", _SELU_ALPHA), node.attr("gamma", _SELU_GAMMA)
-    below = relax.op.multiply(node.like(alpha), relax.op.subtract(relax.op.exp(node.x(0)), node.like(1.0)))
-    return relax.op.multiply(
-        node.like(gamma), relax.op.where(relax.op.less(node.x(0), node.like(0.0)), below, node.x(0))
-    )
+@_half_in_float32
+def selu(node: Node, x: Expr, number: _Number) -> Expr:
+    alpha, gamma = number(node.attr("alpha", _SELU_ALPHA)), number(node.attr("gamma", _SELU_GAMMA))
+    below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(x), number(1.0)))
+    return relax.op.multiply(gamma, relax.op.where(relax.op.less(x, number(0.0)), below, x))
 
 
 @converts("Softplus")
-def softplus(node: Node) -> Expr:
-    return _softplus(node)
+@_half_in_float32
+def softplus(node: Node, x: Expr, number: _Number) -> Expr:
+    return _softplus(node, x, number)
 
 
 @converts("Mish")
-def mish(node: Node) -> Expr:
-    return relax.op.multiply(node.x(0), relax.op.tanh(_softplus(node)))
+@_half_in_float32
+def mish(node: Node, x: Expr, number: _Number) -> Expr:
+    return relax.op.multiply(x, relax.op.tanh(_softplus(node, x, number)))
 
 
-def _softplus(node: Node) -> Expr:
+def _softplus(node: Node, x: Expr, number: _Number) -> Expr:
     """max(x, 0) + log(1 + z) with z = exp(-|x|), which does not overflow; a small z takes the logarithm's series,
     because
     1 + z would round it away."""
-    z = node.emit(relax.op.exp(relax.op.negative(relax.op.abs(node.x(0)))))
-    slope = relax.op.subtract(node.like(0.5), relax.op.multiply(z, node.like(1.0 / 3.0)))
-    series = relax.op.multiply(z, relax.op.subtract(node.like(1.0), relax.op.multiply(z, slope)))
-    logarithm = relax.op.where(relax.op.less(z, node.like(0.01)), series, relax.op.log(relax.op.add(z, node.like(1.0))))
-    return relax.op.add(relax.op.nn.relu(node.x(0)), logarithm)
+    z = node.emit(relax.op.exp(relax.op.negative(relax.op.abs(x))))
+    slope = relax.op.subtract(number(0.5), relax.op.multiply(z, number(1.0 / 3.0)))
+    series = relax.op.multiply(z, relax.op.subtract(number(1.0), relax.op.multiply(z, slope)))
+    logarithm = relax.op.where(relax.op.less(z, number(0.01)), series, relax.op.log(relax.op.add(z, number(1.0))))
+    return relax.op.add(relax.op.nn.relu(x), logarithm)
 
 
 @converts("Softsign")
@@ -163,19 +186,15 @@ def _operand(node: Node, bound: float | Expr) -> Expr:
 
 
 @converts("Softmax", "LogSoftmax")
-def softmax(node: Node) -> Expr:
+@_half_in_float32
+def softmax(node: Node, x: Expr, number: _Number) -> Expr:
     """Softmax along one axis; before opset 13, over all axes from that one on."""
     function = relax.op.nn.softmax if node.op == "Softmax" else relax.op.nn.log_softmax
-    shape, dtype = node.shape(0), node.dtype(0)
+    shape = node.shape(0)
     if not shape:
         raise Decline("softmax of a scalar")
-    # In half precision the sum of the exponentials would lose what ONNX Runtime keeps.
-    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-    x = node.x(0) if wide == dtype else relax.op.astype(node.x(0), wide)
     axis = node.axis(default=-1 if node.opset >= 13 else 1)
     if node.opset >= 13 or axis == len(shape) - 1:
-        result = function(x, axis)
-    else:
-        flat = (int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
-        result = relax.op.reshape(function(relax.op.reshape(x, flat), 1), shape)
-    return result if wide == dtype else relax.op.astype(result, dtype)
+        return function(x, axis)
+    flat = (int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
+    return relax.op.reshape(function(relax.op.reshape(x, flat), 1), shape)

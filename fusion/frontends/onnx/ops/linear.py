@@ -34,7 +34,7 @@ def gemm(node: Node) -> Expr:
     a, b = node.x(0), node.x(1)
     dtype, alpha, beta = node.dtype(0), node.attr("alpha", 1.0), node.attr("beta", 1.0)
     if not dtype.startswith("float"):
-        raise Decline(f"Gemm of {dtype}")
+        return _gemm_of_integers(node, alpha, beta)
     a = relax.op.permute_dims(a, [1, 0]) if node.attr("transA", 0) else a
     b = relax.op.permute_dims(b, [1, 0]) if node.attr("transB", 0) else b
     result = product(a, b, dtype)
@@ -43,6 +43,19 @@ def gemm(node: Node) -> Expr:
         return result
     bias = node.x(2) if beta == 1.0 else relax.op.multiply(node.x(2), node.like(beta))
     return relax.op.add(result, bias)
+
+
+def _gemm_of_integers(node: Node, alpha: float, beta: float) -> Expr:
+    """What is not whole is cut off once, of the sum; TVM's converter cuts off the factors."""
+    if float(alpha).is_integer() and float(beta).is_integer():
+        raise Decline(f"Gemm of {node.dtype(0)} by whole factors")
+    a, b, *bias = (relax.op.astype(x, "float64") for x in node.xs())
+    a = relax.op.permute_dims(a, [1, 0]) if node.attr("transA", 0) else a
+    b = relax.op.permute_dims(b, [1, 0]) if node.attr("transB", 0) else b
+    result = relax.op.multiply(relax.op.matmul(a, b), relax.const(alpha, "float64"))
+    if bias:
+        result = relax.op.add(result, relax.op.multiply(bias[0], relax.const(beta, "float64")))
+    return relax.op.astype(result, node.dtype(0))
 
 
 @converts("MatMulInteger")

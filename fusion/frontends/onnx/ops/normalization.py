@@ -77,7 +77,7 @@ def _statistics(node: Node, x: Expr, axes: list[int], dtype: str) -> list[Expr]:
 
 @converts("RMSNormalization")
 def rms_norm(node: Node) -> Expr:
-    """x / sqrt(mean(x²) + epsilon) * scale over all axes from `axis` on."""
+    """x / sqrt(mean(x²) + epsilon) * scale over all axes from `axis` on, in the dtype of the scale."""
     dtype = node.dtype(0)
     axis = node.axis(default=-1)
     axes = list(range(axis, len(node.shape(0))))
@@ -85,13 +85,13 @@ def rms_norm(node: Node) -> Expr:
     x = node.emit(_cast(node.x(0), dtype, wide))
     if len(axes) == 1:
         scale = _cast(_of_shape(node, 1, node.shape(0)[axis:]), node.dtype(1), wide)
-        return _cast(relax.op.nn.rms_norm(x, scale, axes, node.attr("epsilon", 1e-5)), wide, dtype)
+        return _cast(relax.op.nn.rms_norm(x, scale, axes, node.attr("epsilon", 1e-5)), wide, node.dtype(1))
     # TVM's lowering of rms_norm takes one axis only.
     square = relax.op.add(
         relax.op.mean(relax.op.multiply(x, x), axes, True), relax.const(node.attr("epsilon", 1e-5), wide)
     )
     normal = relax.op.divide(x, relax.op.sqrt(square))
-    return relax.op.multiply(_cast(normal, wide, dtype), node.x(1))
+    return relax.op.multiply(_cast(normal, wide, node.dtype(1)), node.x(1))
 
 
 @converts("MeanVarianceNormalization")

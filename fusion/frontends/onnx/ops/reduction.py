@@ -96,6 +96,8 @@ def _reduce_nothing(node: Node) -> Expr:
         return relax.op.multiply(x, x)
     if node.op != "ReduceLogSum":
         return x
+    if node.dtype(0).startswith("uint"):
+        raise Decline("ONNX Runtime has no logarithm of unsigned integers")
     wide = x if node.is_floating(0) else node.emit(relax.op.astype(x, "float64"))
     return relax.op.astype(node.emit(relax.op.log(wide)), node.dtype(0))
 
