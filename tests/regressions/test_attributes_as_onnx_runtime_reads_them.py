@@ -48,6 +48,19 @@ def test_only_1_keeps_reduced_axes(keepdims: int) -> None:
         assert value.shape == ((2, 1) if keepdims == 1 else (2,))
 
 
+@pytest.mark.parametrize("largest", [0, 1, 7])
+def test_only_1_asks_for_the_largest(largest: int) -> None:
+    text = f"""
+        <ir_version: 10, opset_import: ["": 18]>
+        graph (float[2,3] x) => (values, places) <int64[1] k = {{2}}>
+        {{ values, places = TopK<largest = {largest}>(x, k) }}
+    """
+    model, feeds = onnx.parser.parse_model(text), {"x": np.array([[3, 1, 2], [4, 6, 5]], np.float32)}
+    expected = run_onnxruntime(model, feeds).values
+    for name, value in fusion.compile(model).run(feeds).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
 def test_frames_have_one_side_by_default() -> None:
     feeds = {"x": np.arange(16, dtype=np.float32).reshape(1, 16, 1), "limit": np.zeros((1, 1, 3, 2), np.float32)}
     expected = run_onnxruntime(_FRAMES, feeds).values["y"]

@@ -17,6 +17,8 @@ _OF_AXES = ("Squeeze", "Unsqueeze")
 _WHOLE = ("AffineGrid", "ReduceL2", "ReduceLogSumExp")
 """Operators that ONNX Runtime has kernels for, and whose bodies divide 0 by 0 for an image of one pixel, square
 integers in their own type and take roots in float32, or overflow where the result does not."""
+_FLAGS = {"keepdims": 0, "largest": 0, "sorted": 0, "periodic": 1}
+"""What ONNX Runtime takes numbers other than 0 and 1 for; the bodies of windows compute with them."""
 
 
 @dataclass(frozen=True)
@@ -118,18 +120,16 @@ def plain_axes(node: NodeProto, types: Mapping[str, TypeProto]) -> NodeProto:
 
 
 def plain_attributes(node: NodeProto) -> NodeProto:
-    """Return `node` with `keepdims` 0 or 1, of which ONNX Runtime takes all others for 0, and the default of STFT's
-    `onesided`, which onnx's inference takes for 0. A window is `periodic` unless that is 0: its body computes with the
-    number."""
+    """Return `node` with flags that are 0 or 1, and with the default of STFT's `onesided`, which onnx's inference takes
+    for 0."""
     if node.domain:
         return node
     attributes = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type == "STFT" and "onesided" not in attributes:
         return _with_attribute(node, "onesided", 1)
-    if "periodic" in attributes and attributes["periodic"].i not in (0, 1):
-        return _with_attribute(node, "periodic", 1)
-    if "keepdims" in attributes and attributes["keepdims"].i not in (0, 1):
-        return _with_attribute(node, "keepdims", 0)
+    for name in _FLAGS.keys() & attributes.keys():
+        if attributes[name].i not in (0, 1):
+            node = _with_attribute(node, name, _FLAGS[name])
     return node
 
 
