@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 import onnxruntime as ort
 
+from backends.onnxruntime.array_outputs import cast_outputs, lacking_dtypes
 from backends.onnxruntime.values import from_tensor, to_array, to_tensor, to_value
 from fusion.carried_errors import carried
 from fusion.errors import ExecutionError, UnsupportedOperatorError
@@ -32,19 +33,18 @@ _ARRAYS = frozenset(
     f"tensor({name})"
     for name in ("float", "float16", "double", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 )
-_AS_BYTES = "tensor(float8e4m3fn)"
-"""The only type without arrays of numpy that ONNX Runtime returns beside sequences: as uint8."""
 
 
 @dataclass(frozen=True, eq=False)
 class Subgraph:
-    """A subgraph that can be run; see `register`."""
+    """A subgraph that can be run; see `register`. Results that have one of `dtypes` are cast to it."""
 
     session: ort.InferenceSession
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
     tensors_only: bool
     arrays_only: bool
+    dtypes: tuple[np.dtype[Any] | None, ...]
 
 
 _subgraphs: weakref.WeakValueDictionary[str, Subgraph] = weakref.WeakValueDictionary()
@@ -62,13 +62,25 @@ def register(key: str, onnx_bytes: bytes, threads: int) -> Subgraph:
         known = _subgraphs.get(key)
         if known is None:
             session = open_session(onnx_bytes, threads)
+            dtypes = lacking_dtypes([value.type for value in session.get_outputs()])
+            if any(dtypes) and not _takes_values(session):
+                session = open_session(cast_outputs(onnx_bytes, dtypes), threads)
             inputs = tuple((value.name, value.type) for value in session.get_inputs())
             outputs = tuple(value.name for value in session.get_outputs())
-            kinds = [value.type for value in (*session.get_inputs(), *session.get_outputs())]
-            plain = all(kind.startswith("tensor(") and kind != "tensor(string)" for kind in kinds)
-            known = Subgraph(session, inputs, outputs, plain, _ARRAYS.issuperset(kinds))
+            known = Subgraph(
+                session, inputs, outputs, _takes_values(session), _ARRAYS.issuperset(_kinds(session)), dtypes
+            )
             _subgraphs[key] = known
         return known
+
+
+def _kinds(session: ort.InferenceSession) -> list[str]:
+    return [value.type for value in (*session.get_inputs(), *session.get_outputs())]
+
+
+def _takes_values(session: ort.InferenceSession) -> bool:
+    """Return whether all that it takes and gives are tensors, not of texts: values of ONNX Runtime's own in Python."""
+    return all(kind.startswith("tensor(") and kind != "tensor(string)" for kind in _kinds(session))
 
 
 def _keep_after_fork() -> None:
@@ -149,15 +161,20 @@ def run(subgraph: Subgraph, values: Sequence[Any]) -> list[Any]:
         feeds = {name: to_value(np.asarray(value)) for name, value in zip(names, values, strict=True)}
         return [to_array(value) for value in _run(subgraph, feeds)]
     try:
-        # Strings, sequences and optionals; what `_run` is for, bfloat16 and smaller types, this one does not take.
-        results = subgraph.session.run(subgraph.outputs, dict(zip(names, values, strict=True)))
+        # Strings, sequences and optionals; bfloat16 and smaller types it takes as its own values, and does not give.
+        feeds = {name: _as_taken(value) for name, value in zip(names, values, strict=True)}
+        results = subgraph.session.run(subgraph.outputs, feeds)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ExecutionError("ONNX Runtime failed in a fallback subgraph", why=_cause(error)) from error
-    kinds = (output.type for output in subgraph.session.get_outputs())
     return [
-        result.view(ml_dtypes.float8_e4m3fn) if kind == _AS_BYTES else result
-        for result, kind in zip(results, kinds, strict=True)
+        result if dtype is None else result.astype(dtype)
+        for result, dtype in zip(results, subgraph.dtypes, strict=True)
     ]
+
+
+def _as_taken(value: Any) -> Any:
+    lacking = isinstance(value, np.ndarray) and hasattr(ml_dtypes, value.dtype.name)
+    return to_value(value) if lacking else value
 
 
 def _run_arrays(subgraph: Subgraph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
