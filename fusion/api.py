@@ -16,6 +16,7 @@ from fusion.context import Context
 from fusion.errors import InvalidModelError, ShapeError, TargetError, unknown_shape
 from fusion.forks import Lock
 from fusion.frontends import TensorSpec, import_whole, open_model, read_overridable, read_signature, with_inputs
+from fusion.memory import check_memory
 from fusion.module.compiled import CompiledModule
 from fusion.module.overrides import Overrides
 from fusion.module.program import Program
@@ -26,6 +27,7 @@ from fusion.module.specialize import specialize
 from fusion.module.stand_in import StandIn
 from fusion.options import check_flag, read_shapes
 from fusion.second_forms import compile_form
+from fusion.tensors import numpy_dtype
 from fusion.threads import require_threads
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledMod
     bound = bind_shapes(inputs, shapes)
     if reason is None:
         require_threads(ctx.threads)
+        _require_memory(bound)
     else:
         _require_shapes(bound, reason)
     if all(spec.is_static for spec in bound):
@@ -112,6 +115,18 @@ def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledMod
         wait=wait,
     )
     return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(model, shapes, ctx, wait))
+
+
+def _require_memory(inputs: Sequence[TensorSpec]) -> None:
+    """Raise where an input fits no memory: what counts the turns of loops over it would take hours.
+
+    Raises:
+        LimitError: It does not.
+    """
+    for spec in inputs:
+        if spec.is_tensor and spec.is_static:
+            shape = [extent for extent in spec.shape or () if extent is not None]
+            check_memory(shape, numpy_dtype(spec.dtype).itemsize, f"input {spec.name!r}")
 
 
 def _whole(model: Any, ctx: Context) -> Program | None:

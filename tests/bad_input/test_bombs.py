@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 import fusion
@@ -108,3 +109,13 @@ def test_what_only_the_run_knows_to_be_too_large() -> None:
     with pytest.raises(fusion.errors.ExecutionError):
         module(np.ones(2, np.float32))
     np.testing.assert_array_equal(module(np.full(2, 4e-12, np.float32))[0], np.full(2, 4e-12 + 3, np.float32))
+
+
+@pytest.mark.parametrize("shapes", [None, {"x": (7, 2**31 - 1, 9)}], ids=["declared", "asked for"])
+def test_an_input_that_fits_no_memory_is_refused(shapes: dict[str, tuple[int, ...]] | None) -> None:
+    """TVM's passes over loops of so many turns did not end."""
+    extent = 2**31 - 1 if shapes is None else 0
+    text = '<ir_version: 8, opset_import: ["": 17]> graph (float[7,N,9] x) => (float[A,B,C] y) { y = ReduceMax(x) }'
+    proto = onnx.parser.parse_model(text.replace("N", str(extent) if extent else "N"))
+    with pytest.raises(LimitError, match="input 'x'"):
+        fusion.compile(proto, shapes=shapes)
