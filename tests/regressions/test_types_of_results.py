@@ -11,6 +11,7 @@ import pytest
 import fusion
 from fusion.errors import InvalidModelError, UnsupportedOperatorError
 from tests import internal_errors
+from tests.fuzz.engines import run_onnxruntime
 
 _CONSTANT = """
     <ir_version: 11, opset_import: ["": 25]>
@@ -45,6 +46,19 @@ def test_a_constant_of_four_bits_is_a_result() -> None:
 def test_a_constant_that_nothing_holds_is_refused() -> None:
     with pytest.raises(UnsupportedOperatorError):
         fusion.compile(_constant("float4e2m1", np.array([[1, 2]], ml_dtypes.float4_e2m1fn)))
+
+
+def test_constants_are_cast_to_exponents_as_in_onnx_runtime() -> None:
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 12, opset_import: ["": 26]>
+        graph () => (float8e8m0[5] y, float8e8m0[5] z) <int32[5] x = {0, -1, -5, 7, 8}>
+        { y = Cast<to = 24>(x) z = Cast<to = 24, saturate = 0>(x) }
+        """
+    )
+    results, expected = fusion.compile(model).run({}), run_onnxruntime(model, {}).values
+    for name, value in results.items():
+        np.testing.assert_array_equal(value.astype(np.float32), expected[name].astype(np.float32))
 
 
 def test_no_texts_are_a_result() -> None:

@@ -65,8 +65,9 @@ def _not_sorted(node: NodeProto, opset: int, arrays: Arrays) -> bool:
 
 
 def _to_few_bits(node: NodeProto, opset: int, arrays: Arrays) -> bool:
-    """The reference cuts the fraction off."""
-    return any(attribute.name == "to" and attribute.i in _SMALL_INTEGERS for attribute in node.attribute)
+    """The reference cuts the fraction off, and takes negative numbers for powers of two."""
+    narrow = _SMALL_INTEGERS | {TensorProto.FLOAT8E8M0}
+    return any(attribute.name == "to" and attribute.i in narrow for attribute in node.attribute)
 
 
 def _quotient_overflows(node: NodeProto, opset: int, arrays: Arrays) -> bool:

@@ -18,6 +18,7 @@ _IN_HALF = dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "it computes in
 _WRONG = {
     "AffineGrid": "it has no grid of one pixel",
     "NonMaxSuppression": "it selects no box unless the limit of boxes is a constant",
+    "ReduceLogSum": "it takes no logarithm over no axes",
     "Resize": "it rounds integers to the nearest and knows nothing of antialias",
     "RoiAlign": "it takes the maximum of other sums, and bfloat16 ends the process",
     **dict.fromkeys(("ScatterElements", "ScatterND"), "it adds and multiplies booleans"),
