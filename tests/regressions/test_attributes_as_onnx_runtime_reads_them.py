@@ -95,3 +95,13 @@ def test_factors_of_integers_are_not_cut_off() -> None:
     arrays = {"a": np.array([[1, 3]], np.int32), "b": np.array([[1], [2]], np.int32), "c": np.array([[-5]], np.int32)}
     (result,) = fusion.compile(_GEMM).run(arrays).values()
     np.testing.assert_array_equal(result, [[int(0.5 * 7 - 5 * 1.5)]])
+
+
+@pytest.mark.parametrize("by_value", [0, 1, 7])
+def test_only_1_sorts_what_is_unique(by_value: int) -> None:
+    text = """
+        <ir_version: 10, opset_import: ["": 18]>
+        graph () => (int64[N] y) <int64[3] x = {6, -9, 6}> { y = Unique<sorted = SORTED>(x) }
+    """
+    model = onnx.parser.parse_model(text.replace("SORTED", str(by_value)))
+    np.testing.assert_array_equal(fusion.compile(model).run({})["y"], [-9, 6] if by_value == 1 else [6, -9])

@@ -59,9 +59,9 @@ def _has_nan(node: NodeProto, opset: int, arrays: Arrays) -> bool:
 
 
 def _not_sorted(node: NodeProto, opset: int, arrays: Arrays) -> bool:
-    """The reference sorts in any case."""
+    """The reference sorts in any case, ONNX Runtime where `sorted` is 1, and no other number."""
     by_value = next((attribute.i for attribute in node.attribute if attribute.name == "sorted"), 1)
-    return not by_value or _has_nan(node, opset, arrays)
+    return by_value != 1 or _has_nan(node, opset, arrays)
 
 
 def _to_few_bits(node: NodeProto, opset: int, arrays: Arrays) -> bool:
