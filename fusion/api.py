@@ -18,6 +18,7 @@ from fusion.forks import Lock
 from fusion.frontends import TensorSpec, import_whole, open_model, read_overridable, read_signature, with_inputs
 from fusion.memory import check_memory
 from fusion.module.compiled import CompiledModule
+from fusion.module.input_slot import TEXT
 from fusion.module.overrides import Overrides
 from fusion.module.program import Program
 from fusion.module.settings import refusal, settings_of
@@ -124,7 +125,7 @@ def _require_memory(inputs: Sequence[TensorSpec]) -> None:
         LimitError: It does not.
     """
     for spec in inputs:
-        if spec.is_tensor and spec.is_static:
+        if spec.is_tensor and spec.is_static and spec.dtype not in TEXT:
             shape = [extent for extent in spec.shape or () if extent is not None]
             check_memory(shape, numpy_dtype(spec.dtype).itemsize, f"input {spec.name!r}")
 

@@ -105,12 +105,13 @@ def check_array(array: np.ndarray, spec: TensorSpec) -> None:
         wanted in (None, extent) for wanted, extent in zip(shape, array.shape, strict=True)
     )
     # NumPy has several dtypes of text and fusion's frontends one name.
-    same_dtype = array.dtype.kind in "OUST" if spec.dtype in _TEXT else array.dtype == numpy_dtype(spec.dtype)
+    same_dtype = array.dtype.kind in "OUST" if spec.dtype in TEXT else array.dtype == numpy_dtype(spec.dtype)
     if not fits or not same_dtype:
         raise mismatch(array, spec, shape)
 
 
-_TEXT = ("object", "str", "string")
+TEXT = ("object", "str", "string")
+"""Names of the dtype of text, whose elements have no size."""
 
 
 def mismatch(array: np.ndarray, spec: TensorSpec, shape: tuple[int | None, ...]) -> InputError:
