@@ -81,7 +81,7 @@ def _attributes(case: Case) -> Iterator[dict[str, Any]]:
         yield {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
 
 
-_UNDEFINED = "RoiAlign|NegativeLogLikelihoodLoss|SoftmaxCrossEntropyLoss|ScatterElements|Attention"
+_UNDEFINED = "RoiAlign|NegativeLogLikelihoodLoss|SoftmaxCrossEntropyLoss|Scatter(Elements|ND)|Attention"
 _EXTREMA = "ReduceMax|ReduceMin|MaxPool|RoiAlign"
 _INTEGER_SUMS = r"Reduce(Sum|SumSquare|Prod|L1|L2|LogSumExp)\b|Einsum"
 _ENDS = "(2147483647|-2147483648|9223372036854775807|-9223372036854775808)"

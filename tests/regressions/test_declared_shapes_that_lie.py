@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper
 import fusion
 from fusion.errors import ExecutionError
 from fusion.frontends import import_model
+from tests.fuzz.engines import run_onnxruntime
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 BOXES = np.array([[[0, 0, 1, 1], [0, 0, 2, 2], [5, 5, 6, 6], [0, 0, 1, 1]]], dtype=np.float32)
@@ -124,3 +126,41 @@ def test_a_range_without_a_step_is_refused_where_nothing_is_declared_to_come() -
     assert compiled.run({"first": np.array(3), "end": zero, "step": np.array(1)})["y"].size == 0
     with pytest.raises(ExecutionError):
         compiled.run({"first": np.array(1000), "end": zero, "step": zero})
+
+
+@pytest.mark.parametrize(
+    ("dims", "declared", "axes"),
+    [
+        ((1, 3, 1, 5), (1, 3, 1, 1, 5), [(-2,), (2,), (3,), (0,), (9,)]),
+        ((3, 4), (1, 3, 1, 4), [(0, 2), (-2, -4), (0, 0), (2, 2), (0, 9), (1, 2)]),
+        ((), (1,), [(0,), (-1,), (1,)]),
+        ((1, 1), (1, 1, 1), [(0,), (2,), (-3,), (3,), (-4,)]),
+    ],
+    ids=["several fit", "two", "scalar", "all fit"],
+)
+def test_axes_that_give_the_declared_shape(
+    dims: tuple[int, ...], declared: tuple[int, ...], axes: list[tuple[int, ...]]
+) -> None:
+    """Of an Unsqueeze by axes that the run names, any that ONNX Runtime takes and that give the declared shape."""
+    x = np.arange(prod(dims), dtype=np.float32).reshape(dims)
+    node = helper.make_node("Unsqueeze", ["x", "axes"], ["y"])
+    graph = helper.make_graph(
+        [node],
+        "declared",
+        [_float("x", dims), helper.make_tensor_value_info("axes", TensorProto.INT64, [len(axes[0])])],
+        [_float("y", declared)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    compiled = fusion.compile(model, strict=True)
+    for named in axes:
+        feeds = {"x": x, "axes": np.array(named)}
+        expected = run_onnxruntime(model, feeds).values.get("y")
+        if expected is None or expected.shape != declared:
+            with pytest.raises(ExecutionError):
+                compiled.run(feeds)
+        else:
+            np.testing.assert_array_equal(compiled.run(feeds)["y"], expected)
+
+
+def _float(name: str, shape: tuple[int, ...]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)

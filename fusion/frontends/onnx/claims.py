@@ -212,8 +212,17 @@ def _squeeze(node: Node, shape: Shape) -> _Sizes:
 
 
 def _unsqueeze(node: Node, shape: Shape) -> _Sizes:
-    have = node.shape(0)
-    return _axes(node, lambda axes: _without(shape, axes) == have and all(shape[a] == 1 for a in axes), len(shape))
+    """The sizes that the named axes give, of which several sets may give the declared ones, and how many are named."""
+    have, rank, count = node.shape(0), len(shape), prod(node.shape(1))
+    _agree(len(have) + count == rank)
+    named = _times_named(node, 1, rank)
+    before = node.emit(relax.op.cumsum(named, 0, exclusive=True))
+    place = node.emit(relax.op.minimum(relax.op.subtract(_const(range(rank)), before), _const([max(len(have) - 1, 0)])))
+    kept = node.emit(relax.op.take(_const(have or (1,)), place, 0))
+    sizes = node.emit(relax.op.where(relax.op.greater(named, _const([0])), _const([1]), kept))
+    distinct = node.emit(relax.op.minimum(named, _const([1])))
+    named_axes = node.emit(relax.op.sum(distinct, [0], keepdims=True))
+    return _Sizes(node.emit(relax.op.concat([sizes, named_axes], 0)), [*shape, count])
 
 
 def _reduced(node: Node, shape: Shape) -> _Sizes:

@@ -112,7 +112,7 @@ def power(node: Node) -> Expr:
     dtype = node.dtype(0)
     exponent = node.needed_const(1) if node.is_const(1) else None
     number = exponent.item() if exponent is not None and exponent.ndim == 0 else None
-    if not dtype.startswith("float") and number in (2, 3):
+    if not node.is_floating(0) and number in (2, 3):
         return reduce(relax.op.multiply, [node.x(0)] * int(number))
     if dtype == node.dtype(1) and dtype.startswith("float"):
         return relax.op.power(node.x(0), node.x(1))
@@ -126,9 +126,12 @@ def power(node: Node) -> Expr:
 @converts("Mod")
 def mod(node: Node) -> Expr:
     """The remainder with the sign of the divisor (fmod=0) or of the dividend (fmod=1)."""
+    if node.attr("fmod", 0) and node.dtype(0) == "bfloat16":  # exact in any wider dtype; TVM has none of this one
+        wide = relax.op.mod(*(relax.op.astype(x, "float32") for x in node.xs()))
+        return relax.op.astype(wide, "bfloat16")
     if node.attr("fmod", 0):
         return relax.op.mod(node.x(0), node.x(1))
-    if node.dtype(0).startswith("float"):
+    if node.is_floating(0):
         return _floor_mod_of_floats(node)
     return relax.op.floor_mod(node.x(0), node.x(1))
 

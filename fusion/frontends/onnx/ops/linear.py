@@ -33,7 +33,7 @@ def gemm(node: Node) -> Expr:
     product."""
     a, b = node.x(0), node.x(1)
     dtype, alpha, beta = node.dtype(0), node.attr("alpha", 1.0), node.attr("beta", 1.0)
-    if not dtype.startswith("float"):
+    if not node.is_floating(0):
         return _gemm_of_integers(node, alpha, beta)
     a = relax.op.permute_dims(a, [1, 0]) if node.attr("transA", 0) else a
     b = relax.op.permute_dims(b, [1, 0]) if node.attr("transB", 0) else b

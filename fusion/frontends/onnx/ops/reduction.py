@@ -38,7 +38,7 @@ def _log_sum_exp(x: Expr, axes: list[int], keepdims: bool) -> Expr:
 def _mean(x: Expr, axes: list[int], keepdims: bool) -> Expr:
     """TVM divides no integers; the mean of integers is rounded toward zero."""
     dtype = str(x.ty.dtype.dtype)
-    if dtype.startswith("float"):
+    if dtype.startswith(("float", "bfloat")):
         return relax.op.mean(x, axes, keepdims)
     mean = relax.op.mean(relax.op.astype(x, "float64"), axes, keepdims)
     return relax.op.astype(relax.op.trunc(mean), dtype)
