@@ -23,35 +23,44 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLOTS = 64, FIELD = 12, MOST_TASKS = (1 << FIELD) - 1 };
+enum { SLOTS = 64, MOST_WORKERS = 1023, LINE = 64, FIELD = 12, MOST_TASKS = (1 << FIELD) - 1 };
 #define SPIN_NS 50000u
 #define STACK_BYTES (1u << 20)
 
+/* What a launch writes lies on two lines: the first is the workers' to read, the second theirs to write. */
 typedef struct {
-    _Alignas(64) _Atomic uint64_t word; /* generation << 24 | tasks << 12 | next task */
-    _Atomic uint32_t unfinished;        /* tasks; the caller sleeps on it */
-    atomic_bool caller_sleeps;
-    atomic_bool taken;
+    _Alignas(LINE) _Atomic uint64_t word; /* generation << 24 | tasks << 12 | next task */
     _Atomic(Task) task;
     _Atomic(void *) closure;
-    _Atomic(void *) error; /* of the first task that failed */
+    atomic_bool taken;
+    _Alignas(LINE) _Atomic uint32_t finished; /* tasks that workers have finished; the caller sleeps on it */
+    atomic_bool caller_sleeps;
     atomic_bool failed;
+    _Atomic(void *) error; /* of the first task that failed */
 } Slot;
 
+typedef struct {
+    _Alignas(LINE) _Atomic int state;
+} Worker;
+
+enum { LOOKING, BUSY, ASLEEP };
+
 static Slot slots[SLOTS];
-static _Atomic int used_slots;      /* slots with a higher index never held a job */
-static _Atomic uint32_t epoch;      /* launches; workers sleep on it */
-static _Atomic int launches;        /* under way */
-static _Atomic int workers;
-static _Atomic int most_workers = 1023; /* fewer once the system has refused one */
-static _Atomic int looking;         /* workers that are awake and without work */
+static Worker all_workers[MOST_WORKERS];
+static _Alignas(LINE) _Atomic int used_slots; /* slots with a higher index never held a job */
+static _Atomic uint32_t epoch;                /* changes where workers are to wake, who sleep on it */
 static _Atomic int sleeping;
-static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local int threads = 1;
+static _Atomic int workers;
+static _Atomic int most_workers = MOST_WORKERS; /* fewer once the system has refused one */
 static _Atomic(MoveError) move_error;
 static _Atomic(RaiseError) raise_error;
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int threads = 1;
+static _Alignas(LINE) _Atomic int launches; /* under way */
 
-static uint64_t word_of(uint64_t generation, uint64_t tasks) { return generation << 2 * FIELD | tasks << FIELD; }
+static uint64_t word_of(uint64_t generation, uint64_t tasks, uint64_t next) {
+    return generation << 2 * FIELD | tasks << FIELD | next;
+}
 static uint64_t generation_of(uint64_t word) { return word >> 2 * FIELD; }
 static int tasks_of(uint64_t word) { return (int)(word >> FIELD & MOST_TASKS); }
 static int next_of(uint64_t word) { return (int)(word & MOST_TASKS); }
@@ -120,41 +129,47 @@ static bool claim_any(Claim *claim) {
 }
 
 static void run(const Claim *claim) {
-    Slot *slot = claim->slot;
     Environment environment = {NULL, claim->tasks};
-    if (claim->task(claim->index, &environment, claim->closure) != 0) note_failure(slot);
-    if (atomic_fetch_sub(&slot->unfinished, 1) == 1 && atomic_load(&slot->caller_sleeps)) wake(&slot->unfinished, 1);
+    if (claim->task(claim->index, &environment, claim->closure) != 0) note_failure(claim->slot);
 }
 
-/* Claim a task of any job, looking for one for SPIN_NS; false if there was none since the epoch was `seen`. */
-static bool look_for_work(uint32_t seen, Claim *claim) {
+/* Claim a task of any job, looking for one for SPIN_NS. */
+static bool look_for_work(Claim *claim) {
     uint64_t deadline = now_ns() + SPIN_NS;
-    do {
-        if (claim_any(claim)) return true;
-        for (int turn = 0; turn < 16 && atomic_load_explicit(&epoch, memory_order_relaxed) == seen; turn++) pause_cpu();
-    } while (now_ns() < deadline);
+    do
+        for (int turn = 0; turn < 16; turn++) {
+            if (claim_any(claim)) return true;
+            pause_cpu();
+        }
+    while (now_ns() < deadline);
     return false;
 }
 
-static void *work(void *unused) {
-    (void)unused;
+/* Sleep until a launch wakes this worker, unless there is work: then claim a task of it. A launch opens its job before it
+ * asks who sleeps, and a worker says that it sleeps before it looks a last time: one of them sees the other. */
+static bool sleep_unless_work(Worker *self, Claim *claim) {
+    uint32_t seen = atomic_load(&epoch);
+    atomic_store(&self->state, ASLEEP);
+    atomic_fetch_add(&sleeping, 1);
+    bool found = claim_any(claim);
+    if (!found) sleep_on(&epoch, seen);
+    atomic_fetch_sub(&sleeping, 1);
+    return found;
+}
+
+static void *work(void *self) {
+    Worker *worker = self;
     for (;;) {
-        uint32_t seen = atomic_load(&epoch);
         Claim claim;
-        bool found = look_for_work(seen, &claim);
-        if (found) {
-            atomic_fetch_sub(&looking, 1);
-            do run(&claim);
-            while (claim_from(claim.slot, &claim));
-        } else {
-            /* A launch changes the epoch before it asks who is looking: either it wakes this worker, or that does not
-             * sleep. */
-            atomic_fetch_add(&sleeping, 1);
-            atomic_fetch_sub(&looking, 1);
-            sleep_on(&epoch, seen);
-            atomic_fetch_sub(&sleeping, 1);
-        }
-        atomic_fetch_add(&looking, 1);
+        atomic_store_explicit(&worker->state, LOOKING, memory_order_relaxed);
+        if (!look_for_work(&claim) && !sleep_unless_work(worker, &claim)) continue;
+        atomic_store_explicit(&worker->state, BUSY, memory_order_relaxed);
+        Slot *slot = claim.slot;
+        do {
+            run(&claim);
+            atomic_fetch_add(&slot->finished, 1);
+            if (atomic_load(&slot->caller_sleeps)) wake(&slot->finished, 1);
+        } while (claim_from(slot, &claim));
     }
     return NULL;
 }
@@ -164,21 +179,19 @@ static void forget_after_fork(void) {
     memset(slots, 0, sizeof slots);
     atomic_store(&workers, 0);
     atomic_store(&launches, 0);
-    atomic_store(&looking, 0);
     atomic_store(&sleeping, 0);
     pthread_mutex_init(&starting, NULL);
 }
 
-/* Start one worker, which no signal interrupts; false if the system refuses. */
-static bool start_worker(void) {
+/* Start a worker, which no signal interrupts; false if the system refuses. */
+static bool start_worker(Worker *worker) {
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    atomic_fetch_add(&looking, 1);
-    bool started = pthread_create(&thread, &attributes, work, NULL) == 0;
-    if (!started) atomic_fetch_sub(&looking, 1);
+    atomic_store(&worker->state, LOOKING);
+    bool started = pthread_create(&thread, &attributes, work, worker) == 0;
     pthread_attr_destroy(&attributes);
     return started;
 }
@@ -191,7 +204,8 @@ static void start_workers(int wanted) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&starting);
     if (!prepared) prepared = pthread_atfork(NULL, NULL, forget_after_fork) == 0;
-    while (atomic_load(&workers) < wanted && prepared && start_worker()) atomic_fetch_add(&workers, 1);
+    while (atomic_load(&workers) < wanted && prepared && start_worker(&all_workers[atomic_load(&workers)]))
+        atomic_fetch_add(&workers, 1);
     if (atomic_load(&workers) < wanted) atomic_store(&most_workers, atomic_load(&workers));
     pthread_mutex_unlock(&starting);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -211,12 +225,12 @@ static Slot *take_slot(void) {
 
 /* The CPUs that the thread which launches first may run on. */
 static int count_cpus(void) {
-    static _Atomic int known;
-    int count = atomic_load_explicit(&known, memory_order_relaxed);
+    static _Atomic int counted;
+    int count = atomic_load_explicit(&counted, memory_order_relaxed);
     if (count > 0) return count;
     cpu_set_t cpus;
     count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    atomic_store(&known, count > 0 ? count : 1);
+    atomic_store(&counted, count > 0 ? count : 1);
     return count > 0 ? count : 1;
 }
 
@@ -237,38 +251,50 @@ static int run_alone(Task task, void *closure, int tasks) {
     return 0;
 }
 
-/* Let workers see the job, and wake as many as it can use beside those that are awake. */
-static void open_job(Slot *slot, Task task, void *closure, int tasks) {
-    atomic_store_explicit(&slot->task, task, memory_order_relaxed);
-    atomic_store_explicit(&slot->closure, closure, memory_order_relaxed);
-    atomic_store_explicit(&slot->failed, false, memory_order_relaxed);
-    atomic_store_explicit(&slot->error, NULL, memory_order_relaxed);
-    atomic_store_explicit(&slot->unfinished, (uint32_t)tasks, memory_order_relaxed);
-    uint64_t generation = generation_of(atomic_load_explicit(&slot->word, memory_order_relaxed)) + 1;
-    atomic_store(&slot->word, word_of(generation, (uint64_t)tasks));
+/* Wake as many workers as so many tasks can use beside those that look for work. */
+static void wake_workers(int tasks) {
+    for (int index = 0, count = atomic_load(&workers); index < count && tasks > 0; index++)
+        tasks -= atomic_load(&all_workers[index].state) == LOOKING;
+    if (tasks == 0) return;
     atomic_fetch_add(&epoch, 1);
-    int missing = tasks - 1 - atomic_load(&looking);
-    if (missing > 0 && atomic_load(&sleeping) > 0) wake(&epoch, missing);
+    wake(&epoch, tasks);
 }
 
-/* Wait for the tasks that workers have begun. */
-static void await_workers(Slot *slot) {
+/* Let workers see a job whose first task is claimed. */
+static void open_job(Slot *slot, Task task, void *closure, int tasks) {
+    atomic_store_explicit(&slot->finished, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->failed, false, memory_order_relaxed);
+    atomic_store_explicit(&slot->error, NULL, memory_order_relaxed);
+    atomic_store_explicit(&slot->task, task, memory_order_relaxed);
+    atomic_store_explicit(&slot->closure, closure, memory_order_relaxed);
+    uint64_t generation = generation_of(atomic_load_explicit(&slot->word, memory_order_relaxed)) + 1;
+    atomic_store(&slot->word, word_of(generation, (uint64_t)tasks, 1));
+    if (atomic_load(&sleeping) > 0) wake_workers(tasks - 1);
+}
+
+/* Wait until workers have finished so many tasks. */
+static void await_workers(Slot *slot, uint32_t tasks) {
     uint64_t deadline = 0;
-    for (uint32_t left; (left = atomic_load(&slot->unfinished)) > 0;) {
+    for (uint32_t finished; (finished = atomic_load(&slot->finished)) < tasks;) {
         pause_cpu();
         uint64_t now = now_ns();
         if (deadline == 0) deadline = now + SPIN_NS;
         if (now < deadline) continue;
         atomic_store(&slot->caller_sleeps, true);
-        if ((left = atomic_load(&slot->unfinished)) > 0) sleep_on(&slot->unfinished, left);
+        if ((finished = atomic_load(&slot->finished)) < tasks) sleep_on(&slot->finished, finished);
         atomic_store(&slot->caller_sleeps, false);
     }
 }
 
 static int run_shared(Slot *slot, Task task, void *closure, int tasks) {
     open_job(slot, task, closure, tasks);
-    for (Claim claim; claim_from(slot, &claim);) run(&claim);
-    await_workers(slot);
+    Claim claim = {slot, task, closure, 0, tasks};
+    int others = tasks;
+    do {
+        run(&claim);
+        others--;
+    } while (claim_from(slot, &claim));
+    await_workers(slot, (uint32_t)others);
     bool failed = atomic_load_explicit(&slot->failed, memory_order_relaxed);
     void *error = atomic_load_explicit(&slot->error, memory_order_relaxed);
     atomic_store(&slot->taken, false);
