@@ -20,7 +20,7 @@ from fusion.memory import check_memory
 from fusion.module.compiled import CompiledModule
 from fusion.module.input_slot import TEXT
 from fusion.module.overrides import Overrides
-from fusion.module.program import Program
+from fusion.module.program import Program, static_shape
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specializations import Specializations
@@ -126,8 +126,7 @@ def _require_memory(inputs: Sequence[TensorSpec]) -> None:
     """
     for spec in inputs:
         if spec.is_tensor and spec.is_static and spec.dtype not in TEXT:
-            shape = [extent for extent in spec.shape or () if extent is not None]
-            check_memory(shape, numpy_dtype(spec.dtype).itemsize, f"input {spec.name!r}")
+            check_memory(static_shape(spec), numpy_dtype(spec.dtype).itemsize, f"input {spec.name!r}")
 
 
 def _whole(model: Any, ctx: Context) -> Program | None:

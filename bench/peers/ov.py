@@ -17,20 +17,25 @@ from bench.peers.engine import Arrays, Engine, Job, Runner
 _PRECISIONS = {"fp32": openvino.Type.f32, "bf16": openvino.Type.bf16}
 
 
+def compile_model(job: Job, mode: hint.PerformanceMode) -> openvino.CompiledModel:
+    """Return the job's model with its shapes fixed, compiled for the CPU and the hint `mode`."""
+    core = openvino.Core()
+    model = core.read_model(job.path)
+    model.reshape({name: openvino.PartialShape(list(shape)) for name, shape in job.shapes.items()})
+    config = {
+        hint.performance_mode: mode,
+        hint.inference_precision: _PRECISIONS[job.precision],
+        properties.inference_num_threads: job.threads,
+    }
+    return core.compile_model(model, "CPU", config)
+
+
 class OpenVino:
     """One compiled model and one inference request."""
 
     def load(self, job: Job, folder: Path) -> Runner:
         """Read, fix the shapes, compile."""
-        core = openvino.Core()
-        model = core.read_model(job.path)
-        model.reshape({name: openvino.PartialShape(list(shape)) for name, shape in job.shapes.items()})
-        config = {
-            hint.performance_mode: hint.PerformanceMode.LATENCY,
-            hint.inference_precision: _PRECISIONS[job.precision],
-            properties.inference_num_threads: job.threads,
-        }
-        compiled = core.compile_model(model, "CPU", config)
+        compiled = compile_model(job, hint.PerformanceMode.LATENCY)
         request = compiled.create_infer_request()
         names = [port.get_any_name() for port in compiled.outputs]
 

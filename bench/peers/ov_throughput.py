@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU for many callers: throughput hint, a request for each of them, float32, static shapes.
+"""OpenVINO on the CPU for many callers: throughput hint, a request for each of them, the rest as in `ov.py`.
 
 Settings: https://docs.openvino.ai/2026/openvino-workflow/running-inference/optimize-inference/high-level-performance-hints.html
 """
@@ -9,11 +9,10 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import openvino
-from openvino import properties
 from openvino.properties import hint
 
 from bench.peers.engine import Arrays, Engine, Job, Runner
+from bench.peers.ov import compile_model
 
 
 class OpenVinoThroughput:
@@ -21,15 +20,7 @@ class OpenVinoThroughput:
 
     def load(self, job: Job, folder: Path) -> Runner:
         """Read, fix the shapes, compile."""
-        core = openvino.Core()
-        model = core.read_model(job.path)
-        model.reshape({name: openvino.PartialShape(list(shape)) for name, shape in job.shapes.items()})
-        config = {
-            hint.performance_mode: hint.PerformanceMode.THROUGHPUT,
-            hint.inference_precision: openvino.Type.f32,
-            properties.inference_num_threads: job.threads,
-        }
-        compiled = core.compile_model(model, "CPU", config)
+        compiled = compile_model(job, hint.PerformanceMode.THROUGHPUT)
         names = [port.get_any_name() for port in compiled.outputs]
         of_thread = threading.local()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
 import threading
 import time
 import weakref
@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from fusion.cpus import allowed_cpus
 from fusion.errors import LimitError
+from fusion.forks import Lock
 
 T = TypeVar("T")
 
@@ -42,8 +43,8 @@ class Arenas(Generic[T]):
         self._idle: deque[T] = deque([make()])
         self._made: weakref.WeakSet[T] = weakref.WeakSet(self._idle)
         self._queue: deque[object] = deque()
-        self._changed = threading.Condition(threading.Lock())
-        _all.add(self)
+        # Not a method of this: arenas would be freed with the next collection of cycles only.
+        self._changed = threading.Condition(Lock(functools.partial(_forget, self._made, self._idle, self._queue)))
 
     def take(self) -> T:
         """Return an arena that nobody else has until `give`. Who has one must not take another: all could wait."""
@@ -94,16 +95,16 @@ class Arenas(Generic[T]):
         self._made.add(arena)
         return arena
 
-    def forget_other_threads(self) -> None:
-        """In a process that came out of a fork, give up what its other threads had."""
-        self._made = weakref.WeakSet(self._idle)
-        self._queue.clear()
-        self._changed = threading.Condition(threading.Lock())
+
+def _forget(made: weakref.WeakSet[T], idle: deque[T], queue: deque[object]) -> None:
+    """In a process that came out of a fork, give up what its other threads had."""
+    made.clear()
+    made.update(idle)
+    queue.clear()
 
 
-_all: weakref.WeakSet[Arenas[Any]] = weakref.WeakSet()
 _to_shrink: weakref.WeakSet[Arenas[Any]] = weakref.WeakSet()
-_shrinking = threading.Lock()
+_shrinking = Lock(_to_shrink.clear)
 
 
 def _shrink_later(arenas: Arenas[Any]) -> None:
@@ -124,15 +125,3 @@ def _shrink_all() -> None:
         _to_shrink.clear()
     for arenas in known:
         arenas.shrink()
-
-
-def _after_fork() -> None:
-    global _shrinking
-    _shrinking = threading.Lock()
-    _to_shrink.clear()
-    for arenas in _all:
-        arenas.forget_other_threads()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

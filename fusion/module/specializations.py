@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ from typing import Any, TypeVar
 
 from fusion.abandon import Abandoned, checkpoint
 from fusion.errors import FusionError, InputError, ResourceError
+from fusion.forks import Lock
 from fusion.module import background
 from fusion.module.input_slot import check_array, to_value
 from fusion.module.program import Program
@@ -57,8 +56,7 @@ class Specializations:
         self._making: dict[Shapes, Future[Specialization]] = {}
         self._failed: OrderedDict[Shapes, FusionError] = OrderedDict()
         self._begun: list[Shapes] = []
-        self._lock = threading.Lock()
-        _all.add(self)
+        self._lock = Lock(self._making.clear)  # what other threads of the parent were making
 
     def renewed(self, forms: Sequence[Specialization]) -> Specializations:
         """Return the same with `forms` in place of those there are."""
@@ -207,11 +205,6 @@ class Specializations:
             if not self._making:
                 stand_in.close()
 
-    def forget_other_threads(self) -> None:
-        """In a process that came out of a fork, give up what its other threads were making."""
-        self._making.clear()
-        self._lock = threading.Lock()
-
     def _unseen(self, key: Shapes) -> InputError:
         return InputError(
             f"the saved module has no compiled form for the input shapes {self._describe(key)}",
@@ -238,18 +231,6 @@ def _put(known: OrderedDict[Shapes, T], key: Shapes, value: T) -> None:
     known[key] = value
     if len(known) > MAX_SPECIALIZATIONS:
         known.popitem(last=False)
-
-
-_all: weakref.WeakSet[Specializations] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for forms in _all:
-        forms.forget_other_threads()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _key(form: Specialization) -> Shapes:
