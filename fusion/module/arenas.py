@@ -108,14 +108,16 @@ _shrinking = Lock(_to_shrink.clear)
 
 
 def _shrink_later(arenas: Arenas[Any]) -> None:
-    """Shrink `arenas` in `_IDLE_S`; one thread does that for all, and ends when none is left."""
+    """Shrink `arenas` in `_IDLE_S`; one thread does that for all that ask before it does, and ends."""
     if arenas in _to_shrink:
         return
     with _shrinking:
-        first = not _to_shrink
+        if not _to_shrink:
+            try:
+                threading.Thread(target=_shrink_all, name="fusion-arenas", daemon=True).start()
+            except RuntimeError:  # the system's limit, or the end of the process; later calls try again
+                return
         _to_shrink.add(arenas)
-    if first:
-        threading.Thread(target=_shrink_all, name="fusion-arenas", daemon=True).start()
 
 
 def _shrink_all() -> None:

@@ -100,6 +100,23 @@ def test_idle_arenas_are_freed_but_one(pool: Arenas[Arena], monkeypatch: pytest.
     _wait_until(lambda: len(pool._idle) == 1)
 
 
+def test_where_no_thread_can_start_a_call_succeeds(pool: Arenas[Arena], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arenas_module, "_IDLE_S", 0.01)
+    _wait_until(lambda: not arenas_module._to_shrink)
+    first, second = pool.take(), pool.take()
+    pool.give(first)
+    with monkeypatch.context() as refused:
+        refused.setattr(threading.Thread, "start", _refuse)
+        pool.give(second)
+    assert len(pool._idle) == 2
+    pool.give(pool.take())
+    _wait_until(lambda: len(pool._idle) == 1)
+
+
+def _refuse(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:This process")  # of its threads, none of which the test waits for
 def test_a_child_has_what_other_threads_of_its_parent_took(pool: Arenas[Arena]) -> None:
