@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import functools
 import weakref
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from fusion.abandon import Abandoned, checkpoint
+from fusion.abandon import checkpoint
 from fusion.errors import FusionError, InputError, ResourceError
 from fusion.forks import Lock
 from fusion.module import background
@@ -133,7 +133,7 @@ class Specializations:
             return self._made(key, make).program
         with self._lock:
             if key in self._failed:
-                raise self._failed[key]
+                raise copy.copy(self._failed[key])
             full = len(self._making) >= MAX_SPECIALIZATIONS
         making = None if full else self._begin(key)
         if making is not None:
@@ -159,8 +159,12 @@ class Specializations:
             if form is not None:
                 return form
             if other is not None:
-                with contextlib.suppress(Abandoned):
+                error = other.exception()
+                if error is None:
                     return other.result()
+                if isinstance(error, Exception):
+                    raise error
+                # It was abandoned, or somebody interrupted the thread that made it: this one makes it itself.
 
     def _begin(self, key: Shapes) -> Future[Specialization] | None:
         """Return what the caller has to fulfil; None where the form is there or somebody makes it."""
@@ -189,7 +193,8 @@ class Specializations:
             with self._lock:
                 self._making.pop(key, None)
                 if isinstance(error, FusionError) and not isinstance(error, ResourceError):
-                    _put(self._failed, key, error)
+                    # A copy has no traceback, which holds all that the frames of the compilation held.
+                    _put(self._failed, key, copy.copy(error))
             making.set_exception(error)
         else:
             with self._lock:

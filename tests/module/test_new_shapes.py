@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -197,6 +198,46 @@ def test_an_error_while_compiling_is_raised_by_the_next_call(gate: Gate) -> None
     gate.error = None
     module(rows(3), wait=True)
     assert not module.under_way
+
+
+def test_an_error_of_the_background_holds_no_frames(gate: Gate) -> None:
+    module = fusion.compile(small_models.mlp("rows"), wait=False)
+    gate.error = LimitError("too large", why="of a frame that holds much")
+    gate.opened.set()
+    module(rows(3))
+    ended()
+    raised = []
+    for _ in range(3):
+        with pytest.raises(LimitError, match="holds much") as caught:
+            module(rows(3))
+        raised.append(caught.value)
+    assert len({len(traceback.extract_tb(error.__traceback__)) for error in raised}) == 1, "each raise adds to it"
+    (kept,) = module._forms._failed.values()
+    assert kept.__traceback__ is None
+
+
+def test_an_interrupt_is_only_that_of_the_thread_that_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, interrupted, compile_form = threading.Event(), threading.Event(), api.compile_form
+
+    def interrupt_first(*arguments: Any) -> Specialization:
+        if begun.is_set():
+            return compile_form(*arguments)
+        begun.set()
+        assert interrupted.wait(20)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "compile_form", interrupt_first)
+    module = fusion.compile(small_models.mlp("rows"))
+    with ThreadPoolExecutor(2) as callers:
+        first = callers.submit(module, rows(3))
+        assert begun.wait(20)
+        second = callers.submit(module, rows(3))
+        time.sleep(0.05)
+        assert not second.done()
+        interrupted.set()
+        np.testing.assert_allclose(second.result(20)[0], mlp_numpy(rows(3)), rtol=1e-5, atol=1e-5)
+        with pytest.raises(KeyboardInterrupt):
+            first.result(20)
 
 
 def test_a_lack_of_memory_is_no_verdict_on_the_shape(gate: Gate) -> None:
