@@ -14,7 +14,7 @@ from typing import Any
 
 from fusion.cache import Store
 from fusion.context import Context
-from fusion.errors import SavedFileError
+from fusion.errors import LimitError, ResourceError, SavedFileError
 from fusion.failures import tells_of_defect
 from fusion.forks import Lock
 from fusion.model_digest import ModelDigest, digest_model
@@ -85,6 +85,9 @@ def _find(store: Store, key: str) -> Specialization | None:
         if entry != _describe(key, archive.read(MANIFEST)):
             raise archive.damaged("its key or the checksum of its manifest does not match")
         return read_saved(archive, share=True).forms[0]
+    except (MemoryError, LimitError, ResourceError) as error:  # of this process; others read the entry
+        _log.info("the form is not taken from the cache: %s", error)
+        return None
     except Exception as error:  # of damaged bytes whatever reads them first
         store.drop(_name(key), str(error))
         return None

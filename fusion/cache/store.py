@@ -92,6 +92,18 @@ class Store:
             os.utime(path)
         return file
 
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of the entry `name`; None where there is none, or it cannot be read."""
+        file = self.open(name)
+        if file is None:
+            return None
+        try:
+            with file:
+                return file.read()
+        except OSError as error:
+            _log.info("cannot read %s: %s", name, error)
+            return None
+
     def drop(self, name: str, why: str) -> None:
         """Delete the entry `name`, which is damaged."""
         _log.info("the entry %s is damaged and is made anew: %s", name, why)

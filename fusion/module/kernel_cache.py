@@ -45,11 +45,9 @@ class KernelCache:
 
     def find(self, key: str) -> bytes | None:
         """Return the object file of a kernel, None where there is none."""
-        file = self.store.open(_name(key))
-        if file is None:
+        data = self.store.read(_name(key))
+        if data is None:
             return None
-        with file:
-            data = file.read()
         digest, code = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
         if hashlib.sha256(key.encode() + code).digest() != digest:
             self.store.drop(_name(key), "its checksum does not match")

@@ -50,19 +50,18 @@ def _key(threads: int) -> str:
 
 
 def _read(store: Store, name: str) -> MachineLimits | None:
-    file = store.open(name)
-    if file is None:
+    data = store.read(name)
+    if data is None:
         return None
     try:
-        with file:
-            fields: dict[str, Any] = json.loads(file.read())
+        fields: dict[str, Any] = json.loads(data)
         if not 0 <= time.time() - float(fields["measured"]) < _VALID_S:
             return None
         levels = tuple(Level(str(one["name"]), int(one["bytes"]), float(one["gbs"])) for one in fields["levels"])
         limits = MachineLimits(int(fields["threads"]), float(fields["peak_gflops"]), levels)
         if not (levels and limits.peak_gflops > 0 and all(level.gbs > 0 for level in levels)):
             raise ValueError("a limit is not positive")
-    except (ValueError, TypeError, KeyError, OSError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         store.drop(name, str(error))
         return None
     return limits

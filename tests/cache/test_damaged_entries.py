@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import fusion
+from fusion import cached_forms
+from fusion.errors import LimitError, ResourceError
 from fusion.module.archive import Archive
 from tests.module.small_models import mlp, softmax_of_columns
 
@@ -46,6 +49,25 @@ def test_every_member_is_checked(folder: Path, compiled: list[Any]) -> None:
         fusion.compile(mlp(), threads=1)
         assert len(compiled) == 1
         assert entry.read_bytes() == whole
+
+
+@pytest.mark.parametrize("error", [MemoryError(), LimitError("an arena"), ResourceError("an address space")])
+def test_an_entry_that_this_process_lacks_memory_for_stays(
+    error: Exception, folder: Path, compiled: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fusion.compile(mlp(), threads=1)
+    (entry,) = folder.glob("*.fusion")
+    before = entry.stat()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(cached_forms, "read_saved", fail)
+        lacking.setattr(cached_forms, "_keep", lambda *_: None)
+        fusion.compile(mlp(), threads=1)
+    assert len(compiled) == 2
+    assert entry.stat().st_ino == before.st_ino
 
 
 def test_an_entry_under_the_name_of_another(folder: Path, compiled: list[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import stat
@@ -114,6 +115,19 @@ def test_a_folder_that_cannot_be_made_is_no_error(
         module = fusion.compile(mlp(), threads=1)
     assert "Not a directory" in caplog.text
     np.testing.assert_allclose(module(X)[0], mlp_numpy(X), rtol=1e-5, atol=1e-5)
+
+
+def test_a_disk_that_cannot_be_read_is_no_error(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Store, "open", lambda self, name: Failing())
+    with caplog.at_level(logging.INFO, logger="fusion.cache"):
+        assert store.read(NAMES[0]) is None
+    assert os.strerror(errno.EIO) in caplog.text
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
