@@ -31,5 +31,6 @@ class Library:
 
 
 def open_library(path: Path) -> Library:
-    """Return the shared library at `path`; what cannot be loaded raises TVM's errors, of several classes."""
+    """Return the shared library at `path`, which stays in the process; what cannot be loaded raises TVM's errors, of
+    several classes."""
     return Library(tvm_ffi.load_module(str(path)), pool.connect(path))
