@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import NamedTuple
 
 import tvm
@@ -13,17 +12,10 @@ from tvm.ir import GenericConst
 
 from fusion.errors import ShapeError
 from fusion.frontends.origins import origins_of, without_origins
-from fusion.guards import (
-    FROM_ZERO,
-    Bounds,
-    Guard,
-    boxes_guard,
-    check,
-    check_in_numpy,
-    divisor_guard,
-    index_guard,
-    length_guard,
-)
+from fusion.guards import FROM_ZERO
+from fusion.guards.check import check, check_in_numpy
+from fusion.guards.conditions import Bounds
+from fusion.guards.kinds import Guard, operand_guard
 from fusion.passes.ranges import Ranges
 from fusion.passes.rebuild import bindings, call_name, rebuild_main
 
@@ -36,8 +28,7 @@ class Demand(NamedTuple):
 
     Attributes:
         place: Of the operand.
-        kind: "index", "length", "divisor", or "box": the number of an image and four coordinates.
-        axes: Those of operand 0 that each index in turn is into; none means its elements in row-major order.
+        kind, axes: As in `operand_guard`; the data is operand 0.
     """
 
     place: Place
@@ -70,8 +61,9 @@ class GuardOperands:
         found: dict[relax.Var, list[tuple[Demand, str, Guard | None]]] = {}
         for var, value in bindings(mod["main"]):
             where = origins.get(var.name, f"{call_name(value)} {var.name!r}")
-            demands = [(demand, where, _guard(value, demand, where, from_zero)) for demand in _demands(value, where)]
-            needed = [each for each in demands if not _holds(ranges, value, each[0], each[2])]
+            demands = _demands(value, where, from_zero)
+            guarded = [(demand, where, _guard(value, demand, where)) for demand in demands]
+            needed = [each for each in guarded if not _holds(ranges, value, each[0], each[2])]
             if needed:
                 found[var] = needed
 
@@ -79,7 +71,7 @@ class GuardOperands:
             for (place, kind, axes), where, guard in found.get(var, ()):
                 operand = _at(value, place)
                 if guard is None:
-                    checked = check_in_numpy(operand, value.args[0], kind, where, axes)
+                    checked = check_in_numpy(builder, operand, value.args[0], kind, where, axes)
                 else:
                     checked = check(builder, operand, guard)
                 value = _replaced(value, place, builder.emit(checked, f"{var.name}_{kind}"))
@@ -88,35 +80,27 @@ class GuardOperands:
         return rebuild_main(mod, visit) if found else mod
 
 
-def _demands(value: relax.Expr, where: str) -> Iterator[Demand]:
+def _demands(value: relax.Expr, where: str, from_zero: bool) -> Iterator[Demand]:
+    """Yield what must hold of the operands of `value`.
+
+    `from_zero` says that no index that is data counts from the end, but in the operators that stand for `x[i, j]`.
+    """
     contradict = _CONTRADICTIONS.get(call_name(value))
     for why in contradict(value) if contradict is not None and _is_static(value) else ():
         raise ShapeError(f"{call_name(value)} has no result for operands of these shapes", where=where, why=why)
     find = _FIND.get(call_name(value))
-    if find is not None:
-        yield from find(value)
+    from_zero = from_zero and call_name(value) not in ("index_tensor", "index_put")
+    for demand in find(value) if find is not None else ():
+        counts_up = from_zero and demand.kind == "index" and not isinstance(_at(value, demand.place), GenericConst)
+        yield demand._replace(kind="position") if counts_up else demand
 
 
-def _guard(call: relax.Call, demand: Demand, where: str, from_zero: bool) -> Guard | None:
-    """Return the check of a demand; None where only the run knows a size.
-
-    `from_zero` says that no index that is data counts from the end, but in the operators that stand for `x[i, j]`.
-    """
+def _guard(call: relax.Call, demand: Demand, where: str) -> Guard | None:
+    """Return the check of a demand; None where only the run knows a size."""
     operand = _at(call, demand.place)
     if not _has_static_shape(operand) or not _has_static_shape(call.args[0]):
         return None
-    shape = _shape(call.args[0])
-    match demand.kind:
-        case "divisor":
-            return divisor_guard(where)
-        case "length":
-            return length_guard(where, demand.axes[0], shape[demand.axes[0]])
-        case "box":
-            return boxes_guard(where, shape[0])
-    # Where elements are counted in row-major order, errors speak of one long axis.
-    whole = (prod(shape),)
-    negative = not from_zero or isinstance(operand, GenericConst) or call_name(call) in ("index_tensor", "index_put")
-    return index_guard(where, demand.axes or [0], shape if demand.axes else whole, negative)
+    return operand_guard(demand.kind, where, demand.axes, _shape(call.args[0]))
 
 
 def _holds(ranges: Ranges, call: relax.Call, demand: Demand, guard: Guard | None) -> bool:
@@ -126,9 +110,9 @@ def _holds(ranges: Ranges, call: relax.Call, demand: Demand, guard: Guard | None
         return False
     if demand.kind == "divisor":
         return not known.low <= 0 <= known.high
-    tests = guard.tests if guard is not None else ()
-    return bool(tests) and all(
-        isinstance(test, Bounds) and known.low >= 0 and known.high <= test.high for test in tests
+    conditions = guard.conditions if guard is not None else ()
+    return bool(conditions) and all(
+        isinstance(bounds, Bounds) and known.low >= 0 and known.high <= bounds.high for bounds in conditions
     )
 
 

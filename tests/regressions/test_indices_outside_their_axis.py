@@ -19,6 +19,7 @@ from tvm import relax, tirx
 
 import fusion
 from fusion.errors import ExecutionError, ShapeError
+from fusion.guards import FROM_ZERO
 from tests.regressions.relax_models import module
 
 _FAR = (1_000, 1 << 40, -(1 << 40))
@@ -214,6 +215,28 @@ def test_lengths_and_boxes_of_which_the_run_knows_the_number() -> None:
         with pytest.raises(ExecutionError, match="a box is not valid") as caught:
             compiled(_IMAGES, wrong, flags)
         assert caught.value.why == why
+
+
+def _from_the_end(builder: relax.BlockBuilder, x: relax.Expr, flags: relax.Expr) -> relax.Expr:
+    places = builder.emit(relax.op.subtract(_places(builder, flags), relax.const(6, "int64")))
+    return relax.op.take(x, builder.emit(relax.op.astype(places, "int8")), 0)
+
+
+def test_narrow_indices_of_which_the_run_knows_the_number() -> None:
+    """The place of -1 among 200 was made an int8 again, and read in front of the tensor."""
+    shapes = {"x": ((200, 3), "float32"), "flags": ((6,), "bool")}
+    compiled = fusion.compile(module(_from_the_end, shapes), threads=1)
+    x, flags = np.arange(600, dtype="float32").reshape(200, 3), np.array([1, 0, 0, 0, 1, 1], "bool")
+    np.testing.assert_array_equal(compiled(x, flags)[0], x[[-6, -2, -1]])
+
+
+def test_positions_of_which_the_run_knows_the_number() -> None:
+    """Of modules whose indices do not count from the end, those counted from it."""
+    shapes = {"x": ((200, 3), "float32"), "flags": ((6,), "bool")}
+    compiled = fusion.compile(module(_from_the_end, shapes).with_attr(FROM_ZERO, True), threads=1)
+    with pytest.raises(ExecutionError, match="an index is outside its axis") as caught:
+        compiled(np.zeros((200, 3), "float32"), np.ones(6, "bool"))
+    assert caught.value.why == "axis 0 has 200 entries: index -6 is not in 0..199"
 
 
 @pytest.mark.parametrize("mode", ["clip", "wrap"])

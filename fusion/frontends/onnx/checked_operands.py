@@ -10,7 +10,9 @@ from onnx import NodeProto
 
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.types import NATIVE_DTYPES, static_shape
-from fusion.guards import Bounds, Guard, check, index_guard
+from fusion.guards.check import check
+from fusion.guards.conditions import Bounds
+from fusion.guards.kinds import Guard, index_guard
 
 
 class _Checked(NamedTuple):

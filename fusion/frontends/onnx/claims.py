@@ -20,7 +20,9 @@ from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.types import Shape, static_shape
-from fusion.guards import Bounds, Guard, check
+from fusion.guards.check import check
+from fusion.guards.conditions import Bounds
+from fusion.guards.kinds import Guard
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ def is_told_twice(node: Node) -> bool:
 def _checked_zero(node: Node, sizes: _Sizes) -> Expr:
     """Return a zero that the run computes only where the sizes are right."""
     why = tuple(f"{sizes.why.format(size=size)}: it is {{value}}" for size in sizes.wanted)
-    tests = tuple(Bounds(size, size) for size in sizes.wanted)
-    guard = Guard("size", sizes.what, node.where, why, tests)
+    conditions = tuple(Bounds(size, size) for size in sizes.wanted)
+    guard = Guard("size", sizes.what, node.where, why, conditions)
     checked = node.emit(check(node.builder, node.emit(sizes.asked), guard))
     first = node.emit(relax.op.take(checked, relax.const(0, "int64"), 0))
     return node.emit(relax.op.subtract(first, relax.const(sizes.wanted[0], "int64")))

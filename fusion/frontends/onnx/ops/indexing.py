@@ -10,7 +10,8 @@ from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
-from fusion.guards import check, index_guard
+from fusion.guards.check import check
+from fusion.guards.kinds import index_guard
 
 
 @converts("Gather")

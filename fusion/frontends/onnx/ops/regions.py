@@ -13,7 +13,8 @@ from tvm.tirx import ForKind
 from backends.cpu.emit import Nest
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
-from fusion.guards import batch_guard, check, finite_guard
+from fusion.guards.check import check
+from fusion.guards.kinds import batch_guard, finite_guard
 
 Expr = Any  # a TensorIR expression
 

@@ -13,7 +13,8 @@ from fusion.frontends.relay.ops.dtypes import as_dtype, is_float
 from fusion.frontends.relay.ops.resampling import Axis, Resampling, Taps, taps_of
 from fusion.frontends.relay.ops.reshape import layout_axes, permuted
 from fusion.frontends.relay.registry import translates
-from fusion.guards import batch_guard, check
+from fusion.guards.check import check
+from fusion.guards.kinds import batch_guard
 
 _SPATIAL = {"image.resize1d": "W", "image.resize2d": "HW", "image.resize3d": "DHW", "dyn.image.resize2d": "HW",
             "image.resize": "HW"}

@@ -1,0 +1,41 @@
+"""What may be asked of one value, as data, which both forms of a check read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The integers from `low` to `high`, also as floats; to negative ones `wrap` is added."""
+
+    low: int
+    high: int
+    wrap: int = 0
+
+    @property
+    def largest(self) -> int:
+        """The largest value that readers get."""
+        return max(self.high, self.wrap - 1)
+
+
+@dataclass(frozen=True)
+class NotZero:
+    """Every integer but 0, as it is."""
+
+    largest = 0
+
+
+@dataclass(frozen=True)
+class Finite:
+    """Every float but NaN and the infinities, as it is."""
+
+    largest = 0
+
+
+Condition = Bounds | NotZero | Finite
+
+
+def entries_of(size: int) -> Bounds:
+    """Return the indices of an axis of `size` entries, of which negative ones count from its end."""
+    return Bounds(-size, size - 1, size)

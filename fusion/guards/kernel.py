@@ -1,0 +1,134 @@
+"""The kernel of a check, which returns what it has checked.
+
+    for i in values                   LLVM makes vectors of it; in parts, in parallel, where there are many
+      failed |= fails(values[i])
+      checked[i] = kept(values[i])
+    if failed                         never in a run that succeeds
+      for i in values
+        if fails(values[i]): call_packed("fusion.refuse", what, where, why, values[i])
+
+The flags of parts that run at a time are put together behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import StringImm
+from tvm.tirx import ForKind
+
+from backends.cpu.emit import Nest, int64
+from backends.cpu.written import written_func
+from fusion.guards import REFUSE
+from fusion.guards.conditions import Bounds, Condition, Finite
+from fusion.guards.kinds import Guard
+
+Expr = Any  # a TensorIR expression
+
+_PART = 1 << 15
+"""Values of a task: what takes as long as starting one (5 us)."""
+_MOST_PARTS = 64
+
+
+def guard_func(guard: Guard, shape: Sequence[int], dtype: str, kept: str) -> tirx.PrimFunc:
+    """Return the kernel that checks values of `shape` and `dtype`, of which readers get the dtype `kept`."""
+    values, checked = tirx.decl_buffer(shape, dtype, "values"), tirx.decl_buffer(shape, kept, "checked")
+    loops = _Loops(guard, values, checked, tuple(shape))
+    return written_func([values, checked], loops.emit())
+
+
+def _fails(condition: Condition, value: Expr) -> Expr:
+    """Return whether an int64 or a float32, which may be NaN, does not hold."""
+    if isinstance(condition, Finite):
+        return _is_endless(value)
+    if not isinstance(condition, Bounds):
+        return value == int64(0)
+    low, high = (tirx.const(bound, value.ty.dtype) for bound in (condition.low, condition.high))
+    outside = tirx.any(value < low, value > high)
+    return tirx.any(_is_endless(value), outside) if "float" in str(value.ty.dtype) else outside
+
+
+def _is_endless(value: Expr) -> Expr:
+    """Return whether a float32 is NaN or infinite, by its bits: TVM takes comparisons for true that NaN makes false."""
+    exponent = tirx.const(0x7F800000, "int32")
+    return (tirx.reinterpret("int32", value) & exponent) == exponent
+
+
+def _kept(condition: Condition, value: Expr) -> Expr:
+    """Return what readers get."""
+    if isinstance(condition, Bounds) and condition.wrap:
+        return tirx.Select(value < int64(0), value + int64(condition.wrap), value)
+    return value
+
+
+@dataclass(frozen=True)
+class _Loops:
+    guard: Guard
+    values: tirx.Buffer
+    checked: tirx.Buffer
+    shape: tuple[int, ...]
+
+    def emit(self) -> tirx.Stmt:
+        nest, rows = Nest(), prod(self.shape) // len(self.guard.conditions)
+        parts = max(1, min(_MOST_PARTS, prod(self.shape) // _PART))
+        if parts == 1:
+            failed = self._pass(nest, int64(0), rows)
+        else:
+            ends = [rows * part // parts for part in range(parts + 1)]
+            size = max(end - begin for begin, end in pairwise(ends))
+            flags = nest.allocate("flags", (parts,), "int32")
+            with nest.loop("part", parts, ForKind.PARALLEL) as part:
+                first = part * size
+                nest.store(flags, [part], self._pass(nest, first, tirx.min(int64(size), int64(rows) - first)))
+            failed = self._any(nest, flags, parts)
+        with nest.when(failed != 0):
+            self._report(nest, rows)
+        return nest.finish()
+
+    def _pass(self, nest: Nest, first: Expr, rows: Expr) -> Expr:
+        """Emit the check of some rows; return what is not 0 if one of their values fails."""
+        failed = nest.allocate("failed", (1,), "int32")
+        zero = tirx.const(0, "int32")
+        nest.store(failed, [0], zero)
+        with nest.loop("row", rows) as row:
+            for column, condition in enumerate(self.guard.conditions):
+                at = self._place(first + row, column)
+                value = nest.bind(f"value{column}", self._load(at))
+                failed_here = tirx.Cast("int32", _fails(condition, value))
+                nest.store(failed, [0], tirx.BufferLoad(failed, [0]) | failed_here)
+                nest.store(self.checked, at, _kept(condition, value).astype(self.checked.ty.dtype))
+        return tirx.BufferLoad(failed, [0])
+
+    def _any(self, nest: Nest, flags: tirx.Buffer, parts: int) -> Expr:
+        failed = nest.allocate("failed", (1,), "int32")
+        nest.store(failed, [0], tirx.const(0, "int32"))
+        with nest.loop("part", parts) as part:
+            nest.store(failed, [0], tirx.BufferLoad(failed, [0]) | tirx.BufferLoad(flags, [part]))
+        return tirx.BufferLoad(failed, [0])
+
+    def _report(self, nest: Nest, rows: int) -> None:
+        """Emit the search for the first value that fails; the call raises, and ends the function."""
+        with nest.loop("row", rows) as row:
+            for column, (condition, why) in enumerate(zip(self.guard.conditions, self.guard.why, strict=True)):
+                value = self._load(self._place(row, column))
+                with nest.when(_fails(condition, value)):
+                    texts = map(StringImm, (self.guard.what, self.guard.where, why))
+                    nest.add(tirx.Evaluate(tirx.call_packed(REFUSE, *texts, value)))
+
+    def _load(self, at: Sequence[Expr]) -> Expr:
+        """Return a value, an integer as int64, any other number as float32."""
+        wide = "int64" if "int" in str(self.values.ty.dtype) else "float32"
+        return tirx.BufferLoad(self.values, list(at)).astype(wide)
+
+    def _place(self, row: Expr, column: int) -> list[Expr]:
+        """Return the indices of a value; TVM joins them again when it makes the buffer flat."""
+        flat, indices = row * len(self.guard.conditions) + column, []
+        for extent in reversed(self.shape):
+            indices.append(tirx.floormod(flat, int64(extent)))
+            flat = tirx.floordiv(flat, int64(extent))
+        return indices[::-1]
