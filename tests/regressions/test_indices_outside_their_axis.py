@@ -223,7 +223,7 @@ def _from_the_end(builder: relax.BlockBuilder, x: relax.Expr, flags: relax.Expr)
 
 
 def test_narrow_indices_of_which_the_run_knows_the_number() -> None:
-    """The place of -1 among 200 was made an int8 again, and read in front of the tensor."""
+    """The place of -1 among 200 was made an int8 again, and the first row was read."""
     shapes = {"x": ((200, 3), "float32"), "flags": ((6,), "bool")}
     compiled = fusion.compile(module(_from_the_end, shapes), threads=1)
     x, flags = np.arange(600, dtype="float32").reshape(200, 3), np.array([1, 0, 0, 0, 1, 1], "bool")
