@@ -34,22 +34,27 @@ class Place:
 
 
 def find_place() -> Place | None:
-    """Return the user's cache, or None where a variable turns it off: `FUSION_CACHE` of 0, or a size of 0.
+    """Return the user's cache, or None where there is none: a variable turns it off (`FUSION_CACHE` of 0, or a size of
+    0), or the user has no home.
 
     Raises:
         OptionError: `FUSION_CACHE_SIZE` is no size.
     """
-    chosen = os.environ.get(FOLDER_VARIABLE, "")
     most_bytes = _most_bytes()
-    off = chosen.lower() in _OFF or most_bytes == 0
+    # A process in a container may run as a user that the system does not know: `~` stays what it is.
+    off = os.environ.get(FOLDER_VARIABLE, "").lower() in _OFF or most_bytes == 0 or _named_folder().startswith("~")
     return None if off else Place(user_folder() / "compiled", most_bytes)
 
 
 def user_folder() -> Path:
     """Return the folder for all that fusion keeps: `FUSION_CACHE` where it names one, else the system's for caches."""
+    return Path(os.path.abspath(_named_folder()))
+
+
+def _named_folder() -> str:
     chosen = os.environ.get(FOLDER_VARIABLE, "")
     named = chosen if chosen.lower() not in ("", *_OFF) else platformdirs.user_cache_dir("fusion", appauthor=False)
-    return Path(os.path.abspath(os.path.expanduser(named)))
+    return os.path.expanduser(named)
 
 
 def _most_bytes() -> int:

@@ -130,6 +130,17 @@ def test_a_disk_that_cannot_be_read_is_no_error(
     assert os.strerror(errno.EIO) in caplog.text
 
 
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a folder `~` where the process began."""
+    for variable in ("FUSION_CACHE", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is of a user whom the system does not know
+    assert find_place() is None
+    monkeypatch.setenv("FUSION_CACHE", "/var/cache/fusion")
+    assert find_place() is not None
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
 def test_a_disk_that_takes_no_more_is_no_error(
     number: int, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
