@@ -6,7 +6,6 @@ from partition.access import Kind
 from partition.dataflow import Node, anchors_of
 from partition.products import before_products, products_of
 
-MEMORY_BOUND = (Kind.ELEMENTWISE, Kind.REORDER, Kind.GATHER, Kind.ROWS, Kind.REDUCTION)
 RECOMPUTE_ELEMENTS = 4096  # a value this small may be computed once per consumer row rather than stored
 
 

@@ -84,7 +84,10 @@ class CompiledModule:
         Raises:
             InputError: A name is missing or unknown; an array has the wrong rank, shape or dtype.
             ExecutionError: The run failed.
+            LimitError: There is no memory for what a run writes to.
+            OptionError: `wait` is no bool.
             TargetError: The module is for a machine of another kind.
+            FusionError: The shapes are new, and the model cannot be compiled for them: as `fusion.compile`.
         """
         try:
             arrays = [inputs[name] for name in self._names]
@@ -220,7 +223,8 @@ class CompiledModule:
         in about 2 s, where the cache on disk does not have them.
 
         Raises:
-            InputError: As `run` does.
+            InputError, ExecutionError: As `run` does.
+            NotInstalledError: The machine's limits are not known yet, and measuring them takes the compiler.
             OptionError: `seconds` is no number of seconds, or more than an hour.
             ShapeError: `inputs` is None, and the module has open dimensions and has not been called.
         """
