@@ -41,20 +41,34 @@ def find_place() -> Place | None:
         OptionError: `FUSION_CACHE_SIZE` is no size.
     """
     most_bytes = _most_bytes()
-    # A process in a container may run as a user that the system does not know: `~` stays what it is.
-    off = os.environ.get(FOLDER_VARIABLE, "").lower() in _OFF or most_bytes == 0 or _named_folder().startswith("~")
-    return None if off else Place(user_folder() / "compiled", most_bytes)
+    if os.environ.get(FOLDER_VARIABLE, "").lower() in _OFF or most_bytes == 0:
+        return None
+    try:
+        return Place(user_folder() / "compiled", most_bytes)
+    except OptionError:
+        return None
 
 
 def user_folder() -> Path:
-    """Return the folder for all that fusion keeps: `FUSION_CACHE` where it names one, else the system's for caches."""
-    return Path(os.path.abspath(_named_folder()))
+    """Return the folder for all that fusion keeps: `FUSION_CACHE` where it names one, else the system's for caches.
 
-
-def _named_folder() -> str:
+    Raises:
+        OptionError: It would be in the home of a user who has none, as processes in containers may.
+    """
     chosen = os.environ.get(FOLDER_VARIABLE, "")
-    named = chosen if chosen.lower() not in ("", *_OFF) else platformdirs.user_cache_dir("fusion", appauthor=False)
-    return os.path.expanduser(named)
+    try:
+        named = chosen if chosen.lower() not in ("", *_OFF) else platformdirs.user_cache_dir("fusion", appauthor=False)
+    except RuntimeError:  # of newer versions of platformdirs; older ones return what begins with ~
+        named = "~"
+    named = os.path.expanduser(named)
+    if named.startswith("~"):
+        raise OptionError(
+            "there is no home to keep anything in",
+            where=FOLDER_VARIABLE,
+            why=f"the system does not know the home of {named.partition(os.sep)[0]}",
+            hint="name a folder: FUSION_CACHE=/var/cache/fusion",
+        )
+    return Path(os.path.abspath(named))
 
 
 def _most_bytes() -> int:

@@ -17,6 +17,7 @@ import pytest
 import fusion
 from fusion.cache import Place, Store, find_place
 from fusion.cache import store as store_module
+from fusion.cache.place import user_folder
 from fusion.errors import OptionError
 from tests.module.small_models import mlp, mlp_numpy
 
@@ -131,14 +132,17 @@ def test_a_disk_that_cannot_be_read_is_no_error(
 
 
 def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was a folder `~` where the process began."""
+    """No model could be compiled; with older platformdirs, it was a folder `~` where the process began."""
     for variable in ("FUSION_CACHE", "HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is of a user whom the system does not know
     assert find_place() is None
-    monkeypatch.setenv("FUSION_CACHE", "/var/cache/fusion")
-    assert find_place() is not None
+    with pytest.raises(OptionError, match="no home"):
+        user_folder()
+    for named, is_one in (("~", False), ("~nobody/cache", False), ("/var/cache/fusion", True)):
+        monkeypatch.setenv("FUSION_CACHE", named)
+        assert (find_place() is not None) == is_one
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
