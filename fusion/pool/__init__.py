@@ -25,7 +25,7 @@ def _load() -> ctypes.CDLL | None:
     if not compiled:
         return None
     pool, process = ctypes.CDLL(str(compiled[0])), ctypes.CDLL(None)
-    pool.pool_pass_errors(process.TVMFFIErrorMoveFromRaised, process.TVMFFIErrorSetRaised)
+    pool.pool_pass_errors(process.TVMFFIErrorMoveFromRaised, process.TVMFFIErrorSetRaised, process.TVMFFIObjectDecRef)
     return pool
 
 

@@ -54,6 +54,7 @@ static _Atomic int workers;
 static _Atomic int most_workers = MOST_WORKERS; /* fewer once the system has refused one */
 static _Atomic(MoveError) move_error;
 static _Atomic(RaiseError) raise_error;
+static _Atomic(ReleaseError) release_error;
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int threads = 1;
 static _Alignas(LINE) _Atomic int launches; /* under way */
@@ -298,8 +299,10 @@ static int run_shared(Slot *slot, Task task, void *closure, int tasks) {
     bool failed = atomic_load_explicit(&slot->failed, memory_order_relaxed);
     void *error = atomic_load_explicit(&slot->error, memory_order_relaxed);
     atomic_store(&slot->taken, false);
-    RaiseError raise = atomic_load(&raise_error);
-    if (error != NULL && raise != NULL) raise(error);
+    if (error != NULL) {
+        atomic_load(&raise_error)(error);
+        atomic_load(&release_error)(error);
+    }
     return failed ? -1 : 0;
 }
 
@@ -317,9 +320,10 @@ int pool_launch(Task task, void *closure, int tasks) {
 
 void pool_use(int count) { threads = count > 1 ? count : 1; }
 
-void pool_pass_errors(MoveError move, RaiseError raise) {
-    atomic_store(&move_error, move);
+void pool_pass_errors(MoveError move, RaiseError raise, ReleaseError release) {
     atomic_store(&raise_error, raise);
+    atomic_store(&release_error, release);
+    atomic_store(&move_error, move); /* the others are there before an error is moved */
 }
 
 int pool_workers(void) { return atomic_load(&workers); }

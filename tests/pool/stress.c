@@ -15,13 +15,21 @@ typedef struct {
 } Job;
 
 static _Thread_local intptr_t raised;
+static _Atomic long moved, released;
 
 static void move(void **error) {
     *error = (void *)raised;
+    moved++;
     raised = 0;
 }
 
 static void raise_again(void *error) { raised = (intptr_t)error; }
+
+static int release(void *error) {
+    (void)error;
+    released++;
+    return 0;
+}
 
 static void expect(int holds, const char *what) {
     if (!holds) {
@@ -73,7 +81,7 @@ static void *call(void *number) {
 }
 
 int main(void) {
-    pool_pass_errors(move, raise_again);
+    pool_pass_errors(move, raise_again, release);
     for (int round = 0; round < 3; round++) {
         pthread_t callers[CALLERS];
         for (intptr_t index = 0; index < CALLERS; index++) pthread_create(&callers[index], NULL, call, (void *)index);
@@ -81,5 +89,6 @@ int main(void) {
     }
     expect(pool_workers() >= MOST_TASKS - 1, "there are workers for the job with the most tasks");
     expect(pool_workers() < CPUS, "there are fewer workers than CPUs");
+    expect(moved == released && moved > 0, "errors that are passed on are held once");
     puts("right");
 }
