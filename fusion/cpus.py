@@ -7,11 +7,11 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
+from fusion.control_groups import own_groups, read_text
+
 _NAMES = ("vendor_id", "cpu family", "model", "model name", "stepping", "CPU implementer", "CPU part", "CPU variant")
 """What Linux tells of a CPU, on x86 and on Arm."""
 _TOPOLOGY = Path("/sys/devices/system/cpu")
-_GROUPS = Path("/sys/fs/cgroup")
-_MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def cpu_numbers() -> list[int]:
@@ -32,7 +32,7 @@ def allowed_cores() -> int:
 def cpu_quota() -> float:
     """Return how many CPUs' time the control groups of this process get: `docker run --cpus 1.5` says 1.5, though
     the process sees all CPUs of the machine; infinity where there is no quota."""
-    return min(_quotas(), default=float("inf"))
+    return min((quota for group in own_groups("cpu") for quota in _quota_of(group)), default=float("inf"))
 
 
 def default_threads() -> int:
@@ -45,7 +45,7 @@ def default_threads() -> int:
 
 def cpu_model() -> str:
     """Return what kind of CPU this machine has, and how many of them."""
-    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    lines = read_text(Path("/proc/cpuinfo")).splitlines()
     pairs = [tuple(map(str.strip, line.partition(":")[::2])) for line in lines]
     named = sorted({f"{name}={value}" for name, value in pairs if name in _NAMES})
     return " ".join([*named, platform.processor(), str(os.cpu_count())])
@@ -53,34 +53,11 @@ def cpu_model() -> str:
 
 def _core_of(number: int) -> str:
     """Return what tells the core of a CPU from others: the CPUs in it."""
-    return _read(_TOPOLOGY / f"cpu{number}" / "topology" / "thread_siblings_list") or str(number)
-
-
-def _quotas() -> Iterator[float]:
-    """Yield the quotas of the groups that this process is in, from its own outwards, in both versions of control
-    groups."""
-    for line in _read(_MEMBERSHIP).splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        roots = [_GROUPS] if not controllers else [_GROUPS / controllers, _GROUPS / "cpu"]
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        for root in roots:
-            # A container may see its own group as the root: the path then names what is not there.
-            inner = Path(path.lstrip("/"))
-            for group in (inner, *inner.parents):
-                yield from _quota_of(root / group)
+    return read_text(_TOPOLOGY / f"cpu{number}" / "topology" / "thread_siblings_list") or str(number)
 
 
 def _quota_of(group: Path) -> Iterator[float]:
-    quota, period = (_read(group / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
-    said = (_read(group / "cpu.max") or f"{quota} {period}").split()
+    quota, period = (read_text(group / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+    said = (read_text(group / "cpu.max") or f"{quota} {period}").split()
     if len(said) == 2 and all(part.isdigit() and int(part) for part in said):  # "max" and -1 are no quota
         yield int(said[0]) / int(said[1])
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -6,8 +6,8 @@ import functools
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
+from fusion.control_groups import own_groups, read_text
 from fusion.errors import LimitError
 
 try:
@@ -15,7 +15,8 @@ try:
 except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
-_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_LIMITS = ("memory.max", "memory.limit_in_bytes")
+"""Files of a control group, in each version of them; what says "max", or the largest of all integers, is no limit."""
 _UNKNOWN = 1 << 46
 """Bytes, where the system tells no limit: more than any machine has."""
 _ALWAYS_FITS = 64 << 10
@@ -39,8 +40,8 @@ def check_memory(shape: Sequence[int], itemsize: int, where: str) -> None:
 
 
 def usable_memory() -> int:
-    """Return the bytes that this process may use: the least of what the machine has, its control group's limit, and
-    that of its address space.
+    """Return the bytes that this process may use: the least of what the machine has, the limits of the control groups
+    that it is in, and that of its address space.
 
     What others use now is not taken off: it may be given back, and an answer that differs from run to run helps nobody.
     """
@@ -60,12 +61,6 @@ def _memory_of_machine() -> int:
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         pages = -1
-    limits = [pages, *(_limit_of_group(path) for path in _CGROUPS)]
+    said = [read_text(group / name) for group in own_groups("memory") for name in _LIMITS]
+    limits = [pages, *(int(limit) for limit in said if limit.isdigit())]
     return min((limit for limit in limits if limit > 0), default=_UNKNOWN)
-
-
-def _limit_of_group(path: str) -> int:
-    try:
-        return int(Path(path).read_text())
-    except (OSError, ValueError):  # there is no such group, or it says "max"
-        return -1

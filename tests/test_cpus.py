@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fusion import context, cpus
+from fusion import context, control_groups, cpus
 
 CGROUP_2 = {"membership": "0::/jobs/one\n"}
 CGROUP_1 = {
@@ -19,8 +19,8 @@ CGROUP_1 = {
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four CPUs on two cores, in no control group."""
     monkeypatch.setattr(cpus, "_TOPOLOGY", tmp_path / "cpu")
-    monkeypatch.setattr(cpus, "_GROUPS", tmp_path / "groups")
-    monkeypatch.setattr(cpus, "_MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(control_groups, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(control_groups, "_MEMBERSHIP", tmp_path / "membership")
     monkeypatch.setattr(cpus, "cpu_numbers", lambda: [0, 1, 2, 3])
     write(tmp_path, {f"cpu/cpu{n}/topology/thread_siblings_list": f"{n % 2},{n % 2 + 2}\n" for n in range(4)})
     return tmp_path
