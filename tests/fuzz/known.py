@@ -61,6 +61,19 @@ def _multiplies_by_zero(case: Case) -> bool:
     return any(values.get(name) == 0 for values in _attributes(case) for name in ("alpha", "beta", "gamma"))
 
 
+def _has_constant_zero(case: Case) -> bool:
+    """Whether a weight is one 0."""
+    weights = map(onnx.numpy_helper.to_array, case.proto().graph.initializer)
+    return any(array.size == 1 and not array.any() for array in weights)
+
+
+def _factors_overflow(case: Case) -> bool:
+    """Whether alpha times gamma is no float32."""
+    limit = float(np.finfo(np.float32).max)
+    pairs = ((values.get("alpha", 1.7), values.get("gamma", 1.1)) for values in _attributes(case))
+    return any(not abs(alpha * gamma) <= limit for alpha, gamma in pairs)
+
+
 def _skips_elements(case: Case) -> bool:
     """Whether a window is padded by a rule, and its strides are longer than it by 2 or more."""
     return any(
@@ -95,10 +108,11 @@ KNOWN = (
     Known("`Split` whose `num_outputs`", "refused", "Split", "num_outputs"),
     Known("`GatherND` whose indices have other batches", "refused", "GatherND", r"F204.*first \d+ axes"),
     Known("`GatherND` whose indices have other batches", "refused", "ReverseSequence", "F204.*(time|batch)_axis"),
+    Known("`GatherND` whose indices have other batches", "refused", "PRelu", "F204.*does not broadcast"),
     Known("`RotaryEmbedding` with an `interleaved`", "refused", "RotaryEmbedding", "interleaved"),
     Known("`ReduceLogSum` of integers", "refused", "ReduceLogSum", "F201: Log"),
     Known("`Constant` with unknown attributes", "refused", r"^Constant\b", "F201"),
-    Known("the size of a window as a row", "refused", "Window", "F202.*must be a scalar"),
+    Known("the size of a window as a row", "refused", "Window", "F20[24].*must be a scalar"),
     Known("MaxRoiPool of a box with NaN", "refused", "MaxRoiPool", "F302.*box", when=_odd),
     Known("a shape that the model declares", "refused", detail="F302.*(match_cast|declared|the model says)"),
     Known("`auto_pad` of a convolution with dilations", "accepted", "Conv", "ilation"),
@@ -111,6 +125,7 @@ KNOWN = (
     Known("`Attention` with a mask of integers", "accepted", "Attention", r"\(T\) of Optype \(Add\)"),
     Known("`RMSNormalization` whose scale", "accepted", "RMSNormalization", r"\(T\) of Optype \(Mul\)"),
     Known("Resize by `linear` or `cubic`", "accepted", "Resize", "mode only supports"),
+    Known("`ConvInteger` with a zero point for each", "accepted", "ConvInteger", "Non per-tensor quantization"),
     Known("a complex constant", "accepted", r"Shape.*complex", "complex"),
     Known("the sizes of a `Resize`", "accepted", "Resize", r"input 'sizes' \(0\)"),
     Known("LRN of other than four axes", "accepted", "LRN", r"NumDimensions\(\) == 4"),
@@ -130,6 +145,9 @@ KNOWN = (
     Known("LayerNormalization of numbers whose sum", "differs", "LayerNormalization", "NaN or infinity", when=_odd),
     Known("ReduceSum, ReduceSumSquare, ReduceProd", "differs", _INTEGER_SUMS, rf"for \[[^]]*{_ENDS}"),
     Known("x times a constant 0", "differs", _WITH_FACTORS, "NaN or infinity", when=_multiplies_by_zero),
+    Known("x times a constant 0", "differs", r"\bMul\b", r"\[-?0[^]]*\] for \[-?nan", when=_has_constant_zero),
+    Known("Selu whose alpha", "differs", "Selu", r"\[-?0[^]]*\] for \[-?nan", when=_factors_overflow),
+    Known("BatchNormalization whose `training_mode`", "differs", "BatchNormalization", "one of the values is empty"),
     Known("x plus a constant 0", "differs", "ReduceLogSumExp", r"NaN or infinity.*inf\] for \[-?inf"),
     Known("`Conv` and `LpPool` with `auto_pad`", "differs", r"\b(Conv|LpPool)\b", when=_skips_elements),
     Known("ArgMax, ArgMin, reductions by an axis", "differs", "ArgMax|ArgMin|Reduce", "^shape", when=_has_no_elements),

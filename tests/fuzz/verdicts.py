@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -203,11 +204,13 @@ def _as_near(ours: Values, expected: Values, exact: Values) -> bool:
 
 
 def _is_unsteady(model: onnx.ModelProto, inputs: Values, ours: Values, expected: Values) -> bool:
-    """Whether changing the floats that nodes read by their last bits changes ONNX Runtime's result as much."""
+    """Whether changing the floats that nodes read by their last bits, or by their distance to float64, changes ONNX
+    Runtime's result as much."""
     rng = np.random.default_rng(0)
     spread: dict[str, float] = {}
-    for steps in ((0,), *[_STEPS] * 15):
-        noisy = _run_noisily(model, inputs, rng, steps)
+    changes = [partial(_shaken, rng=rng, steps=steps) for steps in ((0,), *[_STEPS] * 15)]
+    for change in (*changes, partial(_rounded, share=0), partial(_rounded, share=-1)):
+        noisy = _run_changed(model, inputs, change)
         if noisy is None:
             return False
         for name, value in noisy.items():
@@ -224,27 +227,27 @@ def _is_unsteady(model: onnx.ModelProto, inputs: Values, ours: Values, expected:
 _STEPS = (-16, -4, -1, 1, 4, 16)
 """By how many last bits a float is changed."""
 
+Change = Callable[[onnx.ModelProto, Values, Values], Values]
+"""What other nodes read in place of the results of a model of one node, which reads and makes the values given."""
 
-def _run_noisily(
-    model: onnx.ModelProto, inputs: Values, rng: np.random.Generator, steps: Sequence[int]
-) -> Values | None:
-    """Return the outputs of ONNX Runtime, node by node, the floats between nodes changed by one of `steps` each: by 0
-    they are still rounded to float16, where the whole model keeps them in float32.
+
+def _run_changed(model: onnx.ModelProto, inputs: Values, change: Change) -> Values | None:
+    """Return the outputs of ONNX Runtime, node by node, which read each other's floats as `change` makes them.
 
     What the caller gives stays as it is: a tie in it is decided by a rule, one between computed numbers by rounding.
     """
     values: Values = {**{t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}, **inputs}
-    made_here: set[str] = set()
+    results = dict(values)
     try:
         for node in model.graph.node:
-            names = [name for name in node.input if name]
-            values.update((name, _shaken(values[name], rng, steps)) for name in names if name in made_here)
-            made_here.update(node.output)
-            made = run_onnxruntime(alone(node, model, values), {name: values[name] for name in names})
+            read = {name: values[name] for name in node.input if name}
+            single = alone(node, model, values)
+            made = run_onnxruntime(single, read)
             if made.status != "ran":
                 return None
-            values.update(made.values)
-        return {output.name: values[output.name] for output in model.graph.output}
+            results.update(made.values)
+            values.update(change(single, read, made.values))
+        return {output.name: results[output.name] for output in model.graph.output}
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -270,14 +273,41 @@ def alone(node: onnx.NodeProto, model: onnx.ModelProto, values: Values) -> onnx.
     return onnx.helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=max(model.ir_version, 4))
 
 
-def _shaken(value: Any, rng: np.random.Generator, steps: Sequence[int]) -> Any:
-    if not isinstance(value, np.ndarray) or (value.dtype.kind != "f" and value.dtype != np_dtype("bfloat16")):
-        return value
+def _shaken(
+    node: onnx.ModelProto, read: Values, made: Values, rng: np.random.Generator, steps: Sequence[int]
+) -> Values:
+    """Change each float by one of `steps`: by 0 they are still rounded to float16, where the whole model keeps them in
+    float32."""
+    return {name: _stepped(value, rng, steps) if _is_float(value) else value for name, value in made.items()}
+
+
+def _stepped(value: np.ndarray, rng: np.random.Generator, steps: Sequence[int]) -> np.ndarray:
     step = float(ml_dtypes.finfo(value.dtype).eps) * rng.choice(steps, value.shape)
     with np.errstate(all="ignore"):
         wide = value.astype(np.float64)
         # What is left of numbers that cancel each other has no last bits of its own.
         scale = np.abs(wide[np.isfinite(wide)]).max(initial=0)
         near_zero = np.abs(wide) <= float(ml_dtypes.finfo(value.dtype).eps) * scale
-        changed = np.where(near_zero, wide + step * scale, wide * (1 + step)).astype(value.dtype)
-    return np.where(np.isfinite(changed.astype(np.float64)), changed, value).astype(value.dtype)
+        return _where_finite(np.where(near_zero, wide + step * scale, wide * (1 + step)), value)
+
+
+def _rounded(node: onnx.ModelProto, read: Values, made: Values, share: float) -> Values:
+    """Change each float to what float64 makes of it and a `share` of its own error, -1 to round to the other side: it
+    may be nothing but rounding, of which no bit is right."""
+    exact = run_float64(node, read).values
+    known = {name for name, value in made.items() if _is_float(value) and np.shape(exact.get(name)) == value.shape}
+    with np.errstate(all="ignore"):
+        return {
+            name: _where_finite(exact[name] + share * (value - exact[name]), value) if name in known else value
+            for name, value in made.items()
+        }
+
+
+def _where_finite(changed: np.ndarray, value: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        narrow = changed.astype(value.dtype)
+    return np.where(np.isfinite(narrow.astype(np.float64)), narrow, value).astype(value.dtype)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and (value.dtype.kind == "f" or value.dtype == np_dtype("bfloat16"))

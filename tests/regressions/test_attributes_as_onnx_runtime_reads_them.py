@@ -105,3 +105,41 @@ def test_only_1_sorts_what_is_unique(by_value: int) -> None:
     """
     model = onnx.parser.parse_model(text.replace("SORTED", str(by_value)))
     np.testing.assert_array_equal(fusion.compile(model).run({})["y"], [-9, 6] if by_value == 1 else [6, -9])
+
+
+@pytest.mark.parametrize("operator", ["Conv", "AveragePool"])
+def test_a_rule_for_padding_without_a_name_is_none(operator: str) -> None:
+    body = 'Conv <auto_pad = "", pads = [1, 0]> (x, w)'
+    if operator == "AveragePool":
+        body = 'AveragePool <auto_pad = "", pads = [1, 0], kernel_shape = [2], count_include_pad = 1> (x)'
+    text = f"graph (float[1,1,4] x) => (y) <float[1,1,2] w = {{1, 2}}> {{ y = {body} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {text}')
+    feeds = {"x": np.arange(4, dtype=np.float32).reshape(1, 1, 4)}
+    expected = run_onnxruntime(model, feeds).values["y"]
+    np.testing.assert_array_equal(fusion.compile(model).run(feeds)["y"], expected)
+
+
+@pytest.mark.parametrize(("mode", "outputs"), [(0, "y"), (1 << 32, "y"), (1, "y, m, v"), (2, "y, m, v")])
+def test_only_1_normalizes_by_the_batch(mode: int, outputs: str) -> None:
+    """onnx's inference wants three outputs of every mode whose low 32 bits are not 0."""
+    text = f"""
+        <ir_version: 10, opset_import: ["": 15]>
+        graph (float[3,1] x, float[1] s) => ({outputs})
+        {{ {outputs} = BatchNormalization <training_mode = {mode}> (x, s, s, s, s) }}
+    """
+    model = onnx.parser.parse_model(text)
+    feeds = {"x": np.array([[1], [3], [8]], np.float32), "s": np.array([2], np.float32)}
+    expected = run_onnxruntime(model, feeds).values
+    for name, value in fusion.compile(model).run(feeds).items():
+        np.testing.assert_allclose(value, feeds["s"] if expected[name] is None else expected[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(), (1, 3)])
+def test_conditions_of_any_rank_are_a_row(shape: tuple[int, ...]) -> None:
+    sizes = ",".join(map(str, shape))
+    kind = f"bool[{sizes}]" if shape else "bool"
+    text = f"graph ({kind} c, float[3,2] x) => (y) {{ y = Compress <axis = 0> (x, c) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {text}')
+    feeds = {"x": np.arange(6, dtype=np.float32).reshape(3, 2), "c": np.ones(shape, bool)}
+    expected = run_onnxruntime(model, feeds).values["y"]
+    np.testing.assert_array_equal(fusion.compile(model).run(feeds)["y"], expected)

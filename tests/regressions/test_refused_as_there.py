@@ -1,5 +1,6 @@
 """Nodes that ONNX Runtime refuses and that ran: operands that do not broadcast yet, weights of pixels that are none, an
-axis named twice by the run."""
+axis named twice by the run, operands of another rank than a scalar or a list has, a window that fits no image, be there
+images or not."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import onnx.parser
 import pytest
 
 import fusion
-from fusion.errors import ExecutionError, ShapeError
+from fusion.errors import ExecutionError, FusionError, ShapeError
 from tests.frontends.against_onnxruntime import check, onnxruntime_runs
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -55,3 +56,37 @@ def test_an_axis_twice() -> None:
         onnxruntime_runs(model, twice)
     with pytest.raises(ExecutionError):
         module.run(twice)
+
+
+@pytest.mark.parametrize(
+    ("types", "body"),
+    [
+        ("float[2,3] x, float[1,1] low", "y = Clip (x, low)"),
+        ("float[2,3] x, float low, float[1,1,1] high", "y = Clip (x, low, high)"),
+        ("float[2,3] x", "axis = Constant <value = int64[1,1] {1}> () y = CumSum (x, axis)"),
+        ("float[2,3] x, int64[1,1] k", "y = Trilu (x, k)"),
+        ("float[2,3] x", "sizes = Constant <value = int64[1,1] {1}> () y = CenterCropPad <axes = [0]> (x, sizes)"),
+        ("float[2,3] x", "axes = Constant <value = int64[1,1] {0}> () y = Unsqueeze (x, axes)"),
+        ("float[2,3] x", "shape = Constant <value = int64 {3}> () y = ConstantOfShape (shape)"),
+        ("int64[0] size", "y = HannWindow (size)"),
+        ("uint8[1,1,3,3] x, uint8[1,1,2,2] w, uint8[1,1] zero", "y = ConvInteger (x, w, zero)"),
+        ("uint8[1,1,3,3] x, uint8[1,1,2,2] w, uint8 zero, uint8[1,1] of", "y = ConvInteger (x, w, zero, of)"),
+        ("uint8[0,2,1] x, int8[2,1,2] w", "y = ConvInteger <group = 2> (x, w)"),
+        ("float[0,2,0] x, float[2,2,2] w", "y = Conv (x, w)"),
+        ("float[1,0,1] x, float[2,0,2] w", "y = Conv (x, w)"),
+        ("float[1,1,1] x, float[1,1,2] w", 'y = Conv <auto_pad = ""> (x, w)'),
+    ],
+)
+def test_operands_of_other_shapes(types: str, body: str) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> graph ({types}) => (y) {{ {body} }}')
+    inputs = {
+        value.name: np.ones(
+            [dim.dim_value for dim in value.type.tensor_type.shape.dim],
+            onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
+        )
+        for value in model.graph.input
+    }
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        onnxruntime_runs(model, inputs)
+    with pytest.raises(FusionError):
+        fusion.compile(model)

@@ -44,7 +44,7 @@ def refuse_small_image(node: Node) -> None:
         UnsupportedOperatorError: It does not.
     """
     at = _WEIGHTS.get(node.op)
-    if at is not None and 0 not in node.shape(0)[:2]:
+    if at is not None:
         window = window_of(node, tuple(node.attr("kernel_shape") or node.shape(at)[2:]))
         padded = padded_sizes(window, node.shape(0)[2:])
         if any(size < extent for size, extent in zip(padded, window.extents, strict=True)):
@@ -75,14 +75,19 @@ def given_window(proto: NodeProto, kernel: Shape) -> Window:
     """Return the window of `proto` as its attributes have it, without the padding that `auto_pad` asks for."""
     rank = len(kernel)
     strides, dilations = (tuple(attribute_of(proto, name) or [1] * rank) for name in ("strides", "dilations"))
-    explicit = attribute_of(proto, "auto_pad", "NOTSET") == "NOTSET"
+    explicit = _auto_pad(proto) == "NOTSET"
     pads = tuple((attribute_of(proto, "pads") if explicit else None) or [0] * (2 * rank))
     return Window(kernel, strides, dilations, pads[:rank], pads[rank:])
 
 
 def pads_itself(proto: NodeProto) -> bool:
     """Return whether `auto_pad` of `proto` asks for padding."""
-    return attribute_of(proto, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    return _auto_pad(proto) not in ("NOTSET", "VALID")
+
+
+def _auto_pad(proto: NodeProto) -> str:
+    """Return the rule for padding; one that is empty is none, as in ONNX Runtime."""
+    return str(attribute_of(proto, "auto_pad") or "NOTSET")
 
 
 def same_padding(proto: NodeProto, sizes: Shape, strides: Shape, extents: Shape) -> tuple[Shape, Shape]:

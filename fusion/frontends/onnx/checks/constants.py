@@ -19,6 +19,8 @@ _LISTS: Mapping[str, tuple[int, ...]] = {
     ),
     "Slice": (1, 2, 3, 4),
 }  # fmt: skip
+# Which input is a list, or a scalar in its place.
+_NUMBERS = {"CenterCropPad": 1, "Unsqueeze": 1}
 
 
 def constants_that_shape_nothing(node: Node) -> Iterator[str]:
@@ -30,6 +32,10 @@ def constants_that_shape_nothing(node: Node) -> Iterator[str]:
         if dims is not None and len(dims) != 1:
             yield f"input {index} is {text(dims)}, and must be a list"
             return
+    numbers = node.dims(_NUMBERS[node.op]) if node.op in _NUMBERS else None
+    if numbers is not None and len(numbers) > 1:
+        yield f"input {_NUMBERS[node.op]} is {text(numbers)}, and must be a list"
+        return
     if node.op in _RULES:
         yield from _RULES[node.op](node)
 
@@ -64,9 +70,21 @@ def _not_negative(index: int) -> Callable[[Node], Iterator[str]]:
     return check
 
 
+def _window_size(node: Node) -> Iterator[str]:
+    dims = node.dims(0)
+    if dims is not None and (0 in dims or len(dims) > 1):
+        yield f"the size is {text(dims)}, and must be a scalar"
+    yield from _not_negative(0)(node)
+
+
 def _not_a_scalar(node: Node) -> Iterator[str]:
     if node.dims(0) == ():
         yield "the input is a scalar, and must have an axis"
+
+
+def _made_shape(node: Node) -> Iterator[str]:
+    yield from _not_a_scalar(node)
+    yield from _not_negative(0)(node)
 
 
 def _stft(node: Node) -> Iterator[str]:
@@ -209,10 +227,10 @@ def _col2im(node: Node) -> Iterator[str]:
 
 _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     "AffineGrid": _affine_grid,
-    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _not_negative(0)),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _window_size),
     "CenterCropPad": _not_negative(1),
     "Col2Im": _col2im,
-    "ConstantOfShape": _not_negative(0),
+    "ConstantOfShape": _made_shape,
     "CumSum": _not_a_scalar,
     "Expand": _expand,
     "OneHot": _one_hot,

@@ -44,6 +44,20 @@ def _columns(node: Node, matrix: int, *indices: int) -> Iterator[str]:
             yield f"input {index} is {text(dims)} for the columns of {text(columns)}"
 
 
+def _conv_integer(node: Node) -> Iterator[str]:
+    """One zero point for the weights, or one for each channel that they make."""
+    yield from _scalars(2)(node)
+    yield from _channel_parameters(node, 1, 3)
+
+
+def _channel_parameters(node: Node, at: int, *indices: int) -> Iterator[str]:
+    weights = node.dims(at)
+    for index in indices:
+        dims = node.dims(index)
+        if dims is not None and weights and not _is_one(dims) and shapes_differ(dims, weights[:1]):
+            yield f"input {index} is {text(dims)} for weights {text(weights)}"
+
+
 def _matmul_integer(node: Node) -> Iterator[str]:
     yield from _scalars(2)(node)
     yield from _columns(node, 1, 3)
@@ -57,11 +71,7 @@ def _qlinear_matmul(node: Node) -> Iterator[str]:
 def _qlinear_conv(node: Node) -> Iterator[str]:
     """One number for the weights, or one for each channel that they make."""
     yield from _scalars(1, 2, 6, 7)(node)
-    weights = node.dims(3)
-    for index in (4, 5):
-        dims = node.dims(index)
-        if dims is not None and weights and not _is_one(dims) and shapes_differ(dims, weights[:1]):
-            yield f"input {index} is {text(dims)} for weights {text(weights)}"
+    yield from _channel_parameters(node, 3, 4, 5)
 
 
 def _quantize(node: Node) -> Iterator[str]:
@@ -197,6 +207,10 @@ def _deform_conv(node: Node) -> Iterator[str]:
 
 _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     **dict.fromkeys(_GATES, _recurrent),
+    "Clip": _scalars(1, 2),
+    "ConvInteger": _conv_integer,
+    "CumProd": _scalars(1),
+    "CumSum": _scalars(1),
     "DeformConv": _deform_conv,
     "DequantizeLinear": _quantize,
     "InstanceNormalization": _per_channel(1, 2),
@@ -210,4 +224,5 @@ _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     "RMSNormalization": _broadcast_into(1),
     "RoiAlign": _roi_align,
     "RotaryEmbedding": _rotary,
+    "Trilu": _scalars(1),
 }

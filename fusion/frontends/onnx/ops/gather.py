@@ -79,9 +79,11 @@ def compress(node: Node) -> Expr:
     x = relax.op.reshape(node.x(0), (math.prod(node.shape(0)),)) if flat else node.x(0)
     axis = 0 if flat else node.axis()
     size = math.prod(node.shape(0)) if flat else node.shape(0)[axis]
-    # What a condition says beyond the axis counts for nothing.
-    length = min(size, node.shape(1)[0])
-    condition = node.emit(relax.op.strided_slice(node.x(1), [0], [0], [length]))
+    # What a condition says beyond the axis counts for nothing; ONNX Runtime reads one of any rank as a row.
+    given = math.prod(node.shape(1))
+    row = node.x(1) if len(node.shape(1)) == 1 else node.emit(relax.op.reshape(node.x(1), (given,)))
+    length = min(size, given)
+    condition = node.emit(relax.op.strided_slice(row, [0], [0], [length]))
     if static_shape(node.outputs[0]) is None:
         counted = relax.TensorType((1, tirx.Var("count", "int64")), "int64")
         found = node.builder.match_cast(node.emit(relax.op.nonzero(condition)), counted)

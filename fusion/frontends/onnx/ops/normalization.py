@@ -17,7 +17,8 @@ def batch_norm(node: Node) -> Expr | list[Expr]:
     if len(dtypes) > 1:
         raise Decline(f"dtypes {', '.join(sorted(dtypes))} are mixed")
     epsilon = node.attr("epsilon", 1e-5)
-    if node.attr("training_mode", 0):
+    # ONNX Runtime takes other numbers than 1 for 0, of which onnx's inference asks for the outputs of training.
+    if node.attr("training_mode", 0) == 1:
         return _batch_norm_in_training(node, epsilon)
     if any(node.wants(index) for index in range(1, len(node.proto.output))):
         raise Decline("statistics of training are asked for")

@@ -52,8 +52,9 @@ def dynamic_quantize_linear(node: Node) -> list[Expr]:
     high = node.emit(relax.op.maximum(zero, relax.op.max(x, axes) if axes else x))
     step = relax.op.divide(relax.op.subtract(high, low), node.like(255.0))
     scale = node.emit(relax.op.where(relax.op.equal(low, high), one, step))
-    offset = relax.op.divide(relax.op.negative(low), scale)
-    offset = node.emit(relax.op.round(relax.op.clip(offset, 0.0, 255.0)))
+    offset, most = relax.op.divide(relax.op.negative(low), scale), node.like(255.0)
+    # The scale of denormals may be 0: 0 / 0 becomes 255, as in ONNX Runtime.
+    offset = node.emit(relax.op.round(relax.op.where(relax.op.less(offset, most), offset, most)))
     moved = relax.op.add(relax.op.round(relax.op.divide(x, scale)), offset)
     return [relax.op.astype(relax.op.clip(moved, 0.0, 255.0), "uint8"), scale, relax.op.astype(offset, "uint8")]
 

@@ -44,8 +44,13 @@ def _dtype(node: Node) -> str:
 
 
 def _x(node: Node, index: int) -> Expr:
-    x = node.x(index)
-    return x if _dtype(node) == node.dtype(index) else node.emit(relax.op.astype(x, _dtype(node)))
+    """Return an input as it is computed with. Constants stay constants, whose kernel packs them: no pass casts those
+    of bfloat16."""
+    if _dtype(node) == node.dtype(index):
+        return node.x(index)
+    if node.is_const(index):
+        return relax.const(node.needed_const(index).astype(_dtype(node)))
+    return node.emit(relax.op.astype(node.x(index), _dtype(node)))
 
 
 def _refuse(node: Node) -> None:
