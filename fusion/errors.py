@@ -105,7 +105,7 @@ class OptionError(FusionError):
 
 
 class ResourceError(FusionError):
-    """The machine has too little of what compiling takes, such as memory."""
+    """The machine has too little of what the call takes: memory to compile, or threads."""
 
     code = "F503"
 

@@ -112,6 +112,7 @@ class CompiledModule:
         Raises:
             InputError: `inputs` is no iterable.
             OptionError: `workers` is no number of threads, or more than the system lets this process start.
+            ResourceError: Of the generator: the system lets this process start no thread, or the process ends.
         """
         check_threads(workers, "workers")
         count = workers or allowed_cpus()

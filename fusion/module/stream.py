@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from fusion.errors import ResourceError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -29,10 +31,9 @@ def stream(call: Callable[[T], R], items: Iterator[T], workers: int) -> Generato
             while failure is None and len(under_way) < _AHEAD * workers:
                 try:
                     item = next(items)
+                    under_way.append((item, _submit(pool, call, item)))
                 except Exception as error:  # the last is StopIteration
                     failure = error
-                else:
-                    under_way.append((item, pool.submit(call, item)))
             if not under_way:
                 break
             result = under_way[0][1].result()
@@ -40,12 +41,23 @@ def stream(call: Callable[[T], R], items: Iterator[T], workers: int) -> Generato
             yield result
             if os.getpid() != process:  # a fork: the threads are not here
                 pool, process = _pool(workers), os.getpid()
-                under_way = deque((item, pool.submit(call, item)) for item, _ in under_way)
+                under_way = deque((item, _submit(pool, call, item)) for item, _ in under_way)
     finally:
         if os.getpid() == process:
             pool.shutdown(cancel_futures=True)
     if failure is not None and not isinstance(failure, StopIteration):
         raise failure
+
+
+def _submit(pool: ThreadPoolExecutor, call: Callable[[T], R], item: T) -> Future[R]:
+    try:
+        return pool.submit(call, item)
+    except RuntimeError as error:
+        raise ResourceError(
+            "map cannot start its threads",
+            why=str(error),
+            hint="give fewer workers=, raise the limits (ulimit -a), or call the module itself",
+        ) from error
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fusion
-from fusion.errors import InputError, OptionError
+from fusion.errors import InputError, OptionError, ResourceError
 from fusion.module import share_cpus
 from tests.module import small_models
 
@@ -92,6 +92,17 @@ def test_an_error_of_a_run_comes_in_its_place(module: fusion.CompiledModule) -> 
     with pytest.raises(InputError, match="wrong shape"):
         next(results)
     assert list(results) == []
+
+
+def test_where_no_thread_can_start_it_is_an_error(
+    module: fusion.CompiledModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(ResourceError, match="map cannot start its threads"):
+        next(module.map(arrays(1), workers=1))
 
 
 def test_closing_it_early_ends_its_workers(module: fusion.CompiledModule) -> None:
