@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tvm import tirx
 
-from fusion.cpus import allowed_cpus
+from fusion.map_in_threads import map_in_threads
 from tuning.toolchain import Toolchain
 
 _PART = 4
@@ -27,8 +26,7 @@ def build_library(kernels: Sequence[Named], toolchain: Toolchain, library: Path,
     def compile_part(part: Sequence[Named]) -> list[tuple[Path, list[str]]]:
         return [] if over() else _compile(part, toolchain, library)
 
-    with ThreadPoolExecutor(allowed_cpus()) as pool:
-        built = [entry for entries in pool.map(compile_part, parts) for entry in entries]
+    built = [entry for entries in map_in_threads(compile_part, parts) for entry in entries]
     if not built:
         return set()
     try:

@@ -15,14 +15,13 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from fusion.cpus import allowed_cpus
 from fusion.errors import SavedFileError
 from fusion.files import open_file
+from fusion.map_in_threads import map_in_threads
 
 MANIFEST = "manifest.json"
 _PAGE = 4096
@@ -173,11 +172,9 @@ def checksum(data: Data) -> str:
     Chunks are hashed on all CPUs, each at about 1.3 GB/s: the weights of BERT-base, 340 MB, take 0.13 s on two.
     """
     view = memoryview(data)
-    with ThreadPoolExecutor(allowed_cpus()) as pool:
-        # hashlib lets other threads run while it hashes.
-        chunks = (view[start : start + _CHUNK] for start in range(0, len(view), _CHUNK))
-        parts = pool.map(lambda chunk: hashlib.sha256(chunk).digest(), chunks)
-        return hashlib.sha256(b"".join(parts)).hexdigest()
+    chunks = (view[start : start + _CHUNK] for start in range(0, len(view), _CHUNK))
+    parts = map_in_threads(lambda chunk: hashlib.sha256(chunk).digest(), chunks)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 @dataclass(frozen=True)

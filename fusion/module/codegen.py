@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +15,7 @@ from tvm_ffi.structural import StructuralMutator, structural_walk
 from backends.cpu.emit import Nest, prefetch
 from backends.cpu.rewriting import mutate
 from fusion.abandon import checkpoint
-from fusion.cpus import allowed_cpus
+from fusion.map_in_threads import map_in_threads
 from fusion.module.bfloat16 import broadcast_bits, compute_in_lets
 from fusion.module.kernel_cache import KernelCache
 from fusion.module.linker import ROOM
@@ -116,8 +115,9 @@ def generate_objects(
     parts = _cut(called, kept)
     check = checkpoint()
 
-    def write(part: _Batch, path: Path) -> None:
+    def write(batch: tuple[_Batch, Path]) -> None:
         check()
+        part, path = batch
         code = kept.find(part.key) if kept and part.key else None
         if code is not None:
             path.write_bytes(code)
@@ -127,11 +127,11 @@ def generate_objects(
         if kept and part.key:
             kept.keep(part.key, path.read_bytes())
 
-    with temporary_folder(ROOM) as folder, ThreadPoolExecutor(allowed_cpus()) as pool:
+    with temporary_folder(ROOM) as folder:
         aliases = folder / "aliases.o"
         aliases.write_text(script)
         paths = [folder / f"{index}.o" for index in range(len(parts))]
-        list(pool.map(write, parts, paths))
+        map_in_threads(write, zip(parts, paths, strict=True))
         if kept:
             kept.store.make_room()
         return [tvm.runtime.load_static_library(str(path), []) for path in (*paths, aliases)]
