@@ -10,6 +10,7 @@ import hashlib
 import io
 import mmap
 import os
+import re
 import struct
 import tempfile
 import zipfile
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from fusion.control_groups import read_text
 from fusion.errors import SavedFileError
 from fusion.files import open_file
 from fusion.map_in_threads import map_in_threads
@@ -72,7 +74,10 @@ def archive_bytes(members: Mapping[str, Data]) -> bytes:
 
 
 def _umask() -> int:
-    # There is no way to read the mask without setting it.
+    said = re.search(r"^Umask:\s*([0-7]+)$", read_text(Path("/proc/self/status")), re.MULTILINE)
+    if said:
+        return int(said[1], 8)
+    # Elsewhere it can only be read by setting it, and files that other threads make meanwhile are everyone's.
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import zipfile
@@ -55,6 +56,21 @@ def test_a_module_can_replace_the_file_it_was_loaded_from(saved: Path, mlp: fusi
     loaded.save(saved)
     np.testing.assert_array_equal(loaded(X)[0], mlp(X)[0])
     np.testing.assert_array_equal(fusion.load(saved)(X)[0], mlp(X)[0])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems tell the mask only to who sets it")
+def test_a_file_has_the_mode_that_the_mask_leaves(
+    mlp: fusion.CompiledModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read the mask, it was set to 0: what other threads wrote meanwhile was everyone's to write."""
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as watched:
+            watched.setattr(os, "umask", lambda mask: pytest.fail("the mask of the process was set"))
+            mlp.save(tmp_path / "masked.fusion")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "masked.fusion").stat().st_mode) == 0o640
 
 
 def test_running_a_saved_module_needs_neither_the_compiler_nor_other_frameworks(saved: Path) -> None:
