@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import version_converter
 
-from backends.onnxruntime.check_frames import check_frames
+from backends.onnxruntime.check_operands import check_operands
 from backends.onnxruntime.fallback import open_session
 from fusion.errors import UnsupportedOperatorError
 
@@ -23,7 +23,7 @@ def prepare(model: onnx.ModelProto) -> bytes:
     Raises:
         UnsupportedOperatorError: ONNX Runtime lacks an operator or its type.
     """
-    model = check_frames(model)
+    model = check_operands(model)
     try:
         return _openable(_lower_opset(model, MAX_OPSET))
     except UnsupportedOperatorError as refusal:
@@ -38,7 +38,7 @@ def prepare(model: onnx.ModelProto) -> bytes:
 def refusal_of(model: onnx.ModelProto) -> str:
     """Return why ONNX Runtime refuses `model`, or "" where it takes it. Nothing of it is computed."""
     try:
-        lower = _lower_opset(model, MAX_OPSET)
+        lower = _lower_opset(check_operands(model), MAX_OPSET)
         lower.ir_version = min(lower.ir_version, MAX_IR_VERSION)
         open_session(lower.SerializeToString(), threads=1, optimize=False)
     except UnsupportedOperatorError as refusal:

@@ -136,6 +136,8 @@ def _as_ort(value: Any) -> onnxruntime.OrtValue:
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(carrier, element_type(value.dtype))
     if isinstance(value, list):
         raise TypeError("ONNX Runtime takes no sequences beside such arrays")
+    if value.dtype.kind in "OUS":
+        raise TypeError("ONNX Runtime takes no texts beside such arrays")
     return onnxruntime.OrtValue.ortvalue_from_numpy(value)
 
 

@@ -31,6 +31,10 @@ NODES: dict[int, list[Node]] = {
         ("Slice", [X, np.array([-9, -9]), np.array([-99, -99]), np.array([1, 2]), np.array([-1, -3])], {}),
         ("NonZero", [np.float32(3)], {}),
         ("Unique", [np.array([3, 1, 3, 2])], {"sorted": 0}),
+        ("Shrink", [np.array([2**25 + 1, -(2**31) + 1, 3], np.int32)], {"bias": 0.25}),
+        ("Shrink", [np.array([1 + 1e-12, -3.1])], {}),
+        ("LogSoftmax", [np.array([[0, -300, 2]], np.float32)], {}),
+        ("ReduceL2", [np.array([300, 400, 500], np.float16)], {}),
         ("QuantizeLinear", [np.array([np.inf, 1, 3e38, -np.inf], np.float32), np.float32(0.1), np.uint8(7)], {}),
     ],
 }

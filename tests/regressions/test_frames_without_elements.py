@@ -1,4 +1,5 @@
-"""What only the run knows and what ends ONNX Runtime's process: a frame without elements."""
+"""What ends ONNX Runtime's process: a frame without elements, which only the run knows, and a OneHot without a depth,
+when it loads the body that has one, or a model of which onnx's checker complains."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import onnx.parser
 import pytest
 
 import fusion
-from fusion.errors import ExecutionError, ShapeError
+from fusion.errors import ExecutionError, FusionError, ShapeError
 from tests.fuzz.engines import run_onnxruntime
 
 MODEL = onnx.parser.parse_model(
@@ -99,3 +100,36 @@ def test_windows_without_elements_have_no_frames() -> None:
     assert compiled.run(feeds)["y"][0].shape == (1, 7, 3, 2)
     with pytest.raises(ShapeError, match="the window is"):
         compiled.run({**feeds, "window": np.ones(0, np.float32)})
+
+
+_WITHOUT_A_DEPTH = onnx.parser.parse_model(
+    """
+    <ir_version: 8, opset_import: ["": 18]>
+    graph (bool c, int64[2] i, float[2] v) => (float[N,M] y) <int64[0] none = {}, int64[1] two = {2}> {
+        y = If (c) <
+            then_branch = first () => (float[2,M] a) { a = OneHot (i, none, v) },
+            else_branch = second () => (float[2,M] b) { b = OneHot (i, two, v) }
+        >
+    }
+    """
+)
+
+
+def test_one_hot_in_a_body_without_a_depth() -> None:
+    module = fusion.compile(_WITHOUT_A_DEPTH)
+    i, v = np.array([0, 1]), np.array([3, 7], np.float32)
+    np.testing.assert_array_equal(module.run({"c": np.array(False), "i": i, "v": v})["y"], [[7, 3], [3, 7]])
+    with pytest.raises(ExecutionError):
+        module.run({"c": np.array(True), "i": i, "v": v})
+
+
+def test_one_hot_without_a_depth_in_a_model_without_a_type() -> None:
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["": 18]>
+        graph (int64[2] i, float[2] v) => (float[2,0] y) <int64[0] none = {}> { y = OneHot (i, none, v) }
+        """
+    )
+    model.graph.output[0].ClearField("type")
+    with pytest.raises(FusionError):
+        fusion.compile(model)

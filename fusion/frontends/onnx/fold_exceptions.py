@@ -38,6 +38,11 @@ def _is_scalar(node: NodeProto, opset: int, arrays: Arrays) -> bool:
     return not arrays[0].ndim
 
 
+def _in_float32(node: NodeProto, opset: int, arrays: Arrays) -> bool:
+    """Runs compute in float32, whatever the dtype, the reference in that of the input."""
+    return arrays[0].dtype != np.float32
+
+
 def _over_several_axes(node: NodeProto, opset: int, arrays: Arrays) -> bool:
     return opset < _ALONG_ONE_AXIS
 
@@ -77,12 +82,25 @@ def _quotient_overflows(node: NodeProto, opset: int, arrays: Arrays) -> bool:
     return not largest < _WIDEST * scale
 
 
+_NARROW = 10.0
+"""Distance of two logarithms whose quotient every floating-point type has."""
+
+
+def _logarithm_of_zero(node: NodeProto, opset: int, arrays: Arrays) -> bool:
+    """The reference takes the logarithm of quotients that may be 0."""
+    return _over_several_axes(node, opset, arrays) or not np.ptp(arrays[0].astype(np.float64)) < _NARROW
+
+
 def _sum_overflows(power: int) -> Otherwise:
-    """The reference adds integers, or their squares, in their own type; neither a mean nor a root is as large."""
+    """The reference adds numbers, or their squares, in their own type; neither a mean nor a root is as large."""
 
     def overflows(node: NodeProto, opset: int, arrays: Arrays) -> bool:
         x = arrays[0]
-        return x.dtype.kind in "iu" and float((np.abs(x.astype(np.float64)) ** power).sum()) > np.iinfo(x.dtype).max
+        if x.dtype.kind not in "iuf":
+            return False
+        most = float(np.finfo(x.dtype).max if x.dtype.kind == "f" else np.iinfo(x.dtype).max)
+        with np.errstate(over="ignore"):
+            return not float((np.abs(x.astype(np.float64)) ** power).sum()) <= most
 
     return overflows
 
@@ -97,12 +115,13 @@ _OTHERWISE: Mapping[str, Otherwise] = {
     "Cast": _to_few_bits,
     "Div": _divides_by_zero,
     "DynamicQuantizeLinear": _quotient_overflows,
-    "LogSoftmax": _over_several_axes,
+    "LogSoftmax": _logarithm_of_zero,
     "Mod": _divides_by_zero,
     "NonZero": _is_scalar,
     "QuantizeLinear": _quotient_overflows,
     "ReduceL2": _sum_overflows(2),
     "ReduceMean": _sum_overflows(1),
+    "Shrink": _in_float32,
     "Slice": _starts_before_the_first,
     "Softmax": _over_several_axes,
     "TopK": _has_nan,

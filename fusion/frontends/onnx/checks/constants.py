@@ -147,8 +147,9 @@ def _split(node: Node) -> Iterator[str]:
     if not dims:
         return
     length = dims[int(node.attr("axis", 0))]
-    if count is not None and length is not None and count > length:
-        yield f"num_outputs is {count}, and there are {length} entries"
+    # All parts but the last are as long as this one, which has an entry.
+    if count is not None and length is not None and (count > length or -(-length // count) * (count - 1) >= length):
+        yield f"num_outputs is {count}, and there are {length} entries: parts of one size leave none for the last"
     if sizes is None or length is None:
         if length is not None and not node.has(1) and count is None and length % outputs:
             yield f"{length} entries do not divide into {outputs} equal parts"
