@@ -113,6 +113,7 @@ KNOWN = (
     Known("`ReduceLogSum` of integers", "refused", "ReduceLogSum", "F201: Log"),
     Known("`Constant` with unknown attributes", "refused", r"^Constant\b", "F201"),
     Known("the size of a window as a row", "refused", "Window", "F20[24].*must be a scalar"),
+    Known("`RoiAlign` with a `sampling_ratio`", "refused", "RoiAlign", "F204.*from 0 to 2048"),
     Known("MaxRoiPool of a box with NaN", "refused", "MaxRoiPool", "F302.*box", when=_odd),
     Known("a shape that the model declares", "refused", detail="F302.*(match_cast|declared|the model says)"),
     Known("`auto_pad` of a convolution with dilations", "accepted", "Conv", "ilation"),

@@ -1,5 +1,5 @@
 """What ends ONNX Runtime's process: a frame without elements, which only the run knows, and a OneHot without a depth,
-when it loads the body that has one, or a model of which onnx's checker complains."""
+when it loads the body that has one, or a model of which onnx's checker complains; more samples than it can count."""
 
 from __future__ import annotations
 
@@ -133,3 +133,14 @@ def test_one_hot_without_a_depth_in_a_model_without_a_type() -> None:
     model.graph.output[0].ClearField("type")
     with pytest.raises(FusionError):
         fusion.compile(model)
+
+
+@pytest.mark.parametrize("ratio", [1 << 30, 1 << 62])
+def test_samples_without_end(ratio: int) -> None:
+    text = f"""
+        <ir_version: 8, opset_import: ["": 16]>
+        graph (float16[1,1,2,2] x, float16[1,4] boxes, int64[1] images) => (y)
+        {{ y = RoiAlign <sampling_ratio = {ratio}, output_height = 4, output_width = 4> (x, boxes, images) }}
+    """
+    with pytest.raises(ShapeError, match="sampling_ratio"):
+        fusion.compile(onnx.parser.parse_model(text))

@@ -36,6 +36,8 @@ def _each_at_least(low: int) -> _Allowed:
 _FLAG = _one_of(0, 1)
 _POSITIVE = _at_least(1)
 _COUNT = _Allowed(lambda value: 0 <= value < 1 << 31, f"from 0 to {(1 << 31) - 1}")
+# ONNX Runtime ends the process where the number of all samples overflows.
+_SAMPLES = _Allowed(lambda value: 0 <= value <= 2048, "from 0 to 2048")
 _SIZES = _each_at_least(1)
 # "" is what ONNX Runtime reads as NOTSET.
 _AUTO_PAD = _one_of("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", "")
@@ -96,7 +98,7 @@ _ALLOWED: Mapping[str, Mapping[str, _Allowed]] = {
         "coordinate_transformation_mode": _one_of("half_pixel", "output_half_pixel"),
         "output_height": _at_least(0),
         "output_width": _at_least(0),
-        "sampling_ratio": _at_least(0),
+        "sampling_ratio": _SAMPLES,
     },
     "RotaryEmbedding": {"interleaved": _FLAG, "num_heads": _COUNT, "rotary_embedding_dim": _COUNT},
     "ScatterElements": {"reduction": _one_of("none", "add", "mul", "min", "max")},
