@@ -105,6 +105,7 @@ KNOWN = (
     Known("a `mode`, `reduction` or the like", "refused", _UNDEFINED, "F204.*(mode|reduction)"),
     Known("`MeanVarianceNormalization` with axes", "refused", "MeanVarianceNormalization", "F204.*has not"),
     Known("`MeanVarianceNormalization` with axes", "refused", "CenterCropPad", "F204.*0 or more|F302"),
+    Known("`MeanVarianceNormalization` with axes", "refused", "Reduce", "F204.*for a tensor of rank 0"),
     Known("`Split` whose `num_outputs`", "refused", "Split", "num_outputs"),
     Known("`GatherND` whose indices have other batches", "refused", "GatherND", r"F204.*first \d+ axes"),
     Known("`GatherND` whose indices have other batches", "refused", "ReverseSequence", "F204.*(time|batch)_axis"),

@@ -75,10 +75,8 @@ def _is_strict(expected: Ran, spoiled: bool) -> bool:
 def _by_reference(case: Case, model: onnx.ModelProto, ours: Ran, expected: Ran) -> tuple[str, str]:
     """Judge what ONNX Runtime cannot run by what it makes of that in float32, else by onnx's reference."""
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
-    if any(opset < _MISTAKEN.get(node.op_type, 0) for node in model.graph.node):
-        return ("no oracle" if expected.status == "no kernel" else "accepted"), expected.message
     known = run_in_float32(model, case.inputs)
-    if known.status != "ran":
+    if known.status != "ran" and not any(opset < _MISTAKEN.get(node.op_type, 0) for node in model.graph.node):
         known = run_reference(model, case.inputs)
     if known.status != "ran" or (case.note and expected.status == "no kernel"):
         return ("no oracle" if expected.status == "no kernel" else "accepted"), expected.message
@@ -98,15 +96,16 @@ def _by_reference(case: Case, model: onnx.ModelProto, ours: Ran, expected: Ran) 
 
 
 _MISTAKEN = {
-    **dict.fromkeys(("GlobalMaxPool", "GridSample", "RoiAlign", "NonZero", "QLinearMatMul"), 1000),
+    **dict.fromkeys(("GlobalMaxPool", "GridSample", "RoiAlign", "NonZero", "QLinearMatMul", "ReduceL2"), 1000),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), 13),
     **dict.fromkeys(
         ("Gemm", "Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"), 7
     ),
 }
 """Operators, and the set from which on the reference judges them: it adds an axis to images of three; it rounds pixels
-of integers at each step; its samples lie elsewhere; a scalar has no places; it multiplies scales in bfloat16; it does
-not know that softmax was over all axes from one on, nor how the first sets broadcast."""
+of integers at each step; its samples lie elsewhere; a scalar has no places; it multiplies scales in bfloat16; it
+squares integers in their own type; it does not know that softmax was over all axes from one on, nor how the first sets
+broadcast."""
 
 
 
