@@ -12,7 +12,9 @@ from tvm import tirx
 from tvm.ir import Call, Range, TensorLoad, Var
 from tvm.s_tir.stmt import SBlock
 from tvm.sym import Analyzer
-from tvm_ffi.structural import structural_equal, structural_map, structural_walk
+from tvm_ffi.structural import structural_equal
+
+from fusion.structural import contains, find, map_nodes
 
 ANCHOR = "fusion.anchor"
 """Block annotation of a complex operator: a reduction with data reuse, such as a matmul or a convolution."""
@@ -94,9 +96,7 @@ def read_access(func: tirx.PrimFunc) -> Access:
 
 
 def _blocks(func: tirx.PrimFunc) -> list[SBlock]:
-    found: list[SBlock] = []
-    structural_walk(func.body, (SBlock, found.append))
-    return [block for block in found if block.iter_vars]
+    return [block for block in find(func.body, SBlock) if block.iter_vars]
 
 
 def is_static(func: tirx.PrimFunc) -> bool:
@@ -134,9 +134,7 @@ def _reduction(blocks: Sequence[SBlock], shape: tuple[int, ...]) -> Access:
 
 
 def _widest_load(block: SBlock) -> TensorLoad | None:
-    loads: list[TensorLoad] = []
-    structural_walk(block.body, (TensorLoad, loads.append))
-    inputs = [load for load in loads if not load.source.same_as(block.writes[0].source)]
+    inputs = [load for load in find(block.body, TensorLoad) if not load.source.same_as(block.writes[0].source)]
     return max(inputs, key=lambda load: len(load.indices), default=None)
 
 
@@ -151,11 +149,8 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _injective(func: tirx.PrimFunc, blocks: Sequence[SBlock], shape: tuple[int, ...]) -> Access:
-    loads: list[TensorLoad] = []
-    for block in blocks:
-        structural_walk(block.body, (TensorLoad, loads.append))
     params = set(func.params)
-    reads = [load for load in loads if load.source in params]
+    reads = [load for block in blocks for load in find(block.body, TensorLoad) if load.source in params]
     if any(_loads_inside(load) for load in reads) or (func.attrs is not None and TURN in func.attrs):
         return Access(Kind.GATHER, shape)
     if len(blocks) != 1:
@@ -170,17 +165,12 @@ def _injective(func: tirx.PrimFunc, blocks: Sequence[SBlock], shape: tuple[int, 
 
 
 def _loads_inside(load: TensorLoad) -> bool:
-    found: list[TensorLoad] = []
-    for index in load.indices:
-        structural_walk(index, (TensorLoad, found.append))
-    return bool(found)
+    return any(find(index, TensorLoad) for index in load.indices)
 
 
 def _conditional(block: SBlock) -> bool:
     """Return whether reads are guarded, as those of a padding or a concatenation are."""
-    found: list[Call] = []
-    structural_walk(block.body, (Call, lambda call: found.append(call) if "if_then_else" in str(call.op) else None))
-    return bool(found)
+    return contains(block.body, (Call, lambda call: "if_then_else" in str(call.op)))
 
 
 def _is_broadcast(load: TensorLoad, axes: Sequence[Var]) -> bool:
@@ -223,4 +213,4 @@ def _flat(indices: Sequence[Any], shape: tuple[int, ...]) -> Any:
 
 
 def _step(expr: Any, axis: Var) -> Any:
-    return structural_map(expr, (Var, lambda var: var + 1 if var.same_as(axis) else var))
+    return map_nodes(expr, (Var, lambda var: var + 1 if var.same_as(axis) else var))

@@ -9,7 +9,9 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Range, TensorLoad, TensorRegion, Var
 from tvm.s_tir.stmt import SBlock, SBlockRealize
-from tvm_ffi.structural import StructuralMutator, structural_mutate
+from tvm_ffi.structural import StructuralMutator
+
+from fusion.structural import mutate
 
 Expr = Any
 
@@ -103,7 +105,7 @@ def read_slice(func: tirx.PrimFunc, position: int, region: Region) -> tirx.PrimF
         return tirx.BufferRegion(new, ranges)
 
     params = [new if index == position else param for index, param in enumerate(func.params)]
-    body = structural_mutate(func.body, [(TensorLoad, load), (TensorRegion, read)])
+    body = mutate(func.body, [(TensorLoad, load), (TensorRegion, read)])
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, Op, PrimType, TensorLoad
 from tvm_ffi import StructuralKey
-from tvm_ffi.structural import structural_walk
+
+from fusion.structural import contains
 
 Expr = Any
 Bind = Callable[[Expr], Expr]
@@ -162,6 +163,4 @@ def _is_number(value: Expr) -> bool:
 
 
 def _compares_floats(condition: Expr) -> bool:
-    found: list[Any] = []
-    structural_walk(condition, (_COMPARISONS, lambda node: found.append(node) if _is_float(node.a) else None))
-    return bool(found)
+    return contains(condition, (_COMPARISONS, lambda node: _is_float(node.a)))

@@ -9,12 +9,12 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.s_tir.stmt import SBlock
-from tvm_ffi.structural import structural_walk
 
 from backends.cpu.schedule_kernels import Kernel
 from backends.cpu.templates.inlining import is_branch
 from backends.cpu.templates.stages import dtype_of, shape_of
 from backends.kernel import KernelInfo
+from fusion.structural import find, walk
 from partition.access import is_static
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
@@ -26,9 +26,7 @@ def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
     Where a shape is symbolic all are 0.
     """
     made = kernel.made
-    blocks: list[SBlock] = []
-    structural_walk(kernel.source.body, (SBlock, blocks.append))
-    blocks = [block for block in blocks if block.iter_vars]
+    blocks = [block for block in find(kernel.source.body, SBlock) if block.iter_vars]
     ops = tuple(str(block.name_hint).removeprefix("T_") for block in blocks)
     if not is_static(kernel.source):
         return KernelInfo(name, ops, made.template, made.tile, 0, 0, note=made.note)
@@ -57,7 +55,7 @@ def _work(block: SBlock) -> tuple[int, Counter[Any]]:
     found: list[Any] = []
     loads: list[TensorLoad] = []
     entries = [((*_ARITHMETIC, Call), found.append), (TensorLoad, loads.append)]
-    structural_walk(block.body, entries)
+    walk(block.body, *entries)
     computed = (expr for expr in found if not (isinstance(expr, Call) and is_branch(expr)))
     return sum("float" in str(expr.ty) for expr in computed), Counter(load.source for load in loads)
 

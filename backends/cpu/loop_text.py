@@ -12,7 +12,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.s_tir.stmt import SBlockRealize
 from tvm.tirx import ForKind
-from tvm_ffi.structural import structural_walk
+
+from fusion.structural import walk
 
 MAX_LINES = 60
 _KINDS = {
@@ -101,7 +102,7 @@ class _Writer:
         """Return the buffers that a value is computed from, without repeats."""
         loads: list[TensorLoad] = []
         used: list[Var] = []
-        structural_walk(value, [(TensorLoad, loads.append), (Var, used.append)])
+        walk(value, (TensorLoad, loads.append), (Var, used.append))
         names = dict.fromkeys(self._base(load.source) for load in loads)
         for key in map(hash, used):
             if key in self.bound:

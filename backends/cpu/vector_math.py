@@ -15,10 +15,10 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, PrimType, TensorLoad, register_op_attr
-from tvm_ffi.structural import StructuralMutator, structural_walk
+from tvm_ffi.structural import StructuralMutator
 
 from backends.cpu.exact_values import REWRITTEN, exact, is_inexact, is_narrow_function, widened
-from backends.cpu.rewriting import mutate
+from fusion.structural import contains, mutate
 
 Expr = Any
 Approximation = Callable[["_Names", Expr], Expr]
@@ -140,11 +140,9 @@ class _Rewriter:
 
 def _has_work(statement: tirx.Stmt) -> bool:
     """Return whether anything inside is to be replaced; an unrolled micro-kernel is long and has no math at all."""
-    found: list[Any] = []
-    structural_walk(statement, (Call, lambda call: found.append(call) if _is_math(call) or _is_scalar(call) else None))
-    structural_walk(statement, (REWRITTEN, lambda node: found.append(node) if is_inexact(node) else None))
-    structural_walk(statement, (tirx.Bind, lambda bind: found.append(bind) if _has_bfloat16(bind.value) else None))
-    return bool(found)
+    calls = (Call, lambda call: _is_math(call) or _is_scalar(call))
+    binds = (tirx.Bind, lambda bind: _has_bfloat16(bind.value))
+    return contains(statement, calls, (REWRITTEN, is_inexact), binds)
 
 
 def _is_math(call: Call) -> bool:
@@ -163,9 +161,7 @@ def _computes(call: Call, kinds: tuple[str, ...]) -> bool:
 def _has_scalar_call(statement: tirx.Stmt) -> bool:
     """Return whether a call is left that has no form on vectors (acos, float64's erf): TVM makes its statement a loop
     over the lanes, in which the variables of the vectorised loop around are unknown."""
-    found: list[Any] = []
-    structural_walk(statement, (Call, lambda call: found.append(call) if _is_scalar(call) else None))
-    return bool(found)
+    return contains(statement, (Call, _is_scalar))
 
 
 def _is_scalar(call: Call) -> bool:
@@ -176,10 +172,8 @@ def _is_scalar(call: Call) -> bool:
 
 def _has_bfloat16(value: Expr) -> bool:
     """Return whether a value is made of bfloat16: TVM computes that in float32, but does not look into a `Bind`."""
-    found: list[Any] = []
     leaves = (TensorLoad, tirx.Cast, tirx.Var, tirx.FloatImm)
-    structural_walk(value, (leaves, lambda leaf: found.append(leaf) if str(leaf.ty) == "bfloat16" else None))
-    return bool(found)
+    return contains(value, (leaves, lambda leaf: str(leaf.ty) == "bfloat16"))
 
 
 def _operation(call: Call) -> str:

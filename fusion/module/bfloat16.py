@@ -9,9 +9,9 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import Call, PrimType, TensorLoad
-from tvm_ffi.structural import StructuralMutator, structural_walk
+from tvm_ffi.structural import StructuralMutator
 
-from backends.cpu.rewriting import Rule, mutate
+from fusion.structural import Rule, contains, mutate
 
 Expr = Any
 _ROUNDED = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div)
@@ -46,9 +46,7 @@ def _pass(kind: type, concerns: Callable[[Expr], bool], rule: Rule, name: str) -
     """Return the pass that applies `rule` to functions with a node of `kind` that it concerns."""
 
     def rewrite(func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
-        found: list[Expr] = []
-        structural_walk(func.body, (kind, lambda node: found.append(node) if concerns(node) else None))
-        return func.with_body(mutate(func.body, [(kind, rule)])) if found else func
+        return func.with_body(mutate(func.body, [(kind, rule)])) if contains(func.body, (kind, concerns)) else func
 
     return tirx.transform.prim_func_pass(rewrite, opt_level=0, name=name)
 
@@ -58,10 +56,7 @@ def _is_narrow(expr: Expr) -> bool:
 
 
 def _holds_narrow(let: tirx.Let) -> bool:
-    found: list[Expr] = []
-    leaves = (TensorLoad, tirx.Cast, tirx.Var, tirx.FloatImm)
-    structural_walk(let, (leaves, lambda leaf: found.append(leaf) if _is_narrow(leaf) else None))
-    return bool(found)
+    return contains(let, ((TensorLoad, tirx.Cast, tirx.Var, tirx.FloatImm), _is_narrow))
 
 
 def _bits(value: Expr) -> Expr:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as block_pipeline
-from tvm_ffi.structural import StructuralMutator, structural_walk
+from tvm_ffi.structural import StructuralMutator
 
 from backends.cpu.emit import Nest, prefetch
-from backends.cpu.rewriting import mutate
 from fusion.abandon import checkpoint
 from fusion.map_in_threads import map_in_threads
 from fusion.module.bfloat16 import broadcast_bits, compute_in_lets
@@ -21,8 +19,7 @@ from fusion.module.kernel_cache import KernelCache
 from fusion.module.linker import ROOM
 from fusion.module.share_memory import share_memory
 from fusion.module.shared_library import temporary_folder
-
-Node = TypeVar("Node")
+from fusion.structural import contains, mutate
 
 _PART = 3
 """Functions that LLVM gets at a time: many small parts keep all threads busy to the end."""
@@ -43,10 +40,9 @@ def generate_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime
     bound = tirx.transform.BindTarget(target.with_host(target))(mod)
     lowered = tvm.IRModule({}, attrs=mod.attrs)
     for has_blocks, lower in ((True, _lower_blocks()), (False, _lower_loops())):
-        functions = {symbol: f for symbol, f in bound.functions.items() if bool(_find(f, s_tir.SBlock)) == has_blocks}
+        functions = {symbol: func for symbol, func in bound.functions.items() if _has_blocks(func) == has_blocks}
         if functions:
-            loops = [] if has_blocks else [loop for func in functions.values() for loop in _find(func, tirx.For)]
-            assert all(loop.step is None for loop in loops)
+            assert has_blocks or not any(map(_has_steps, functions.values()))
             lowered.update(lower(tvm.IRModule(functions, attrs=mod.attrs)))
     # LLVM took 1.9 s with the checks of each argument of each kernel, 1.5 s without (MobileNetV2). `main` alone calls
     # kernels, and knows what it passes: `InputSlot` checks inputs, `check_returned` what foreign functions return, and
@@ -159,11 +155,13 @@ def _cut(functions: Mapping[tvm.ir.GlobalVar, tirx.PrimFunc], kept: KernelCache 
     return [*(_Batch(dict(others[start::count])) for start in range(count) if others), *alone]
 
 
-def _find(func: tirx.PrimFunc, kind: type[Node]) -> list[Node]:
-    """Return the nodes of this kind in `func`; 4000 loops take 27 ms (MobileViT)."""
-    found: list[Node] = []
-    structural_walk(func.body, (kind, found.append))
-    return found
+def _has_blocks(func: tirx.PrimFunc) -> bool:
+    return contains(func.body, (s_tir.SBlock, lambda block: True))
+
+
+def _has_steps(func: tirx.PrimFunc) -> bool:
+    """Return whether a loop has a step; to look at 4000 takes 27 ms (MobileViT)."""
+    return contains(func.body, (tirx.For, lambda loop: loop.step is not None))
 
 
 def _lower_blocks() -> tvm.transform.Pass:

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm_ffi.structural import StructuralMutator
 
-from backends.cpu.rewriting import mutate
+from fusion.structural import mutate
 
 _REGISTER_BYTES = 64
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, fields
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
-from tvm_ffi.structural import structural_equal, structural_map
+from tvm_ffi.structural import structural_equal
 
 from backends.cpu.anchors.attention_stages import AttentionStages, is_at
 from backends.cpu.emit import Expr
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Axis, Stage, shape_of
+from fusion.structural import map_nodes
 
 _LEAST = -3.4028234663852886e38
 """What a maximum begins with. From -inf a block whose keys are all masked would be (-inf) - (-inf), a NaN; from here
@@ -79,7 +80,7 @@ class _Names:
                 raise NotRecognized(f"{stage.buffer.name} reads another key")
             return self.of(load.source)
 
-        return structural_map(stage.value, (TensorLoad, name), order="post")
+        return map_nodes(stage.value, (TensorLoad, name))
 
 
 @dataclass(frozen=True)

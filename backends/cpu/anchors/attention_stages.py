@@ -9,12 +9,12 @@ from math import prod
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
-from tvm_ffi.structural import structural_map
 
 from backends.cpu.anchors.roles import compose, find_anchors
 from backends.cpu.emit import Expr, int64
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, read_stages, shape_of, substitute
+from fusion.structural import map_nodes
 from partition.access import is_zero
 
 
@@ -127,7 +127,7 @@ def _operands_inlined(stages: list[Stage], products: Collection[Var], params: Co
         return substitute(stage.value, dict(zip((axis.var for axis in stage.spatial), load.indices, strict=True)))
 
     kept = (stage for stage in stages if stage.buffer not in turned)
-    return [replace(stage, value=structural_map(stage.value, (TensorLoad, at_source), order="post")) for stage in kept]
+    return [replace(stage, value=map_nodes(stage.value, (TensorLoad, at_source))) for stage in kept]
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _in_block(stage: Stage, block: Block, local: Mapping[Var, Var]) -> Stage:
         return tirx.BufferLoad(local[load.source], [row.var, *load.indices[lead:]])
 
     places = dict(zip((axis.var for axis in own), (*block.batch, block.first + row.var), strict=True))
-    value = substitute(structural_map(stage.value, (TensorLoad, move), order="post"), places)
+    value = substitute(map_nodes(stage.value, (TensorLoad, move)), places)
     return replace(stage, buffer=local[stage.buffer], spatial=(row, *rest), value=value)
 
 

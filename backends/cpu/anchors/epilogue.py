@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call, Range, Var
 from tvm.sym import Analyzer
 from tvm.tirx import ForKind
-from tvm_ffi.structural import structural_walk
 
 from backends.cpu import bfloat16
 from backends.cpu.anchors.roles import Output
 from backends.cpu.emit import Expr, Nest, ramp, splat
+from backends.cpu.templates.inlining import uses
 from backends.cpu.templates.stages import substitute
+from fusion.structural import find
 
 UNROLLED_COST = 12  # an epilogue beyond this is emitted once in a loop over the tile, not once per register
 _CALL_COST = 12  # a math call becomes a polynomial of about as many operations
@@ -155,18 +155,13 @@ def _is_rounded(value: Expr) -> bool:
 def _is_contiguous(indices: Sequence[Expr], lane: Var) -> bool:
     """Return whether the lanes of a vector are stored next to each other."""
     *outer, last = indices
-    found: list[Var] = []
-    for index in outer:
-        structural_walk(index, (Var, lambda var: found.append(var) if var.same_as(lane) else None))
+    if any(uses(index, lane) for index in outer):
+        return False
     step = Analyzer().simplify(last - substitute(last, {lane: tirx.const(0, "int64")}))
-    return not found and isinstance(step, Var) and step.same_as(lane)
+    return isinstance(step, Var) and step.same_as(lane)
 
 
 def _cost(output: Output) -> int:
     """Return the operations of one element, those of its indices included."""
-    found: list[Any] = []
-    for expr in (*output.indices, output.value):
-        for kind in _OPERATIONS:
-            structural_walk(expr, (kind, found.append))
-        structural_walk(expr, (Call, lambda call: found.extend([call] * _CALL_COST)))
-    return len(found)
+    found = [node for expr in (*output.indices, output.value) for node in find(expr, (*_OPERATIONS, Call))]
+    return sum(_CALL_COST if isinstance(node, Call) else 1 for node in found)

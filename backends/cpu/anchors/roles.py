@@ -14,13 +14,14 @@ from tvm import tirx
 from tvm.ir import Range, TensorLoad, Var
 from tvm.s_tir.stmt import SBlock
 from tvm.sym import Analyzer
-from tvm_ffi.structural import structural_equal, structural_map, structural_walk
+from tvm_ffi.structural import structural_equal
 
 from backends.cpu.emit import Expr
 from backends.cpu.templates.accesses import flat_index
 from backends.cpu.templates.inlining import uses
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Stage, dtype_of, read_stages, shape_of, substitute
+from fusion.structural import find, map_nodes
 from partition.access import ANCHOR
 
 
@@ -120,9 +121,7 @@ def find_anchor(func: tirx.PrimFunc) -> SBlock | None:
 
 def find_anchors(func: tirx.PrimFunc) -> list[SBlock]:
     """Return the blocks that carry an anchor annotation."""
-    found: list[SBlock] = []
-    structural_walk(func.body, (SBlock, lambda block: found.append(block) if ANCHOR in block.annotations else None))
-    return found
+    return [block for block in find(func.body, SBlock) if ANCHOR in block.annotations]
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class _Composer:
         def rule(load: TensorLoad) -> Expr:
             return tirx.BufferLoad(load.source, list(flat(load.source, load.indices)))
 
-        return flat(buffer, indices), structural_map(value, (TensorLoad, rule), order="post")
+        return flat(buffer, indices), map_nodes(value, (TensorLoad, rule))
 
     def _load(self, buffer: Var, at: Sequence[Expr], accumulator: Var, reads: list[tuple[Expr, ...]]) -> Expr:
         """Return the value of `buffer[at]` over parameters and the accumulator."""
@@ -179,11 +178,8 @@ class _Composer:
         if stage.reduce:
             raise NotRecognized(f"{buffer.name} is reduced")
         value = substitute(stage.value, dict(zip((axis.var for axis in stage.spatial), at, strict=True)))
-        return structural_map(
-            value,
-            (TensorLoad, lambda load: self._load(load.source, list(load.indices), accumulator, reads)),
-            order="post",
-        )
+        load = (TensorLoad, lambda load: self._load(load.source, list(load.indices), accumulator, reads))
+        return map_nodes(value, load)
 
 
 def _same(first: Sequence[Expr], second: Sequence[Expr]) -> bool:

@@ -10,7 +10,6 @@ from math import prod
 from tvm import tirx
 from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
-from tvm_ffi.structural import structural_walk
 
 from backends.cpu.anchors.contraction import Contraction
 from backends.cpu.anchors.image_maker import read_image_maker, steps_of
@@ -21,6 +20,7 @@ from backends.cpu.anchors.window import UnderWindow, Window
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Stage, dtype_of, read_stages, shape_of
 from fusion.context import Machine
+from fusion.structural import find
 from partition.access import ANCHOR, DEPTHWISE, IMAGE_MAKERS, MATMUL, POOL
 
 ROLLING_WINDOW = "rolling_window"
@@ -121,8 +121,7 @@ def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
 
 def _places(func: tirx.PrimFunc) -> tuple[SBlock | None, SBlock, SBlock | None] | None:
     """Return the blocks of the convolution before the window, of the window, and of the product behind it."""
-    found: list[SBlock] = []
-    structural_walk(func.body, (SBlock, lambda block: found.append(block) if _is_part(block) else None))
+    found = [block for block in find(func.body, SBlock) if _is_part(block)]
     windows = [block for block in found if POOL in block.annotations or anchor_of(block) == DEPTHWISE]
     if len(windows) != 1:
         return None

@@ -22,7 +22,6 @@ from functools import partial
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.sym import Analyzer
-from tvm_ffi.structural import structural_map
 
 from backends.cpu.anchors.contraction import Blocking, Contraction, emit, emit_inside
 from backends.cpu.anchors.matmul import rows_times, unravel
@@ -38,6 +37,7 @@ from backends.cpu.templates.space import Space
 from backends.cpu.templates.stages import shape_of
 from backends.cpu.templates.stitching import stitch
 from fusion.context import Machine
+from fusion.structural import map_nodes
 from partition.access import MATMUL
 
 
@@ -165,5 +165,5 @@ def _put(output: Output, product: Product, start: Expr, places: Mapping[Var, _Pl
         return load if place is None else tirx.BufferLoad(place.buffer, [place.at(at, column)])
 
     place = places[output.buffer]
-    value = structural_map(output.value, (TensorLoad, own), order="post")
+    value = map_nodes(output.value, (TensorLoad, own))
     return replace(output, buffer=place.buffer, indices=(place.at(at, column),), value=value)

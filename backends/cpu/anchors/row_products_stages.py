@@ -10,13 +10,14 @@ from math import prod
 from tvm import tirx
 from tvm.ir import Range, TensorLoad, Var
 from tvm.sym import Analyzer
-from tvm_ffi.structural import structural_equal, structural_walk
+from tvm_ffi.structural import structural_equal
 
 from backends.cpu.anchors.roles import Output, compose, find_anchors, operands_of, result_of
 from backends.cpu.anchors.rows import RowBlock
 from backends.cpu.templates.accesses import flat_index
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Stage, dtype_of, loads, read_stages, shape_of
+from fusion.structural import find
 from partition.access import ANCHOR, MATMUL
 
 Operands = tuple[Var, ...]
@@ -198,9 +199,7 @@ def _check_held(product: Product, products: Sequence[Product], held: Mapping[Var
     same row and column."""
     writers = {output.buffer: output for other in products for output in other.outputs}
     for output in product.outputs:
-        found: list[TensorLoad] = []
-        structural_walk(output.value, (TensorLoad, found.append))
-        for load in found:
+        for load in find(output.value, TensorLoad):
             if load.source not in held:
                 continue
             places, _ = writers[load.source].at(output.coordinates, output.accumulator)

@@ -9,13 +9,14 @@ from math import prod
 from tvm import tirx
 from tvm.ir import Range, TensorLoad, Var
 from tvm.sym import Analyzer
-from tvm_ffi.structural import structural_equal, structural_map
+from tvm_ffi.structural import structural_equal
 
 from backends.cpu.anchors.matmul import unravel
 from backends.cpu.emit import Expr, int64
 from backends.cpu.templates.accesses import flat_index
 from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stages import Axis, Stage, dtype_of, shape_of, substitute
+from fusion.structural import map_nodes
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class RowBlock:
                 raise NotRecognized(f"{stage.buffer.name} reads another row")
             return tirx.BufferLoad(local[load.source], [row.var, *load.indices[lead:]])
 
-        value = substitute(structural_map(stage.value, (TensorLoad, move), order="post"), places)
+        value = substitute(map_nodes(stage.value, (TensorLoad, move)), places)
         return replace(stage, buffer=local[stage.buffer], spatial=(row, *rest), value=value)
 
 

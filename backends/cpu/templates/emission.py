@@ -371,18 +371,10 @@ class StageWriter:
         return vectorized(lanes, body)
 
     def _fold(self, at: At, accumulators: Var, width: int, lanes: int, dtype: str) -> tirx.Stmt:
-        bindings: list[tuple[Var, Expr]] = []
-        vector: Expr = None
-        for u in range(width):
-            if lanes > 1:
-                part = load_flat(accumulators, tirx.Ramp(index(u * lanes), index(1), lanes))
-            else:
-                part = load_flat(accumulators, index(u))
-            name = tirx.Var(f"acc{u}", f"{dtype}x{lanes}" if lanes > 1 else dtype)
-            bindings.append((name, part if vector is None else self.stage.combined(vector, part)))
-            vector = name
-        folds, scalar = fold_lanes(vector, lanes, dtype, self.stage.combined)
-        return self._store(at, bindings + folds, scalar)
+        at_lanes = [tirx.Ramp(index(u * lanes), index(1), lanes) if lanes > 1 else index(u) for u in range(width)]
+        vectors = [load_flat(accumulators, position) for position in at_lanes]
+        folds, scalar = fold_lanes(vectors, lanes, dtype, self.stage.combined)
+        return sequence(*folds, self._store(at, [], scalar))
 
 
 def is_unrolled(stage: Stage) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 from tvm import sym, tirx
 from tvm.ir import Call, Op, TensorLoad, Var
 from tvm_ffi import StructuralKey
-from tvm_ffi.structural import StructuralMutator, structural_walk
+from tvm_ffi.structural import StructuralMutator
 
-from backends.cpu.rewriting import mutate
 from backends.cpu.templates.stages import Stage, loads, substitute
+from fusion.structural import contains, find, mutate, walk
 
 Expr = Any
 Place = Callable[[Var, Sequence[Expr]], Expr]
@@ -44,7 +44,7 @@ def operation_cost(value: Expr) -> int:
             operations += _DIVISION_COST if isinstance(node, tirx.Div) else 1
 
     nodes = (Call, TensorLoad, tirx.Div, tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min, tirx.Select)
-    structural_walk(value, (nodes, count))
+    walk(value, (nodes, count))
     return operations + loads_and_branches if operations else 0
 
 
@@ -120,26 +120,12 @@ def is_branch(call: Call) -> bool:
 
 def guards(value: Expr) -> list[Expr]:
     """Return the conditions of every `if_then_else` in an expression."""
-    found: list[Expr] = []
-
-    def visit(call: Call) -> None:
-        if is_branch(call):
-            found.append(call.args[0])
-
-    structural_walk(value, (Call, visit))
-    return found
+    return [call.args[0] for call in find(value, Call) if is_branch(call)]
 
 
 def uses(value: Expr, var: Var) -> bool:
     """Return whether `var` occurs in an expression."""
-    found = False
-
-    def visit(node: Var) -> None:
-        nonlocal found
-        found = found or node.same_as(var)
-
-    structural_walk(value, (Var, visit))
-    return found
+    return contains(value, (Var, var.same_as))
 
 
 @dataclass

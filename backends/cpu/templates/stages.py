@@ -10,9 +10,9 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.s_tir.stmt import SBlock, SBlockRealize
-from tvm_ffi.structural import structural_map, structural_walk
 
 from backends.cpu.templates.result import NotRecognized
+from fusion.structural import find, map_nodes
 
 Expr = Any
 COMBINERS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min, tirx.And, tirx.Or)
@@ -104,16 +104,14 @@ def output_buffers(func: tirx.PrimFunc, stages: list[Stage]) -> set[Var]:
 
 def loads(value: Expr) -> list[TensorLoad]:
     """Return every load in an expression, loads inside indices included."""
-    found: list[TensorLoad] = []
-    structural_walk(value, (TensorLoad, found.append))
-    return found
+    return find(value, TensorLoad)
 
 
 def substitute(value: Expr, replacement: Mapping[Var, Expr]) -> Expr:
     """Return `value` with variables replaced."""
     if not replacement:
         return value
-    return structural_map(value, (Var, lambda var: replacement.get(var, var)))
+    return map_nodes(value, (Var, lambda var: replacement.get(var, var)))
 
 
 def shape_of(buffer: Var) -> tuple[int, ...]:

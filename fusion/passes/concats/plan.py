@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from tvm import relax, tirx
 from tvm.s_tir.stmt import SBlock
-from tvm_ffi.structural import structural_walk
 
 from fusion.passes.concats.read import Graph, Part, Result, row_bytes
 from fusion.passes.rebuild import static_shape
+from fusion.structural import find
 from partition.access import ANCHOR
 from partition.slices import Region, hide_outputs, read_slice, write_slice
 
@@ -226,6 +226,4 @@ def _pays(chosen: Sequence[_Chosen], copies: Sequence[tuple[Part, Place]]) -> bo
 
 
 def _anchors(func: tirx.PrimFunc) -> list[SBlock]:
-    found: list[SBlock] = []
-    structural_walk(func.body, (SBlock, lambda block: found.append(block) if ANCHOR in block.annotations else None))
-    return found
+    return [block for block in find(func.body, SBlock) if ANCHOR in block.annotations]
