@@ -25,6 +25,7 @@ from fusion.module.read_saved import read_saved
 from fusion.module.save import saved_members
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
+from fusion.stages import stage
 
 Shapes = Mapping[str, Sequence[int]]
 _ENTRY = "entry.json"
@@ -75,6 +76,7 @@ def _name(key: str) -> str:
     return f"{key}.fusion"
 
 
+@stage("look into the cache")
 def _find(store: Store, key: str) -> Specialization | None:
     file = store.open(_name(key))
     if file is None:
@@ -93,6 +95,7 @@ def _find(store: Store, key: str) -> Specialization | None:
         return None
 
 
+@stage("keep in the cache")
 def _keep(store: Store, key: str, form: Specialization, ctx: Context) -> None:
     linked = form.code is None or form.code.linked
     # What a defect of the compiler has changed is not kept: the next compilation may do without, and has to tell.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from typing import TypeVar
 
 from fusion.cpus import allowed_cpus
@@ -15,7 +16,7 @@ R = TypeVar("R")
 
 def map_in_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Return what `function` returns for each of `items`, in order, from a thread for each CPU, or from as many as the
-    system starts, and from the calling one where it starts none.
+    system starts, and from the calling one where it starts none; all see the caller's context variables.
 
     An exception of `function` is raised here once the calls under way have ended; no others are made.
     """
@@ -50,7 +51,7 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 def _start(work: Callable[[], None], count: int) -> list[threading.Thread]:
     started: list[threading.Thread] = []
     for _ in range(count):
-        thread = threading.Thread(target=work, name="fusion-map-in-threads")
+        thread = threading.Thread(target=copy_context().run, args=(work,), name="fusion-map-in-threads")
         try:
             thread.start()
         except RuntimeError:  # the system's limit, or the end of the process

@@ -21,6 +21,7 @@ from fusion.frontends.relay.syntax import RelayModel
 from fusion.frontends.torch import TorchModel, program_bytes
 from fusion.module.archive import checksum
 from fusion.passes.lift_weights import lift_weights
+from fusion.stages import stage
 from fusion.tensors import byte_view
 
 _CHUNK = 4 << 20
@@ -58,6 +59,7 @@ class ModelDigest:
             return False
 
 
+@stage("look into the cache")
 def digest_model(model: Any) -> ModelDigest:
     """Return the digest of `model`, as `open_model` returned it.
 

@@ -17,6 +17,7 @@ from backends.cpu.legalize_calls import LegalizeCalls
 from backends.cpu.loop_text import loop_lines
 from backends.cpu.lower_anchors import LowerAnchors
 from backends.cpu.schedule_kernels import ScheduleKernels
+from backends.kernel import KernelInfo
 from fusion.abandon import checkpoint
 from fusion.context import Context
 from fusion.failures import Failures
@@ -41,6 +42,7 @@ from fusion.report.estimate import estimate_kernels, nominal_limits
 from fusion.report.read_graph import MAIN
 from fusion.report.record import Trace, record_graph
 from fusion.rewrites import Rewrite
+from fusion.stages import stage
 from partition.form_groups import FormGroups
 from partition.techniques import ALL, Technique
 from partition.verdicts import Judge
@@ -133,6 +135,7 @@ def kernel_passes(
     ]
 
 
+@stage("passes")
 def lower(
     imported: ImportedModel,
     ctx: Context,
@@ -160,31 +163,48 @@ def lower(
             passes = plain_passes(trace) if form is Form.PLAIN else graph_passes(ctx, trace, techniques)
             graphs[name] = _apply(passes, mod, form, failures)
         mod = _apply(kernel_passes(graphs, kernels, measured.passes(imported.inputs)), graphs[MAIN], form, failures)
-    mod, weights = lift_weights(mod)
-    loops = {name: loop_lines(kernel.made.func) for name, kernel in kernels.scheduled.items()}
-    infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
-    try:
-        graph = record_graph(imported, graphs, mod, traces, loops)
-        infos = estimate_kernels(infos, graph.calls, weights, nominal_limits(ctx.machine, ctx.threads))
-    except Exception as error:  # a report may have any defect; the program has none for it
-        failures.add("the report of the graph failed, and there is none", error)
-        graph = ModelGraph()
+    with stage("lift_weights"):
+        mod, weights = lift_weights(mod)
+    with stage("report"):
+        infos, graph = _report(imported, graphs, mod, weights, traces, kernels, ctx, failures)
     rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
     rewritten = [note for trace in traces.values() for note in trace.rewrites.notes()]
     notes = (*failures.notes, *rounding, *rewritten, *kernels.notes(), *measured.notes)
     return Lowered(mod, weights, infos, notes, graph)
 
 
+def _report(
+    imported: ImportedModel,
+    graphs: Mapping[str, tvm.IRModule],
+    mod: tvm.IRModule,
+    weights: Sequence[tvm.runtime.Tensor],
+    traces: Mapping[str, Trace],
+    kernels: ScheduleKernels,
+    ctx: Context,
+    failures: Failures,
+) -> tuple[dict[str, KernelInfo], ModelGraph]:
+    """Return what `explain()` says of each kernel, and of the model before and after."""
+    loops = {name: loop_lines(kernel.made.func) for name, kernel in kernels.scheduled.items()}
+    infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
+    try:
+        graph = record_graph(imported, graphs, mod, traces, loops)
+        return estimate_kernels(infos, graph.calls, weights, nominal_limits(ctx.machine, ctx.threads)), graph
+    except Exception as error:  # a report may have any defect; the program has none for it
+        failures.add("the report of the graph failed, and there is none", error)
+        return infos, ModelGraph()
+
+
 def _apply(passes: list[Pass], mod: tvm.IRModule, form: Form, failures: Failures) -> tvm.IRModule:
     check = checkpoint()
     for apply in passes:
         check()
+        name = _name(apply)
         try:
-            mod = apply(mod)
+            with stage(name):
+                mod = apply(mod)
         except MemoryError:
             raise
         except Exception as error:  # a pass of ours may have any defect, and TVM's raise whatever their checks raise
-            name = _name(apply)
             if form is Form.WHOLE or name in _NEEDED:
                 raise
             failures.add(f"the pass {name} failed and is left out", error)

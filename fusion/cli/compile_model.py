@@ -8,9 +8,10 @@ from typing import Any
 
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import is_saved, open_module, require_shapes
-from fusion.cli.options import SAVED_SUFFIX, add_compile_options, add_json, add_model, add_verb
+from fusion.cli.options import SAVED_SUFFIX, add_compile_options, add_json, add_model, add_timing, add_verb
 from fusion.cli.output import show, signature
 from fusion.cli.progress import progress
+from fusion.cli.timing import timing_data, timing_table
 from fusion.errors import OptionError
 
 
@@ -20,6 +21,7 @@ def add_parser(verbs: Any) -> None:
     add_model(parser, "ONNX file or Relay text")
     parser.add_argument("-o", "--output", metavar="FILE", help="saved module; beside the model by default")
     add_compile_options(parser)
+    add_timing(parser)
     add_json(parser)
     parser.set_defaults(verb=compile_model)
 
@@ -42,5 +44,8 @@ def compile_model(options: argparse.Namespace) -> int:
         "output": str(output), "bytes": size, "compile_s": opened.seconds,
         "inputs": signature(opened.module.inputs), "outputs": signature(opened.module.outputs),
     }  # fmt: skip
+    if options.timing:
+        text += f"\n{timing_table(opened.stages)}"
+        data["timing"] = timing_data(opened.stages)
     show(text, data, options.json)
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import fusion
 from fusion.cli.options import SAVED_SUFFIX, parse_shapes
 from fusion.cli.progress import progress
 from fusion.errors import OptionError, unknown_shape
+from fusion.stages import Stages, stage
 
 if TYPE_CHECKING:
     from fusion.module import CompiledModule
@@ -23,10 +24,11 @@ _COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "no_cache
 
 @dataclass(frozen=True)
 class Opened:
-    """A module and the seconds it took to get it."""
+    """A module, the seconds it took to get it, and what each stage of them took, where it was compiled."""
 
     module: CompiledModule
     seconds: float
+    stages: Stages = field(default_factory=Stages)
 
 
 def is_saved(path: str) -> bool:
@@ -62,14 +64,16 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -
     given = {name: value for name, value in given.items() if value is not None and value is not False}
     if not alone and "params" in given and not is_relay(path):
         del given["params"]
-    started = time.perf_counter()
+    started, stages = time.perf_counter(), Stages()
     if is_saved(path):
         module = _load(path, given if alone else {}, shapes)
     else:
-        with progress(f"compiling {path}"):
+        with stages.watch(), progress(f"compiling {path}", lambda: stages.now):
+            with stage("load the compiler"):
+                compile = fusion.compile
             cache = not given.pop("no_cache", False)
-            module = fusion.compile(path, shapes=shapes or None, cache=cache, **given)
-    return Opened(module, time.perf_counter() - started)
+            module = compile(path, shapes=shapes or None, cache=cache, **given)
+    return Opened(module, time.perf_counter() - started, stages)
 
 
 def _load(path: str, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> CompiledModule:

@@ -57,6 +57,11 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-cache", action="store_true", help="compile anew, and keep nothing for the next time")
 
 
+def add_timing(parser: argparse.ArgumentParser) -> None:
+    """Add `--timing`."""
+    parser.add_argument("--timing", action="store_true", help="say what each stage of compiling took")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add `--json`."""
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

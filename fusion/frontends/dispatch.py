@@ -22,6 +22,7 @@ from fusion.frontends.onnx import (
 )
 from fusion.frontends.relay.source import find_text
 from fusion.frontends.relay.syntax import RelayModel
+from fusion.stages import stage
 
 if TYPE_CHECKING:
     from fusion.frontends.relay.parameters import Parameters
@@ -68,6 +69,7 @@ def open_model(model: Any, params: Parameters | None = None, dynamic_shapes: Any
     return model
 
 
+@stage("import")
 def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = False) -> ImportedModel:
     """Return `model` as Relax with static shapes.
 
@@ -109,6 +111,7 @@ def import_whole(model: Any) -> ImportedModel | None:
     return import_whole_onnx(_onnx_source(model)) if isinstance(model, (str, Path, onnx.ModelProto)) else None
 
 
+@stage("read the signature")
 def read_signature(model: Any) -> Signature:
     """Return inputs and outputs of `model` without compiling anything; an unknown dimension is None.
 

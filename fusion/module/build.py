@@ -21,6 +21,7 @@ from fusion.module.kernel_cache import open_kernels
 from fusion.module.linker import ELF, find_linker, load_linked
 from fusion.module.plan import Plan
 from fusion.module.preallocate import preallocate
+from fusion.stages import stage
 
 Generate = Callable[[tvm.IRModule, tvm.target.Target], list[tvm.runtime.Module]]
 
@@ -44,6 +45,7 @@ class Built:
     notes: tuple[str, ...] = ()
 
 
+@stage("machine code")
 def build(lowered: Lowered, n_inputs: int, ctx: Context, *, to_run: bool = True) -> Built:
     """Return the machine code of `lowered`, whose `main` takes `n_inputs` inputs before the weights.
 

@@ -19,6 +19,7 @@ from fusion.module.kernel_cache import KernelCache
 from fusion.module.linker import ROOM
 from fusion.module.share_memory import share_memory
 from fusion.module.shared_library import temporary_folder
+from fusion.stages import stage
 from fusion.structural import contains, mutate
 
 _PART = 3
@@ -38,17 +39,24 @@ def generate_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime
     Without blocks, every loop has a step of 1, and parallel and vectorized ones begin at 0 (TVM refuses others).
     """
     bound = tirx.transform.BindTarget(target.with_host(target))(mod)
+    with stage("TensorIR passes"):
+        lowered = _lower(bound)
+    with stage("LLVM"):
+        return tvm.get_global_func("target.build.llvm")(lowered, target)
+
+
+def _lower(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return `mod` as LLVM's code generator takes it."""
     lowered = tvm.IRModule({}, attrs=mod.attrs)
     for has_blocks, lower in ((True, _lower_blocks()), (False, _lower_loops())):
-        functions = {symbol: func for symbol, func in bound.functions.items() if _has_blocks(func) == has_blocks}
+        functions = {symbol: func for symbol, func in mod.functions.items() if _has_blocks(func) == has_blocks}
         if functions:
             assert has_blocks or not any(map(_has_steps, functions.values()))
             lowered.update(lower(tvm.IRModule(functions, attrs=mod.attrs)))
     # LLVM took 1.9 s with the checks of each argument of each kernel, 1.5 s without (MobileNetV2). `main` alone calls
     # kernels, and knows what it passes: `InputSlot` checks inputs, `check_returned` what foreign functions return, and
     # the rest it allocates itself. -O2 in place of -O3 made compiling 4% faster and BERT-tiny 1.5% slower.
-    lowered = _align(tirx.transform.SkipAssert()(lowered))
-    return tvm.get_global_func("target.build.llvm")(lowered, target)
+    return _align(tirx.transform.SkipAssert()(lowered))
 
 
 def _align(mod: tvm.IRModule) -> tvm.IRModule:
@@ -119,7 +127,9 @@ def generate_objects(
             path.write_bytes(code)
             return
         with target:  # threads have no target but their own
-            generate_module(tvm.IRModule(part.functions, attrs=mod.attrs), target).write_to_file(str(path))
+            made = generate_module(tvm.IRModule(part.functions, attrs=mod.attrs), target)
+        with stage("LLVM"):
+            made.write_to_file(str(path))
         if kept and part.key:
             kept.keep(part.key, path.read_bytes())
 

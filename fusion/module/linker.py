@@ -19,6 +19,7 @@ from fusion.library import Library
 from fusion.module.cpu_features import host_architecture, host_system
 from fusion.module.shared_library import load_library, temporary_folder
 from fusion.runtime import tvm_ffi
+from fusion.stages import stage
 
 if TYPE_CHECKING:
     # Whoever asks for the linker need not have the compiler.
@@ -130,6 +131,7 @@ def link(executable: tvm.runtime.Executable, target: tvm.target.Target) -> bytes
         return _export(executable, _foreign_triple(target), folder).read_bytes()
 
 
+@stage("link")
 def load_linked(executable: tvm.runtime.Executable) -> tuple[Library, bytes]:
     """Link `executable` and load it into this process; return the bytes of the library too.
 

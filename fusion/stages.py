@@ -1,0 +1,87 @@
+"""Which stage a compilation is in, and how long each took: what `--timing` and the progress of commands show."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+Path = tuple[str, ...]
+"""Of a stage: the names of those around it, and its own."""
+
+
+@dataclass
+class Time:
+    """What a stage took, all times together that it was entered.
+
+    Attributes:
+        seconds: From entering to leaving; of a stage that several threads are in at a time, the sum of theirs.
+        cpu_seconds: CPU time of the threads that entered it.
+        count: How often it was entered.
+    """
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    count: int = 0
+
+
+@dataclass
+class Stages:
+    """The stages of one compilation.
+
+    Attributes:
+        times: Of each stage that was left, in the order they were entered first.
+        now: The outermost stage that was entered last.
+    """
+
+    times: dict[Path, Time] = field(default_factory=dict)
+    now: str = ""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Take the times of the stages that the calling thread enters inside, and those that copy its context."""
+        token = _watched.set((self, ()))
+        try:
+            yield
+        finally:
+            _watched.reset(token)
+
+    @contextmanager
+    def inside(self, path: Path) -> Iterator[None]:
+        """Take the time of one stage."""
+        with self._lock:
+            taken = self.times.setdefault(path, Time())
+            self.now = path[0]
+        started, started_cpu = time.perf_counter(), time.thread_time()
+        try:
+            yield
+        finally:
+            seconds, cpu_seconds = time.perf_counter() - started, time.thread_time() - started_cpu
+            with self._lock:
+                taken.seconds += seconds
+                taken.cpu_seconds += cpu_seconds
+                taken.count += 1
+
+
+_watched: ContextVar[tuple[Stages, Path] | None] = ContextVar("stages", default=None)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Say that what is done inside is the stage `name`, to whoever watches this thread."""
+    watched = _watched.get()
+    if watched is None:
+        yield
+        return
+    stages, around = watched
+    path = (*around, name)
+    token = _watched.set((stages, path))
+    try:
+        with stages.inside(path):
+            yield
+    finally:
+        _watched.reset(token)
