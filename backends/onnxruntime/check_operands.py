@@ -20,23 +20,24 @@ _DEPTH = 1
 def check_operands(model: ModelProto) -> ModelProto:
     """Return `model`, in which each STFT fails where its frames have no element, and each OneHot where its depth is not
     one number."""
-    if not any(_checker(node) for graph in _graphs(model.graph) for node in graph.node):
+    if not any(_checker(node) for graph in graphs(model.graph) for node in graph.node):
         return model
     copy = ModelProto()
     copy.CopyFrom(model)
-    for number, graph in enumerate(_graphs(copy.graph)):
+    for number, graph in enumerate(graphs(copy.graph)):
         nodes = [made for at, node in enumerate(graph.node) for made in _checked(node, f"checked_{number}_{at}")]
         del graph.node[:]
         graph.node.extend(nodes)
     return copy
 
 
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+def graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """Return `graph` and those in it."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
-                yield from _graphs(attribute.g)
+                yield from graphs(attribute.g)
 
 
 def _checker(node: NodeProto) -> Callable[[NodeProto, str], list[NodeProto]] | None:
@@ -66,7 +67,7 @@ def _frames(node: NodeProto, name: str) -> list[NodeProto]:
     one = add("Constant", value=helper.make_tensor("one", TensorProto.INT64, [1], [1]))
     is_none = add("LessOrEqual", add("Cast", length, to=TensorProto.INT64), zero)
     checked = add("Gather", add("Reshape", length, one), add("Cast", is_none, to=TensorProto.INT64))
-    return [*nodes, _reading(node, [*given[:_LENGTH], checked])]
+    return [*nodes, reading(node, [*given[:_LENGTH], checked])]
 
 
 def _depth(node: NodeProto, name: str) -> list[NodeProto]:
@@ -77,10 +78,11 @@ def _depth(node: NodeProto, name: str) -> list[NodeProto]:
     row = helper.make_node("Constant", [], [f"{name}_row"], value=one)
     title = f"{name}: the depth of OneHot {node.name!r} must be one number"
     reshape = helper.make_node("Reshape", [node.input[_DEPTH], f"{name}_row"], [f"{name}_depth"], title)
-    return [row, reshape, _reading(node, [node.input[0], f"{name}_depth", *node.input[_DEPTH + 1 :]])]
+    return [row, reshape, reading(node, [node.input[0], f"{name}_depth", *node.input[_DEPTH + 1 :]])]
 
 
-def _reading(node: NodeProto, inputs: list[str]) -> NodeProto:
+def reading(node: NodeProto, inputs: list[str]) -> NodeProto:
+    """Return `node` with other `inputs`."""
     copy = NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = inputs

@@ -6,6 +6,7 @@ import onnx
 from onnx import version_converter
 
 from backends.onnxruntime.check_operands import check_operands
+from backends.onnxruntime.check_sizes import check_sizes
 from backends.onnxruntime.fallback import open_session
 from fusion.errors import UnsupportedOperatorError
 
@@ -23,7 +24,7 @@ def prepare(model: onnx.ModelProto) -> bytes:
     Raises:
         UnsupportedOperatorError: ONNX Runtime lacks an operator or its type.
     """
-    model = check_operands(model)
+    model = check_sizes(check_operands(model))
     try:
         return _openable(_lower_opset(model, MAX_OPSET))
     except UnsupportedOperatorError as refusal:
@@ -38,7 +39,7 @@ def prepare(model: onnx.ModelProto) -> bytes:
 def refusal_of(model: onnx.ModelProto) -> str:
     """Return why ONNX Runtime refuses `model`, or "" where it takes it. Nothing of it is computed."""
     try:
-        lower = _lower_opset(check_operands(model), MAX_OPSET)
+        lower = _lower_opset(check_sizes(check_operands(model)), MAX_OPSET)
         lower.ir_version = min(lower.ir_version, MAX_IR_VERSION)
         open_session(lower.SerializeToString(), threads=1, optimize=False)
     except UnsupportedOperatorError as refusal:

@@ -124,6 +124,7 @@ KNOWN = (
     Known("`Binarizer` of NaN", "accepted", "Binarizer", "is NaN", when=_odd),
     Known("`MeanVarianceNormalization` of float16", "accepted", "MeanVarianceNormalization.*float16", "ReduceMean"),
     Known("`BitCast` of what ONNX Runtime", "accepted", "BitCast.*float16", "same bit-width"),
+    Known("`Attention` with `left_window_size`", "accepted", "Attention", "attribute: (left|right)_window"),
     Known("`Attention` with a mask of integers", "accepted", "Attention", r"\(T\) of Optype \(Add\)"),
     Known("`RMSNormalization` whose scale", "accepted", "RMSNormalization", r"\(T\) of Optype \(Mul\)"),
     Known("Resize by `linear` or `cubic`", "accepted", "Resize", "mode only supports"),

@@ -132,8 +132,8 @@ class Worker:
 
 
 def _verdict(verdict: str, stage: str) -> str:
-    """What ends in the oracle, or while the case is made with its help, is none of ours."""
-    return "oracle failed" if stage in ("make", "oracle") else verdict
+    """What ends in the oracle, or while a case is made or judged with its help, is none of ours."""
+    return "oracle failed" if stage in ("make", "oracle", "compare") else verdict
 
 
 def try_job(worker: Worker, job: Job) -> Outcome:
