@@ -33,7 +33,8 @@ def canonicalize(model: onnx.ModelProto) -> onnx.ModelProto:
     for function in copy.functions:
         _import(function, _versions(function.opset_import))
     for node in nodes(copy):
-        node.domain = _canonical(node.domain)
+        if node.domain == "ai.onnx":
+            node.domain = ""
     return copy
 
 
@@ -42,7 +43,8 @@ def _canonical(domain: str) -> str:
 
 
 def _versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    return {_canonical(entry.domain): int(entry.version) for entry in imports}
+    # protobuf reads what is no UTF-8 as bytes and does not write it; no operator is of such a domain.
+    return {_canonical(entry.domain): int(entry.version) for entry in imports if isinstance(entry.domain, str)}
 
 
 def _import(owner: onnx.ModelProto | onnx.FunctionProto, versions: dict[str, int]) -> None:

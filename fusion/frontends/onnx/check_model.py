@@ -9,6 +9,7 @@ from backends.onnxruntime.prepare import refusal_of
 from fusion.errors import FusionError, InvalidModelError, UnsupportedOperatorError
 from fusion.foreign_files import CHECK
 from fusion.frontends.onnx.infer import schema_of
+from fusion.frontends.onnx.names import not_text
 from fusion.frontends.onnx.parts import nodes
 
 # Operators of ONNX's domain that ONNX Runtime has in every set, and onnx in none or only in newer ones.
@@ -49,12 +50,8 @@ def check_model(model: onnx.ModelProto) -> tuple[str, ...]:
         if refusal_of(model):
             raise complaint from error
         return (f"onnx's checker says: {' '.join(f'{complaint.why} {complaint.where}'.split())}",)
-    except UnicodeDecodeError as error:  # of a complaint that names it: nobody checks texts before
-        raise InvalidModelError(
-            "a name in the model is no text",
-            why=f"the bytes {error.object[max(error.start - 8, 0) : error.end + 8]!r} are not UTF-8",
-            hint="the file may be damaged: export or download the model again",
-        ) from error
+    except UnicodeDecodeError as error:  # of a complaint that names it
+        raise not_text(error.object[max(error.start - 8, 0) : error.end + 8]) from error
     return ()
 
 

@@ -12,6 +12,7 @@ from fusion.files import read_file
 from fusion.foreign_files import CHECK, not_onnx
 from fusion.frontends.onnx.external_data import read_external_data, refuse_external_data
 from fusion.frontends.onnx.limits import check_limits, check_nodes
+from fusion.frontends.onnx.names import check_names
 
 # Of ONNX's own domain, which has two names.
 _NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -22,8 +23,8 @@ def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.
 
     Raises:
         ModelFileError: The file is no ONNX model, or its external data is missing, too short, or outside its folder.
-        InvalidModelError: The model has no nodes and no outputs, two inputs of one name, or a tensor or a type is
-            impossible.
+        InvalidModelError: The model has no nodes and no outputs, two inputs of one name, a name that is no text, or
+            a tensor or a type that is impossible.
         LimitError: It is larger than this process can hold, or fusion compiles.
         UnsupportedOperatorError: Its operator set is newer than the installed onnx.
     """
@@ -33,6 +34,7 @@ def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.
         refuse_external_data(model)
     else:
         model = _load_file(source, weights)
+    check_names(model)
     check_limits(model)
     if not model.graph.output:
         raise InvalidModelError("the model's graph is empty: it has no outputs", hint=CHECK)
