@@ -1,5 +1,5 @@
 """Convolutions over one axis, transposed ones, Einsum and recurrent layers summed float16 in float16, GridSample
-counted pixels and activations took differences in it: a sum of 3,000 ones was 3,954."""
+counted pixels, pools took means and norms and activations differences in it: a sum of 3,000 ones was 3,954."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ NODES = {
     "einsum of three": ("Einsum", ["line", "line", "line"], {"equation": "i,i,i->"}),
     "recurrent": ("RNN", ["step", "step", "state"], {"hidden_size": 1, "activations": ["Relu"]}),
     "pixel": ("GridSample", ["stripes", "place"], {}),
+    "mean of a window": ("AveragePool", ["large"], {"kernel_shape": [4, 4]}),
+    "norm of a window": ("LpPool", ["hundreds"], {"kernel_shape": [2, 2]}),
+    "third norm of a window": ("LpPool", ["hundreds"], {"kernel_shape": [2, 2], "p": 3}),
+    "norm of an image": ("GlobalLpPool", ["hundreds"], {}),
     "elu": ("Elu", ["near zero"], {"alpha": 2.0}),
     "selu": ("Selu", ["near zero"], {}),
     "slope": ("HardSigmoid", ["last"], {"alpha": 1e-30, "beta": 0.25}),
@@ -32,6 +36,8 @@ SHAPES = {
 VALUES = {
     "stripes": (np.arange(300) % 2).astype(np.float32).reshape(1, 1, 1, 300),
     "place": np.array([0.0659, 0], np.float16).reshape(1, 1, 1, 2),
+    "large": np.linspace(15000, 60000, 32).astype(np.float16).reshape(1, 2, 4, 4),
+    "hundreds": np.linspace(200, 900, 32).astype(np.float16).reshape(1, 2, 4, 4),
     "near zero": np.array([-1e-3, -3e-4, -2e-5, 0, 0.5], np.float16),
     "last": np.array([-np.inf, 0, np.inf], np.float16),
 }

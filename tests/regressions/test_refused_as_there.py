@@ -58,6 +58,28 @@ def test_an_axis_twice() -> None:
         module.run(twice)
 
 
+@pytest.mark.parametrize(("shape", "axes"), [("1", [1]), ("1,1", [0, 2])])
+def test_an_axis_that_a_squeeze_has_not(shape: str, axes: list[int]) -> None:
+    text = f"graph (float[{shape}] x, int64[{len(axes)}] axes) => (float y) {{ y = Squeeze (x, axes) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {text}')
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    inputs = {"x": np.ones([1] * len(axes), np.float32), "axes": np.array(axes)}
+    module = fusion.compile(model)
+    module.run({**inputs, "axes": np.arange(len(axes))})
+    with pytest.raises(ExecutionError):
+        module.run(inputs)
+
+
+def test_trees_without_targets() -> None:
+    node = onnx.helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=0)
+    infos = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, None]) for name in "xy"]
+    infos[0].type.tensor_type.shape.dim[1].dim_value = 3
+    graph = onnx.helper.make_graph([node], "trees", infos[:1], infos[1:])
+    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    with pytest.raises(ShapeError, match="n_targets"):
+        fusion.compile(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
+
+
 @pytest.mark.parametrize(
     ("types", "body"),
     [

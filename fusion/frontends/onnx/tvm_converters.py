@@ -22,6 +22,7 @@ _WRONG = {
     "Resize": "it rounds integers to the nearest and knows nothing of antialias",
     "RoiAlign": "it takes the maximum of other sums, and bfloat16 ends the process",
     **dict.fromkeys(("ScatterElements", "ScatterND"), "it adds and multiplies booleans"),
+    "Squeeze": "it reads no axes where as many are named as there are",
     "Unsqueeze": "it takes an axis twice",
     "TopK": "operator set 10 has k as an operand, which it does not read",
 }

@@ -106,6 +106,8 @@ _ALLOWED: Mapping[str, Mapping[str, _Allowed]] = {
     "SoftmaxCrossEntropyLoss": _LOSS,
     "SpaceToDepth": {"blocksize": _POSITIVE},
     "Split": {"num_outputs": _POSITIVE},
+    "TreeEnsemble": {"n_targets": _POSITIVE},
+    "TreeEnsembleRegressor": {"n_targets": _POSITIVE},
     "Upsample": _RESIZE,
 }
 _ELEMENT = _Allowed(lambda value: value in TensorProto.DataType.values() and value != 0, "an element type of ONNX")
@@ -123,7 +125,7 @@ _ELEMENTS = {"BitCast": "to", "Cast": "to", "EyeLike": "dtype"}
 
 def values_out_of_range(node: Node) -> Iterator[str]:
     """Yield which attributes of `node` have a value that is never allowed."""
-    if node.proto.domain:
+    if node.proto.domain not in ("", "ai.onnx.ml"):
         return
     allowed = {**_ALLOWED.get(node.op, {}), **({_ELEMENTS[node.op]: _ELEMENT} if node.op in _ELEMENTS else {})}
     for name, rule in allowed.items():

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
-from fusion.frontends.onnx.registry import Converter, converts
+from fusion.frontends.onnx.ops.half import Number, half_in_float32
+from fusion.frontends.onnx.registry import converts
 
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
-_Number = Callable[[float], Expr]
-"""Makes a constant of the dtype that is computed in."""
-
-
-def _half_in_float32(compute: Callable[[Node, Expr, _Number], Expr]) -> Converter:
-    """Return `compute` of input 0, in float32 where that is of half precision, as ONNX Runtime has it: differences and
-    sums of exponentials would lose what it keeps, and small factors are 0 in float16."""
-
-    def convert(node: Node) -> Expr:
-        dtype = node.dtype(0)
-        wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-        x = node.x(0) if wide == dtype else node.emit(relax.op.astype(node.x(0), wide))
-        result = compute(node, x, partial(relax.const, dtype=wide))
-        return result if wide == dtype else relax.op.astype(result, dtype)
-
-    return convert
 
 
 @converts("Relu")
@@ -65,14 +47,14 @@ def tanh(node: Node) -> Expr:
 
 
 @converts("HardSigmoid")
-@_half_in_float32
-def hard_sigmoid(node: Node, x: Expr, number: _Number) -> Expr:
+@half_in_float32
+def hard_sigmoid(node: Node, x: Expr, number: Number) -> Expr:
     return _hard_sigmoid(x, number(node.attr("alpha", 0.2)), number(node.attr("beta", 0.5)))
 
 
 @converts("HardSwish")
-@_half_in_float32
-def hard_swish(node: Node, x: Expr, number: _Number) -> Expr:
+@half_in_float32
+def hard_swish(node: Node, x: Expr, number: Number) -> Expr:
     return relax.op.multiply(x, _hard_sigmoid(x, number(1.0 / 6.0), number(0.5)))
 
 
@@ -81,8 +63,8 @@ def _hard_sigmoid(x: Expr, alpha: Expr, beta: Expr) -> Expr:
 
 
 @converts("Swish")
-@_half_in_float32
-def swish(node: Node, x: Expr, number: _Number) -> Expr:
+@half_in_float32
+def swish(node: Node, x: Expr, number: Number) -> Expr:
     alpha = node.attr("alpha", 1.0)
     if alpha == 1.0:
         return relax.op.nn.silu(x)
@@ -90,8 +72,8 @@ def swish(node: Node, x: Expr, number: _Number) -> Expr:
 
 
 @converts("Elu", "Celu")
-@_half_in_float32
-def elu(node: Node, x: Expr, number: _Number) -> Expr:
+@half_in_float32
+def elu(node: Node, x: Expr, number: Number) -> Expr:
     alpha = number(node.attr("alpha", 1.0))
     scaled = x if node.op == "Elu" else relax.op.divide(x, alpha)
     below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(scaled), number(1.0)))
@@ -99,26 +81,26 @@ def elu(node: Node, x: Expr, number: _Number) -> Expr:
 
 
 @converts("Selu")
-@_half_in_float32
-def selu(node: Node, x: Expr, number: _Number) -> Expr:
+@half_in_float32
+def selu(node: Node, x: Expr, number: Number) -> Expr:
     alpha, gamma = number(node.attr("alpha", _SELU_ALPHA)), number(node.attr("gamma", _SELU_GAMMA))
     below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(x), number(1.0)))
     return relax.op.multiply(gamma, relax.op.where(relax.op.less(x, number(0.0)), below, x))
 
 
 @converts("Softplus")
-@_half_in_float32
-def softplus(node: Node, x: Expr, number: _Number) -> Expr:
+@half_in_float32
+def softplus(node: Node, x: Expr, number: Number) -> Expr:
     return _softplus(node, x, number)
 
 
 @converts("Mish")
-@_half_in_float32
-def mish(node: Node, x: Expr, number: _Number) -> Expr:
+@half_in_float32
+def mish(node: Node, x: Expr, number: Number) -> Expr:
     return relax.op.multiply(x, relax.op.tanh(_softplus(node, x, number)))
 
 
-def _softplus(node: Node, x: Expr, number: _Number) -> Expr:
+def _softplus(node: Node, x: Expr, number: Number) -> Expr:
     """max(x, 0) + log(1 + z) with z = exp(-|x|), which does not overflow; a small z takes the logarithm's series,
     because
     1 + z would round it away."""
@@ -186,8 +168,8 @@ def _operand(node: Node, bound: float | Expr) -> Expr:
 
 
 @converts("Softmax", "LogSoftmax")
-@_half_in_float32
-def softmax(node: Node, x: Expr, number: _Number) -> Expr:
+@half_in_float32
+def softmax(node: Node, x: Expr, number: Number) -> Expr:
     """Softmax along one axis; before opset 13, over all axes from that one on."""
     function = relax.op.nn.softmax if node.op == "Softmax" else relax.op.nn.log_softmax
     shape = node.shape(0)

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.ops.half import Number, half_in_float32
 from fusion.frontends.onnx.pool_windows import pool_window
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.types import Shape
@@ -27,36 +28,53 @@ _AVERAGE: dict[int, Callable[..., Expr]] = {
 def max_pool(node: Node) -> Expr:
     if node.wants(1):
         raise Decline("the positions of the maxima are asked for")
-    return _pool(node, _MAX)
+    return _pool(node, node.x(0), _MAX)
 
 
 @converts("AveragePool")
-def average_pool(node: Node) -> Expr:
+@half_in_float32
+def average_pool(node: Node, x: Expr, number: Number) -> Expr:
     include = bool(node.attr("count_include_pad", 0))
     # With ceil_mode, ONNX never counts what lies beyond the pads, TVM does.
     if include and node.attr("ceil_mode", 0):
         raise Decline("left to TVM's converter")
-    return _pool(node, _AVERAGE, count_include_pad=include)
+    return _pool(node, x, _AVERAGE, count_include_pad=include)
 
 
 @converts("LpPool")
-def lp_pool(node: Node) -> Expr:
+@half_in_float32
+def lp_pool(node: Node, x: Expr, number: Number) -> Expr:
     """(sum of |x|^p)^(1/p) over each window, as its mean times its elements: padding adds zeros"""
     sizes, power = node.shape(0)[2:], node.attr("p", 2)
     if len(sizes) not in _AVERAGE:
         raise Decline(f"pooling over {len(sizes)} spatial axes")
     window, places = pool_window(node.proto, sizes)
     window = _padded_for(window, sizes, places, counted=False)
-    x = node.x(0)
-    powers = relax.op.multiply(x, x) if power == 2 else relax.op.power(relax.op.abs(x), node.like(power))
     means = _AVERAGE[len(sizes)](
-        powers, window.kernel, window.strides, window.padding, window.dilations, False, count_include_pad=True
-    )
-    sums = relax.op.multiply(means, node.like(math.prod(window.kernel)))
-    return relax.op.sqrt(sums) if power == 2 else relax.op.power(sums, node.like(1 / power))
+        _power(x, power, number), window.kernel, window.strides, window.padding, window.dilations, False,
+        count_include_pad=True,
+    )  # fmt: skip
+    return _root(relax.op.multiply(means, number(math.prod(window.kernel))), power, number)
 
 
-def _pool(node: Node, functions: Mapping[int, Callable[..., Expr]], **options: bool) -> Expr:
+@converts("GlobalLpPool")
+@half_in_float32
+def global_lp_pool(node: Node, x: Expr, number: Number) -> Expr:
+    """(sum of |x|^p)^(1/p) over each image"""
+    power = node.attr("p", 2)
+    sums = relax.op.sum(_power(x, power, number), list(range(2, len(node.shape(0)))), keepdims=True)
+    return _root(sums, power, number)
+
+
+def _power(x: Expr, power: int, number: Number) -> Expr:
+    return relax.op.multiply(x, x) if power == 2 else relax.op.power(relax.op.abs(x), number(power))
+
+
+def _root(sums: Expr, power: int, number: Number) -> Expr:
+    return relax.op.sqrt(sums) if power == 2 else relax.op.power(sums, number(1 / power))
+
+
+def _pool(node: Node, x: Expr, functions: Mapping[int, Callable[..., Expr]], **options: bool) -> Expr:
     """[N, C, ...] -> [N, C, ...], by the function for the number of spatial axes; its default layout is ONNX's."""
     sizes = node.shape(0)[2:]
     if len(sizes) not in functions:
@@ -66,7 +84,7 @@ def _pool(node: Node, functions: Mapping[int, Callable[..., Expr]], **options: b
     if _places_in_tvm(window, sizes, ceil) != places:
         window, ceil = _padded_for(window, sizes, places, options.get("count_include_pad", False)), False
     return functions[len(sizes)](
-        node.x(0), window.kernel, window.strides, window.padding, window.dilations, ceil, **options
+        x, window.kernel, window.strides, window.padding, window.dilations, ceil, **options
     )
 
 
