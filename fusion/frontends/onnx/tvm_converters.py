@@ -14,7 +14,10 @@ from fusion.frontends.onnx.node import Decline, Node
 
 _TABLE = onnx_frontend._get_convert_map()
 # Converters whose results are wrong, and why.
-_IN_HALF = dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "it computes in float16, where ends of dtypes are not")
+_IN_HALF = {
+    "AveragePool": "it sums in float16",
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "it computes in float16, where ends of dtypes are not"),
+}
 _WRONG = {
     "AffineGrid": "it has no grid of one pixel",
     "NonMaxSuppression": "it selects no box unless the limit of boxes is a constant",
@@ -42,7 +45,7 @@ def convert_with_tvm(node: Node) -> list[Expr]:
     if not tvm_converts(node.proto.domain, node.op):
         raise Decline("no converter")
     converter = _TABLE[node.op]
-    if node.op in _IN_HALF and "float16" in (node.dtype(0), node.dtype(1)):
+    if node.op in _IN_HALF and any(node.dtype(at) == "float16" for at in range(min(len(node.proto.input), 2))):
         raise Decline(f"TVM's converter: {_IN_HALF[node.op]}")
     if node.op in _WRONG:
         raise Decline(f"TVM's converter: {_WRONG[node.op]}")
