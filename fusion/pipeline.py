@@ -34,6 +34,7 @@ from fusion.passes.layout import AssignLayouts
 from fusion.passes.lift_weights import lift_weights
 from fusion.passes.lower_einsum import LowerEinsum
 from fusion.passes.lower_precision import LowerPrecision
+from fusion.passes.merge_equal import MergeEqual
 from fusion.passes.rewrite_reshapes import RewriteReshapes
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.turn_halves import TurnHalves
@@ -91,7 +92,7 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         AssignLayouts(ctx.machine.vector_lanes, trace.stored),
         *([LowerPrecision(ctx.machine, ctx.threads)] if ctx.precision == "bf16" else []),
         TurnHalves(),
-        relax.transform.EliminateCommonSubexpr(),
+        MergeEqual(),
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
         CallHostFunctions(),
