@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-Path = tuple[str, ...]
+Names = tuple[str, ...]
 """Of a stage: the names of those around it, and its own."""
 
 
@@ -37,7 +37,7 @@ class Stages:
         now: The outermost stage that was entered last.
     """
 
-    times: dict[Path, Time] = field(default_factory=dict)
+    times: dict[Names, Time] = field(default_factory=dict)
     now: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -51,7 +51,7 @@ class Stages:
             _watched.reset(token)
 
     @contextmanager
-    def inside(self, path: Path) -> Iterator[None]:
+    def inside(self, path: Names) -> Iterator[None]:
         """Take the time of one stage."""
         with self._lock:
             taken = self.times.setdefault(path, Time())
@@ -67,7 +67,7 @@ class Stages:
                 taken.count += 1
 
 
-_watched: ContextVar[tuple[Stages, Path] | None] = ContextVar("stages", default=None)
+_watched: ContextVar[tuple[Stages, Names] | None] = ContextVar("stages", default=None)
 
 
 @contextmanager

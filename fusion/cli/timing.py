@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusion.stages import Stages
+from fusion.stages import Names, Stages
 
 _LEAST_SHARE = 0.01
 """Of the whole: a stage inside another that took less has no line."""
@@ -30,7 +30,7 @@ def timing_data(stages: Stages) -> list[dict[str, Any]]:
     ]
 
 
-def _place(path: tuple[str, ...], stages: Stages) -> list[int]:
+def _place(path: Names, stages: Stages) -> list[int]:
     """Return what sorts stages behind the one they are in."""
     order = list(stages.times)
     return [order.index(path[: depth + 1]) for depth in range(len(path))]
