@@ -112,11 +112,11 @@ def _script(outcome: Outcome, case: Case, arrays: dict[str, np.ndarray]) -> str:
 
 def _model(case: Case) -> str:
     """Return Python for the bytes of a model: ONNX's text of it where that says everything, else the bytes."""
-    text = onnx.printer.to_text(case.proto())
     try:
+        text = onnx.printer.to_text(case.proto())
         again = onnx.parser.parse_model(text)
-    except onnx.parser.ParseError:
-        again = onnx.ModelProto()
+    except (onnx.parser.ParseError, UnicodeDecodeError):  # of names that are no text
+        text, again = "", onnx.ModelProto()
     if again.graph == case.proto().graph and '"""' not in text and "\\" not in text:
         return f'onnx.parser.parse_model("""\n{text}\n""").SerializeToString()'
     return f"b64decode({base64.b64encode(case.model).decode()!r})"

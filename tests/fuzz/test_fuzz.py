@@ -98,6 +98,15 @@ def test_a_finding_is_written_as_a_test(tmp_path: Path) -> None:
         found["test_it_is_right"]()
 
 
+def test_a_finding_whose_names_are_no_text_is_written(tmp_path: Path) -> None:
+    case = replace(chain("Tanh"), model=chain("Tanh").model.replace(b"v1", b"v\xed"))
+    write(Outcome("files", 0, "untyped", "UnicodeDecodeError", "onnx file", case=case), tmp_path)
+    (script,) = tmp_path.glob("test_*.py")
+    found: dict = {}
+    exec(compile(script.read_text(), str(script), "exec"), found)
+    assert found["MODEL"] == case.model
+
+
 @pytest.mark.parametrize(
     ("ran", "verdict"),
     [
