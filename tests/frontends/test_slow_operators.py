@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantType
 
 import fusion
+from fusion.failures import tells_of_defect
 from fusion.frontends import import_model
 from fusion.module import CompiledModule
 from tests.frontends.narrow import networks, quantized
@@ -116,6 +117,17 @@ def test_what_is_small_stays() -> None:
     for dtype in ("float16", "float64"):
         model = networks.dense(dtype, 1, width=16)
         assert not import_model(model).fallbacks
+
+
+@pytest.mark.parametrize("by_channel", [False, True])
+@pytest.mark.parametrize("dtypes", [(), (SIGNED,), (SIGNED, SIGNED)])
+def test_small_pairs_stay(dtypes: tuple[QuantType, ...], by_channel: bool) -> None:
+    model = quantized.static(networks.small_images(), *dtypes, per_channel=by_channel)
+    module = fusion.compile(model, threads=1)
+    (form,) = module.specializations
+    assert not form.fallbacks
+    assert not any(map(tells_of_defect, form.notes))
+    _compare(module, _session(model))
 
 
 def test_open_sizes() -> None:

@@ -77,9 +77,9 @@ def plan_fallbacks(graph: Survey) -> FallbackChoice:
         if sum(costs.ns.get(index, 0.0) for index in members) < _WORTH_NS:
             for index in members:
                 del marked[index], groups[index]
+    _add_weights(graph, marked, groups)
     if not marked:
         return FallbackChoice(tuple(graph.nodes), {})
-    _add_weights(graph, marked, groups)
     first = min(index for index in marked if index in costs.ns)
     whole = f"because of {graph.nodes[first].op_type} {_label(graph.nodes[first])!r}: {marked[first]}"
     reasons = {name_of(graph.nodes[index]): why for index, why in marked.items()}

@@ -79,6 +79,14 @@ def images(dtype: str = "float32", size: int = 28, batch: int | str = 1) -> onnx
     return net.model(net.op("Softmax", net.op("Gemm", x, net.weight(64, 10))))
 
 
+def small_images(size: int = 32) -> onnx.ModelProto:
+    """Return a convolution, a pool and a classifier."""
+    net = Network()
+    x = net.op("Relu", net.conv(net.input([1, 3, size, size]), 3, 8))
+    x = net.op("Flatten", net.op("GlobalAveragePool", x))
+    return net.model(net.op("Softmax", net.op("Gemm", x, net.weight(8, 10))))
+
+
 def separable(dtype: str = "float32", size: int = 28, activation: str = "HardSwish") -> onnx.ModelProto:
     """Return depthwise convolutions and pointwise ones in turn."""
     net = Network(dtype)
