@@ -11,6 +11,7 @@ import numpy as np
 from fusion.cpus import allowed_cpus
 from fusion.errors import InputError
 from fusion.forks import Lock
+from fusion.module.copy_item import copy_item
 from fusion.module.input_slot import to_value
 from fusion.module.overrides import Overrides
 from fusion.module.random_inputs import random_inputs
@@ -103,7 +104,8 @@ class CompiledModule:
 
         Each item is what `run` takes, arrays by name, and its result a dict; or what a call takes, a tuple of arrays or
         the only one, and its result a tuple. At most twice as many items as there are workers are taken ahead, in the
-        thread that takes the results. An error comes in the place of a result, those of `inputs` too, and is the end.
+        thread that takes the results; their arrays are copied, so that a generator may write the next item into the
+        memory of the last. An error comes in the place of a result, those of `inputs` too, and is the end.
         Closing the generator waits for the runs under way and starts no others.
 
         Args:
@@ -124,7 +126,7 @@ class CompiledModule:
                 f"map takes an iterable of inputs, got {type(inputs).__name__}",
                 hint="give a list or a generator of what `run` takes, or a call",
             ) from error
-        return stream(self._run_item, items, count)
+        return stream(self._run_item, map(copy_item, items), count)
 
     def _run_item(self, item: Any) -> Any:
         if isinstance(item, Mapping):

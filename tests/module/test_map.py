@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fusion
 from fusion.errors import InputError, OptionError, ResourceError
@@ -54,6 +55,32 @@ def test_items_are_what_run_or_a_call_takes(module: fusion.CompiledModule) -> No
     np.testing.assert_array_equal(by_position[0], expected)
     np.testing.assert_array_equal(only[0], expected)
     assert list(module.map([])) == []
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("form", ["array", "by position", "by name", "torch"])
+def test_a_generator_may_reuse_its_memory(module: fusion.CompiledModule, form: str, workers: int) -> None:
+    buffer = np.empty((3, 8), np.float32)
+    inputs = arrays(20)
+    items = {"array": buffer, "by position": (buffer,), "by name": {"x": buffer}, "torch": torch.from_numpy(buffer)}
+
+    def refilled() -> Iterator[Any]:
+        for array in inputs:
+            buffer[:] = array
+            yield items[form]
+
+    expected = [module(array)[0] for array in inputs]
+    for result, wanted in zip(module.map(refilled(), workers), expected, strict=True):
+        np.testing.assert_array_equal(result["y"] if form == "by name" else result[0], wanted)
+
+
+@pytest.mark.parametrize("item", ["text", None, {"z": 1}, ("text",), {"x": "text"}])
+def test_what_is_no_array_is_refused_as_by_a_call(module: fusion.CompiledModule, item: Any) -> None:
+    with pytest.raises(InputError) as alone:
+        module._run_item(item)
+    with pytest.raises(InputError) as mapped:
+        next(module.map([item], 1))
+    assert str(mapped.value) == str(alone.value)
 
 
 def test_few_inputs_are_taken_ahead(module: fusion.CompiledModule) -> None:
