@@ -13,7 +13,7 @@ from fusion.abandon import checkpoint
 from fusion.cached_forms import find_or_compile
 from fusion.closed_builders import forget_builders
 from fusion.context import Context
-from fusion.errors import InvalidModelError, ShapeError, TargetError, unknown_shape
+from fusion.errors import InvalidModelError, ShapeError, TargetError
 from fusion.forks import Lock
 from fusion.frontends import TensorSpec, import_whole, open_model, read_overridable, read_signature, with_inputs
 from fusion.memory import check_memory
@@ -28,6 +28,7 @@ from fusion.module.specialize import specialize
 from fusion.module.stand_in import StandIn
 from fusion.options import check_flag, read_shapes
 from fusion.second_forms import compile_form
+from fusion.signature import require_static
 from fusion.tensors import numpy_dtype
 from fusion.threads import require_threads
 
@@ -179,10 +180,7 @@ def bind_shapes(inputs: Sequence[TensorSpec], shapes: Shapes) -> tuple[TensorSpe
 
 def _require_shapes(inputs: Sequence[TensorSpec], reason: TargetError) -> None:
     """Raise unless every input has a shape: what cannot be called here meets none later."""
-    for spec in inputs:
-        if not spec.is_static:
-            error = unknown_shape(spec.name, spec.shape)
-            raise unknown_shape(spec.name, spec.shape, f"{error.why}; {reason.what}")
+    require_static(inputs, f"the model leaves it open; {reason.what}")
 
 
 def _require_result(outputs: Sequence[TensorSpec]) -> None:
@@ -203,4 +201,4 @@ def _bind(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:
             why=f"the model declares {spec.sizes}",
             hint="only dimensions shown as ? can be chosen",
         )
-    return TensorSpec(spec.name, extents, spec.dtype)
+    return TensorSpec(spec.name, extents, spec.dtype, spec.axes)

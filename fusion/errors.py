@@ -6,7 +6,7 @@ Each class has one stable code (`F1xx` input files, `F2xx` models, `F3xx` run ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class FusionError(Exception):
@@ -126,25 +126,37 @@ class ManyFormsWarning(UserWarning):
     """A module is compiled for more input shapes than a program usually has reason to use; once for each module."""
 
 
-def unknown_shape(name: str, declared: Sequence[int | None] | None, why: str = "") -> ShapeError:
+OTHER_VALUES = "give inputs of other values; where the model itself computes this one, correct the model"
+"""What to do about values that an operator does not take."""
+Declared = Sequence[int | str | None] | None
+"""The shape that a model declares: an open dimension is its name, or None where it has none; None where not even the
+rank is known."""
+
+
+def unknown_shape(
+    name: str, declared: Declared, why: str = "", others: Mapping[str, Declared] | None = None
+) -> ShapeError:
     """Return the error of an input whose shape must be given.
 
     Args:
         name: The input's.
-        declared: Its shape in the model; None for an open dimension, or for all where the rank is not known.
+        declared: Its shape in the model.
         why: More than that the model leaves it open.
+        others: Further inputs whose shapes must be given.
     """
-    extents = None if declared is None else ", ".join("?" if extent is None else str(extent) for extent in declared)
+    extents = None if declared is None else ", ".join("?" if size is None else str(size) for size in declared)
+    needed = {name: declared, **(others or {})}
+    shapes = ", ".join(f"{each!r}: {_placeholders(shape)}" for each, shape in needed.items())
     return ShapeError(
         f"the shape of input {name!r} is not known",
         where=f"input {name!r}",
         why=why or ("the model declares no shape" if extents is None else f"the model declares ({extents})"),
-        hint=f"give the sizes that it has in use for the names in shapes={{{name!r}: {_placeholders(declared)}}}",
+        hint=f"give the sizes that they have in use for the names in shapes={{{shapes}}}",
     )
 
 
-# What the axes of a tensor of each rank mostly are. An example with numbers would be taken for a recommendation, and a
-# model that is compiled for sizes of 1 serves nobody.
+# What the axes of a tensor of each rank mostly are, for those that the model does not name. An example with numbers
+# would be taken for a recommendation, and a model that is compiled for sizes of 1 serves nobody.
 _AXES = {
     1: ("length",),
     2: ("batch", "length"),
@@ -154,9 +166,9 @@ _AXES = {
 }
 
 
-def _placeholders(declared: Sequence[int | None] | None) -> str:
+def _placeholders(declared: Declared) -> str:
     """Return a shape as Python writes it, with a name for each size that must be given."""
     shape = (None,) * 4 if declared is None else tuple(declared)
     names = _AXES.get(len(shape), ("batch", *(f"size_{axis}" for axis in range(1, len(shape)))))
-    sizes = [name if extent is None else str(extent) for name, extent in zip(names, shape, strict=True)]
+    sizes = [name if size is None else str(size) for name, size in zip(names, shape, strict=True)]
     return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"

@@ -6,7 +6,9 @@ A leaf: running a saved module needs nothing of TVM's compiler, and so nothing t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from fusion.errors import Declared, unknown_shape
 
 
 @dataclass(frozen=True)
@@ -15,11 +17,15 @@ class TensorSpec:
 
     A dimension that is unknown before the run is None; so is the whole shape where not even the rank is known. The
     dtype is numpy's name of it; values that are no tensors have ONNX's name of their type: "seq(tensor(float))".
+
+    Attributes:
+        axes: The model's names of the dimensions, "" where one has none; none at all where the model has no such names.
     """
 
     name: str
     shape: tuple[int | None, ...] | None
     dtype: str
+    axes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_tensor(self) -> bool:
@@ -39,9 +45,28 @@ class TensorSpec:
         )
 
     @property
+    def declared(self) -> Declared:
+        """The shape with the model's names of the sizes that are unknown."""
+        if self.shape is None:
+            return None
+        names = self.axes or ("",) * len(self.shape)
+        return [name or None if size is None else size for size, name in zip(self.shape, names, strict=True)]
+
+    @property
     def sizes(self) -> tuple[int | str, ...]:
         """The shape as errors show it: "?" for a size that is unknown."""
         return tuple("?" if extent is None else extent for extent in self.shape or ())
+
+
+def require_static(inputs: Sequence[TensorSpec], why: str = "") -> None:
+    """Raise if the shape of an input is open, with a hint for all that are.
+
+    Raises:
+        ShapeError: It is, and `why` more than that the model leaves it so.
+    """
+    declared = {spec.name: spec.declared for spec in inputs if not spec.is_static}
+    for name in declared:
+        raise unknown_shape(name, declared[name], why, declared)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ import numpy as np
 import onnxruntime as ort
 
 from backends.onnxruntime.array_outputs import cast_outputs, lacking_dtypes
+from backends.onnxruntime.run_errors import cause_of, run_error
 from backends.onnxruntime.values import from_tensor, to_array, to_tensor, to_value
 from fusion.carried_errors import carried
-from fusion.errors import ExecutionError, UnsupportedOperatorError
+from fusion.errors import InternalError, UnsupportedOperatorError
 from fusion.forks import Lock
 from fusion.memory import usable_memory
 from fusion.runtime import Tensor, tvm_ffi
@@ -143,7 +144,7 @@ def open_session(onnx_bytes: bytes, threads: int, *, optimize: bool = True) -> o
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise UnsupportedOperatorError(
             "ONNX Runtime cannot run a part of the model",
-            why=_cause(error),
+            why=cause_of(error),
             hint="replace the operator, or express it in a model-local function",
         ) from error
 
@@ -165,7 +166,7 @@ def run(subgraph: Subgraph, values: Sequence[Any]) -> list[Any]:
         feeds = {name: _as_taken(value) for name, value in zip(names, values, strict=True)}
         results = subgraph.session.run(subgraph.outputs, feeds)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise ExecutionError("ONNX Runtime failed in a fallback subgraph", why=_cause(error)) from error
+        raise run_error(error) from error
     return [
         result if dtype is None else result.astype(dtype)
         for result, dtype in zip(results, subgraph.dtypes, strict=True)
@@ -182,27 +183,22 @@ def _run_arrays(subgraph: Subgraph, arrays: Sequence[np.ndarray]) -> list[np.nda
     try:
         return [np.asarray(result) for result in subgraph.session.run(subgraph.outputs, feeds)]
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise ExecutionError("ONNX Runtime failed in a fallback subgraph", why=_cause(error)) from error
+        raise run_error(error) from error
 
 
 def _run(subgraph: Subgraph, feeds: dict[str, ort.OrtValue]) -> list[ort.OrtValue]:
     try:
         values: list[ort.OrtValue] = subgraph.session.run_with_ort_values(subgraph.outputs, feeds)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise ExecutionError("ONNX Runtime failed in a fallback subgraph", why=_cause(error)) from error
+        raise run_error(error) from error
     return values
-
-
-def _cause(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text[:400]
 
 
 @carried
 def _call(key: str, *tensors: Tensor) -> Any:
     subgraph = _subgraphs.get(key)
     if subgraph is None:
-        raise ExecutionError(f"fallback subgraph {key} is not registered")
+        raise InternalError(f"fallback subgraph {key} is not registered", hint="report it with the model")
     if subgraph.arrays_only:
         results = [tvm_ffi.from_dlpack(array) for array in _run_arrays(subgraph, list(map(np.from_dlpack, tensors)))]
     else:

@@ -51,6 +51,9 @@ def refusal_of(model: onnx.ModelProto) -> str:
 
 def _openable(model: onnx.ModelProto) -> bytes:
     model.ir_version = min(model.ir_version, MAX_IR_VERSION)
+    for node in _nodes(model.graph):
+        if not node.name:  # errors of the run name nodes, of which those without a name have their result's
+            node.name = next(iter(node.output), "")
     data: bytes = model.SerializeToString(deterministic=True)
     open_session(data, threads=1)
     return data

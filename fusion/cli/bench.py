@@ -10,11 +10,12 @@ import fusion
 from fusion.cli.bench_relay import bench_relay
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
-from fusion.cli.models import is_relay, is_saved, read_inputs_of, require_shapes
+from fusion.cli.models import is_relay, is_saved, read_inputs_of
 from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_verb, parse_shapes
 from fusion.cli.output import show
 from fusion.cli.progress import progress
-from fusion.errors import ExecutionError, FusionError, OptionError
+from fusion.errors import FusionError, InternalError, OptionError
+from fusion.signature import require_static
 
 
 def add_parser(verbs: Any) -> None:
@@ -74,7 +75,7 @@ def _check_before_compiling(options: argparse.Namespace, shapes: Mapping[str, tu
     # Here, not above: this imports the compiler, which `fusion --help` should not.
     from fusion.api import bind_shapes
 
-    require_shapes(bind_shapes(inputs, shapes))
+    require_static(bind_shapes(inputs, shapes))
 
 
 def _reason(options: argparse.Namespace, shapes: Mapping[str, tuple[int, ...]], error: Exception) -> FusionError:
@@ -83,4 +84,4 @@ def _reason(options: argparse.Namespace, shapes: Mapping[str, tuple[int, ...]], 
         fusion.compile(options.model, shapes=shapes, threads=options.threads)
     except FusionError as refused:
         return refused
-    return ExecutionError("the comparison cannot be made", why=str(error))
+    return InternalError("the comparison cannot be made", why=str(error), hint="name other --peers, or report it")

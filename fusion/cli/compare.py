@@ -51,13 +51,14 @@ def compare(options: argparse.Namespace) -> int:
     _check(engine, other, options)
     given = read_inputs(options.input)
     # Here, not above: what follows imports what runs modules.
-    from fusion.module.feed import complete_inputs
+    from fusion.module.feed import complete_inputs, random_values
 
     alone = engine == "onnxruntime" or is_saved(other)
     module = open_module(options.model, options, alone=alone).module
     inputs = complete_inputs(module, given, parse_shapes(options.shape), options.seed)
-    actual = module.run(inputs)
-    expected = _run_other(other, engine, module, inputs, options)
+    with random_values(module, given):
+        actual = module.run(inputs)
+        expected = _run_other(other, engine, module, inputs, options)
     if len(actual) != len(expected):
         raise OptionError(f"{options.model} has {len(actual)} outputs and {other} has {len(expected)}")
     found = {name: difference(value, base) for (name, value), base in zip(actual.items(), expected, strict=True)}

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fusion.cli.check_arguments import check_arguments
-from fusion.cli.models import is_saved, open_module, require_shapes
+from fusion.cli.models import is_saved, open_module
 from fusion.cli.options import SAVED_SUFFIX, add_compile_options, add_json, add_model, add_timing, add_verb
 from fusion.cli.output import show, signature
 from fusion.cli.progress import progress
 from fusion.cli.timing import timing_data, timing_table
 from fusion.errors import OptionError
+from fusion.signature import require_static
 
 
 def add_parser(verbs: Any) -> None:
@@ -34,7 +35,7 @@ def compile_model(options: argparse.Namespace) -> int:
     output = Path(options.output or model.parent / f"{model.stem}{SAVED_SUFFIX}")
     check_arguments(options, [output])
     opened = open_module(options.model, options)
-    require_shapes(opened.module.inputs)
+    require_static(opened.module.inputs)
     with progress(f"saving {output}"):
         opened.module.save(output)
     size = output.stat().st_size

@@ -14,7 +14,6 @@ INTERNAL = 4
 _CODES = (
     (errors.UnsupportedOperatorError, NOT_SUPPORTED),
     (errors.InternalError, INTERNAL),
-    (errors.ExecutionError, INTERNAL),
     (errors.FusionError, USAGE),
 )
 

@@ -33,13 +33,14 @@ def explain(options: argparse.Namespace) -> int:
     check_arguments(options, [options.html] if options.html is not None else [])
     given, shapes = read_inputs(options.input), parse_shapes(options.shape)
     # Here, not above: these import what runs modules.
-    from fusion.module.feed import complete_inputs
+    from fusion.module.feed import complete_inputs, random_values
     from fusion.report.explain import as_dict
 
     module = open_module(options.model, options).module
     if options.profile or (module.dynamic and shapes):
         # A module with open dimensions has nothing to explain before its first run.
-        module.run(complete_inputs(module, given, shapes, options.seed))
+        with random_values(module, given):
+            module.run(complete_inputs(module, given, shapes, options.seed))
     profile = None
     if options.profile:
         with progress("profiling"):

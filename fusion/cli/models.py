@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import fusion
 from fusion.cli.options import SAVED_SUFFIX, parse_shapes
 from fusion.cli.progress import progress
-from fusion.errors import OptionError, unknown_shape
+from fusion.errors import OptionError
 from fusion.stages import Stages, stage
 
 if TYPE_CHECKING:
@@ -93,17 +93,6 @@ def _useless(name: str, path: str) -> OptionError:
         why="it was settled when the module was compiled",
         hint="leave it out, or give the model",
     )
-
-
-def require_shapes(inputs: Sequence[TensorSpec]) -> None:
-    """Raise if the shape of an input is open.
-
-    Raises:
-        ShapeError: It is; the hint says how to give it.
-    """
-    for spec in inputs:
-        if not spec.is_static:
-            raise unknown_shape(spec.name, spec.shape)
 
 
 def read_inputs_of(path: str) -> tuple[TensorSpec, ...]:

@@ -15,17 +15,25 @@ def command_text(error: FusionError) -> str:
     return text
 
 
+def _shape_options(match: re.Match[str]) -> str:
+    return " ".join(f"--shape {name}={_extents(shape)}" for name, shape in _ENTRY.findall(match[0]))
+
+
 def _shape_option(match: re.Match[str]) -> str:
-    extents = re.sub(r"[()\s]", "", match["shape"]).rstrip(",")
-    return f"--shape {match['name']}={extents}"
+    return f"--shape {match['name']}={_extents(match['shape'])}"
+
+
+def _extents(shape: str) -> str:
+    return re.sub(r"[()\s]", "", shape).rstrip(",")
 
 
 _EXTENTS = r"(?P<shape>\([^()]*\))"
+_ENTRY = re.compile(r"'([^']*)': (\([^()]*\))")
 # The first that matches a place counts, so the longer forms come first.
 _WORDS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
-        (rf"shapes=\{{'(?P<name>[^']*)': {_EXTENTS}\}}", _shape_option),
+        (rf"shapes=\{{{_ENTRY.pattern}(, {_ENTRY.pattern})*\}}", _shape_options),
         (rf"shapes\['(?P<name>[^']*)'\] = {_EXTENTS}", _shape_option),
         (r"shapes\['([^']*)'\]", r"--shape \1"),
         (r"\bshapes=", "--shape"),

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import tvm
 from tvm import relax
 
-from fusion.errors import InvalidModelError, ShapeError, unknown_shape
+from fusion.errors import InvalidModelError, ShapeError
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.relax_ifs import take_out_branches
+from fusion.signature import require_static
 
 
 def import_relax(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
@@ -33,9 +34,7 @@ def import_relax(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int]]) -> Impo
         _match(name, parameters[name], tuple(int(dim) for dim in shape), sizes)
     bound = relax.transform.BindSymbolicVars({var: size for var, size in sizes.items()}, "main")(mod) if sizes else mod
     inputs, outputs = read_relax_signature(bound)
-    for spec in inputs:
-        if spec.shape is None or None in spec.shape:
-            raise unknown_shape(spec.name, spec.shape)
+    require_static(inputs)
     flat, branches = take_out_branches(bound)
     return ImportedModel(flat, inputs, outputs, branches=branches)
 

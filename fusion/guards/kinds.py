@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from fusion.errors import ExecutionError
+from fusion.errors import OTHER_VALUES, ExecutionError
 from fusion.guards.conditions import Bounds, Condition, Finite, NotZero, entries_of
 
 
@@ -29,7 +29,7 @@ class Guard:
 
 def failure(what: str, where: str, why: str, value: float) -> ExecutionError:
     """Return the error of a check that found `value`."""
-    return ExecutionError(what, where=where, why=why.replace("{value}", str(value)))
+    return ExecutionError(what, where=where, why=why.replace("{value}", str(value)), hint=OTHER_VALUES)
 
 
 def operand_guard(kind: str, where: str, axes: Sequence[int], shape: Sequence[int]) -> Guard:

@@ -23,7 +23,7 @@ from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
 from fusion.tensors import tensor_bytes
 
-FORMAT = 5
+FORMAT = 6
 """Raised when a file of the old form cannot be read any more."""
 
 

@@ -119,7 +119,11 @@ class KernelProgram:
 
 def _as_raised(error: Exception) -> FusionError:
     """Return the error of a run as what compiled code called has raised it, if that was a FusionError."""
-    return take_raised() or ExecutionError("the compiled model failed while it ran", why=str(error).strip())
+    return take_raised() or ExecutionError(
+        "the compiled model failed while it ran",
+        why=str(error).strip(),
+        hint="give other inputs; report it if ONNX Runtime runs the model with these",
+    )
 
 
 def _reader(output: OutputPlan) -> Callable[[Tensor], np.ndarray]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fusion.errors import ShapeError, unknown_shape
-from fusion.signature import TensorSpec
+from fusion.errors import ShapeError
+from fusion.module.program import static_shape
+from fusion.signature import TensorSpec, require_static
 from fusion.tensors import numpy_dtype
 
 
@@ -18,20 +19,19 @@ def random_inputs(inputs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.n
     Raises:
         ShapeError: An input has an unknown dimension, or holds no numbers.
     """
+    require_static(inputs)
     rng = np.random.default_rng(seed)
     return {spec.name: _draw(spec, rng) for spec in inputs}
 
 
 def _draw(spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
-    shape = tuple(extent for extent in spec.shape or () if extent is not None)
-    if spec.shape is None or len(shape) != len(spec.shape):
-        raise unknown_shape(spec.name, spec.shape)
     try:
         dtype = numpy_dtype(spec.dtype)
     except TypeError:
         raise ShapeError(
             f"there are no random values for input {spec.name!r} of type {spec.dtype}", hint="pass the input yourself"
         ) from None
+    shape = static_shape(spec)
     if dtype.kind in "biu":
         return rng.integers(0, 2, shape).astype(dtype)
     return rng.standard_normal(shape).astype(dtype)

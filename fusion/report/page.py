@@ -11,10 +11,10 @@ import jinja2
 from markupsafe import Markup
 
 import fusion
-from fusion.errors import OptionError, unknown_shape
+from fusion.errors import OptionError
 from fusion.files import as_path
 from fusion.report.page_data import graph_columns
-from fusion.signature import TensorSpec
+from fusion.signature import TensorSpec, require_static
 
 if TYPE_CHECKING:
     from fusion.module.compiled import CompiledModule
@@ -41,8 +41,7 @@ def write_page(module: CompiledModule, path: str | Path, title: str, profile: Pr
         ShapeError: The module has open dimensions and has not been called: there is nothing to draw.
     """
     if not module.specializations:
-        spec = next(spec for spec in module.inputs if not spec.is_static)
-        raise unknown_shape(spec.name, spec.shape)
+        require_static(module.inputs)
     if profile is not None and not hasattr(profile, "kernels"):
         raise OptionError(
             f"profile= cannot be a {type(profile).__name__}", hint="give what module.profile() returned"

@@ -8,12 +8,9 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import TensorShapeProto, TypeProto
 
-from fusion.errors import ShapeError, unknown_shape
-from fusion.frontends.onnx.signature import true_inputs
+from fusion.errors import Declared, ShapeError, unknown_shape
+from fusion.frontends.onnx.signature import name_of_dim, spec_of, true_inputs
 from fusion.frontends.onnx.types import dim_of, dims_of
-
-# What exporters write into a dimension that has no name; two of these need not be equal.
-_NAMELESS = frozenset({"", "?", "unk", "None"})
 
 # Those that each name of a dimension is given.
 _Sizes = Mapping[str, set[int]]
@@ -38,7 +35,20 @@ def bind_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> 
                 hint=f"its inputs are {', '.join(sorted(inputs))}",
             )
         _agree(inputs[name], tuple(int(dim) for dim in shape), sizes)
-    return {name: _bound_type(value, shapes, sizes) for name, value in inputs.items()}
+    needed = {
+        name: spec_of(name, value.type).declared
+        for name, value in inputs.items() if name not in shapes and _is_open(value, sizes)
+    }  # fmt: skip
+    return {name: _bound_type(value, shapes, sizes, needed) for name, value in inputs.items()}
+
+
+def _is_open(value: onnx.ValueInfoProto, sizes: _Sizes) -> bool:
+    """Return whether the sizes of `value` do not follow from those of other inputs."""
+    if value.type.WhichOneof("value") != "tensor_type":
+        return False
+    declared = spec_of(value.name, value.type).declared
+    names = () if declared is None else [size or "" for size in declared if not isinstance(size, int)]
+    return declared is None or any(len(sizes.get(name, ())) != 1 for name in names)
 
 
 def _agree(value: onnx.ValueInfoProto, shape: tuple[int, ...], sizes: dict[str, set[int]]) -> None:
@@ -57,23 +67,25 @@ def _agree(value: onnx.ValueInfoProto, shape: tuple[int, ...], sizes: dict[str, 
                 f"dimension {axis} of input {value.name!r} is {'a size' if have is None else have}, not {want}",
                 where=where,
             )
-        parameter = value.type.tensor_type.shape.dim[axis].dim_param
-        if parameter not in _NAMELESS:
+        parameter = name_of_dim(value.type.tensor_type.shape.dim[axis])
+        if parameter:
             sizes[parameter].add(want)
 
 
-def _bound_type(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]], sizes: _Sizes) -> TypeProto:
+def _bound_type(
+    value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]], sizes: _Sizes, needed: Mapping[str, Declared]
+) -> TypeProto:
     bound = TypeProto()
     bound.CopyFrom(value.type)
     if value.type.WhichOneof("value") != "tensor_type":
         return bound
     given = shapes.get(value.name)
     if given is None and dims_of(value.type) is None:
-        raise unknown_shape(value.name, None)
+        raise unknown_shape(value.name, None, others=needed)
     dims = (
         list(given)
         if given is not None
-        else [_size(value, axis, sizes) for axis in range(len(dims_of(value.type) or ()))]
+        else [_size(value, axis, sizes, needed) for axis in range(len(dims_of(value.type) or ()))]
     )
     bound.tensor_type.shape.CopyFrom(
         TensorShapeProto(dim=[TensorShapeProto.Dimension(dim_value=int(dim)) for dim in dims])
@@ -81,7 +93,7 @@ def _bound_type(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]],
     return bound
 
 
-def _size(value: onnx.ValueInfoProto, axis: int, sizes: _Sizes) -> int:
+def _size(value: onnx.ValueInfoProto, axis: int, sizes: _Sizes, needed: Mapping[str, Declared]) -> int:
     dim = value.type.tensor_type.shape.dim[axis]
     known = dim_of(dim)
     if known is not None:
@@ -90,5 +102,5 @@ def _size(value: onnx.ValueInfoProto, axis: int, sizes: _Sizes) -> int:
     if len(found) != 1:
         state = f"given as {' and '.join(map(str, sorted(found)))}" if found else "open"
         why = f"dimension {axis} ({dim.dim_param or 'unnamed'}) is {state}"
-        raise unknown_shape(value.name, dims_of(value.type), why)
+        raise unknown_shape(value.name, needed[value.name], why, needed)
     return next(iter(found))

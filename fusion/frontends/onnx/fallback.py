@@ -21,10 +21,11 @@ from tvm.relax import BlockBuilder, Expr
 
 from backends.onnxruntime.fallback import FUNCTION
 from backends.onnxruntime.prepare import prepare
-from fusion.errors import UnsupportedOperatorError
+from fusion.errors import FusionError, ShapeError, UnsupportedOperatorError
 from fusion.frontends.imported import FallbackNode, ImportedModel
+from fusion.frontends.onnx.checks import OTHER_SHAPES
 from fusion.frontends.onnx.expand import reads
-from fusion.frontends.onnx.infer import schema_of
+from fusion.frontends.onnx.infer import CONTRADICTION, schema_of
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import read_specs
 from fusion.frontends.onnx.types import NATIVE_DTYPES, dims_of, dtype_name, static_shape, type_name
@@ -203,9 +204,17 @@ def _prepare(model: onnx.ModelProto, group: Sequence[_Waiting]) -> bytes:
         raise _refused(_named_in(refusal, group) or group, refusal) from refusal
 
 
-def _refused(items: Sequence[_Waiting], refusal: UnsupportedOperatorError) -> UnsupportedOperatorError:
-    """Return `refusal` of ONNX Runtime as the error of the first of `items`."""
+def _refused(items: Sequence[_Waiting], refusal: UnsupportedOperatorError) -> FusionError:
+    """Return `refusal` of ONNX Runtime as the error of the first of `items`: of its shapes, where ONNX's inference
+    refuses them too."""
     first = items[0]
+    if CONTRADICTION in first.reason:
+        return ShapeError(
+            f"the shapes of {first.node.op_type} contradict each other",
+            where=f"{first.node.op_type} {first.name!r}",
+            why=first.reason,
+            hint=OTHER_SHAPES,
+        )
     names = ", ".join(dict.fromkeys(item.node.op_type for item in items))
     return UnsupportedOperatorError(
         f"no backend runs {names} as the model uses it",

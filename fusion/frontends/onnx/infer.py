@@ -10,12 +10,16 @@ import onnx
 from onnx import TensorProto, TypeProto, shape_inference
 
 from fusion.errors import InvalidModelError
+from fusion.frontends.onnx.checks.dims import text
 from fusion.frontends.onnx.pool_windows import pool_types
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import dims_of, dtype_name, static_shape
+from fusion.frontends.onnx.types import dims_of, dtype_name, static_shape, type_name
 
 # Shape computations read only small integer tensors; handing weights to the inference would copy them.
 _MAX_DATA_ELEMENTS = 1024
+
+CONTRADICTION = "ShapeInferenceError"
+"""Of onnx's reasons: what those have in them that speak of shapes."""
 
 
 class InferenceError(Exception):
@@ -144,9 +148,15 @@ def _infer(node: onnx.NodeProto, opset: int, scope: Scope) -> dict[str, TypeProt
     except shape_inference.InferenceError as error:
         if has_graph:  # what is wrong may lie in a branch that never runs
             return {}
-        raise InferenceError(" ".join(str(error).split())) from error
+        given = ", ".join(_described(scope.types[name]) for name in names)
+        raise InferenceError(f"{' '.join(str(error).split())}; the inputs are {given}") from error
     except Exception:  # onnx raises errors of several kinds, and its converters of numpy's arrays more
         return {}
+
+
+def _described(kind: TypeProto) -> str:
+    dims = dims_of(kind) if kind.HasField("tensor_type") else None
+    return type_name(kind) if dims is None else f"{type_name(kind)}{text(dims)}"
 
 
 def _is_small(tensor: TensorProto) -> bool:

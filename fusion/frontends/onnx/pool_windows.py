@@ -10,7 +10,7 @@ from dataclasses import replace
 from onnx import NodeProto, TensorProto, TypeProto
 from onnx.helper import make_tensor_type_proto
 
-from fusion.errors import UnsupportedOperatorError
+from fusion.errors import ShapeError
 from fusion.frontends.onnx.node import Node, attribute_of
 from fusion.frontends.onnx.scope import Scope
 from fusion.frontends.onnx.types import Shape, static_shape
@@ -49,10 +49,10 @@ def refuse_pool_without_places(node: Node) -> None:
     less.
 
     Raises:
-        UnsupportedOperatorError: There are no elements, or less than no places on some axis.
+        ShapeError: There are no elements, or less than no places on some axis.
     """
     if node.op in _POOLS | _GLOBAL and 0 in node.shape(0)[1:] and node.shape(0)[0]:
-        raise UnsupportedOperatorError(
+        raise ShapeError(
             f"the input of {node.op} has no elements",
             where=node.where,
             why=f"its shape is {list(node.shape(0))}",

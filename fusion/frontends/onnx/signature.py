@@ -9,6 +9,8 @@ from fusion.frontends.onnx.types import dims_of, type_name
 
 # Since this version of the format, the value of a weight that is an input may be another in each call.
 _OVERRIDES = 4
+# What exporters write into a dimension that has no name; two of these need not be equal.
+_NAMELESS = frozenset({"", "?", "unk", "None"})
 
 
 def true_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
@@ -28,7 +30,13 @@ def overridable_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 def spec_of(name: str, kind: onnx.TypeProto) -> TensorSpec:
     """Return the spec of a value called `name` of type `kind`."""
     shape = dims_of(kind) if kind.WhichOneof("value") == "tensor_type" else None
-    return TensorSpec(name, shape, type_name(kind))
+    axes = tuple(map(name_of_dim, kind.tensor_type.shape.dim)) if shape else ()
+    return TensorSpec(name, shape, type_name(kind), axes)
+
+
+def name_of_dim(dim: onnx.TensorShapeProto.Dimension) -> str:
+    """Return the name of a dimension; "" where it has none, or an exporter wrote that it has none."""
+    return "" if dim.dim_param in _NAMELESS else str(dim.dim_param)
 
 
 def read_specs(graph: onnx.GraphProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from onnx import NodeProto
 
-from fusion.errors import UnsupportedOperatorError
+from fusion.errors import ShapeError
 from fusion.frontends.onnx.node import Decline, Node, attribute_of
 from fusion.frontends.onnx.types import Shape
 
@@ -41,7 +41,7 @@ def refuse_small_image(node: Node) -> None:
     """Check that the window of a convolution fits the padded input: otherwise there is no result, on any backend.
 
     Raises:
-        UnsupportedOperatorError: It does not.
+        ShapeError: It does not.
     """
     at = _WEIGHTS.get(node.op)
     if at is not None:
@@ -56,13 +56,13 @@ def padded_sizes(window: Window, sizes: Shape) -> Shape:
     return tuple(map(sum, zip(sizes, window.before, window.after, strict=True)))
 
 
-def too_small(node: Node, window: Window) -> UnsupportedOperatorError:
+def too_small(node: Node, window: Window) -> ShapeError:
     """Return the error of a window that has no place in its input."""
     padded = padded_sizes(window, node.shape(0)[2:])
-    return UnsupportedOperatorError(
+    return ShapeError(
         f"the input of {node.op} is smaller than its window",
         where=node.where,
-        why=f"the window spans {_by(window.extents)}, the padded input has {_by(padded)}",
+        why=f"the window spans {_by(window.extents)}, the padded input {list(node.shape(0))} has {_by(padded)}",
         hint="give the model a larger input",
     )
 

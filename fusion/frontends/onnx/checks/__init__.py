@@ -22,6 +22,8 @@ from fusion.frontends.onnx.node import Node
 
 Rule = Callable[[Node], Iterator[str]]
 
+OTHER_SHAPES = "correct the node where the model is made, or give the model inputs of other shapes"
+"""What to do about shapes that contradict each other."""
 # In this order: each may rely on what those before it let pass.
 _RULES: tuple[tuple[Rule, type[FusionError], str], ...] = (
     (breaches_of_the_schema, InvalidModelError, "{} breaks the rules of its operator"),
@@ -47,5 +49,5 @@ def check_node(node: Node) -> None:
                 what.format(node.op),
                 where=node.where,
                 why=why,
-                hint="correct the node where the model is made, or give the model inputs of other shapes",
+                hint=OTHER_SHAPES,
             )

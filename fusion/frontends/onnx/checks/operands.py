@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 
 from fusion.frontends.onnx.checks.dims import Dims, differ, shapes_differ, text
 from fusion.frontends.onnx.node import Node
@@ -187,15 +188,42 @@ _BROADCASTS = 8
 
 def _alike(node: Node) -> Iterator[str]:
     first, *others = (node.dims(index) for index in range(len(node.proto.input)))
-    for dims in others if node.opset < _BROADCASTS else ():
+    for dims in others:
         if first is not None and dims is not None and shapes_differ(first, dims):
             yield f"{text(first)} and {text(dims)} must be alike before operator set {_BROADCASTS}"
             return
 
 
+_BINARY_BROADCASTS = 7
+"""Since this one, operators of two operands."""
+_BINARY = (
+    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
+    "Less", "LessOrEqual", "Mod", "Mul", "Or", "Pow", "Sub", "Where", "Xor",
+)  # fmt: skip
+
+
+def _elementwise(node: Node) -> Iterator[str]:
+    if node.opset >= _BINARY_BROADCASTS:
+        yield from _broadcast(node)
+
+
+def _variadic(node: Node) -> Iterator[str]:
+    yield from _alike(node) if node.opset < _BROADCASTS else _broadcast(node)
+
+
+def _broadcast(node: Node) -> Iterator[str]:
+    """Axes counted from the last have one size, or 1."""
+    shapes = [dims for index in range(len(node.proto.input)) if (dims := node.dims(index)) is not None]
+    for axis in zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
+        if len({size for size in axis if size not in (1, None)}) > 1:
+            yield f"{' and '.join(map(text, shapes))} do not broadcast"
+            return
+
+
 _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     **dict.fromkeys(_PRODUCTS, _product),
-    **dict.fromkeys(("Max", "Mean", "Min", "Sum"), _alike),
+    **dict.fromkeys(_BINARY, _elementwise),
+    **dict.fromkeys(("Max", "Mean", "Min", "Sum"), _variadic),
     "Attention": _attention,
     "Concat": _concat,
     "DepthToSpace": _blocks,
