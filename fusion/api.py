@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tvm
 
 from fusion import context
 from fusion.abandon import checkpoint
-from fusion.cached_forms import find_or_compile
+from fusion.cached_forms import find_or_compile, uses_cache
 from fusion.closed_builders import forget_builders
 from fusion.context import Context
 from fusion.errors import InvalidModelError, ShapeError, TargetError
 from fusion.forks import Lock
 from fusion.frontends import TensorSpec, import_whole, open_model, read_overridable, read_signature, with_inputs
 from fusion.memory import check_memory
+from fusion.model_digest import ModelDigest
 from fusion.module.compiled import CompiledModule
 from fusion.module.input_slot import TEXT
 from fusion.module.overrides import Overrides
@@ -27,6 +27,7 @@ from fusion.module.specializations import Specializations
 from fusion.module.specialize import specialize
 from fusion.module.stand_in import StandIn
 from fusion.options import check_flag, read_shapes
+from fusion.pinned_model import PinnedModel
 from fusion.second_forms import compile_form
 from fusion.signature import require_static
 from fusion.tensors import numpy_dtype
@@ -105,18 +106,20 @@ def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledMod
         _require_memory(bound)
     else:
         _require_shapes(bound, reason)
+    pinned = PinnedModel(model)
     if all(spec.is_static for spec in bound):
-        form = _specialize(model, {name: tuple(shape) for name, shape in shapes.items()}, ctx)
-        overrides = _overrides(model, shapes, ctx, wait)
+        overrides = _overrides(pinned, shapes, ctx, wait)
+        form = _specialize(pinned, {name: tuple(shape) for name, shape in shapes.items()}, ctx)
         return CompiledModule(form.inputs, form.outputs, settings, fixed=form, overrides=overrides)
     _require_result(outputs)
+    pinned.pin()
     forms = Specializations(
         bound,
-        lambda concrete: _specialize(model, concrete, ctx),
-        stand_in=None if ctx.strict else StandIn(lambda: _whole(model, ctx), outputs),
+        lambda concrete: _specialize(pinned, concrete, ctx),
+        stand_in=None if ctx.strict else StandIn(lambda: _whole(pinned, ctx), outputs),
         wait=wait,
     )
-    return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(model, shapes, ctx, wait))
+    return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(pinned, shapes, ctx, wait))
 
 
 def _require_memory(inputs: Sequence[TensorSpec]) -> None:
@@ -130,29 +133,33 @@ def _require_memory(inputs: Sequence[TensorSpec]) -> None:
             check_memory(static_shape(spec), numpy_dtype(spec.dtype).itemsize, f"input {spec.name!r}")
 
 
-def _whole(model: Any, ctx: Context) -> Program | None:
+def _whole(model: PinnedModel, ctx: Context) -> Program | None:
     """Return the whole of `model` on ONNX Runtime, None where that does not run it."""
-    imported = import_whole(model)
+    imported = model.read(lambda opened, _: import_whole(opened))
     return None if imported is None else specialize(imported, None, ctx).program
 
 
-def _overrides(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> Overrides | None:
+def _overrides(model: PinnedModel, shapes: Shapes, ctx: Context, wait: bool) -> Overrides | None:
     """Return what compiles `model` with some of its weights as inputs; a file is read for that when it is asked for."""
-    if not isinstance(model, (str, Path)) and not read_overridable(model):
+    if not model.is_file and not model.read(lambda opened, _: read_overridable(opened)):
         return None  # nothing keeps the model in memory
+    model.pin()
 
     def make(names: tuple[str, ...]) -> CompiledModule:
-        return _module(with_inputs(model, names), shapes, ctx, wait)
+        return _module(model.read(lambda opened, _: with_inputs(opened, names)), shapes, ctx, wait)
 
-    return Overrides(lambda: read_overridable(model), make)
+    return Overrides(lambda: model.read(lambda opened, _: read_overridable(opened)), make)
 
 
 # TVM's builders stand on one stack for the whole process. Runs of forms that are ready never ask for the lock.
 _compiling = Lock(forget_builders)
 
 
-def _specialize(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
-    return find_or_compile(model, shapes, ctx, lambda: _compile(model, shapes, ctx))
+def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specialization:
+    def make(opened: Any, digest: ModelDigest | None) -> Specialization:
+        return find_or_compile(digest, shapes, ctx, lambda: _compile(opened, shapes, ctx))
+
+    return model.read(make, digest=uses_cache(ctx))
 
 
 def _compile(model: Any, shapes: Shapes, ctx: Context) -> Specialization:

@@ -10,14 +10,13 @@ import json
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from fusion.cache import Store
 from fusion.context import Context
 from fusion.errors import LimitError, ResourceError, SavedFileError
 from fusion.failures import tells_of_defect
 from fusion.forks import Lock
-from fusion.model_digest import ModelDigest, digest_model
+from fusion.model_digest import ModelDigest
 from fusion.module.archive import MANIFEST, Archive, Data, write_members
 from fusion.module.code_key import decided_by, key_of
 from fusion.module.compiled import CompiledModule
@@ -33,25 +32,30 @@ _ENTRY = "entry.json"
 _log = logging.getLogger("fusion.cache")
 
 
+def uses_cache(ctx: Context) -> bool:
+    """Return whether forms are kept: one for another machine cannot be run here, and linking is left to whoever saves
+    it."""
+    return ctx.cache is not None and refusal(settings_of(ctx)) is None
+
+
 def find_or_compile(
-    model: Any, shapes: Shapes, ctx: Context, compile: Callable[[], Specialization]
+    model: ModelDigest | None, shapes: Shapes, ctx: Context, compile: Callable[[], Specialization]
 ) -> Specialization:
-    """Return the form of `model` for `shapes` from the cache of `ctx`, or what `compile` returns, and keep that."""
-    # A form for another machine cannot be run here, and linking is left to whoever saves it.
-    if ctx.cache is None or refusal(settings_of(ctx)) is not None:
+    """Return the form for `shapes` of the model with this digest from the cache of `ctx`, or what `compile` returns,
+    and keep that; of a model that has no whole one, what `compile` returns."""
+    if model is None or not model.whole or ctx.cache is None or not uses_cache(ctx):
         return compile()
     store = Store(ctx.cache)
     try:
-        model_digest = digest_model(model)
-        key = form_key(model_digest, shapes, ctx)
-    except Exception as error:  # of a model that cannot be read, where compiling says why
-        _log.info("the model has no key, and is not looked for: %s", error)
+        key = form_key(model, shapes, ctx)
+    except Exception as error:  # whatever versions and sources that cannot be read raise
+        _log.info("the form has no key, and is not looked for: %s", error)
         return compile()
     with _lock_of(key):
         form = _find(store, key)
         if form is None:
             form = compile()
-            if model_digest.current():
+            if model.current():
                 _keep(store, key, form, ctx)
         return form
 

@@ -74,6 +74,12 @@ class LimitError(FusionError):
     code = "F205"
 
 
+class ModelChangedError(FusionError):
+    """A model is read again, for a new shape or with other weights, and is not the one any more that was compiled."""
+
+    code = "F206"
+
+
 class InputError(FusionError):
     """An array given to a compiled module has the wrong name, rank, shape or dtype."""
 

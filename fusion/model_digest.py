@@ -18,7 +18,7 @@ from fusion.files import open_file
 from fusion.frontends.onnx.external_data import external_files
 from fusion.frontends.onnx.load import load_model
 from fusion.frontends.relay.syntax import RelayModel
-from fusion.frontends.torch import TorchModel, program_bytes
+from fusion.frontends.torch import TorchModel, program_bytes, weight_bytes
 from fusion.module.archive import checksum
 from fusion.passes.lift_weights import lift_weights
 from fusion.stages import stage
@@ -46,17 +46,20 @@ class ModelDigest:
     Attributes:
         digest: Models with equal ones are the same.
         files: What it was read from.
+        whole: Whether that holds of all models, and not only of one and the same object at two times.
     """
 
     digest: str
     files: tuple[FileState, ...]
+    whole: bool = True
 
     def current(self) -> bool:
         """Return whether its files are still as they were."""
-        try:
-            return all(_state(file.path) == file for file in self.files)
-        except OSError:
-            return False
+        return not self.changed_files()
+
+    def changed_files(self) -> tuple[Path, ...]:
+        """Return those of its files that were written to, replaced or removed since."""
+        return tuple(file.path for file in self.files if not _is_current(file))
 
 
 @stage("look into the cache")
@@ -67,8 +70,22 @@ def digest_model(model: Any) -> ModelDigest:
         Exception: It cannot be read, or holds what has no bytes, which each frontend says in classes of its own.
     """
     files: list[FileState] = []
-    parts = "\n".join(f"{name!r} {digest}" for name, digest in _parts(model, files))
-    return ModelDigest(checksum(parts.encode()), tuple(files))
+    try:
+        return ModelDigest(_join(_parts(model, files)), tuple(files))
+    except Exception:
+        if not isinstance(model, TorchModel):
+            raise
+        # torch writes no program that returns a class of the user's. Its graph does not change, its weights may.
+        return ModelDigest(_join(_torch_weights(model)), (), whole=False)
+
+
+def _join(parts: Iterator[tuple[str, str]]) -> str:
+    return checksum("\n".join(f"{name!r} {digest}" for name, digest in parts).encode())
+
+
+def _torch_weights(model: TorchModel) -> Iterator[tuple[str, str]]:
+    for name, data in weight_bytes(model.program):
+        yield name, checksum(data)
 
 
 def _parts(model: Any, files: list[FileState]) -> Iterator[tuple[str, str]]:
@@ -101,6 +118,13 @@ def _onnx_file_parts(path: Path, files: list[FileState]) -> Iterator[tuple[str, 
         for other in external_files(load_model(path, weights=False), path):
             files.append(_state(other))
             yield f"external {other.name}", _digest_file(other)[0]
+
+
+def _is_current(file: FileState) -> bool:
+    try:
+        return _state(file.path) == file
+    except OSError:
+        return False
 
 
 def _state(path: Path) -> FileState:

@@ -19,11 +19,11 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 import fusion
-from fusion import cached_forms, context
+from fusion import context, pinned_model
 from fusion.cache import Place, build_versions
 from fusion.cached_forms import form_key
 from fusion.context import Context
-from fusion.errors import ExecutionError, UnsupportedOperatorError
+from fusion.errors import ExecutionError, ModelChangedError, UnsupportedOperatorError
 from fusion.model_digest import ModelDigest, digest_model
 from fusion.module import code_key, linker
 from fusion.passes.fold_constants import FoldConstants
@@ -240,8 +240,9 @@ def test_a_model_that_changes_while_it_is_compiled_is_not_kept(
         onnx.save(other_weights(), path)
         return found
 
-    monkeypatch.setattr(cached_forms, "digest_model", lambda model: replace(digest_model(model)))
-    fusion.compile(path, threads=1)
+    monkeypatch.setattr(pinned_model, "digest_model", lambda model: replace(digest_model(model)))
+    with pytest.raises(ModelChangedError, match=r"model\.onnx"):
+        fusion.compile(path, threads=1)
     assert not forms(folder)
 
 

@@ -143,6 +143,15 @@ def program_bytes(program: Any) -> bytes:
     return file.getvalue()
 
 
+def weight_bytes(program: Any) -> Iterator[tuple[str, memoryview]]:
+    """Yield name and bytes of each parameter, buffer and constant tensor of an ExportedProgram."""
+    import torch
+
+    for name, value in {**program.state_dict, **program.constants}.items():
+        if isinstance(value, torch.Tensor):
+            yield name, value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence what torch says while it exports: nothing that the user of this compiler can change."""

@@ -1,0 +1,107 @@
+"""The model of a module that reads it again, for a new shape or with other weights: it must be the same each time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fusion.errors import ModelChangedError, ModelFileError
+from fusion.foreign_files import check_model_file
+from fusion.frontends.torch import TorchModel
+from fusion.model_digest import ModelDigest, digest_model
+
+T = TypeVar("T")
+_MEANWHILE = (
+    "what the module has compiled so far goes on; to compile for new shapes as well, compile the model again "
+    "(fusion.compile), or give every shape in shapes= before the model changes"
+)
+_GONE = "keep the file while the module meets new shapes, or compile with shapes=, or save the module (module.save)"
+_log = logging.getLogger("fusion")
+
+
+class PinnedModel:
+    """A model, as `open_model` returned it, whose readers all see it as the first of them did.
+
+    It is no copy: before each reading, files are asked whether they have been written to, and what lies in memory is
+    summed up again, which takes far less than what follows.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._pinned: ModelDigest | None = None
+        self._later = False
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the model is read from a file each time."""
+        return isinstance(self._model, str | Path)
+
+    def pin(self) -> None:
+        """Have the model checked from now on even where nothing else needs its digest."""
+        self._later = True
+        self._digest()
+
+    def read(self, use: Callable[[Any, ModelDigest | None], T], digest: bool = False) -> T:
+        """Return what `use` makes of the model, and of its digest, None where it has none.
+
+        Args:
+            digest: Whether `use` needs the digest of a model that is not pinned.
+
+        Raises:
+            ModelChangedError: The model has changed since it was first read, or while `use` read it.
+            ModelFileError: Its file is gone.
+        """
+        found = self._digest() if digest or self._later else None
+        result = use(self._model, found)
+        if found is not None and not found.current():
+            self._digest()
+        return result
+
+    def _digest(self) -> ModelDigest | None:
+        """Return the digest of the model, the same each time.
+
+        Raises:
+            ModelChangedError, ModelFileError: As `read`.
+        """
+        before = self._pinned
+        if before is not None and before.files and before.current():
+            return before
+        try:
+            found = digest_model(self._model)
+        except Exception as error:  # of a model that cannot be read, where compiling says why
+            if before is not None and self.is_file:
+                raise _gone(Path(self._model), error) from error
+            _log.info("the model has no digest: %s", error)
+            return None
+        if before is not None and found.digest != before.digest:
+            raise _changed(self._model, before)
+        self._pinned = found
+        return found
+
+
+def _changed(model: Any, before: ModelDigest) -> ModelChangedError:
+    files = ", ".join(repr(path.name) for path in before.changed_files())
+    kind = "torch module or program" if isinstance(model, TorchModel) else type(model).__name__
+    where = f"file {files}" if files else f"the {kind} in memory, its graph or one of its weights"
+    return ModelChangedError(
+        "the model is not the one any more that was compiled",
+        where=where,
+        why="the module would be of one model for some shapes, and of another one for others",
+        hint=_MEANWHILE,
+    )
+
+
+def _gone(path: Path, error: Exception) -> ModelFileError:
+    try:
+        check_model_file(path)
+        why = str(error)
+    except ModelFileError as refused:
+        why = refused.what
+    return ModelFileError(
+        "the model cannot be read any more, and the module needs it for a shape that is new",
+        where=f"file {str(path)!r}",
+        why=why,
+        hint=_GONE,
+    )

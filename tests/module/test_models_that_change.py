@@ -1,0 +1,201 @@
+"""A module reads its model again for new shapes and other weights, and is of one model all its life."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import tvm
+from onnx import numpy_helper
+from tvm import relax
+
+import fusion
+from fusion.errors import ModelChangedError, ModelFileError
+from tests.module.small_models import FLOAT, mlp, mlp_numpy, weights
+
+Change = Callable[[], None]
+RELAY = """#[version = "0.0.5"]
+def @main(%x: Tensor[(?, 8), float32], %w: Tensor[(4, 8), float32]) -> Tensor[(?, 4), float32] {
+  nn.dense(%x, %w, units=None)
+}
+"""
+
+
+def rows(count: int) -> np.ndarray:
+    return np.random.default_rng(count).standard_normal((count, 8)).astype(np.float32)
+
+
+def doubled(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` after its first weight has become twice as large."""
+    tensor = model.graph.initializer[0]
+    tensor.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(tensor), tensor.name))
+    return model
+
+
+def a_file(folder: Path) -> tuple[dict[str, Any], Change]:
+    path = folder / "model.onnx"
+    onnx.save(mlp("n"), path)
+    return {"model": path}, lambda: onnx.save(doubled(mlp("n")), path)
+
+
+def external_data(folder: Path) -> tuple[dict[str, Any], Change]:
+    path = folder / "model.onnx"
+    onnx.save(mlp("n"), path, save_as_external_data=True, location="weights", size_threshold=0)
+
+    def change() -> None:
+        (folder / "weights").write_bytes(bytes((folder / "weights").stat().st_size))
+
+    return {"model": str(path)}, change
+
+
+def a_proto(folder: Path) -> tuple[dict[str, Any], Change]:
+    model = mlp("n")
+    return {"model": model}, lambda: doubled(model) and None
+
+
+def a_relax_module(folder: Path) -> tuple[dict[str, Any], Change]:
+    def build(matrix: np.ndarray) -> tvm.IRModule:
+        builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((tvm.tirx.Var("n", "int64"), 8), "float32"))
+        with builder.function("main", [x]):
+            with builder.dataflow():
+                result = builder.emit_output(relax.op.matmul(x, relax.const(matrix)))
+            builder.emit_func_output(result)
+        return builder.get()
+
+    module, other = build(weights()[0]), build(weights(1)[0])
+
+    def change() -> None:
+        module["main"] = other["main"]
+
+    return {"model": module}, change
+
+
+def parameters_of_relay(folder: Path) -> tuple[dict[str, Any], Change]:
+    array = np.ones((4, 8), np.float32)
+    return {"model": RELAY, "params": {"w": array}}, lambda: array.fill(3)
+
+
+@dataclasses.dataclass
+class Answer:
+    """What torch does not write to a file."""
+
+    y: torch.Tensor
+
+
+torch.export.register_dataclass(Answer)
+
+
+class Linear(torch.nn.Module):
+    """A layer, and its result in a class of its own where that is asked for."""
+
+    def __init__(self, kind: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.kind = torch.nn.Linear(8, 4), kind
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.kind(self.layer(x))
+
+
+def _torch(kind: Callable[[torch.Tensor], Any]) -> tuple[dict[str, Any], Change]:
+    module = Linear(kind)
+
+    def change() -> None:
+        with torch.no_grad():
+            module.layer.weight.mul_(2)
+
+    sizes = ({0: torch.export.Dim("n")},)
+    return {"model": (module, (torch.ones(3, 8),)), "dynamic_shapes": sizes}, change
+
+
+KINDS: dict[str, Callable[[Path], tuple[dict[str, Any], Change]]] = {
+    "file": a_file,
+    "external data": external_data,
+    "ModelProto": a_proto,
+    "Relax": a_relax_module,
+    "Relay": parameters_of_relay,
+    "torch": lambda _: _torch(torch.relu),
+    "torch, not to be written": lambda _: _torch(Answer),
+}
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_shape_of_a_changed_model_is_an_error(
+    kind: str, cache: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSION_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
+    options, change = KINDS[kind](tmp_path)
+    module = fusion.compile(**options, threads=1, cache=cache)
+    before = module(rows(1))[0], module(rows(2))[0]
+    change()
+    with pytest.raises(ModelChangedError) as error:
+        module(rows(3))
+    assert {"file": "'model.onnx'", "external data": "'weights'"}.get(kind, "in memory") in error.value.where
+    np.testing.assert_array_equal(module(rows(1))[0], before[0])
+    np.testing.assert_array_equal(module(rows(2))[0], before[1])
+    assert not np.allclose(fusion.compile(**options, threads=1, cache=cache)(rows(1))[0], before[0])
+
+
+def test_before_the_first_call_too(tmp_path: Path) -> None:
+    options, change = a_file(tmp_path)
+    module = fusion.compile(**options, threads=1, cache=False)
+    change()
+    with pytest.raises(ModelChangedError):
+        module(rows(1))
+
+
+def test_a_file_of_the_same_bytes_is_the_same(tmp_path: Path) -> None:
+    options, _ = a_file(tmp_path)
+    module = fusion.compile(**options, threads=1)
+    module(rows(1))
+    os.utime(options["model"], (1, 1))
+    module(rows(2))
+    onnx.save(mlp("n"), tmp_path / "again")
+    os.replace(tmp_path / "again", options["model"])
+    np.testing.assert_allclose(module(rows(3))[0], mlp_numpy(rows(3)), rtol=1e-5, atol=1e-5)
+
+
+def test_of_a_file_that_is_gone_the_error_says_what_it_is_for(tmp_path: Path) -> None:
+    options, _ = a_file(tmp_path)
+    module = fusion.compile(**options, threads=1)
+    expected = module(rows(1))[0]
+    os.remove(options["model"])
+    with pytest.raises(ModelFileError, match="for a shape that is new") as error:
+        module(rows(2))
+    assert "shapes=" in error.value.hint
+    np.testing.assert_array_equal(module(rows(1))[0], expected)
+
+
+@pytest.mark.parametrize("kind", ["file", "ModelProto"])
+def test_nothing_stands_in_for_a_changed_model(kind: str, tmp_path: Path) -> None:
+    options, change = KINDS[kind](tmp_path)
+    module = fusion.compile(**options, threads=1, wait=False)
+    module(rows(1), wait=True)
+    change()
+    for _ in range(2):
+        with pytest.raises(ModelChangedError):
+            module(rows(2))
+
+
+@pytest.mark.parametrize("kind", ["file", "ModelProto"])
+@pytest.mark.parametrize("batch", [2, "n"])
+def test_other_weights_are_for_the_model_that_was_compiled(kind: str, batch: int | str, tmp_path: Path) -> None:
+    model, path = mlp(batch), tmp_path / "model.onnx"
+    for name, shape in (("first", (8, 32)), ("second", (32, 4))):
+        model.graph.input.append(onnx.helper.make_tensor_value_info(name, FLOAT, shape))
+    onnx.save(model, path)
+    module = fusion.compile(path if kind == "file" else model, threads=1, cache=False)
+    given = {"x": rows(2), "second": weights(1)[1]}
+    before = module.run(given)["y"]
+    onnx.save(doubled(model), path)
+    np.testing.assert_array_equal(module.run(given)["y"], before)
+    with pytest.raises(ModelChangedError):
+        module.run({"x": rows(2), "first": weights(1)[0]})
