@@ -18,3 +18,8 @@ def table(header: Row, rows: Sequence[Row]) -> str:
 def number(value: float | None, form: str) -> str:
     """Return `value` in the given form, or nothing for None."""
     return "" if value is None else format(value, form)
+
+
+def milliseconds(value: float | None) -> str:
+    """Return a time with three digits below a millisecond, where two decimals would tell little."""
+    return number(value, ".2f" if value is None or value >= 1 else ".3g")

@@ -146,7 +146,7 @@ def _engine_row(result: ComparisonResult, name: str) -> markdown.Row:
     verdict = engine.verdict
     return (
         name,
-        markdown.number(engine.latency_ms, ".2f"),
+        markdown.milliseconds(engine.latency_ms),
         f"{ratio.median:.2f}x" if ratio else "",
         f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio else "",
         markdown.number(engine.compile_s, ".1f"),

@@ -31,7 +31,7 @@ def check_threads(threads: int | None, name: str = "threads") -> None:
     whole = isinstance(threads, Integral) and not isinstance(threads, bool)
     if threads is not None and not (whole and 1 <= threads <= _MOST_THREADS):
         raise OptionError(
-            f"{name}={threads} is not a number of threads",
+            f"{name}={threads!r} is not a number of threads",
             hint=f"use 1 to {_MOST_THREADS}, or leave it out for all CPUs this process may use",
         )
 

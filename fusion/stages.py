@@ -19,7 +19,7 @@ class Time:
 
     Attributes:
         seconds: From entering to leaving; of a stage that several threads are in at a time, the sum of theirs.
-        cpu_seconds: CPU time of the threads that entered it.
+        cpu_seconds: CPU time of the threads that entered it, and of others in stages inside it.
         count: How often it was entered.
     """
 
@@ -44,15 +44,16 @@ class Stages:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Take the times of the stages that the calling thread enters inside, and those that copy its context."""
-        token = _watched.set((self, ()))
+        token = _watched.set((self, (), threading.get_ident()))
         try:
             yield
         finally:
             _watched.reset(token)
 
     @contextmanager
-    def inside(self, path: Names) -> Iterator[None]:
-        """Take the time of one stage."""
+    def inside(self, path: Names, *, elsewhere: bool = False) -> Iterator[None]:
+        """Take the time of one stage; `elsewhere` says that another thread entered those around it, whose CPU time is
+        that thread's and this one's."""
         with self._lock:
             taken = self.times.setdefault(path, Time())
             self.now = path[0]
@@ -65,9 +66,12 @@ class Stages:
                 taken.seconds += seconds
                 taken.cpu_seconds += cpu_seconds
                 taken.count += 1
+                for depth in range(1, len(path)) if elsewhere else ():
+                    self.times[path[:depth]].cpu_seconds += cpu_seconds
 
 
-_watched: ContextVar[tuple[Stages, Names] | None] = ContextVar("stages", default=None)
+_watched: ContextVar[tuple[Stages, Names, int] | None] = ContextVar("stages", default=None)
+"""With the stages around, and the thread that entered the innermost of them."""
 
 
 @contextmanager
@@ -77,11 +81,11 @@ def stage(name: str) -> Iterator[None]:
     if watched is None:
         yield
         return
-    stages, around = watched
-    path = (*around, name)
-    token = _watched.set((stages, path))
+    stages, around, entered_by = watched
+    path, thread = (*around, name), threading.get_ident()
+    token = _watched.set((stages, path, thread))
     try:
-        with stages.inside(path):
+        with stages.inside(path, elsewhere=thread != entered_by):
             yield
     finally:
         _watched.reset(token)

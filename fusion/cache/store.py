@@ -72,6 +72,17 @@ class Store:
         reason = reason or _not_ours(status)
         return f"{self.place.folder}: {reason}" if reason else ""
 
+    def make(self) -> str:
+        """Make the folder where there is none, and return why it is not used; "" where it is."""
+        reason = self.refusal()
+        if reason:
+            return reason
+        try:
+            self._make_folder()
+        except OSError as error:
+            return f"{self.place.folder} cannot be made: {error.strerror}"
+        return ""
+
     def open(self, name: str) -> BinaryIO | None:
         """Return the entry `name`, opened, and note that it was used; None where there is none."""
         if not self._usable():
@@ -122,10 +133,11 @@ class Store:
         if size > self.place.most_bytes:
             _log.info("%s is not kept: it has %d bytes, and the cache may have %d", name, size, self.place.most_bytes)
             return False
+        reason = self.make()
+        if reason:
+            _warn(f"the cache is not used: {reason}")
+            return False
         try:
-            self._make_folder()
-            if not self._usable():
-                return False
             self._write(name, write)
         except OSError as error:
             _log.info("%s is not kept: %s", name, error)

@@ -15,7 +15,7 @@ from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.models import is_relay, is_saved, open_module, read_inputs_of
 from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
 from fusion.cli.output import show
-from fusion.errors import OptionError
+from fusion.errors import OptionError, UnsupportedOperatorError
 from fusion.files import read_file
 
 if TYPE_CHECKING:
@@ -97,7 +97,14 @@ def _run_other(
     from backends.onnxruntime.fallback import open_session
 
     read_inputs_of(path)
-    session = open_session(read_file(path), options.threads or 0)
+    try:
+        session = open_session(read_file(path), options.threads or 0)
+    except UnsupportedOperatorError as error:
+        raise UnsupportedOperatorError(
+            f"ONNX Runtime, which is compared with, cannot run {path}",
+            why=error.why,
+            hint="name another model to compare with; fusion run runs this one",
+        ) from error
     names = [value.name for value in session.get_inputs()]
     if len(names) != len(arrays):
         raise OptionError(f"{path} takes {len(names)} inputs and {options.model} takes {len(arrays)}")

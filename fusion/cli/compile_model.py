@@ -40,9 +40,10 @@ def compile_model(options: argparse.Namespace) -> int:
         opened.module.save(output)
     size = output.stat().st_size
     threads = opened.module.settings.threads
-    text = f"{output}: {size / 1e6:.1f} MB, compiled in {opened.seconds:.1f} s for {threads} threads"
+    how = "taken from the cache" if opened.cached else "compiled"
+    text = f"{output}: {size / 1e6:.1f} MB, {how} in {opened.seconds:.1f} s for {threads} threads"
     data = {
-        "output": str(output), "bytes": size, "compile_s": opened.seconds,
+        "output": str(output), "bytes": size, "compile_s": opened.seconds, "cached": opened.cached,
         "inputs": signature(opened.module.inputs), "outputs": signature(opened.module.outputs),
     }  # fmt: skip
     if options.timing:

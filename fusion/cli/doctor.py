@@ -134,7 +134,7 @@ def _cache() -> Finding:
     from fusion.cache import Store, find_place
 
     place = find_place()
-    reason = Store(place).refusal() if place else ""
+    reason = Store(place).make() if place else ""
     return Finding("cache", str(place.folder) if place else "off", not reason if place else None, f"not used: {reason}")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import fusion
 from fusion.cli import bench, cache, compare, compile_model, convert_model, doctor, explain, run
 from fusion.cli.exit_codes import INTERNAL, exit_code
+from fusion.cli.parser import Parser
 from fusion.cli.wording import command_text
 from fusion.errors import FusionError, InternalError
 
@@ -18,7 +19,7 @@ _VERBS = (compile_model, run, bench, compare, explain, convert_model, cache, doc
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; wrong usage ends the process with code 2, as argparse does."""
-    options = build_parser().parse_args(arguments)
+    options = build_parser().parse_all(arguments)
     try:
         return int(options.verb(options))
     except FusionError as error:
@@ -38,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERNAL
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Return the parser of the whole command."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fusion",
         description="Compile a trained model into the fastest program for this machine.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),

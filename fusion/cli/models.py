@@ -30,6 +30,11 @@ class Opened:
     seconds: float
     stages: Stages = field(default_factory=Stages)
 
+    @property
+    def cached(self) -> bool:
+        """Whether the cache had what a model would be compiled to: then nothing was imported."""
+        return ("import",) not in self.stages.times
+
 
 def is_saved(path: str) -> bool:
     """Whether `path` names a saved module rather than a model."""

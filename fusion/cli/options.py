@@ -25,6 +25,7 @@ def add_verb(verbs: Any, name: str, arguments: str, summary: str, description: s
         usage=f"fusion {name} {arguments}[options]",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=26, width=100),
     )
+    parser.set_defaults(parser=parser)
     return parser
 
 

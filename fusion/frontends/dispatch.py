@@ -156,7 +156,7 @@ def _kind(model: Any) -> str:
 
 def _not_a_model(model: Any) -> OptionError:
     return OptionError(
-        f"cannot import a {type(model).__name__}",
+        f"cannot import a model of type {type(model).__name__}",
         hint="give an ONNX path, an onnx.ModelProto, a Relax tvm.IRModule, a Relay module's text, "
         "a torch ExportedProgram or (module, inputs)",
     )

@@ -119,6 +119,10 @@ class CompiledModule:
         check_threads(workers, "workers")
         count = workers or allowed_cpus()
         require_threads(count)
+        if isinstance(inputs, Mapping):
+            raise InputError(
+                "map takes a series of inputs, got those of one run", hint="call `run`, or give a list of such dicts"
+            )
         try:
             items = iter(inputs)
         except TypeError as error:

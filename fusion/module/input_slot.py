@@ -80,7 +80,7 @@ def to_array(value: Any, spec: TensorSpec) -> np.ndarray:
             f"input {spec.name!r} cannot be read as a CPU array",
             where=f"input {spec.name!r}",
             why=f"{type(value).__module__}.{type(value).__name__}: {error}",
-            hint="move it to the CPU first (torch: value.detach().cpu())",
+            hint="pass value.detach()" if "detach()" in str(error) else "move it to the CPU first (torch: value.cpu())",
         ) from error
 
 
@@ -120,7 +120,7 @@ def mismatch(array: np.ndarray, spec: TensorSpec, shape: tuple[int | None, ...])
     if array.ndim != len(shape):
         what, hint = "rank", f"the model takes {len(shape)} dimensions: {_text(shape)}"
     elif any(wanted not in (None, extent) for wanted, extent in zip(shape, array.shape, strict=True)):
-        what, hint = "shape", _shape_hint(spec, array.shape)
+        what, hint = "shape", f"resize or pad the array; {_OPEN if None in shape else _FIXED}"
     else:
         what, hint = "dtype", f"convert it: array.astype({spec.dtype!r})"
     return InputError(
@@ -131,9 +131,8 @@ def mismatch(array: np.ndarray, spec: TensorSpec, shape: tuple[int | None, ...])
     )
 
 
-def _shape_hint(spec: TensorSpec, shape: tuple[int, ...]) -> str:
-    compiled = f"compile with shapes={{{spec.name!r}: {shape}}}"
-    return f"resize or pad the array; where the model leaves its dimensions open, {compiled}"
+_OPEN = "only the dimensions shown as ? are open"
+_FIXED = "where the model leaves dimensions open, compile it with shapes= of others"
 
 
 def _text(shape: tuple[int | None, ...]) -> str:

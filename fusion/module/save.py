@@ -49,11 +49,7 @@ def saved_members(module: CompiledModule) -> dict[str, Data]:
     """
     forms = module.specializations
     if not forms:
-        raise SavedFileError(
-            "the module has not been compiled for any input shape yet",
-            why="its model leaves dimensions open, and it has not been called",
-            hint="call it once with each shape to save, or compile it with shapes=",
-        )
+        raise _nothing_to_save(module)
     members, weights = _Members(), _Weights()
     described = tuple(_describe(form, index, members, weights) for index, form in enumerate(forms))
     if any(form.code is not None for form in forms):
@@ -63,6 +59,18 @@ def saved_members(module: CompiledModule) -> dict[str, Data]:
         module.inputs, module.outputs, module.dynamic, described, members.digests,
     )  # fmt: skip
     return {MANIFEST: to_json(manifest), **members.data}
+
+
+def _nothing_to_save(module: CompiledModule) -> SavedFileError:
+    what = "the module has not been compiled for any input shape yet"
+    under_way = module.under_way
+    if under_way:
+        return SavedFileError(what, why="; ".join(under_way), hint="call it with wait=True, which waits for the form")
+    return SavedFileError(
+        what,
+        why="its model leaves dimensions open, and it has not been called",
+        hint="call it once with each shape to save, or compile it with shapes=",
+    )
 
 
 class _Members:

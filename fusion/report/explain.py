@@ -12,7 +12,7 @@ from backends.kernel import KernelInfo
 from fusion.model_graph import ModelGraph
 from fusion.module.specialization import Code, Specialization
 from fusion.report.table import format_table, shorten
-from fusion.signature import TensorSpec
+from fusion.signature import FallbackNode, TensorSpec
 from fusion.tensors import tensor_bytes
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _SUMMARY_NAMES = 4
 _SUMMARY_WIDTH = 80
+_NAMED_NODES = 4
+"""Nodes on ONNX Runtime for one reason that are named."""
 
 _UNITS = "all of one call; MB: read and written, saves MB: no longer, thanks to fusion; est.: without measuring"
 
@@ -81,7 +83,8 @@ def _explain_form(form: Specialization, titled: bool) -> list[str]:
         lines.append("no kernels: the whole model runs on ONNX Runtime")
     if form.fallbacks:
         lines += ["", f"on ONNX Runtime: {len(form.fallbacks)} nodes in {len(form.subgraphs)} subgraphs"]
-        lines += [f"  {node.op} {node.node!r}: {node.reason}" for node in form.fallbacks]
+        lines += _explain_fallbacks(form.fallbacks)
+    lines += _explain_host(form.graph())
     lines += _explain_kept(form.graph())
     if form.notes:
         lines += ["", "notes:", *(f"  {note}" for note in form.notes)]
@@ -116,6 +119,27 @@ def _kernel_row(name: str, count: int, info: KernelInfo | None, saved: int) -> t
 def saved_by_kernel(graph: ModelGraph) -> dict[str, int]:
     """Return the bytes that fusion saves in one call of each kernel, as in `Call.saved`."""
     return {call.op: call.saved for call in graph.calls if call.kind == "kernel"}
+
+
+def _explain_fallbacks(nodes: Sequence[FallbackNode]) -> list[str]:
+    """Return a line for each reason, with the nodes, or only how many of each operator where they are many."""
+    groups: dict[str, list[FallbackNode]] = {}
+    for node in nodes:
+        groups.setdefault(node.reason, []).append(node)
+    lines = []
+    for reason, alike in groups.items():
+        names = [f"{node.op} {node.node!r}" for node in alike]
+        if len(alike) > _NAMED_NODES:
+            names = [f"{count} {op}" for op, count in Counter(node.op for node in alike).most_common()]
+        lines.append(f"  {', '.join(names)}: {reason}")
+    return lines
+
+
+def _explain_host(graph: ModelGraph) -> list[str]:
+    """Return what is neither a kernel nor a fallback: functions of the host, as sizes that the data tells need them."""
+    calls = [call for call in graph.calls if call.kind == "runtime"]
+    lines = [f"  {call.op} makes {call.name!r}, {call.value}" for call in calls]
+    return ["", "called on the host:", *lines] if calls else []
 
 
 def _explain_kept(graph: ModelGraph) -> list[str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import fusion
-from fusion.errors import InputError
+import fusion.api
+from fusion.errors import InputError, SavedFileError
 from tests.module import small_models
 
 GOOD = np.ones((2, 3), np.float32)
@@ -88,3 +92,42 @@ def test_a_broken_array_object(module: fusion.CompiledModule) -> None:
     with pytest.raises(InputError, match="cannot be read") as caught:
         module(GOOD, Broken())
     assert "broken on purpose" in caught.value.why
+
+
+def test_a_hint_suggests_only_what_the_model_allows() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 18]> graph (float[batch,3] x) => (float[batch,3] y) { y = Relu (x) }'
+    )
+    for module in (fusion.compile(model, cache=False), fusion.compile(model, shapes={"x": (2, 3)}, cache=False)):
+        with pytest.raises(InputError, match="wrong shape") as caught:
+            module(np.ones((2, 2), np.float32))
+        assert "(2, 2)" not in caught.value.hint
+        assert "resize or pad" in caught.value.hint
+
+
+def test_a_module_that_is_being_compiled_cannot_be_saved_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 18]> graph (float[batch,3] x) => (float[batch,3] y) { y = Relu (x) }'
+    )
+    module = fusion.compile(model, cache=False, wait=False)
+    go_on = threading.Event()
+    compile_form = fusion.api.compile_form
+
+    def slowly(*arguments: Any) -> Any:
+        go_on.wait(60)
+        return compile_form(*arguments)
+
+    monkeypatch.setattr(fusion.api, "compile_form", slowly)
+    try:
+        module(np.ones((2, 3), np.float32))
+        with pytest.raises(SavedFileError) as caught:
+            module.save(tmp_path / "m.fusion")
+    finally:
+        go_on.set()
+    assert "being compiled for x=[2, 3]" in caught.value.why
+    assert "wait=True" in caught.value.hint
+
+
+def test_map_takes_a_series(module: fusion.CompiledModule) -> None:
+    with pytest.raises(InputError, match="map takes a series"):
+        module.map({"a": GOOD, "b": GOOD})

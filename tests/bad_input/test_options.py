@@ -26,7 +26,7 @@ from tests.module import small_models
         ({"threads": 0}, OptionError, "threads=0"),
         ({"threads": -2}, OptionError, "threads=-2"),
         ({"threads": 10000}, OptionError, "1 to 1024"),
-        ({"threads": "4"}, OptionError, "threads=4"),
+        ({"threads": "4"}, OptionError, "threads='4'"),
         ({"target": "gpu9000"}, TargetError, "gpu9000"),
         ({"target": ""}, TargetError, "not available"),
         ({"target": "llvm -mtriple=no-such-thing"}, TargetError, "no target 'no-such-thing'"),

@@ -393,3 +393,57 @@ def test_a_saved_module_knows_the_shapes_it_has(
     code, _, err = run(capsys, "explain", "--profile", divisor / "divisor2.fusion")
     assert code == 2
     assert "--shape ids=2,3 --shape mask=2,3; or --shape ids=1,3 --shape mask=1,3" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["compil", "m.onnx"], "did you mean compile?"),
+        (["compile", "m.onnx", "--shpe", "x=1"], "did you mean --shape?"),
+        (["compare", "m.onnx", "--with", "onnxruntim"], "did you mean onnxruntime?"),
+        (["run", "m.onnx", "--threads", "many"], "--help lists all"),
+    ],
+)
+def test_words_that_are_nearly_right(arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    err = capsys.readouterr().err
+    assert meant in err
+    assert len(err.splitlines()) <= 10
+
+
+def test_what_the_cache_had_is_said(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSION_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
+    command = ("compile", folder / "mlp.onnx", "-o", tmp_path / "m.fusion")
+    assert "compiled in" in run(capsys, *command)[1]
+    assert "taken from the cache in" in run(capsys, *command)[1]
+
+
+def test_what_onnx_runtime_cannot_run_is_no_fault_of_the_model(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 18]> graph (double[3] x) => (double[3] y) { y = Erf (x) }'
+    )
+    onnx.save(wide, folder / "erf.onnx")
+    assert run(capsys, "run", folder / "erf.onnx")[0] == 0
+    code, _, err = run(capsys, "compare", folder / "erf.onnx", "--with", "onnxruntime")
+    assert code == 3
+    assert "ONNX Runtime, which is compared with, cannot run" in err
+    assert "replace the operator" not in err
+
+
+def test_a_cache_that_cannot_be_made_is_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FUSION_CACHE", str(tmp_path / "file" / "nope"))
+    monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
+    code, data = run_json(capsys, "doctor")
+    assert code == 0
+    assert data["cache"]["good"] is False
+    assert "not used" in data["cache"]["hint"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -72,3 +74,27 @@ def test_stages_of_other_threads_and_of_none_are_not_taken() -> None:
     with stage("nobody watches any more"):
         pass
     assert list(stages.times) == [("one",), ("one", "two")]
+
+
+def test_a_stage_has_the_cpu_time_of_what_other_threads_do_in_it() -> None:
+    def work(context: contextvars.Context) -> None:
+        context.run(_compute)
+
+    stages = Stages()
+    with stages.watch(), stage("outer"), stage("middle"):
+        threads = [threading.Thread(target=work, args=(contextvars.copy_context(),)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    inner = stages.times["outer", "middle", "inner"]
+    assert inner.count == 2
+    assert 0.1 <= inner.cpu_seconds <= stages.times["outer", "middle"].cpu_seconds <= inner.cpu_seconds + 0.05
+    assert inner.cpu_seconds <= stages.times[("outer",)].cpu_seconds
+
+
+def _compute() -> None:
+    with stage("inner"), stage("innermost"):
+        began = time.thread_time()
+        while time.thread_time() < began + 0.05:
+            pass

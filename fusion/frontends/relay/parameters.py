@@ -69,7 +69,7 @@ def _read(path: Path) -> bytes:
         return read_file(path)
     except OSError as error:
         raise ParameterFileError(
-            f"cannot read the parameters in {str(path)!r}", why=error.strerror or str(error)
+            f"cannot read the parameters in {str(path)!r}", why=error.strerror or str(error), hint="check the path"
         ) from error
 
 
