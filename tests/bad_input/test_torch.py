@@ -69,8 +69,10 @@ def test_a_module_that_does_not_run_on_its_examples(
 
 
 def test_a_module_that_torch_cannot_export() -> None:
-    with pytest.raises(UnsupportedOperatorError, match="cannot export the module Undecided"):
+    with pytest.raises(UnsupportedOperatorError, match="cannot export the module Undecided") as caught:
         read_signature((Undecided(), (X,)))
+    assert "test_torch.py" in caught.value.where
+    assert "float(x.sum()) > 0" in caught.value.where
 
 
 def test_a_module_is_exported_for_inference_and_keeps_its_modes(module: Any) -> None:

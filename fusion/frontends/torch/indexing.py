@@ -179,7 +179,14 @@ def _mean(x: Tensor, dim: int, index: Tensor, src: Tensor, counted: int) -> Tens
     return x.scatter_add(dim, index, src) / counts.scatter_add(dim, index, torch.ones_like(src))
 
 
+def _view(x: Tensor, size: Sequence[int]) -> Any:
+    """An operator's decomposition may lay its result out otherwise than the operator does, as that of attention does,
+    and then no view of it is one of theirs; here nothing is written to, and a copy has the same elements."""
+    return NotImplemented if x.is_contiguous() else x.clone(memory_format=torch.contiguous_format).view(size)
+
+
 RULES = {
+    aten.view.default: _view,
     aten.cat.default: _cat,
     aten.select.int: _select,
     aten.index.Tensor: _index,

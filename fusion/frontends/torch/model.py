@@ -10,7 +10,7 @@ from typing import Any
 from fusion.errors import ShapeError, unknown_shape
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.relax_module import import_relax
-from fusion.frontends.torch.program import accepts_module, first_line, quiet, to_program
+from fusion.frontends.torch.program import accepts_module, first_line, place_of, quiet, to_program
 from fusion.frontends.torch.signature import Signature, read_signature
 
 
@@ -127,5 +127,7 @@ def _make_static(model: TorchModel, shapes: Sequence[tuple[int, ...]]) -> Any:
             return torch.export.export(model.program.module(check_guards=False), tuple(args), dict(kwargs))
     except Exception as error:  # whatever torch's checks of shapes raise
         raise ShapeError(
-            f"the program does not run with the shapes {', '.join(map(str, shapes))}", why=first_line(error)
+            f"the program does not run with the shapes {', '.join(map(str, shapes))}",
+            where=place_of(error),
+            why=first_line(error),
         ) from error

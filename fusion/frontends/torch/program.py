@@ -14,6 +14,7 @@ from fusion.frontends.torch.unknown_outputs import without_unknown_outputs
 
 Exported = tuple[Any, tuple[str, ...]]
 """A program, and notes on what it leaves out."""
+_TRACEBACKS = ("Original traceback:", "The following call raised this error:")
 _TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that"
 
 
@@ -115,7 +116,9 @@ def _export_error(
             why=first_line(error),
             hint="leave these dimensions fixed, or give torch.export.Dim.AUTO for them",
         )
-    return UnsupportedOperatorError(f"torch cannot export the module {name}", why=first_line(error), hint=_TO_ONNX)
+    return UnsupportedOperatorError(
+        f"torch cannot export the module {name}", where=place_of(error), why=first_line(error), hint=_TO_ONNX
+    )
 
 
 def _exports(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -194,6 +197,16 @@ def _trains(node: Any) -> bool:
     training = any(given.get(name) is True for name in ("train", "training"))
     # Dropping out with probability 0 is what an LSTM in training mode does.
     return training and given.get("p", given.get("dropout", 1)) != 0
+
+
+def place_of(error: Exception) -> str:
+    """Return the file, line and text of the module's code at which torch failed, as its message has it; "" if it does
+    not."""
+    message = str(error)
+    told = next((message.partition(start)[2] for start in _TRACEBACKS if start in message), "")
+    frames = [line.strip() for line in told.splitlines()]
+    last = max((index for index, line in enumerate(frames) if line.startswith('File "')), default=None)
+    return "" if last is None else " ".join(frames[last : last + 2])
 
 
 def first_line(error: Exception) -> str:

@@ -17,7 +17,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 from fusion.errors import FusionError, UnsupportedOperatorError
 from fusion.frontends.torch.converters import CONVERTERS
 from fusion.frontends.torch.decompositions import decompositions
-from fusion.frontends.torch.program import first_line, quiet
+from fusion.frontends.torch.program import first_line, place_of, quiet
 from fusion.frontends.torch.promote import promote
 from fusion.frontends.torch.weights import plain_weights
 from fusion.guards import FROM_ZERO
@@ -41,7 +41,7 @@ def to_relax(program: Any, kept: Sequence[int]) -> tuple[tvm.IRModule, tuple[str
             decomposed = program.run_decompositions(decompositions())
         except Exception as error:  # whatever torch's own checks raise
             raise UnsupportedOperatorError(
-                "torch cannot decompose the program", why=first_line(error), hint=_HINT
+                "torch cannot decompose the program", where=place_of(error), why=first_line(error), hint=_HINT
             ) from error
         notes = tuple(_mutations(decomposed))
         _keep_outputs(decomposed, kept)

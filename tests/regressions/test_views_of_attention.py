@@ -1,0 +1,99 @@
+"""torch's decomposition of attention lays its result out otherwise than the operator: views of that are to work too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import fusion
+from fusion.errors import UnsupportedOperatorError
+from fusion.frontends.torch.decompositions import decompositions
+
+WIDTH, HEADS = 32, 2
+
+
+def _heads(x: Tensor) -> Tensor:
+    return x.view(x.shape[0], x.shape[1], HEADS, WIDTH // HEADS).transpose(1, 2)
+
+
+class Attention(torch.nn.Module):
+    """Attention, and a layer of what `see` makes of its result."""
+
+    def __init__(self, see: Callable[[Tensor], Tensor], **options: Any) -> None:
+        super().__init__()
+        self.see, self.options, self.layer = see, options, torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = _heads(x)
+        mixed = F.scaled_dot_product_attention(heads, heads, heads, **self.options).transpose(1, 2)
+        return self.layer(self.see(mixed)).view(x.shape)
+
+
+def rows(seen: Tensor) -> Tensor:
+    """Return the positions of all sequences, one after the other."""
+    return seen.reshape(seen.shape[0], seen.shape[1], WIDTH).view(-1, WIDTH)
+
+
+def written_to(seen: Tensor) -> Tensor:
+    """Return the same after a write through a view."""
+    joined = seen.reshape(seen.shape[0], seen.shape[1], WIDTH).clone()
+    joined.view(-1, WIDTH)[::2].mul_(3)
+    return joined
+
+
+def written_through(seen: Tensor) -> Tensor:
+    """Return the same after a write through a view of the result itself."""
+    joined = seen.reshape(seen.shape[0], seen.shape[1], WIDTH)
+    joined.view(-1, WIDTH).mul_(3)
+    return joined + seen.reshape(seen.shape[0], seen.shape[1], WIDTH)
+
+
+CASES = {
+    "rows": (rows, {}),
+    "causal": (rows, {"is_causal": True}),
+    "mask": (rows, {"attn_mask": torch.ones(6, 6).tril() > 0}),
+    "scale": (rows, {"scale": 0.3}),
+    "written to": (written_to, {}),
+    "written through": (written_through, {}),
+}
+
+
+def _agree(module: fusion.CompiledModule, reference: torch.nn.Module, *shape: int) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(shape[0]))
+    (found,) = module(x)
+    with torch.no_grad():
+        np.testing.assert_allclose(found, reference(x).numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_of_several_sequences(name: str) -> None:
+    see, options = CASES[name]
+    attention = Attention(see, **options)
+    _agree(fusion.compile((attention, (torch.ones(3, 6, WIDTH),)), threads=1), attention, 3, 6, WIDTH)
+
+
+def test_with_open_dimensions() -> None:
+    attention = Attention(rows, is_causal=True)
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    module = fusion.compile((attention, (torch.ones(2, 4, WIDTH),)), threads=1, dynamic_shapes=(sizes,))
+    _agree(module, attention, 1, 5, WIDTH)
+    _agree(module, attention, 3, 9, WIDTH)
+
+
+def test_of_a_layer_of_torch() -> None:
+    layer = torch.nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, batch_first=True).eval()
+    _agree(fusion.compile((layer, (torch.ones(3, 6, WIDTH),)), threads=1), layer, 3, 6, WIDTH)
+
+
+def test_what_torch_cannot_decompose_has_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(decompositions(), torch.ops.aten.view.default)
+    with pytest.raises(UnsupportedOperatorError, match="torch cannot decompose") as caught:
+        fusion.compile((Attention(rows), (torch.ones(3, 6, WIDTH),)), threads=1)
+    assert "test_views_of_attention.py" in caught.value.where
+    assert "self.see(mixed)" in caught.value.where
