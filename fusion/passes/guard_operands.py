@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from fusion.guards.kinds import Guard, operand_guard
 from fusion.passes.ranges import Ranges
 from fusion.passes.rebuild import bindings, call_name, rebuild_main
 
+_AUTOMATIC = re.compile(r"(lv|gv)\d*")
+"""Names that TVM gives."""
 Place = tuple[int, ...]
 """Of an operand: its position in the call, and that in a tuple."""
 
@@ -60,7 +63,7 @@ class GuardOperands:
         ranges = Ranges(mod["main"])
         found: dict[relax.Var, list[tuple[Demand, str, Guard | None]]] = {}
         for var, value in bindings(mod["main"]):
-            where = origins.get(var.name, f"{call_name(value)} {var.name!r}")
+            where = origins.get(var.name) or _place(var, value)
             demands = _demands(value, where, from_zero)
             guarded = [(demand, where, _guard(value, demand, where)) for demand in demands]
             needed = [each for each in guarded if not _holds(ranges, value, each[0], each[2])]
@@ -78,6 +81,17 @@ class GuardOperands:
             return value
 
         return rebuild_main(mod, visit) if found else mod
+
+
+def _place(var: relax.Var, value: relax.Expr) -> str:
+    """Return the operator with the name of its result, where that is more than TVM's number for it, or its operands."""
+    if not _AUTOMATIC.fullmatch(var.name) or not isinstance(value, relax.Call):
+        return f"{call_name(value)} {var.name!r}"
+    operands = [
+        f"{operand.ty.dtype}{list(_shape(operand)) if _has_static_shape(operand) else ''}"
+        for operand in value.args if isinstance(operand.ty, relax.TensorType)
+    ]  # fmt: skip
+    return f"{call_name(value)} of {' and '.join(operands)}"
 
 
 def _demands(value: relax.Expr, where: str, from_zero: bool) -> Iterator[Demand]:

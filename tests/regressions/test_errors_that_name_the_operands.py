@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+import torch
 
 import fusion
 from fusion.errors import ExecutionError, ShapeError
@@ -70,3 +71,20 @@ def test_values_that_an_operator_does_not_take(case: str) -> None:
     assert caught.value.where == where
     assert why in caught.value.why
     assert "inputs of other values" in caught.value.hint
+
+
+def test_an_operator_without_a_name_has_its_operands() -> None:
+    class Rows(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(10, 4)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.table(ids)
+
+    module = fusion.compile((Rows().eval(), (torch.zeros(1, 3, dtype=torch.long),)), cache=False)
+    with pytest.raises(ExecutionError) as caught:
+        module(np.full((1, 3), 50))
+    assert "take" in caught.value.where
+    assert "float32[10, 4]" in caught.value.where
+    assert "lv" not in caught.value.where
