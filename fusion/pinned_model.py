@@ -100,7 +100,7 @@ def _gone(path: Path, error: Exception) -> ModelFileError:
     except ModelFileError as refused:
         why = refused.what
     return ModelFileError(
-        "the model cannot be read any more, and the module needs it for a shape that is new",
+        "the model cannot be read any more, and the module needs it for new shapes and other weights",
         where=f"file {str(path)!r}",
         why=why,
         hint=_GONE,

@@ -17,7 +17,9 @@ from onnx import numpy_helper
 from tvm import relax
 
 import fusion
+from fusion import pinned_model
 from fusion.errors import ModelChangedError, ModelFileError
+from fusion.model_digest import digest_model
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, weights
 
 Change = Callable[[], None]
@@ -168,10 +170,25 @@ def test_of_a_file_that_is_gone_the_error_says_what_it_is_for(tmp_path: Path) ->
     module = fusion.compile(**options, threads=1)
     expected = module(rows(1))[0]
     os.remove(options["model"])
-    with pytest.raises(ModelFileError, match="for a shape that is new") as error:
+    with pytest.raises(ModelFileError, match="for new shapes") as error:
         module(rows(2))
     assert "shapes=" in error.value.hint
     np.testing.assert_array_equal(module(rows(1))[0], expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calls_of_known_shapes_ask_for_no_digest(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(pinned_model, "digest_model", lambda model: asked.append(model) or digest_model(model))
+    options, _ = KINDS[kind](tmp_path)
+    module = fusion.compile(**options, threads=1, cache=False)
+    module(rows(1))
+    known = len(asked)
+    module(rows(1))
+    assert len(asked) == known
+    module(rows(2))
+    files = kind in ("file", "external data")
+    assert len(asked) == (1 if files else known + 1)
 
 
 @pytest.mark.parametrize("kind", ["file", "ModelProto"])
