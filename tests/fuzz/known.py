@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,9 +57,23 @@ def _has_nan(value: Any) -> bool:
 
 
 def _arrays(case: Case) -> list[np.ndarray]:
-    inside = (tensor for tensor in case.proto().graph.initializer if not tensor.external_data)
-    weights = [onnx.numpy_helper.to_array(tensor) for tensor in inside]
+    weights = [_array(tensor, case.files) for tensor in case.proto().graph.initializer]
     return [array for array in (*weights, *case.inputs.values()) if isinstance(array, np.ndarray)]
+
+
+def _array(tensor: onnx.TensorProto, files: Mapping[str, bytes]) -> np.ndarray | None:
+    """Return the values of a weight, those in a file beside the model too; None where they are not all there."""
+    if not tensor.external_data:
+        return onnx.numpy_helper.to_array(tensor)
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    inside = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type)
+    try:
+        begin = int(entries.get("offset", 0))
+        data = files[entries["location"]]
+        inside.raw_data = data[begin : begin + int(entries.get("length", len(data)))]
+        return onnx.numpy_helper.to_array(inside)
+    except (KeyError, ValueError):
+        return None
 
 
 def _is_odd(array: np.ndarray) -> bool:
@@ -81,8 +95,8 @@ def _multiplies_by_zero(case: Case) -> bool:
 
 def _has_constant_zero(case: Case) -> bool:
     """Whether a weight is one 0."""
-    weights = map(onnx.numpy_helper.to_array, case.proto().graph.initializer)
-    return any(array.size == 1 and not array.any() for array in weights)
+    weights = [_array(tensor, case.files) for tensor in case.proto().graph.initializer]
+    return any(array is not None and array.size == 1 and not array.any() for array in weights)
 
 
 def _factors_overflow(case: Case) -> bool:
@@ -100,6 +114,11 @@ def _skips_elements(case: Case) -> bool:
         for values in _attributes(case)
         if "strides" in values and "kernel_shape" in values
     )
+
+
+def _saturates_oddly(case: Case) -> bool:
+    """Whether a Cast says of saturating something other than yes and no."""
+    return any(values.get("saturate", 1) not in (0, 1) for values in _attributes(case))
 
 
 def _makes_half(case: Case) -> bool:
@@ -166,6 +185,7 @@ KNOWN = (
     Known("LeakyRelu with alpha 0", "differs", "LeakyRelu", "NaN or infinity", when=_multiplies_by_zero),
     Known("Sin, Cos of numbers beyond 2^30", "differs", r"\b(Sin|Cos)\b", when=_odd),
     Known("GridSample where a coordinate is NaN", "differs", "GridSample", when=_odd),
+    Known("Cast with a `saturate`", "differs", "Cast", when=_saturates_oddly),
     Known("ReduceMax, ReduceMin, MaxPool, RoiAlign of NaN", "differs", _EXTREMA, when=_meets_nan),
     Known("ArgMax, ArgMin of NaN", "differs", "ArgMax|ArgMin", when=_meets_nan),
     Known("TopK of NaN", "differs", "TopK", when=_meets_nan),
