@@ -91,6 +91,18 @@ def test_of_a_layer_of_torch() -> None:
     _agree(fusion.compile((layer, (torch.ones(3, 6, WIDTH),)), threads=1), layer, 3, 6, WIDTH)
 
 
+class RowsByIndex(torch.nn.Module):
+    """An operator with indices, whose decomposition too lays its result out in another way."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2)[:, [0, 2]].view(-1) * 2
+
+
+def test_of_rows_by_index() -> None:
+    reference = RowsByIndex()
+    _agree(fusion.compile((reference, (torch.ones(3, 4, 6, 8),)), threads=1), reference, 3, 4, 6, 8)
+
+
 def test_what_torch_cannot_decompose_has_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(decompositions(), torch.ops.aten.view.default)
     with pytest.raises(UnsupportedOperatorError, match="torch cannot decompose") as caught:
