@@ -103,6 +103,39 @@ def test_of_rows_by_index() -> None:
     _agree(fusion.compile((reference, (torch.ones(3, 4, 6, 8),)), threads=1), reference, 3, 4, 6, 8)
 
 
+class Strided(torch.nn.Module):
+    """Reads the memory behind what `see` makes of its input."""
+
+    def __init__(self, see: Callable[[Tensor], Tensor], size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+        super().__init__()
+        self.see, self.size, self.stride = see, size, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.see(x).as_strided(self.size, self.stride) * 2
+
+
+def test_memory_of_a_contiguous_tensor() -> None:
+    reference = Strided(torch.relu, (5, 3), (2, 1))
+    _agree(fusion.compile((reference, (torch.ones(3, 4),)), threads=1), reference, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "see",
+    [
+        lambda x: x.transpose(0, 1),
+        lambda x: x.transpose(0, 1) + 1,
+        lambda x: torch.einsum("ij,kj->ik", x, x).t(),
+        lambda x: torch.relu(x)[1:],
+        lambda x: torch.relu(x)[:2],
+    ],
+)
+def test_memory_in_another_order_is_refused(see: Callable[[Tensor], Tensor]) -> None:
+    """The importer took the elements in order, and returned others without a word."""
+    with pytest.raises(UnsupportedOperatorError, match="as_strided") as caught:
+        fusion.compile((Strided(see, (9,), (1,)), (torch.ones(3, 4),)), threads=1)
+    assert "as_strided" in caught.value.where
+
+
 def test_what_torch_cannot_decompose_has_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(decompositions(), torch.ops.aten.view.default)
     with pytest.raises(UnsupportedOperatorError, match="torch cannot decompose") as caught:

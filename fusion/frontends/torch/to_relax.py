@@ -26,6 +26,7 @@ from fusion.guards import FROM_ZERO
 _ROUNDED = (("float32", "float16"), ("float32", "bfloat16"))
 _HINT = "export the model to ONNX (torch.onnx.export) and compile that"
 _NO_DRAWS = "give it to the module as an input; a function that drops out takes training=self.training"
+_OF_STORAGE = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default)
 Convert = Callable[[fx.Node], Any]
 
 
@@ -36,6 +37,7 @@ def to_relax(program: Any, kept: Sequence[int]) -> tuple[tvm.IRModule, tuple[str
         UnsupportedOperatorError: An operator has no converter, or one of TVM's that fails; or a weight is no array of
             numbers.
     """
+    _check_storage(program)
     with quiet():
         try:
             decomposed = program.run_decompositions(decompositions())
@@ -51,6 +53,23 @@ def to_relax(program: Any, kept: Sequence[int]) -> tuple[tvm.IRModule, tuple[str
         decomposed._constants = plain_weights(decomposed.constants)
         mod = _import(decomposed)
     return relax.transform.DeadCodeElimination()(mod).with_attr(FROM_ZERO, True), notes
+
+
+def _check_storage(program: Any) -> None:
+    """Refuse to look through a tensor at the memory behind it where that holds something else than its elements in
+    order: decompositions lay out in their own way what they make.
+
+    Raises:
+        UnsupportedOperatorError: A node does.
+    """
+    for node in program.graph.nodes:
+        value = node.args[0].meta.get("val") if node.op == "call_function" and node.target in _OF_STORAGE else None
+        if value is None:
+            continue
+        size, stride, start = (*node.args[1:], None)[:3]
+        last = (start or 0) + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
+        if not value.is_contiguous() or value.storage_offset() or last >= max(1, value.numel()):
+            raise _unsupported(node, "it reads memory in another order than its operand has elements, or beyond them")
 
 
 def _mutations(program: Any) -> Iterator[str]:
@@ -108,6 +127,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     def create_convert_map(self) -> dict[str, Convert]:
         """Return the converters by the name of the operator."""
         theirs: dict[str, Convert] = super().create_convert_map()
+        del theirs["as_strided.default"]  # it takes every operand for contiguous
         ours = {name: self._bound(convert) for name, convert in CONVERTERS.items()}
         return {name: self._checked(convert) for name, convert in {**theirs, **ours}.items()}
 
