@@ -70,9 +70,9 @@ def _signature(specs: Sequence[TensorSpec]) -> str:
 
 
 def _shape(spec: TensorSpec) -> str:
-    if spec.shape is None:
+    if spec.declared is None:
         return "[...]"
-    return "[" + ", ".join("?" if extent is None else str(extent) for extent in spec.shape) + "]"
+    return "[" + ", ".join("?" if size is None else str(size) for size in spec.declared) + "]"
 
 
 def _explain_form(form: Specialization, titled: bool) -> list[str]:
@@ -122,24 +122,27 @@ def saved_by_kernel(graph: ModelGraph) -> dict[str, int]:
 
 
 def _explain_fallbacks(nodes: Sequence[FallbackNode]) -> list[str]:
-    """Return a line for each reason, with the nodes, or only how many of each operator where they are many."""
+    """Return a line for each reason: the nodes, of many the first, and how many of each operator follow."""
     groups: dict[str, list[FallbackNode]] = {}
     for node in nodes:
         groups.setdefault(node.reason, []).append(node)
     lines = []
     for reason, alike in groups.items():
-        names = [f"{node.op} {node.node!r}" for node in alike]
-        if len(alike) > _NAMED_NODES:
-            names = [f"{count} {op}" for op, count in Counter(node.op for node in alike).most_common()]
-        lines.append(f"  {', '.join(names)}: {reason}")
+        names = ", ".join(f"{node.op} {node.node!r}" for node in alike[:_NAMED_NODES])
+        more = Counter(node.op for node in alike[_NAMED_NODES:]).most_common()
+        rest = f" and {', '.join(f'{count} {op}' for op, count in more)} more" if more else ""
+        lines.append(f"  {names}{rest}: {reason}")
     return lines
 
 
 def _explain_host(graph: ModelGraph) -> list[str]:
     """Return what is neither a kernel nor a fallback: functions of the host, as sizes that the data tells need them."""
-    calls = [call for call in graph.calls if call.kind == "runtime"]
-    lines = [f"  {call.op} makes {call.name!r}, {call.value}" for call in calls]
-    return ["", "called on the host:", *lines] if calls else []
+    lines = []
+    for position, call in enumerate(graph.calls):
+        if call.kind == "runtime":
+            inside = [f"{each.op} {each.name!r}" for each in graph.operators if position in each.calls]
+            lines.append(f"  {', '.join(inside) or call.name}: {call.op}")
+    return ["", "called on the host:", *lines] if lines else []
 
 
 def _explain_kept(graph: ModelGraph) -> list[str]:

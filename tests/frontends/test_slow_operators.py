@@ -102,7 +102,8 @@ def test_the_operator_at_fault_is_named() -> None:
     report = fusion.compile(networks.between_casts(), threads=1).explain()
     assert "because of Conv 'conv_1': float16 Conv: ONNX Runtime's kernels are 53 times as fast as ours" in report
     report = fusion.compile(networks.two_precisions(), threads=1).explain()
-    assert "Conv 'conv_1': float16 Conv" in report
+    line = next(line for line in report.splitlines() if "Conv 'conv_1'" in line)
+    assert ": float16 Conv" in line
     assert "Relu 'relu_2': it belongs to Conv 'conv_1', which ONNX Runtime runs" in report
 
 

@@ -93,7 +93,7 @@ def test_members_are_stored_and_described(saved: Path) -> None:
         manifest = json.loads(archive.read("manifest.json"))
     assert manifest["tvm"] == tvm.__version__
     assert manifest["settings"]["features"]
-    assert manifest["inputs"] == [{"name": "x", "shape": [3, 8], "dtype": "float32"}]
+    assert manifest["inputs"] == [{"name": "x", "shape": [3, 8], "dtype": "float32", "axes": []}]
     assert set(manifest["checksums"]) == {"form0/module.so", "weights.safetensors", "form0/graph.json.z"}
 
 

@@ -31,7 +31,7 @@ def spec_of(name: str, kind: onnx.TypeProto) -> TensorSpec:
     """Return the spec of a value called `name` of type `kind`."""
     shape = dims_of(kind) if kind.WhichOneof("value") == "tensor_type" else None
     axes = tuple(map(name_of_dim, kind.tensor_type.shape.dim)) if shape else ()
-    return TensorSpec(name, shape, type_name(kind), axes)
+    return TensorSpec(name, shape, type_name(kind), axes if any(axes) else ())
 
 
 def name_of_dim(dim: onnx.TensorShapeProto.Dimension) -> str:
