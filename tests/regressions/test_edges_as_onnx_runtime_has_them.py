@@ -33,6 +33,8 @@ def test_of_set_20() -> None:
         helper.make_node("ReduceMean", ["no_numbers", "axis"], ["mean_of_integers"]),
         helper.make_node("ReduceSum", ["x", "axis"], ["sum"], keepdims=2),
         helper.make_node("ArgMax", ["x"], ["place"], axis=1, keepdims=2),
+        helper.make_node("ReduceL2", ["x", "no_axis"], ["norm"], noop_with_empty_axes=-3),
+        helper.make_node("Reshape", ["x", "kept"], ["reshaped"], allowzero=7),
         helper.make_node("DynamicQuantizeLinear", ["zeros"], ["q0", "scale0", "zero0"]),
         helper.make_node("DynamicQuantizeLinear", ["nothing"], ["q1", "scale1", "zero1"]),
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q2", "scale2", "zero2"]),
@@ -57,7 +59,8 @@ def test_of_set_20() -> None:
         "boxes": np.array([[0.036, 2.4, 3.27, 5.4]]),
     }
     tables = {"table": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "few": np.full((1, 5, 2), 2)}
-    sizes = {"axis": [1], "size": [1, 1, 1, 1, 1], "batch": [0], "one": np.float32(1)}
+    sizes = {"axis": [1], "no_axis": np.empty(0, np.int64), "kept": [0, 3]}
+    sizes |= {"size": [1, 1, 1, 1, 1], "batch": [0], "one": np.float32(1)}
     _compare(model_of(20, nodes, inputs, **sizes, **tables), inputs)
 
 

@@ -17,7 +17,7 @@ _OF_AXES = ("Squeeze", "Unsqueeze")
 _WHOLE = ("AffineGrid", "ReduceL2", "ReduceLogSumExp")
 """Operators that ONNX Runtime has kernels for, and whose bodies divide 0 by 0 for an image of one pixel, square
 integers in their own type and take roots in float32, or overflow where the result does not."""
-_FLAGS = {"keepdims": 0, "largest": 0, "sorted": 0, "periodic": 1}
+_FLAGS = {"allowzero": 0, "keepdims": 0, "largest": 0, "noop_with_empty_axes": 0, "periodic": 1, "sorted": 0}
 """What ONNX Runtime takes numbers other than 0 and 1 for; the bodies of windows compute with them."""
 
 

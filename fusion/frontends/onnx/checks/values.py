@@ -36,6 +36,8 @@ def _each_at_least(low: int) -> _Allowed:
 _FLAG = _one_of(0, 1)
 _POSITIVE = _at_least(1)
 _COUNT = _Allowed(lambda value: 0 <= value < 1 << 31, f"from 0 to {(1 << 31) - 1}")
+# Of a wider one ONNX Runtime keeps the low 32 bits.
+_NARROW = _Allowed(lambda value: -1 << 31 <= value < 1 << 31, f"from {-1 << 31} to {(1 << 31) - 1}")
 # ONNX Runtime ends the process where the number of all samples overflows.
 _SAMPLES = _Allowed(lambda value: 0 <= value <= 2048, "from 0 to 2048")
 _SIZES = _each_at_least(1)
@@ -62,7 +64,7 @@ _LOSS = {"reduction": _one_of("none", "mean", "sum")}
 _CUMULATIVE = {"exclusive": _FLAG, "reverse": _FLAG}
 
 _ALLOWED: Mapping[str, Mapping[str, _Allowed]] = {
-    "Attention": {"scale": _Allowed(lambda value: not value <= 0, "more than 0")},
+    "Attention": {"is_causal": _NARROW, "scale": _Allowed(lambda value: not value <= 0, "more than 0")},
     "AveragePool": _POOL,
     "BitShift": {"direction": _one_of("LEFT", "RIGHT")},
     "Conv": _CONVOLUTION,

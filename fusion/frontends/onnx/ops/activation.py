@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, isfinite, nan
+
 import numpy as np
 from tvm import relax
 from tvm.relax import Expr
@@ -22,7 +24,11 @@ def relu(node: Node) -> Expr:
 
 @converts("LeakyRelu")
 def leaky_relu(node: Node) -> Expr:
-    return relax.op.nn.leakyrelu(node.x(0), node.attr("alpha", 0.01))
+    """TVM's own multiplies 0 too, which of an alpha that is no number makes NaN."""
+    x, alpha = node.x(0), node.attr("alpha", 0.01)
+    if isfinite(alpha):
+        return relax.op.nn.leakyrelu(x, alpha)
+    return relax.op.where(relax.op.less(x, node.like(0)), relax.op.multiply(x, node.like(alpha)), x)
 
 
 @converts("PRelu")
@@ -71,21 +77,30 @@ def swish(node: Node, x: Expr, number: Number) -> Expr:
     return relax.op.multiply(x, relax.op.sigmoid(relax.op.multiply(x, number(alpha))))
 
 
-@converts("Elu", "Celu")
+@converts("Elu")
 @half_in_float32
 def elu(node: Node, x: Expr, number: Number) -> Expr:
-    alpha = number(node.attr("alpha", 1.0))
-    scaled = x if node.op == "Elu" else relax.op.divide(x, alpha)
-    below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(scaled), number(1.0)))
+    below = relax.op.multiply(number(node.attr("alpha", 1.0)), relax.op.subtract(relax.op.exp(x), number(1.0)))
     return relax.op.where(relax.op.less(x, number(0.0)), below, x)
+
+
+@converts("Celu")
+@half_in_float32
+def celu(node: Node, x: Expr, number: Number) -> Expr:
+    """max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0), whose second term is 0 above 0, or NaN for an odd alpha."""
+    alpha = node.attr("alpha", 1.0)
+    power = relax.op.exp(relax.op.divide(x, number(alpha)))
+    below = relax.op.multiply(number(alpha), relax.op.subtract(power, number(1.0)))
+    return relax.op.where(relax.op.less(x, number(0.0)), below, x if 0 < abs(alpha) < inf else number(nan))
 
 
 @converts("Selu")
 @half_in_float32
 def selu(node: Node, x: Expr, number: Number) -> Expr:
+    """gamma * x above 0; elsewhere alpha and gamma are multiplied first, as what their product overflows to is kept."""
     alpha, gamma = number(node.attr("alpha", _SELU_ALPHA)), number(node.attr("gamma", _SELU_GAMMA))
-    below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(x), number(1.0)))
-    return relax.op.multiply(gamma, relax.op.where(relax.op.less(x, number(0.0)), below, x))
+    below = relax.op.multiply(relax.op.multiply(alpha, gamma), relax.op.subtract(relax.op.exp(x), number(1.0)))
+    return relax.op.where(relax.op.less_equal(x, number(0.0)), below, relax.op.multiply(gamma, x))
 
 
 @converts("Softplus")
