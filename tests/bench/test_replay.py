@@ -30,7 +30,7 @@ def test_a_record_holds_all_that_is_decided(tmp_path: Path) -> None:
     assert "R.call_tir" in texts["main.py"]
     assert texts["groups.txt"].startswith("x = input: float32[3,8] -> input 0\nh = matmul: float32[3,32] -> group_")
     assert len(texts["weights.txt"].splitlines()) == 2
-    assert "storages 0: " in texts["plan.txt"]
+    assert "outputs 0: " in texts["plan.txt"]
     assert "calls 0: " in texts["plan.txt"]
     assert texts == texts_of(small_models.mlp(), tmp_path)
 
