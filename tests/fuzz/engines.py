@@ -74,7 +74,7 @@ def run_onnxruntime(model: onnx.ModelProto | Path, inputs: Values, optimized: bo
         if not any(_is_foreign(value) for value in feeds.values()):
             return Ran("ran", dict(zip(names, session.run(None, feeds), strict=True)))
         made = session.run_with_ort_values(names, {name: _as_ort(value) for name, value in feeds.items()})
-        return Ran("ran", {name: value.numpy() for name, value in zip(names, made, strict=True)})
+        return Ran("ran", {name: _as_array(value) for name, value in zip(names, made, strict=True)})
     except ort_errors.NotImplemented as error:
         return Ran("no kernel", message=_short(error))
     except Exception as error:  # ONNX Runtime's errors have no base of their own
@@ -139,6 +139,12 @@ def _as_ort(value: Any) -> onnxruntime.OrtValue:
     if value.dtype.kind in "OUS":
         raise TypeError("ONNX Runtime takes no texts beside such arrays")
     return onnxruntime.OrtValue.ortvalue_from_numpy(value)
+
+
+def _as_array(value: Any) -> np.ndarray:
+    if not value.is_tensor():
+        raise TypeError("ONNX Runtime returns no sequences of what it took such arrays for")
+    return np.asarray(value.numpy())
 
 
 def run_reference(model: onnx.ModelProto, inputs: Values) -> Ran:

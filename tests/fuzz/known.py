@@ -88,6 +88,17 @@ def _beyond_int32(case: Case) -> bool:
     return any(array.dtype == np.int64 and bool((array != array.astype(np.int32)).any()) for array in _arrays(case))
 
 
+def _beyond_float64(case: Case) -> bool:
+    """Whether one of its numbers is an integer that float64 may have to round."""
+    integers = [array for array in _arrays(case) if array.dtype.kind in "iu"]
+    return any(bool((np.abs(array.astype(np.float64)) >= 2.0**53).any()) for array in integers)
+
+
+def _leaves_unsorted(case: Case) -> bool:
+    """Whether a node is told not to sort."""
+    return any(values.get("sorted", 1) != 1 for values in _attributes(case))
+
+
 def _multiplies_by_zero(case: Case) -> bool:
     """Whether an attribute that is a factor is 0."""
     return any(values.get(name) == 0 for values in _attributes(case) for name in ("alpha", "beta", "gamma"))
@@ -132,8 +143,9 @@ def _attributes(case: Case) -> Iterator[dict[str, Any]]:
 
 _UNDEFINED = "RoiAlign|NegativeLogLikelihoodLoss|SoftmaxCrossEntropyLoss|Scatter(Elements|ND)|Attention"
 _EXTREMA = "ReduceMax|ReduceMin|MaxPool|RoiAlign"
-_INTEGER_SUMS = r"Reduce(Sum|SumSquare|Prod|L1|L2|LogSumExp)\b|Einsum"
-_ENDS = "(2147483647|-2147483648|9223372036854775807|-9223372036854775808)"
+_INTEGER_SUMS = r"Reduce(Sum|SumSquare|Prod|L1|L2|LogSumExp|Mean)\b|Einsum"
+_ROUNDED = r"\d{16}|for \[[^]]*(2147483647|-2147483648)"
+"""Integers that float64 may have to round, or that were cut off at the ends of their type."""
 _WITH_FACTORS = "Swish|Gemm|HardSigmoid|Selu"
 
 KNOWN = (
@@ -141,7 +153,7 @@ KNOWN = (
     Known("a `mode`, `reduction` or the like", "refused", _UNDEFINED, "F204.*(mode|reduction)"),
     Known("`MeanVarianceNormalization` with axes", "refused", "MeanVarianceNormalization", "F204.*has not"),
     Known("`MeanVarianceNormalization` with axes", "refused", "CenterCropPad", "F204.*0 or more|F302"),
-    Known("`MeanVarianceNormalization` with axes", "refused", "Reduce", "F204.*for a tensor of rank 0"),
+    Known("`MeanVarianceNormalization` with axes", "refused", "Reduce|ArgM", "F204.*for a tensor of rank 0"),
     Known("`MeanVarianceNormalization` with axes", "refused", "CumSum|CumProd", "axis", when=_has_no_elements),
     Known("`MeanVarianceNormalization` with axes", "refused", "Window", "negative size", when=_makes_half),
     Known("`Split` whose `num_outputs`", "refused", "Split", "num_outputs"),
@@ -186,7 +198,11 @@ KNOWN = (
     Known("Clip whose bound, an input, is NaN", "differs", "Clip", when=_odd),
     Known("QuantizeLinear, DynamicQuantizeLinear of NaN", "differs", "QuantizeLinear", when=_odd),
     Known("LayerNormalization of numbers whose sum", "differs", "LayerNormalization", "NaN or infinity", when=_odd),
-    Known("ReduceSum, ReduceSumSquare, ReduceProd", "differs", _INTEGER_SUMS, rf"for \[[^]]*{_ENDS}"),
+    Known("ReduceSum, ReduceSumSquare, ReduceProd", "differs", _INTEGER_SUMS, _ROUNDED),
+    Known("ReduceSum, ReduceSumSquare, ReduceProd", "differs", _INTEGER_SUMS, when=_beyond_float64),
+    Known("Mod with fmod=1", "differs", r"\bMod\b", when=_beyond_float64),
+    Known("LogSoftmax of float64", "differs", "LogSoftmax.*double", "NaN or infinity", when=_meets_nan),
+    Known("TopK with a `sorted`", "differs", "TopK", when=_leaves_unsorted),
     Known("x times a constant 0", "differs", _WITH_FACTORS, "NaN or infinity", when=_multiplies_by_zero),
     Known("x times a constant 0", "differs", r"\bMul\b", r"\[-?0[^]]*\] for \[-?nan", when=_has_constant_zero),
     Known("BatchNormalization whose `training_mode`", "differs", "BatchNormalization", "one of the values is empty"),
