@@ -1,13 +1,15 @@
 """Convolutions over one axis, transposed ones, Einsum and recurrent layers summed float16 in float16, GridSample
-counted pixels, pools took means and norms and activations differences in it: a sum of 3,000 ones was 3,954."""
+counted pixels, pools took means and norms and activations differences in it: a sum of 3,000 ones was 3,954. So did Gemm
+scale its product, BatchNormalization cancel its mean, Sum add, and whatever reduced a constant."""
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import fusion
 
@@ -26,6 +28,10 @@ NODES = {
     "norm of an image": ("GlobalLpPool", ["hundreds"], {}),
     "elu": ("Elu", ["near zero"], {"alpha": 2.0}),
     "selu": ("Selu", ["near zero"], {}),
+    "scaled product": ("Gemm", ["hundred rows", "hundred", "one"], {"alpha": 0.01}),
+    "vanishing product": ("Gemm", ["row of infinity", "hundred", "one"], {"alpha": 1e-30}),
+    "cancelled means": ("BatchNormalization", ["nothing", "one", "one", "one", "one"], {}),
+    "three": ("Sum", ["one", "tiny", "tiny"], {}),
     "slope": ("HardSigmoid", ["last"], {"alpha": 1e-30, "beta": 0.25}),
 }
 SHAPES = {
@@ -39,6 +45,12 @@ VALUES = {
     "large": np.linspace(15000, 60000, 32).astype(np.float16).reshape(1, 2, 4, 4),
     "hundreds": np.linspace(200, 900, 32).astype(np.float16).reshape(1, 2, 4, 4),
     "near zero": np.array([-1e-3, -3e-4, -2e-5, 0, 0.5], np.float16),
+    "hundred rows": np.full((2, 3), 300, np.float16),
+    "row of infinity": np.array([[np.inf, 1, 1]], np.float16),
+    "hundred": np.full((3, 1), 300, np.float16),
+    "one": np.ones(1, np.float16),
+    "tiny": np.full(1, 2**-11, np.float16),
+    "nothing": np.zeros((1, 1), np.float16),
     "last": np.array([-np.inf, 0, np.inf], np.float16),
 }
 
@@ -67,3 +79,14 @@ def results() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 def test_sums_are_made_in_float32(name: str, results: tuple[dict[str, np.ndarray], dict[str, np.ndarray]]) -> None:
     ours, expected = (values[f"{name} result"].astype(np.float64) for values in results)
     np.testing.assert_allclose(ours, expected, rtol=5e-4)
+
+
+def test_constants_are_summed_in_float32() -> None:
+    ones, axes = np.ones((4, 75), ml_dtypes.bfloat16), np.array([0, 1])
+    node = helper.make_node("ReduceLogSum", ["ones", "axes"], ["sum"], keepdims=0)
+    weights = [numpy_helper.from_array(ones, "ones"), numpy_helper.from_array(axes, "axes")]
+    outputs = [helper.make_tensor_value_info("sum", onnx.TensorProto.BFLOAT16, [])]
+    graph = helper.make_graph([node], "constants", [], outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    (total,) = fusion.compile(model, threads=1).run({}).values()
+    assert abs(float(total) - np.log(300)) < 0.02

@@ -31,7 +31,7 @@ def fold(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, Type
     if not _foldable(node, opset, scope, outputs):
         return False
     try:
-        arrays = _evaluate(node, opset, scope)
+        arrays = _evaluate(node, opset, scope, outputs)
     except Exception:  # the reference implementation lacks operators and cases; the node is then computed at run time
         return False
     tensors = [(name, array) for name, array in zip(node.output, arrays, strict=True) if name]
@@ -88,14 +88,43 @@ def _foldable(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str,
     return cost is not None and scope.budget.take(cost, itemsize, sum(array.nbytes for array in arrays))
 
 
-def _evaluate(node: onnx.NodeProto, opset: int, scope: Scope) -> list[np.ndarray | None]:
+def _evaluate(
+    node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, TypeProto]
+) -> list[np.ndarray | None]:
     names = list(dict.fromkeys(name for name in node.input if name))
-    inputs = [onnx.helper.make_tensor_value_info(name, scope.constants[name].data_type, None) for name in names]
+    arrays = {name: scope.array(name) for name in names}
+    kinds = {name: scope.constants[name].data_type for name in names}
+    half = node.op_type in _ROUNDS_INSIDE and bool(_HALF.intersection(kinds.values()))
+    if half:
+        for name in names:
+            if kinds[name] in _HALF:
+                kinds[name], arrays[name] = TensorProto.FLOAT, arrays[name].astype(np.float32)
+    inputs = [onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
     wanted = [name for name in node.output if name]
-    outputs = [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in wanted]
-    graph = onnx.helper.make_graph([node], "fold", inputs, outputs)
+    undefined = [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in wanted]
+    graph = onnx.helper.make_graph([node], "fold", inputs, undefined)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     with np.errstate(all="ignore"):
-        results = ReferenceEvaluator(model).run(None, {name: scope.array(name) for name in names})
-    by_name = dict(zip(wanted, results, strict=True))
-    return [by_name.get(name) for name in node.output]
+        results = dict(zip(wanted, ReferenceEvaluator(model).run(None, arrays), strict=True))
+        if half:
+            results = {name: _as_declared(array, outputs[name]) for name, array in results.items()}
+    return [results.get(name) for name in node.output]
+
+
+_HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_ROUNDS_INSIDE = frozenset(
+    {
+        "Celu", "CumSum", "DequantizeLinear", "Elu", "Erf", "Gelu", "Gemm", "HardSigmoid", "HardSwish", "LogSoftmax",
+        "MatMul", "Mean", "Pow", "QuantizeLinear", "Range", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+        "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Selu", "Sigmoid", "Softmax", "Softplus",
+        "Softsign", "Sum",
+    }
+)  # fmt: skip
+"""Operators of several steps, which the reference implementation rounds to half precision one by one: there a sum of
+300 ones in bfloat16 is 256. Runs compute them in float32, and so does it once it is given that."""
+
+
+def _as_declared(array: np.ndarray, kind: TypeProto) -> np.ndarray:
+    if array.dtype != np.float32 or kind.tensor_type.elem_type not in _HALF:
+        return array
+    return array.astype(numpy_dtype(dtype_name(kind.tensor_type.elem_type)))

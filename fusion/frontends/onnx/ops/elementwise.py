@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.ops.half import cast, wide_of
 from fusion.frontends.onnx.registry import converts
 
 _UNARY: dict[str, Callable[[Expr], Expr]] = {
@@ -41,7 +42,6 @@ _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "Sub": relax.op.subtract,
     "Mul": relax.op.multiply,
     "Div": relax.op.divide,
-    "Sum": relax.op.add,
     "Min": relax.op.minimum,
     "Max": relax.op.maximum,
 }
@@ -76,7 +76,7 @@ def _sign(node: Node) -> Expr:
     return relax.op.where(relax.op.greater(x, zero), node.like(1), below)
 
 
-@converts("Add", "Sub", "Mul", "Div", "Sum", "Min", "Max")
+@converts("Add", "Sub", "Mul", "Div", "Min", "Max")
 def binary(node: Node) -> Expr:
     """Fold a variadic operator from the left; the operators of two operands are the case of length two."""
     return _folded(_BINARY[node.op], node.xs(), node)
@@ -87,13 +87,15 @@ def _folded(operator: Callable[[Expr, Expr], Expr], operands: Iterable[Expr], no
     return reduce(lambda known, operand: node.emit(operator(known, operand)), operands)
 
 
-@converts("Mean")
-def mean(node: Node) -> Expr:
+@converts("Sum", "Mean")
+def total(node: Node) -> Expr:
+    """Of half precision rounded once."""
     dtype = node.dtype(0)
-    wide = "float32" if dtype == "float16" else dtype
-    total = _folded(relax.op.add, (x if wide == dtype else relax.op.astype(x, wide) for x in node.xs()), node)
-    result = relax.op.divide(total, relax.const(len(node.proto.input), wide))
-    return result if wide == dtype else relax.op.astype(result, dtype)
+    wide = wide_of(dtype)
+    result = _folded(relax.op.add, (cast(x, dtype, wide) for x in node.xs()), node)
+    if node.op == "Mean":
+        result = relax.op.divide(result, relax.const(len(node.proto.input), wide))
+    return cast(result, wide, dtype)
 
 
 @converts("Reciprocal")

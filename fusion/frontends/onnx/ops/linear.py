@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.ops.half import cast, wide_of
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.types import Shape
 
@@ -20,29 +21,33 @@ def matmul(node: Node) -> Expr:
 
 def product(a: Expr, b: Expr, dtype: str) -> Expr:
     """Return a @ b; half-precision sums lose what ONNX Runtime keeps, so they are made in float32."""
+    return cast(_wide_product(a, b, dtype), wide_of(dtype), dtype)
+
+
+def _wide_product(a: Expr, b: Expr, dtype: str) -> Expr:
     if dtype == "float16":
-        return relax.op.astype(relax.op.matmul(a, b, out_dtype="float32"), dtype)
-    if dtype == "bfloat16":
-        return relax.op.astype(relax.op.matmul(relax.op.astype(a, "float32"), relax.op.astype(b, "float32")), dtype)
-    return relax.op.matmul(a, b)
+        return relax.op.matmul(a, b, out_dtype="float32")
+    return relax.op.matmul(*(cast(x, dtype, wide_of(dtype)) for x in (a, b)))
 
 
 @converts("Gemm")
 def gemm(node: Node) -> Expr:
-    """alpha * A' @ B' + beta * C. Constant factors go to the operand they are cheapest on, transposes before the
-    product."""
+    """alpha * A' @ B' + beta * C, rounded to half precision once. Constant factors go to the operand they are cheapest
+    on, transposes before the product."""
     a, b = node.x(0), node.x(1)
     dtype, alpha, beta = node.dtype(0), node.attr("alpha", 1.0), node.attr("beta", 1.0)
     if not node.is_floating(0):
         return _gemm_of_integers(node, alpha, beta)
     a = relax.op.permute_dims(a, [1, 0]) if node.attr("transA", 0) else a
     b = relax.op.permute_dims(b, [1, 0]) if node.attr("transB", 0) else b
-    result = product(a, b, dtype)
-    result = result if alpha == 1.0 else relax.op.multiply(result, node.like(alpha))
-    if not node.has(2) or beta == 0.0:
-        return result
-    bias = node.x(2) if beta == 1.0 else relax.op.multiply(node.x(2), node.like(beta))
-    return relax.op.add(result, bias)
+    wide = wide_of(dtype)
+    result = _wide_product(a, b, dtype)
+    result = result if alpha == 1.0 else relax.op.multiply(result, relax.const(alpha, wide))
+    if node.has(2) and beta != 0.0:
+        bias = cast(node.x(2), dtype, wide)
+        bias = bias if beta == 1.0 else relax.op.multiply(bias, relax.const(beta, wide))
+        result = relax.op.add(result, bias)
+    return cast(result, wide, dtype)
 
 
 def _gemm_of_integers(node: Node, alpha: float, beta: float) -> Expr:
@@ -72,13 +77,11 @@ def matmul_integer(node: Node) -> Expr:
 
 @converts("Einsum")
 def einsum(node: Node) -> Expr:
-    """Sum of products over named axes, in float32 for float16; "..." and a result that is left out get names."""
+    """Sum of products over named axes, in float32 for half precision; "..." and a result that is left out get names."""
     shapes = [node.shape(index) for index in range(len(node.proto.input))]
     equation, dtype = _explicit(node.attr("equation").replace(" ", ""), shapes), node.dtype(0)
-    if dtype != "float16":
-        return relax.op.einsum(tuple(node.xs()), equation)
-    wide = tuple(relax.op.astype(x, "float32") for x in node.xs())
-    return relax.op.astype(relax.op.einsum(wide, equation), dtype)
+    wide = wide_of(dtype)
+    return cast(relax.op.einsum(tuple(cast(x, dtype, wide) for x in node.xs()), equation), wide, dtype)
 
 
 def _explicit(equation: str, shapes: Sequence[Shape]) -> str:
