@@ -87,6 +87,7 @@ def test_trees_without_targets() -> None:
         ("float[2,3] x, float low, float[1,1,1] high", "y = Clip (x, low, high)"),
         ("float[2,3] x", "axis = Constant <value = int64[1,1] {1}> () y = CumSum (x, axis)"),
         ("float[2,3] x, int64[1,1] k", "y = Trilu (x, k)"),
+        ("int64[2] x, int64[1,1] depth, float[2] pair", "y = OneHot (x, depth, pair)"),
         ("float[2,3] x", "sizes = Constant <value = int64[1,1] {1}> () y = CenterCropPad <axes = [0]> (x, sizes)"),
         ("float[2,3] x", "axes = Constant <value = int64[1,1] {0}> () y = Unsqueeze (x, axes)"),
         ("float[2,3] x", "shape = Constant <value = int64 {3}> () y = ConstantOfShape (shape)"),
@@ -112,4 +113,15 @@ def test_operands_of_other_shapes(types: str, body: str) -> None:
     with pytest.raises(Exception, match="ONNXRuntimeError"):
         onnxruntime_runs(model, inputs)
     with pytest.raises(FusionError):
+        fusion.compile(model)
+
+
+@pytest.mark.parametrize("operator", ["Hardmax", "LogSoftmax", "Softmax"])
+@pytest.mark.parametrize(("shape", "named"), [("", "<axis = 0>"), ("", "<axis = -1>"), ("", ""), ("[1]", "")])
+def test_axes_of_old_softmaxes(operator: str, shape: str, named: str) -> None:
+    text = f"graph (float{shape} x) => (float{shape} y) {{ y = {operator} {named} (x) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 5, opset_import: ["": 10]> {text}')
+    with pytest.raises(Exception, match="valid range"):
+        onnxruntime_runs(model, {"x": np.ones([1] * len(shape[:1]), np.float32)})
+    with pytest.raises(ShapeError, match=r"axis is 1|scalar"):
         fusion.compile(model)

@@ -24,6 +24,8 @@ class _Axes:
         more: How many axes the counted tensor has beyond that input.
         end: Whether the axis may be the rank itself: a place between axes.
         distinct: Whether naming an axis twice is an error.
+        older: The axis of nodes that name none, before operator set 13; None where any input has it.
+        scalar: Whether a scalar passes for a row.
     """
 
     attribute: str = "axis"
@@ -32,17 +34,21 @@ class _Axes:
     more: int = 0
     end: bool = False
     distinct: bool = False
+    older: int | None = None
+    scalar: bool = True
 
 
+_OLDER = 13
 _AXES: Mapping[str, _Axes] = {
     **dict.fromkeys(
         (
-            "ArgMax", "ArgMin", "Compress", "Concat", "Gather", "GatherElements", "Hardmax", "LayerNormalization",
-            "LogSoftmax", "LpNormalization", "RMSNormalization", "ScatterElements", "Scatter", "Softmax", "Split",
-            "SplitToSequence", "TensorScatter", "TopK",
+            "ArgMax", "ArgMin", "Compress", "Concat", "Gather", "GatherElements", "LayerNormalization",
+            "LpNormalization", "RMSNormalization", "ScatterElements", "Scatter", "Split", "SplitToSequence",
+            "TensorScatter", "TopK",
         ),
         _Axes(),
     ),
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _Axes(older=1, scalar=False)),
     **dict.fromkeys(_REDUCTIONS, _Axes("axes", 1)),
     "CenterCropPad": _Axes("axes", distinct=True),
     "CumProd": _Axes("", 1),
@@ -66,6 +72,9 @@ def axes_out_of_range(node: Node) -> Iterator[str]:
     dims = None if where is None or node.proto.domain else node.dims(where.of)
     if where is None or dims is None:
         return
+    if not dims and not where.scalar:
+        yield "a scalar has no axes"
+        return
     axes = _named(node, where)
     if axes is None:
         return
@@ -82,5 +91,6 @@ def axes_out_of_range(node: Node) -> Iterator[str]:
 
 
 def _named(node: Node, where: _Axes) -> Sequence[int] | None:
-    """Return the axes that `node` names, None where only the run knows them or there are none."""
-    return node.known_ints(where.index, where.attribute)
+    """Return the axes that `node` names, None where only the run knows them or it names none."""
+    named = node.known_ints(where.index, where.attribute)
+    return [where.older] if named is None and where.older is not None and node.opset < _OLDER else named

@@ -184,8 +184,10 @@ def _top_k(node: Node) -> Iterator[str]:
 
 
 def _one_hot(node: Node) -> Iterator[str]:
-    depth = node.known_ints(1)
-    if depth is not None and (len(depth) != 1 or depth[0] <= 0):
+    depth, dims = node.known_ints(1), node.dims(1)
+    if dims is not None and len(dims) > 1:
+        yield f"the depth is {text(dims)}, and must be one number"
+    elif depth is not None and (len(depth) != 1 or depth[0] <= 0):
         yield f"the depth is {depth}, and must be 1 or more"
 
 
