@@ -157,8 +157,6 @@ def test_grid_sample(padding: str) -> None:
         (True, False), ((_X, grid, ("nearest", "bilinear", "bicubic")), (block, deep, ("nearest", "bilinear")))
     ):
         for method in methods:
-            if padding == "reflection" and method == "bicubic":
-                continue  # It is TVM's own, which takes 2 s to compile, and without corners 6 s.
             want = torch.nn.functional.grid_sample(
                 torch.from_numpy(x), torch.from_numpy(places), method, padding, corners
             ).numpy()

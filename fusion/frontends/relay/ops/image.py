@@ -158,7 +158,9 @@ def grid_sample(call: Call) -> Expr:
         raise Refusal(f"grid {call.shape(1)} of {call.shape(0)}")
 
     grid = call.x(1)
-    if padding == "reflection" and method != "bicubic":
+    if padding == "reflection" and method == "bicubic":
+        return relax.op.image.grid_sample(call.x(0), grid, method, layout, padding, corners)
+    if padding == "reflection":
         grid, padding = _reflected(call, grid), "border"
 
     def sample(data: te.Tensor, grid: te.Tensor) -> te.Tensor:
