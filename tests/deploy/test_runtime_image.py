@@ -16,6 +16,7 @@ from onnx import helper
 
 import fusion
 from tests.deploy.image import ROOT, Image, build_image, read_requirements
+from tests.imported import PACKAGES
 from tests.module import small_models
 
 # One process makes the image for all of them.
@@ -65,6 +66,11 @@ def run(image: Image, path: Path, **variables: str) -> tuple[np.ndarray | None, 
     done = image.run("-c", _RUN, str(path), str(given), str(output), **variables)
     assert (done.returncode, done.stderr) == (0, "")
     return np.load(output) if output.exists() else None, done.stdout.strip()
+
+
+def test_annotations_of_what_is_installed_are_read(image: Image) -> None:
+    """Type checkers read those of a package only if the marker of PEP 561 lies in it, beside its sources."""
+    assert [name for name in PACKAGES if not (image.files / "site" / name / "py.typed").is_file()] == []
 
 
 def test_a_saved_module_returns_the_same(image: Image, saved: Path) -> None:
