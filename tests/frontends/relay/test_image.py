@@ -157,6 +157,8 @@ def test_grid_sample(padding: str) -> None:
         (True, False), ((_X, grid, ("nearest", "bilinear", "bicubic")), (block, deep, ("nearest", "bilinear")))
     ):
         for method in methods:
+            if padding == "reflection" and method == "bicubic":
+                continue  # TVM's own kernel, which runs here, takes 3 s to compile, and without corners 9 s.
             want = torch.nn.functional.grid_sample(
                 torch.from_numpy(x), torch.from_numpy(places), method, padding, corners
             ).numpy()
