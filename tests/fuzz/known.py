@@ -94,6 +94,12 @@ def _beyond_float64(case: Case) -> bool:
     return any(bool((np.abs(array.astype(np.float64)) >= 2.0**53).any()) for array in integers)
 
 
+def _has_subnormal(case: Case) -> bool:
+    """Whether one of its numbers has fewer bits than its type, as it is near 0."""
+    floats = [array for array in _arrays(case) if array.dtype.kind == "f"]
+    return any(bool(((array != 0) & (np.abs(array) < np.finfo(array.dtype).tiny)).any()) for array in floats)
+
+
 def _leaves_unsorted(case: Case) -> bool:
     """Whether a node is told not to sort."""
     return any(values.get("sorted", 1) != 1 for values in _attributes(case))
@@ -144,6 +150,7 @@ def _attributes(case: Case) -> Iterator[dict[str, Any]]:
 _UNDEFINED = "RoiAlign|NegativeLogLikelihoodLoss|SoftmaxCrossEntropyLoss|Scatter(Elements|ND)|Attention"
 _EXTREMA = "ReduceMax|ReduceMin|MaxPool|RoiAlign"
 _INTEGER_SUMS = r"Reduce(Sum|SumSquare|Prod|L1|L2|LogSumExp|Mean)\b|Einsum"
+_LOGARITHMS = "(LogSoftmax|SoftmaxCrossEntropyLoss).*double"
 _ROUNDED = r"\d{16}|for \[[^]]*(2147483647|-2147483648)"
 """Integers that float64 may have to round, or that were cut off at the ends of their type."""
 _WITH_FACTORS = "Swish|Gemm|HardSigmoid|Selu"
@@ -201,7 +208,8 @@ KNOWN = (
     Known("ReduceSum, ReduceSumSquare, ReduceProd", "differs", _INTEGER_SUMS, _ROUNDED),
     Known("ReduceSum, ReduceSumSquare, ReduceProd", "differs", _INTEGER_SUMS, when=_beyond_float64),
     Known("Mod with fmod=1", "differs", r"\bMod\b", when=_beyond_float64),
-    Known("LogSoftmax of float64", "differs", "LogSoftmax.*double", "NaN or infinity", when=_meets_nan),
+    Known("LogSoftmax, SoftmaxCrossEntropyLoss of float64", "differs", _LOGARITHMS, "NaN or inf", when=_meets_nan),
+    Known("`Attention` of numbers below", "differs", "Attention", "NaN or infinity", when=_has_subnormal),
     Known("TopK with a `sorted`", "differs", "TopK", when=_leaves_unsorted),
     Known("x times a constant 0", "differs", _WITH_FACTORS, "NaN or infinity", when=_multiplies_by_zero),
     Known("x times a constant 0", "differs", r"\bMul\b", r"\[-?0[^]]*\] for \[-?nan", when=_has_constant_zero),

@@ -14,6 +14,7 @@ from tests.frontends.against_onnxruntime import check
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(1, 3, 4, 1)
 LARGE = np.array([2**62, 2**62, 2**62 - 4])
+KINDS = ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 Node = tuple[str, list[Any], dict[str, Any]]
 
 NODES: dict[int, list[Node]] = {
@@ -24,6 +25,7 @@ NODES: dict[int, list[Node]] = {
         ("Unsqueeze", [X], {"axes": [-1, 0]}),
         ("Squeeze", [X], {"axes": [3, 0]}),
         ("ReduceMean", [LARGE], {}),
+        *[(f"Reduce{kind}", [np.zeros((2, 0), dtype)], {}) for kind in KINDS for dtype in (np.int32, np.float32)],
         ("ReduceL2", [LARGE.astype(np.int32) + 2**30], {}),
     ],
     21: [

@@ -91,11 +91,18 @@ def _logarithm_of_zero(node: NodeProto, opset: int, arrays: Arrays) -> bool:
     return _over_several_axes(node, opset, arrays) or not np.ptp(arrays[0].astype(np.float64)) < _NARROW
 
 
+def _has_no_elements(node: NodeProto, opset: int, arrays: Arrays) -> bool:
+    """NumPy divides by their number, and has no extremes of nothing."""
+    return not arrays[0].size
+
+
 def _sum_overflows(power: int) -> Otherwise:
     """The reference adds numbers, or their squares, in their own type; neither a mean nor a root is as large."""
 
     def overflows(node: NodeProto, opset: int, arrays: Arrays) -> bool:
         x = arrays[0]
+        if _has_no_elements(node, opset, arrays):
+            return True
         if x.dtype.kind not in "iuf":
             return False
         most = float(np.finfo(x.dtype).max if x.dtype.kind == "f" else np.iinfo(x.dtype).max)
@@ -110,6 +117,8 @@ def _is_float(array: np.ndarray) -> bool:
 
 
 _OTHERWISE: Mapping[str, Otherwise] = {
+    **dict.fromkeys(("ReduceL1", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMin"), _has_no_elements),
+    **dict.fromkeys(("ReduceProd", "ReduceSum", "ReduceSumSquare"), _has_no_elements),
     "ArgMax": _has_nan,
     "ArgMin": _has_nan,
     "Cast": _to_few_bits,
