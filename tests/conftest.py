@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from fusion.module.stand_in import StandIn
 from tests import internal_errors
 
 # No test shall see what another has compiled; those of the cache have folders of their own.
@@ -23,3 +25,30 @@ def no_internal_errors(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
     if request.node.get_closest_marker("internal_errors") is None:
         assert not sentences
+
+
+@pytest.fixture(autouse=True, scope="session")
+def answered() -> Iterator[list[object]]:
+    """What answered for forms that were being made, in fixtures of any scope too."""
+    found, answering = list[object](), StandIn.answering
+
+    def note(stand_in: StandIn, *arguments: Any) -> object:
+        found.append(stand_in)
+        return answering(stand_in, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StandIn, "answering", note)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def forms_answer(request: pytest.FixtureRequest, answered: list[object]) -> Iterator[None]:
+    """Fail a test in which ONNX Runtime answered for a form that was being made: it would test ONNX Runtime.
+
+    Tests of just that have the mark `stand_in`.
+    """
+    yield
+    meanwhile = bool(answered)
+    answered.clear()
+    if request.node.get_closest_marker("stand_in") is None:
+        assert not meanwhile, "give wait=True"

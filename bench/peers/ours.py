@@ -15,7 +15,8 @@ _FILE = "model.fusion"
 
 
 class Fusion:
-    """`fusion.compile` with default options but for the job's precision and effort, and no cache: it is timed."""
+    """`fusion.compile` with default options but for the job's precision and effort, and no cache: it is timed.
+    Calls wait for their form, as ONNX Runtime is another engine."""
 
     _module: fusion.CompiledModule | None = None
 
@@ -45,7 +46,7 @@ class Fusion:
 def _compile(job: Job) -> fusion.CompiledModule:
     return fusion.compile(
         str(job.path), target="llvm", shapes=dict(job.shapes), threads=job.threads, precision=job.precision,
-        effort=job.effort, cache=False,
+        effort=job.effort, cache=False, wait=True,
     )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def bench_relay(options: argparse.Namespace) -> int:
     with progress(f"compiling {options.model}"):
         started = time.perf_counter()
         module = fusion.compile(
-            options.model, shapes=shapes or None, params=options.params, threads=options.threads
+            options.model, shapes=shapes or None, params=options.params, threads=options.threads, wait=True
         )
         inputs = complete_inputs(module, {}, shapes, 0)
         arrays = [inputs[spec.name] for spec in module.inputs]

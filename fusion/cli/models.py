@@ -77,7 +77,7 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -
             with stage("load the compiler"):
                 compile = fusion.compile
             cache = not given.pop("no_cache", False)
-            module = compile(path, shapes=shapes or None, cache=cache, **given)
+            module = compile(path, shapes=shapes or None, cache=cache, wait=True, **given)
     return Opened(module, time.perf_counter() - started, stages)
 
 

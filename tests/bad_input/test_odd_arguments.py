@@ -67,7 +67,7 @@ def module() -> fusion.CompiledModule:
 @pytest.fixture(scope="module")
 def dynamic() -> fusion.CompiledModule:
     """Return a module with an open one."""
-    made = fusion.compile(small_models.mlp("n"))
+    made = fusion.compile(small_models.mlp("n"), wait=True)
     made(X)
     return made
 

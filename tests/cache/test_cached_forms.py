@@ -187,7 +187,7 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_open_shapes_and_weights_as_inputs(folder: Path, compiled: list[Any]) -> None:
     second = weights(1)[1]
     for _ in range(2):
-        module = fusion.compile(mlp("n"), threads=1)
+        module = fusion.compile(mlp("n"), threads=1, wait=True)
         for rows in (2, 3):
             x = X[:rows]
             np.testing.assert_allclose(module(x)[0], mlp_numpy(x), rtol=1e-5, atol=1e-5)
@@ -205,7 +205,7 @@ def test_forms_from_the_cache_hold_equal_weights_once(folder: Path, compiled: li
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     model = small_models.model([node], [("x", FLOAT, ["n", 64])], [("y", FLOAT, ["n", 64])], weight)
     for _ in range(2):
-        module = fusion.compile(model, threads=1)
+        module = fusion.compile(model, threads=1, wait=True)
         for rows in (3, 5):
             x = np.ones((rows, 64), np.float32)
             np.testing.assert_allclose(module(x)[0], x @ weight["w"], rtol=1e-5, atol=1e-5)

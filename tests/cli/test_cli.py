@@ -173,7 +173,7 @@ def test_run_does_not_overwrite_its_inputs(folder: Path, tmp_path: Path, capsys:
 def test_run_chooses_shapes_of_a_saved_module_that_leaves_them_open(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = fusion.compile(str(folder / "free.onnx"))
+    module = fusion.compile(str(folder / "free.onnx"), wait=True)
     module(np.zeros((2, 8), np.float32))
     module.save(tmp_path / "free.fusion")
     code, data = run_json(capsys, "run", tmp_path / "free.fusion", "--shape", "x=2,8")
@@ -339,7 +339,7 @@ _GATHER = onnx.parser.parse_model(
 def divisor(folder: Path) -> Path:
     """A model of two integers with open dimensions that divides the one by the other, saved in two forms too."""
     onnx.save(_GATHER, folder / "divisor.onnx")
-    module = fusion.compile(_GATHER, cache=False)
+    module = fusion.compile(_GATHER, cache=False, wait=True)
     for count, shape in enumerate([(2, 3), (1, 3)], 1):
         module(np.ones(shape, np.int32), np.ones(shape, np.int32))
         module.save(folder / f"divisor{count}.fusion")

@@ -45,7 +45,7 @@ def run_fusion(model: onnx.ModelProto, inputs: Values, threads: int = 1) -> Ran:
     try:
         with warnings.catch_warnings(), internal_errors.collect() as defects:
             warnings.simplefilter("ignore")
-            results = fusion.compile(model, threads=threads).run(inputs)
+            results = fusion.compile(model, threads=threads, wait=True).run(inputs)
         return Ran("internal", message=defects[0]) if defects else Ran("ran", dict(results))
     except InternalError as error:
         return Ran("internal", message=f"{error.code}: {error.what}: {error.why}")

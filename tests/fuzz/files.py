@@ -214,7 +214,7 @@ def _attempt(run: Callable[[Path, Case], Any], path: Path, case: Case) -> Ran:
 
 
 def _run_onnx(path: Path, case: Case) -> Any:
-    return fusion.compile(path, threads=1).run(case.inputs)
+    return fusion.compile(path, threads=1, wait=True).run(case.inputs)
 
 
 def _run_saved(path: Path, case: Case) -> Any:

@@ -23,7 +23,7 @@ def test_threads_compile_at_the_same_time() -> None:
 
 
 def test_threads_meet_new_shapes_at_the_same_time() -> None:
-    modules = [fusion.compile(small_models.mlp("rows")) for _ in range(3)]
+    modules = [fusion.compile(small_models.mlp("rows"), wait=True) for _ in range(3)]
     x = np.ones((5, 8), np.float32)
     with ThreadPoolExecutor(3) as pool:
         results = list(pool.map(lambda module: module(x)[0], modules))

@@ -76,7 +76,7 @@ def test_a_call_that_fails_leaves_the_others_alone(module: fusion.CompiledModule
 
 def test_a_form_is_made_once_and_stops_no_other() -> None:
     """Specializations alone: compiling is whatever `make` does."""
-    dynamic = fusion.compile(small_models.mlp("n"))
+    dynamic = fusion.compile(small_models.mlp("n"), wait=True)
     ready = fusion.compile(small_models.mlp("n"), shapes={"x": (2, 8)}).specializations
     made, begun, may_end = list[object](), threading.Event(), threading.Event()
 

@@ -25,7 +25,7 @@ X = np.random.default_rng(7).standard_normal((3, 8)).astype(np.float32)
 
 @pytest.fixture(scope="module")
 def dynamic() -> fusion.CompiledModule:
-    module = fusion.compile(small_models.mlp("rows"))
+    module = fusion.compile(small_models.mlp("rows"), wait=True)
     module(X)
     return module
 

@@ -17,7 +17,7 @@ from tests.module.small_models import mlp_numpy
 
 @pytest.fixture
 def module() -> fusion.CompiledModule:
-    return fusion.compile(small_models.mlp("rows"))
+    return fusion.compile(small_models.mlp("rows"), wait=True)
 
 
 def rows(count: int) -> np.ndarray:

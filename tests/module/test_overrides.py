@@ -34,7 +34,7 @@ def overridable(*names: str, batch: int | str = 3) -> onnx.ModelProto:
 @pytest.mark.parametrize("batch", [3, "n"])
 def test_values_of_one_call(batch: int | str) -> None:
     model = overridable("first", "second", batch=batch)
-    module = fusion.compile(model)
+    module = fusion.compile(model, wait=True)
     session = ort.InferenceSession(model.SerializeToString())
     assert [spec.name for spec in module.inputs] == [value.name for value in session.get_inputs()] == ["x"]
     theirs = [value.name for value in session.get_overridable_initializers()]

@@ -105,7 +105,7 @@ def verdict(case: OldCase) -> str:
     except Exception:  # ONNX Runtime's exceptions share no base class
         return "refused there"
     try:
-        module = fusion.compile(case.model, threads=1)
+        module = fusion.compile(case.model, threads=1, wait=True)
         found = module(*(case.inputs[spec.name] for spec in module.inputs))
     except fusion.FusionError as error:
         return f"refused here: {error.what}"

@@ -66,7 +66,7 @@ def _outcome(runner: Runner, case: Any) -> dict[str, Any]:
 def _run_fusion(case: Any) -> tuple[str, list[str]]:
     import fusion
 
-    module = fusion.compile(case.model, threads=1)
+    module = fusion.compile(case.model, threads=1, wait=True)
     names = [value.name for value in case.model.graph.input]
     problem = _problem(case, lambda arrays: list(module.run(dict(zip(names, arrays, strict=True))).values()))
     form = module.specializations[-1] if module.specializations else None

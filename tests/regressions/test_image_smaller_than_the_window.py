@@ -23,7 +23,7 @@ def test_too_small(op: str, size: int) -> None:
     ]
     small = model(nodes, [("x", FLOAT, [1, 8, "h", "w"])], [("y", FLOAT, None)], weights)
     x = np.ones((1, 8, size, size), np.float32)
-    module = fusion.compile(small)
+    module = fusion.compile(small, wait=True)
     with pytest.raises(ShapeError, match=r"smaller than its window|no elements"):
         module(x)
     assert np.isfinite(module(np.ones((1, 8, 4, 4), np.float32))[0]).all()

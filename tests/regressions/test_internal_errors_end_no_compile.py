@@ -237,7 +237,7 @@ def test_a_symbol_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_form_of_a_model_with_open_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     _fails_on(monkeypatch, AssignLayouts, "tanh")
-    compiled = fusion.compile(_onnx("n"), threads=1)
+    compiled = fusion.compile(_onnx("n"), threads=1, wait=True)
     for count in (4, 2):
         np.testing.assert_allclose(compiled(X[:count])[0], _expected(X[:count]), rtol=1e-4, atol=1e-4)
     assert compiled.explain().count("Tanh 'the tanh': internal error") == 2
