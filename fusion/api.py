@@ -52,7 +52,7 @@ def compile(
     params: Parameters | None = None,
     dynamic_shapes: Any = None,
     cache: bool = True,
-    wait: bool = True,
+    wait: bool = False,
 ) -> CompiledModule:
     """Compile `model` into the fastest program found for `target`.
 
@@ -77,10 +77,9 @@ def compile(
         dynamic_shapes: Of a torch module, as for `torch.export.export`: the dimensions that stay open.
         cache: Whether compiled code is kept in the user's cache folder, and taken from there where the same model was
             compiled before. The variable `FUSION_CACHE` names another folder, or is 0 for none.
-        wait: Whether a call with a shape that is new waits until the model is compiled for it. With False, ONNX
-            Runtime answers meanwhile where it runs the whole model: that of an ONNX model, without `strict`; results
-            then differ in their last bits once the form is ready, and so waiting is the default. `run` and calls of
-            the module take `wait` too.
+        wait: Whether a call with a shape that is new waits until the model is compiled for it. Without, ONNX Runtime
+            answers meanwhile where it runs the whole model: that of an ONNX model, without `strict`; results then
+            differ in their last bits once the form is ready. `run` and calls of the module take `wait` too.
 
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.

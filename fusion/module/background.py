@@ -33,14 +33,14 @@ class _Queue:
             if abandoned():
                 return False
             self._jobs.append(job)
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name="fusion-compile", daemon=True)
+            if self._thread is None or not self._thread.is_alive():  # an interrupt came before it started
+                self._thread = threading.Thread(target=self._work, name="fusion-compile", daemon=True)
                 try:
-                    thread.start()
+                    self._thread.start()
                 except RuntimeError:  # the system's limit
                     self._jobs.pop()
+                    self._thread = None
                     return False
-                self._thread = thread
         return True
 
     def end(self) -> None:

@@ -153,13 +153,14 @@ class CompiledModule:
 
     def save(self, path: str | Path) -> None:
         """Write the module to `path` as one file, which `fusion.load` reads. A dynamic one keeps the forms it has so
-        far.
+        far; those that are being made are waited for.
 
         Raises:
             SavedFileError: There is no linker, or the file cannot be written.
         """
         from fusion.module.save import save
 
+        self._forms.finish()
         with self._saving:
             save(self, path)
 
@@ -171,6 +172,7 @@ class CompiledModule:
         """
         from fusion.module.save import to_bytes
 
+        self._forms.finish()
         with self._saving:
             return _unpickle, (to_bytes(self),)
 
@@ -184,6 +186,7 @@ class CompiledModule:
         """
         from fusion.module.save import to_bytes
 
+        self._forms.finish()
         with self._saving:
             if not self.specializations:
                 return CompiledModule(self.inputs, self.outputs, self.settings, forms=self._forms.renewed(()))
@@ -203,9 +206,11 @@ class CompiledModule:
         return summary(self)
 
     def explain(self) -> str:
-        """Return what the module consists of: kernels with their operators, fallbacks with their reasons, notes."""
+        """Return what the module consists of: kernels with their operators, fallbacks with their reasons, notes. Forms
+        that are being made are waited for."""
         from fusion.report.explain import explain
 
+        self._forms.finish()
         return explain(self)
 
     def explain_html(self, path: str | Path, *, title: str = "model", profile: Profile | None = None) -> None:
@@ -221,6 +226,7 @@ class CompiledModule:
         """
         from fusion.report.page import write_page
 
+        self._forms.finish()
         write_page(self, path, title, profile)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, *, seconds: float = 2.0) -> Profile:
@@ -238,8 +244,9 @@ class CompiledModule:
         from fusion.report.profile import profile
 
         check_seconds(seconds)
+        self._forms.finish()
         values = random_inputs(self._known_inputs()) if inputs is None else inputs
-        self.run(values)
+        self.run(values, wait=True)
         arrays = [to_value(values[spec.name], spec) for spec in self.inputs]
         form = self._fixed if self._fixed is not None else self._forms.find(arrays)
         return profile(form, arrays, self.settings.threads, seconds)
@@ -251,7 +258,7 @@ class CompiledModule:
 
     @property
     def specializations(self) -> tuple[Specialization, ...]:
-        """The compiled forms: one, or one for each input shape seen so far."""
+        """The compiled forms: one, or one for each input shape made so far."""
         return self._forms.all()
 
     @property

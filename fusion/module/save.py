@@ -65,7 +65,7 @@ def _nothing_to_save(module: CompiledModule) -> SavedFileError:
     what = "the module has not been compiled for any input shape yet"
     under_way = module.under_way
     if under_way:
-        return SavedFileError(what, why="; ".join(under_way), hint="call it with wait=True, which waits for the form")
+        return SavedFileError(what, why="; ".join(under_way), hint="call it with wait=True, which raises that error")
     return SavedFileError(
         what,
         why="its model leaves dimensions open, and it has not been called",

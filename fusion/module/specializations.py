@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import weakref
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from fusion.abandon import checkpoint
+from fusion.abandon import Abandoned, checkpoint
 from fusion.errors import FusionError, InputError, ResourceError
 from fusion.forks import Lock
 from fusion.module import background
@@ -40,7 +41,7 @@ class Specializations:
         ready: Sequence[Specialization] = (),
         *,
         stand_in: StandIn | None = None,
-        wait: bool = True,
+        wait: bool = False,
     ) -> None:
         """
         Args:
@@ -66,6 +67,15 @@ class Specializations:
         """Return the forms there are, the one used last at the end."""
         with self._lock:
             return tuple(self._forms.values())
+
+    def finish(self) -> None:
+        """Wait for the forms that are being made; what could not be made is told by the next call with its shape."""
+        with self._lock:
+            making = dict(self._making)
+        for key, form in making.items():
+            if isinstance(form.exception(), Abandoned) and self._make is not None:  # in a thread that outlives the main
+                with contextlib.suppress(FusionError):
+                    self._made(key, self._make)
 
     def under_way(self) -> list[str]:
         """Return the shapes whose forms are being made, and those whose forms could not be made, one line each."""
@@ -135,11 +145,8 @@ class Specializations:
             if key in self._failed:
                 raise copy.copy(self._failed[key])
             full = len(self._making) >= MAX_SPECIALIZATIONS
-        making = None if full else self._begin(key)
-        if making is not None:
-            job = functools.partial(_make_if_used, weakref.ref(self), making, key, make)
-            if not background.submit(job):
-                self._run(making, key, make)
+        if not full and not self._submit(key, make):
+            return self._made(key, make).program
         program = stand_in.open()
         self._close_if_unused(stand_in)
         form = self._known(key)
@@ -149,10 +156,11 @@ class Specializations:
 
     def _made(self, key: Shapes, make: Make) -> Specialization:
         """Return the new form for `key`, made by the first of the threads that ask for it."""
+        self._warn_of(key)
         while True:
-            making = self._begin(key)
-            if making is not None:
-                self._run(making, key, make)
+            making: Future[Specialization] = Future()
+            self._run(making, key, make)
+            if making.done():
                 return making.result()
             with self._lock:
                 form, other = self._forms.get(key), self._making.get(key)
@@ -166,14 +174,22 @@ class Specializations:
                     raise error
                 # It was abandoned, or somebody interrupted the thread that made it: this one makes it itself.
 
-    def _begin(self, key: Shapes) -> Future[Specialization] | None:
-        """Return what the caller has to fulfil; None where the form is there or somebody makes it."""
+    def _submit(self, key: Shapes, make: Make) -> bool:
+        """Have the background make the form for `key` unless it is there or being made; False if that takes no jobs."""
         self._warn_of(key)
         with self._lock:
             if key in self._forms or key in self._making:
-                return None
-            making = self._making[key] = Future()
-            return making
+                return True
+            making: Future[Specialization] = Future()
+            # Noted once it is queued: if an interrupt comes between, nobody waits for what nobody makes.
+            if not background.submit(functools.partial(_make_if_used, weakref.ref(self), making, key, make)):
+                return False
+            self._making[key] = making
+            return True
+
+    def _is_to_make(self, making: Future[Specialization], key: Shapes) -> bool:
+        with self._lock:
+            return key not in self._forms and self._making.setdefault(key, making) is making
 
     def _warn_of(self, key: Shapes) -> None:
         with self._lock:
@@ -185,13 +201,16 @@ class Specializations:
             warn_of_forms([self._describe(shapes) for shapes in known], MAX_SPECIALIZATIONS)
 
     def _run(self, making: Future[Specialization], key: Shapes, make: Make) -> None:
-        check = checkpoint()
+        """Make the form for `key` and fulfil `making` with it, unless it is there or is another's to make."""
         try:
-            check()
+            if not self._is_to_make(making, key):
+                return
+            checkpoint()()
             form = make({spec.name: shape for spec, shape in zip(self._inputs, key, strict=True) if spec.is_tensor})
         except BaseException as error:
             with self._lock:
-                self._making.pop(key, None)
+                if self._making.get(key) is making:
+                    del self._making[key]
                 if isinstance(error, FusionError) and not isinstance(error, ResourceError):
                     # A copy has no traceback, which holds all that the frames of the compilation held.
                     _put(self._failed, key, copy.copy(error))

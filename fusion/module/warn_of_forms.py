@@ -16,8 +16,8 @@ def warn_of_forms(shapes: Sequence[str], kept: int) -> None:
     *before, last = shapes
     warnings.warn(
         f"the model is being compiled for input shape number {len(shapes)}, {last} (before: {'; '.join(before)}). Each "
-        f"takes as long as the first, and the last {kept} are kept. Pad the inputs to a few sizes; give shapes= where "
-        "only one occurs; or compile the model with wait=False, so that ONNX Runtime answers meanwhile",
+        f"takes as long as the first, and the last {kept} are kept. Pad the inputs to a few sizes, or give shapes= "
+        "where only one occurs",
         ManyFormsWarning,
         stacklevel=_levels_inside(),
     )

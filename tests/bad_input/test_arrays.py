@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 import fusion
 import fusion.api
-from fusion.errors import InputError, SavedFileError
+from fusion.errors import InputError, LimitError, SavedFileError
 from tests.module import small_models
 
 GOOD = np.ones((2, 3), np.float32)
@@ -105,26 +104,21 @@ def test_a_hint_suggests_only_what_the_model_allows() -> None:
         assert "resize or pad" in caught.value.hint
 
 
-def test_a_module_that_is_being_compiled_cannot_be_saved_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.stand_in
+def test_a_module_that_could_not_be_compiled_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 18]> graph (float[batch,3] x) => (float[batch,3] y) { y = Relu (x) }'
     )
-    module = fusion.compile(model, cache=False, wait=False)
-    go_on = threading.Event()
-    compile_form = fusion.api.compile_form
+    module = fusion.compile(model, cache=False)
 
-    def slowly(*arguments: Any) -> Any:
-        go_on.wait(60)
-        return compile_form(*arguments)
+    def too_large(*_: Any) -> Any:
+        raise LimitError("too large")
 
-    monkeypatch.setattr(fusion.api, "compile_form", slowly)
-    try:
-        module(np.ones((2, 3), np.float32))
-        with pytest.raises(SavedFileError) as caught:
-            module.save(tmp_path / "m.fusion")
-    finally:
-        go_on.set()
-    assert "being compiled for x=[2, 3]" in caught.value.why
+    monkeypatch.setattr(fusion.api, "compile_form", too_large)
+    module(np.ones((2, 3), np.float32))
+    with pytest.raises(SavedFileError) as caught:
+        module.save(tmp_path / "m.fusion")
+    assert "could not be compiled for x=[2, 3]: too large" in caught.value.why
     assert "wait=True" in caught.value.hint
 
 
