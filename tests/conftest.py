@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from fusion.module.program import Program
 from fusion.module.stand_in import StandIn
 from tests import internal_errors
 
@@ -28,27 +28,29 @@ def no_internal_errors(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def answered() -> Iterator[list[object]]:
-    """What answered for forms that were being made, in fixtures of any scope too."""
-    found, answering = list[object](), StandIn.answering
+def stand_ins() -> Iterator[list[object]]:
+    """What was opened to answer for forms that are being made, in fixtures of any scope too."""
+    found, open_one = list[object](), StandIn.open
 
-    def note(stand_in: StandIn, *arguments: Any) -> object:
-        found.append(stand_in)
-        return answering(stand_in, *arguments)
+    def note(stand_in: StandIn) -> Program | None:
+        program = open_one(stand_in)
+        if program is not None:  # whether it answers is a race with the form
+            found.append(stand_in)
+        return program
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StandIn, "answering", note)
+        patch.setattr(StandIn, "open", note)
         yield found
 
 
 @pytest.fixture(autouse=True)
-def forms_answer(request: pytest.FixtureRequest, answered: list[object]) -> Iterator[None]:
-    """Fail a test in which ONNX Runtime answered for a form that was being made: it would test ONNX Runtime.
+def forms_answer(request: pytest.FixtureRequest, stand_ins: list[object]) -> Iterator[None]:
+    """Fail a test in which ONNX Runtime was to answer for a form that was being made: it would test ONNX Runtime.
 
     Tests of just that have the mark `stand_in`.
     """
     yield
-    meanwhile = bool(answered)
-    answered.clear()
+    meanwhile = bool(stand_ins)
+    stand_ins.clear()
     if request.node.get_closest_marker("stand_in") is None:
         assert not meanwhile, "give wait=True"

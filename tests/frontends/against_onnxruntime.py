@@ -42,7 +42,7 @@ def check(
 ) -> CompiledModule:
     """Return `model` compiled, after its outputs for `inputs` were compared; `fallbacks` are operators for ONNX
     Runtime, None for any."""
-    module = fusion.compile(model, threads=1)
+    module = fusion.compile(model, threads=1, wait=True)
     found = module(*(inputs[spec.name] for spec in module.inputs))
     expected = onnxruntime_runs(model, inputs)
     assert len(found) == len(expected)

@@ -133,7 +133,7 @@ def test_small_pairs_stay(dtypes: tuple[QuantType, ...], by_channel: bool) -> No
 
 def test_open_sizes() -> None:
     for model in (networks.images("float16", batch="n"), networks.dense("float16", rows="n")):
-        module, session = fusion.compile(model, threads=1), _session(model)
+        module, session = fusion.compile(model, threads=1, wait=True), _session(model)
         for batch in (64, 1):
             _compare(module, session, batch)
 

@@ -95,7 +95,7 @@ def test_the_length_is_checked_where_onnx_runtime_runs_all_by_itself() -> None:
 
 
 def test_windows_without_elements_have_no_frames() -> None:
-    compiled = fusion.compile(_BESIDE_A_SEQUENCE)
+    compiled = fusion.compile(_BESIDE_A_SEQUENCE, wait=True)
     feeds = {"x": np.ones((1, 16, 1), np.float32), "step": np.array(2), "window": np.ones(4, np.float32)}
     assert compiled.run(feeds)["y"][0].shape == (1, 7, 3, 2)
     with pytest.raises(ShapeError, match="the window is"):
