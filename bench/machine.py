@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from backends.machine_limits import MachineLimits
 from bench.peers import OURS
 from bench.remote import Worker
-from fusion.report.machine_limits import MachineLimits
 
 _DEADLINE_S = 120.0
 

@@ -119,9 +119,7 @@ def noting(result: EngineResult) -> Iterator[None]:
         result.others.clear()
 
 
-def start(
-    engine: str, job: Job, plan: Plan, folder: Path, result: EngineResult, stack: contextlib.ExitStack
-) -> Worker:
+def start(engine: str, job: Job, plan: Plan, folder: Path, result: EngineResult, stack: contextlib.ExitStack) -> Worker:
     """Return a worker that has loaded the model; compiling ahead of time happens in a process of its own."""
     if not bench.peers.installed(engine):
         raise EngineError("it is not installed")

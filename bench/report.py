@@ -8,10 +8,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from backends.machine_limits import MachineLimits
 from bench import markdown
 from bench.peers import OURS
 from bench.result import MEBIBYTE, PRECISIONS, RATIO, ComparisonResult, EngineResult, notes
-from fusion.report.machine_limits import MachineLimits
 
 
 def zoo_table(results: Sequence[ComparisonResult], machine: MachineLimits) -> str:

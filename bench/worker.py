@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import bench.peers
+from backends.machine_limits import MachineLimits
 from bench import cpu_load, memory
 from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Kernels, Profiled, Runner, UnsupportedModelError
 from bench.serving import callers
-from fusion.report.machine_limits import MachineLimits
 
 # Thread pools of ONNX Runtime, OpenMP and TVM spin for up to some 100 ms after a call before they sleep.
 _SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0

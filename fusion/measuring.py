@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from backends.cpu.schedule_kernels import ScheduleKernels
-from backends.cpu.templates.space import Point
+from backends.tensorir.schedule_kernels import ScheduleKernels
+from backends.tensorir.space import Point
 from fusion.context import Context
 from fusion.errors import ShapeError
 from fusion.module.build import plan_calls
@@ -68,9 +68,9 @@ class Measuring:
         """Return a judge that measures where the answer of `judge`, which estimates, is a near thing."""
         if self.bench is None:
             return judge
-        bench, machine, threads = self.bench, self.ctx.machine, self.ctx.threads
+        bench = self.bench
         return JudgeChains(
-            machine, threads, judge, bench.toolchain, bench.laboratory, bench.folder, _CHAIN_SECONDS, self.notes
+            self.ctx.compiler, judge, bench.toolchain, bench.laboratory, bench.folder, _CHAIN_SECONDS, self.notes
         )
 
     def passes(self, inputs: tuple[TensorSpec, ...]) -> list[Callable[[tvm.IRModule], tvm.IRModule]]:
@@ -109,15 +109,13 @@ class _MeasureKernels:
 
     def _choose(self, mod: tvm.IRModule, arrays: list[np.ndarray]) -> None:
         ctx, bench = self.measuring.ctx, self.bench
-        kernels = ScheduleKernels(ctx.machine, ctx.threads)
+        kernels = ScheduleKernels(ctx.compiler.schedule)
         scheduled, weights = lift_weights(kernels(mod))
         _, plan = plan_calls(scheduled, len(self.inputs))
         calls = Counter(call.kernel for call in plan.calls)
         called = {name: kernels.scheduled[name] for name in calls}
         cycles = {name: called[name].made.cycles * count for name, count in calls.items()}
-        choose = ChoosePoints(
-            ctx.machine, ctx.threads, bench.toolchain, bench.laboratory, bench.folder, _POINT_SECONDS
-        )
+        choose = ChoosePoints(ctx.compiler, bench.toolchain, bench.laboratory, bench.folder, _POINT_SECONDS)
         chosen = choose(called, Network(plan, weights, arrays), cycles)
         self.measuring.points.update(chosen.points)
         self.measuring.notes.extend(chosen.notes)

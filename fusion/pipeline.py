@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 
 import tvm
 from tvm import relax
 
-from backends.cpu.anchors.chains import judge
-from backends.cpu.decline_kernel import decline_kernel
-from backends.cpu.kernel_info import kernel_info
-from backends.cpu.legalize import SAFE
-from backends.cpu.legalize_calls import LegalizeCalls
-from backends.cpu.loop_text import loop_lines
-from backends.cpu.lower_anchors import LowerAnchors
-from backends.cpu.schedule_kernels import ScheduleKernels
 from backends.kernel import KernelInfo
+from backends.tensorir.kernel_info import kernel_info
+from backends.tensorir.legalize_calls import LegalizeCalls
+from backends.tensorir.loop_text import loop_lines
+from backends.tensorir.lower_anchors import LowerAnchors
+from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion.abandon import checkpoint
 from fusion.context import Context
 from fusion.failures import Failures
@@ -39,7 +37,7 @@ from fusion.passes.rewrite_reshapes import RewriteReshapes
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.turn_halves import TurnHalves
 from fusion.passes.widen_conv1d import WidenConv1d
-from fusion.report.estimate import estimate_kernels, nominal_limits
+from fusion.report.estimate import estimate_kernels
 from fusion.report.read_graph import MAIN
 from fusion.report.record import Trace, record_graph
 from fusion.rewrites import Rewrite
@@ -77,6 +75,7 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
     """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them; `trace`
     takes what reports need to know of them. `techniques` other than rewrites and concatenations in place are a
     matter of `trace.groups`."""
+    compiler = ctx.compiler
     rewrites = Technique.REWRITES in techniques
     concats = Technique.STITCHING in techniques
     return [
@@ -89,27 +88,28 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),
         # Phase 2: where each tensor lies
-        AssignLayouts(ctx.machine.vector_lanes, trace.stored),
-        *([LowerPrecision(ctx.machine, ctx.threads)] if ctx.precision == "bf16" else []),
+        AssignLayouts(compiler.layouts, trace.stored),
+        *([LowerPrecision(compiler.rounding)] if ctx.precision == "bf16" else []),
         TurnHalves(),
         MergeEqual(),
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
         CallHostFunctions(),
-        LowerAnchors(ctx.machine.vector_lanes, trace.failures),
-        LegalizeCalls(trace.failures),
+        LowerAnchors(compiler.lowerings, trace.failures),
+        LegalizeCalls(compiler.legalizations, compiler.safe_legalizations, trace.failures),
         # Phase 4: groups become kernels; a value that nobody reads would be a reader of others
         relax.transform.DeadCodeElimination(["main"]),
         trace.groups,
         relax.transform.FuseTIR(),
         RewriteReshapes(),
         relax.transform.DeadCodeElimination(["main"]),
-        *([PlaceConcats(decline_kernel, trace.groups, trace.joined)] if concats else []),
+        *([PlaceConcats(compiler.decline_kernel, trace.groups, trace.joined)] if concats else []),
     ]
 
 
-def plain_passes(trace: Trace) -> list[Pass]:
+def plain_passes(ctx: Context, trace: Trace) -> list[Pass]:
     """Return the passes of `Form.PLAIN`: what turns a module into PrimFuncs that are safe to run and nothing more."""
+    safe = ctx.compiler.safe_legalizations
     return [
         GuardOperands(),
         LowerEinsum(),
@@ -117,7 +117,7 @@ def plain_passes(trace: Trace) -> list[Pass]:
         relax.transform.DecomposeOpsForInference(),
         CallHostFunctions(),
         relax.backend.DispatchSortScan(),
-        LegalizeCalls(trace.failures, SAFE),
+        LegalizeCalls(safe, safe, trace.failures),
         relax.transform.DeadCodeElimination(["main"]),
     ]
 
@@ -154,14 +154,13 @@ def lower(
     """
     failures = Failures()
     with ctx.target, measuring(ctx) as measured:
-        decline = decline or measured.judge(judge(ctx.machine, ctx.threads))
-        kernels = ScheduleKernels(
-            ctx.machine, ctx.threads, measured.points, plain=form is Form.PLAIN, name_sources=ctx.cache is not None
-        )
+        decline = decline or measured.judge(ctx.compiler.decline_fusion)
+        schedule = partial(ctx.compiler.schedule, plain=form is Form.PLAIN)
+        kernels = ScheduleKernels(schedule, measured.points, name_sources=ctx.cache is not None)
         graphs, traces = {}, {}
         for name, mod in {**imported.branches, MAIN: imported.mod}.items():
             traces[name] = trace = Trace(FormGroups(decline, techniques), failures=failures)
-            passes = plain_passes(trace) if form is Form.PLAIN else graph_passes(ctx, trace, techniques)
+            passes = plain_passes(ctx, trace) if form is Form.PLAIN else graph_passes(ctx, trace, techniques)
             graphs[name] = _apply(passes, mod, form, failures)
         mod = _apply(kernel_passes(graphs, kernels, measured.passes(imported.inputs)), graphs[MAIN], form, failures)
     with stage("lift_weights"):
@@ -189,7 +188,7 @@ def _report(
     infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
     try:
         graph = record_graph(imported, graphs, mod, traces, loops)
-        return estimate_kernels(infos, graph.calls, weights, nominal_limits(ctx.machine, ctx.threads)), graph
+        return estimate_kernels(infos, graph.calls, weights, ctx.compiler), graph
     except Exception as error:  # a report may have any defect; the program has none for it
         failures.add("the report of the graph failed, and there is none", error)
         return infos, ModelGraph()

@@ -6,7 +6,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from backends.cpu.templates.space import Point, Space
+from backends.tensorir.space import Point, Space
 
 
 def candidates(space: Space[Any], most: int, alike: int) -> list[Point]:

@@ -11,11 +11,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.cpu.anchors.chains import estimate
-from backends.cpu.schedule_kernels import schedule
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import dtype_of, shape_of
-from fusion.context import Machine
+from backends.backend import KernelCompiler
+from backends.tensorir.stages import dtype_of, shape_of
 from fusion.tensors import tensor_bytes
 from partition.verdicts import Judge
 from tuning.build import build_library
@@ -49,8 +46,7 @@ class JudgeChains:
         notes: What was measured, one sentence each.
     """
 
-    machine: Machine
-    threads: int
+    compiler: KernelCompiler
     judge: Judge
     toolchain: Toolchain
     laboratory: Laboratory
@@ -91,9 +87,8 @@ class JudgeChains:
 
     def _doubtful(self, kernel: tirx.PrimFunc) -> list[tirx.PrimFunc]:
         """Return the parts of a kernel whose estimate is close to theirs, and which runs on any data; [] for others."""
-        try:
-            estimated = estimate(kernel, self.machine, self.threads)
-        except NotRecognized:
+        estimated = self.compiler.estimate_fusion(kernel)
+        if estimated is None:
             return []
         close = 1 / _CLOSE < estimated.weighed / estimated.apart < _CLOSE
         parts = split_kernel(kernel) if close and all("float" in dtype_of(param) for param in kernel.params) else []
@@ -103,7 +98,7 @@ class JudgeChains:
     def _measure(self, forms: Mapping[str, Sequence[tirx.PrimFunc]], weights: Sequence[Var]) -> Verdict | None:
         """Return which of two forms is faster; None if that cannot be measured."""
         functions = {f"{form}{index}": func for form, some in forms.items() for index, func in enumerate(some)}
-        scheduled = {name: schedule(func, self.machine, self.threads) for name, func in functions.items()}
+        scheduled = {name: self.compiler.schedule(func) for name, func in functions.items()}
         if any(kernel.note for kernel in scheduled.values()):
             return None  # plain loops, which may take very long
         made = {name: kernel.func for name, kernel in scheduled.items()}
@@ -116,14 +111,14 @@ class JudgeChains:
             Step(0, tuple(memory.calls(form, copy) for form in names)) for copy in range(self._copies(weights))
         )
         tensors, storages = tuple(memory.tensors), tuple(memory.storages)
-        experiment = Experiment((str(library),), "", storages, tensors, steps, self.threads, _SECONDS)
+        experiment = Experiment((str(library),), "", storages, tensors, steps, self.compiler.threads, _SECONDS)
         results = self.laboratory.run(experiment)
         return results.verdicts[0] if results.verdicts else None
 
     def _copies(self, weights: Sequence[Var]) -> int:
-        """Return how many copies of the weights do not fit L2 together."""
+        """Return how many copies of the weights do not fit the cores' own caches together."""
         size = sum(tensor_bytes(shape_of(weight), dtype_of(weight)) for weight in weights)
-        return min(_MOST_COPIES, 1 + 2 * self.threads * self.machine.l2_bytes // size) if size else 1
+        return min(_MOST_COPIES, 1 + 2 * self.compiler.private_bytes() // size) if size else 1
 
 
 @dataclass

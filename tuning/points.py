@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import tvm_ffi
 
-from backends.cpu.schedule_kernels import Kernel, read_choices, schedule
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Point
-from backends.cpu.templates.stages import dtype_of, shape_of
-from fusion.context import Machine
+from backends.backend import KernelCompiler
+from backends.tensorir.result import Kernel, Scheduled
+from backends.tensorir.space import Point
+from backends.tensorir.stages import dtype_of, shape_of
 from tuning.build import build_library
 from tuning.candidates import candidates
 from tuning.experiment import Call, Experiment, Step
@@ -68,8 +67,7 @@ class ChoosePoints:
         seconds: What all of it may take.
     """
 
-    machine: Machine
-    threads: int
+    compiler: KernelCompiler
     toolchain: Toolchain
     laboratory: Laboratory
     folder: Path
@@ -112,10 +110,10 @@ class ChoosePoints:
 
     def _others(self, kernel: Kernel, symbol: str) -> Iterator[Form]:
         """Yield the forms beside the default."""
-        choices = read_choices(kernel.source, self.machine, self.threads)
+        choices = self.compiler.choices(kernel.source)
         seen = [kernel.made.func]
         for point in () if choices is None else candidates(choices.space, _MOST, _ALIKE):
-            made = schedule(kernel.source, self.machine, self.threads, point)
+            made = self.compiler.schedule(kernel.source, point)
             if not made.note and not any(tvm_ffi.structural_equal(made.func, func) for func in seen):
                 yield Form(f"{symbol}_{len(seen)}", made, point)
                 seen.append(made.func)
@@ -147,7 +145,8 @@ class ChoosePoints:
         data = self.folder / "data"
         memory.write(data)
         paths = tuple(map(str, libraries))
-        return Experiment(paths, str(data), tuple(memory.storages), tuple(memory.tensors), steps, self.threads, seconds)
+        storages, tensors = tuple(memory.storages), tuple(memory.tensors)
+        return Experiment(paths, str(data), storages, tensors, steps, self.compiler.threads, seconds)
 
 
 def _arguments(call: KernelCall, form: Form, memory: Memory) -> tuple[int, ...]:

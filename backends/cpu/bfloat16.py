@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from backends.cpu.emit import Expr
+from backends.tensorir.emit import Expr
 
 LANES = 16
 """Numbers in float32 of the instructions' 512-bit forms."""

@@ -12,23 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op, PrimType, TensorLoad, register_op_attr
+from tvm.ir import Call, Op, PrimType, TensorLoad
 from tvm_ffi.structural import StructuralMutator
 
-from backends.cpu.exact_values import REWRITTEN, exact, is_inexact, is_narrow_function, widened
+from backends.tensorir.exact_values import REWRITTEN, exact, is_inexact, is_narrow_function, widened
 from fusion.structural import contains, mutate
 
 Expr = Any
 Approximation = Callable[["_Names", Expr], Expr]
-
-GELU = "tirx.gelu"
-"""An operation on one float32 that TVM does not have: in terms of others `VectorizeMath` would not find it again."""
-_PURE = 1  # tirx.CallEffectKind
-tvm_ffi.get_global_func("ir.RegisterOp")(GELU, "x times the share of a standard normal distribution below x")
-register_op_attr(GELU, "TCallEffectKind", _PURE)
-register_op_attr(GELU, "TScriptPrinterName", "gelu")
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from backends.machine_limits import MachineLimits
 from bench import markdown
 from bench.ablation.steps import ENGINES, NAMES, Ablation
 from bench.result import notes
-from fusion.report.machine_limits import MachineLimits
 from partition.techniques import Technique
 
 

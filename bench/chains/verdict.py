@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import onnx
 from tvm import tirx
 
-from backends.cpu.anchors.chains import estimate, judge
-from backends.cpu.anchors.estimate import Estimate
-from backends.cpu.templates.result import NotRecognized
+from backends.tensorir.estimate import Estimate
 from fusion import context, pipeline
 from fusion.frontends import import_model
 
@@ -42,15 +40,11 @@ class Verdict:
 def verdict(model: onnx.ModelProto, threads: int) -> Verdict:
     """Return what is said of `model`, of which no code is made."""
     ctx = context.resolve("llvm", threads=threads)
-    decline = judge(ctx.machine, threads)
     found: list[tuple[str, Estimate | None]] = []
 
     def listen(kernel: tirx.PrimFunc) -> str:
-        reason = decline(kernel)
-        try:
-            found.append((reason, estimate(kernel, ctx.machine, threads)))
-        except NotRecognized:
-            found.append((reason, None))
+        reason = ctx.compiler.decline_fusion(kernel)
+        found.append((reason, ctx.compiler.estimate_fusion(kernel)))
         return reason
 
     lowered = pipeline.lower(import_model(model, strict=True), ctx, decline=listen)

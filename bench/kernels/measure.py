@@ -77,9 +77,7 @@ def _compare(case: Case, plan: protocol.Plan, workers: _Workers, folder: Path) -
     return Measured(case, ComparisonResult(case.name, dict(job.shapes), plan.threads, compared), kernels)
 
 
-def _time_kernels(
-    case: Case, plan: protocol.Plan, timed: _Workers, results: dict[str, EngineResult]
-) -> Kernels | None:
+def _time_kernels(case: Case, plan: protocol.Plan, timed: _Workers, results: dict[str, EngineResult]) -> Kernels | None:
     if OURS not in timed or results[OURS].failure:
         return None
     with protocol.noting(results[OURS]):

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from backends.machine_limits import MachineLimits, Stream
 from bench import markdown
 from bench.kernels.measure import Measured
 from bench.result import RATIO, notes
-from fusion.report.machine_limits import MachineLimits, Stream
 
 
 @dataclass(frozen=True)

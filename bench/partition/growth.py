@@ -10,7 +10,6 @@ from math import log
 
 import tvm
 
-from backends.cpu.anchors.chains import judge
 from bench.partition import shapes
 from fusion import context
 from partition.form_groups import FormGroups
@@ -36,13 +35,12 @@ class Point:
 def measure(names: Sequence[str], sizes: Sequence[int]) -> Iterator[Point]:
     """Yield a point for each shape and about each number of operators."""
     ctx = context.resolve()
-    decline = judge(ctx.machine, ctx.threads)
     with ctx.target:
         for name in names:
             for size in sizes:
-                mod = shapes.graph(name, size)
+                mod = shapes.graph(name, size, ctx.compiler)
                 started = time.process_time()
-                after = FormGroups(decline)(mod)
+                after = FormGroups(ctx.compiler.decline_fusion)(mod)
                 yield Point(name, _calls(mod), _calls(after), time.process_time() - started)
 
 

@@ -11,18 +11,17 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from backends.cpu.legalize import LEGALIZATIONS
-from backends.cpu.lower_anchors import LowerAnchors
+from backends.backend import KernelCompiler
+from backends.tensorir.lower_anchors import LowerAnchors
 
 Grow = Callable[[relax.BlockBuilder, relax.Var, int], list[relax.Var]]
 """Emits about as many operators behind a value of [ROWS, WIDTH]; returns what is left unread."""
 
 ROWS, WIDTH = 64, 128
 _HEADS = 4
-_LANES = 16
 
 
-def graph(shape: str, operators: int) -> tvm.IRModule:
+def graph(shape: str, operators: int, compiler: KernelCompiler) -> tvm.IRModule:
     """Return a module of TensorIR calls, as the partition gets it."""
     x = relax.Var("x", relax.TensorType((ROWS, WIDTH), "float32"))
     builder = relax.BlockBuilder()
@@ -31,7 +30,7 @@ def graph(shape: str, operators: int) -> tvm.IRModule:
             result = builder.emit_output(relax.Tuple(SHAPES[shape](builder, x, operators)))
         builder.emit_func_output(result)
     mod = relax.transform.DeadCodeElimination()(builder.get())
-    return relax.transform.LegalizeOps(LEGALIZATIONS)(LowerAnchors(_LANES)(mod))
+    return relax.transform.LegalizeOps(dict(compiler.legalizations))(LowerAnchors(compiler.lowerings)(mod))
 
 
 def _weight(height: int = WIDTH, width: int = WIDTH) -> relax.Constant:

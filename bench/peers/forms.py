@@ -9,8 +9,6 @@ from pathlib import Path
 from tvm import tirx
 
 import fusion
-from backends.cpu.anchors.chains import estimate
-from backends.cpu.templates.result import NotRecognized
 from bench.peers.engine import Job, Runner
 from fusion import context, pipeline
 from fusion.context import Context
@@ -18,7 +16,7 @@ from fusion.frontends import import_model, open_model
 from fusion.module.settings import settings_of
 from fusion.module.specialize import specialize
 from partition.techniques import ALL, Technique
-from partition.verdicts import Judge
+from partition.verdicts import Judge, no_template
 
 FORCED = "forced"
 
@@ -62,10 +60,6 @@ def take_all(ctx: Context) -> Judge:
     """Return what declines a chain only where no template takes it."""
 
     def decline(kernel: tirx.PrimFunc) -> str:
-        try:
-            estimate(kernel, ctx.machine, ctx.threads)
-        except NotRecognized as reason:
-            return str(reason)
-        return ""
+        return "" if ctx.compiler.estimate_fusion(kernel) else no_template(kernel)
 
     return decline

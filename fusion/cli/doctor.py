@@ -20,18 +20,6 @@ from fusion.errors import FusionError, NotInstalledError
 _PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 """Versions known to work together; newer ffi releases crash in `tvm.ir.save_json` (design D2)."""
 _PEERS = ("onnxruntime", "openvino", "torch")
-_SHOWN_FEATURES = (
-    "avx2",
-    "fma",
-    "avx512f",
-    "avx512bf16",
-    "avx512vnni",
-    "avx512fp16",
-    "amx-bf16",
-    "neon",
-    "dotprod",
-    "sve",
-)
 
 
 @dataclass(frozen=True)
@@ -98,13 +86,9 @@ def _machine() -> list[Finding]:
         return [Finding("compiler", "missing", False, error.hint)]
     from fusion import context
 
-    features = context.host_features()
     ctx = context.resolve()
-    shown = " ".join(name for name in _SHOWN_FEATURES if name in features)
-    sizes = (ctx.machine.l1_bytes, ctx.machine.l2_bytes, ctx.machine.l3_bytes)
     return [
-        Finding("cpu", f"{ctx.target.attrs.get('mcpu', '')} ({platform.machine()}): {shown}"),
-        Finding("caches", " / ".join(f"{size / 1024:.0f} KiB" for size in sizes)),
+        *(Finding(name, value) for name, value in ctx.compiler.describe().items()),
         Finding("threads", f"{ctx.threads} ({_cpu_time()})"),
     ]
 

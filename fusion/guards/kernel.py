@@ -22,8 +22,8 @@ from tvm import tirx
 from tvm.ir import StringImm
 from tvm.tirx import ForKind
 
-from backends.cpu.emit import Nest, int64
-from backends.cpu.written import written_func
+from backends.tensorir.emit import Nest, int64
+from backends.tensorir.written import written_func
 from fusion.guards import REFUSE
 from fusion.guards.conditions import Bounds, Condition, Finite
 from fusion.guards.kinds import Guard

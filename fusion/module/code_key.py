@@ -19,10 +19,12 @@ from fusion.options import FAST
 def decided_by(ctx: Context) -> dict[str, Any]:
     """Return all of that: every field of `ctx` but where the cache is."""
     options = {field.name: getattr(ctx, field.name) for field in dataclasses.fields(ctx)}
+    compiler = options.pop("compiler")
     return {
-        "target": str(options.pop("target")),
-        "features": sorted(options.pop("features")),
-        "machine": dataclasses.asdict(options.pop("machine")),
+        "target": str(compiler.target),
+        "features": sorted(compiler.features),
+        "machine": dataclasses.asdict(compiler.machine),
+        "threads": compiler.threads,
         # What was measured holds for CPUs of this model only.
         "measured": "" if ctx.effort == FAST else cpu_model(),
         "passes": str(tvm.transform.PassContext.current()),

@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as block_pipeline
 from tvm_ffi.structural import StructuralMutator
 
-from backends.cpu.emit import Nest, prefetch
+from backends.tensorir.emit import Nest, prefetch
 from fusion.abandon import checkpoint
 from fusion.map_in_threads import map_in_threads
 from fusion.module.bfloat16 import broadcast_bits, compute_in_lets

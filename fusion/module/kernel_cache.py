@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from backends.cpu.schedule_kernels import SOURCE
+from backends.tensorir.schedule_kernels import SOURCE
 from fusion.cache import Store
 from fusion.context import Context
 from fusion.module.code_key import decided_by, key_of

@@ -34,7 +34,7 @@ def settings_of(ctx: Context) -> Settings:
     """Return what a module compiled with `ctx` must remember."""
     triple = str(ctx.target.attrs.get("mtriple", ""))
     architecture = triple.partition("-")[0] or host_architecture()
-    return Settings(str(ctx.target), architecture, needed_features(architecture, ctx.features), ctx.threads)
+    return Settings(str(ctx.target), architecture, needed_features(architecture, ctx.compiler.features), ctx.threads)
 
 
 def refusal(settings: Settings) -> TargetError | None:

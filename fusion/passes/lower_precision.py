@@ -10,9 +10,7 @@ import tvm
 from tvm import relax, te
 from tvm.ir import GenericConst
 
-from backends.cpu.anchors.conv2d import prefers_bfloat16
-from backends.cpu.anchors.matmul import pairs_rows
-from fusion.context import Machine
+from backends.backend import RoundingPolicy
 from fusion.passes.rebuild import call_name, constant, rebuild_main, static_shape, with_attrs
 
 _MOVES = ("permute_dims", "reshape")
@@ -24,16 +22,15 @@ class LowerPrecision:
 
     Taken are matmuls, but for products of batches whose rows end inside a vector, and channels-last convolutions with
     constant weights, where an estimate does not say that float32, which has Winograd's method, is faster. A value is
-    rounded once for all that read it so, by the kernel that makes it. Where it would not stay in L2, a sum reads that
-    copy too, as ResNet's do, and no other is stored.
+    rounded once for all that read it so, by the kernel that makes it. Where it would not stay in the caches, a sum
+    reads that copy too, as ResNet's do, and no other is stored.
     """
 
-    machine: Machine
-    threads: int
+    policy: RoundingPolicy
     name: str = "lower_precision"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        rounding = _Rounding(self.machine, self.threads)
+        rounding = _Rounding(self.policy)
         rebuilt = rebuild_main(mod, rounding.visit)
         for symbol, func in rounding.functions.items():
             rebuilt[symbol] = func
@@ -42,8 +39,7 @@ class LowerPrecision:
 
 @dataclass
 class _Rounding:
-    machine: Machine
-    threads: int
+    policy: RoundingPolicy
     rounded: dict[relax.Expr, relax.Var] = field(default_factory=dict)
     functions: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc] = field(default_factory=dict)
 
@@ -64,22 +60,19 @@ class _Rounding:
         data, weight = value.args
         if name == "matmul" and len(static_shape(data)) > 1 and len(static_shape(weight)) > 1:
             is_constant = isinstance(weight, GenericConst) and len(static_shape(weight)) == 2
-            return is_constant or pairs_rows(static_shape(weight))
-        return name == "nn.conv2d" and isinstance(weight, GenericConst) and self._prefers(value)
+            return is_constant or self.policy.takes_batches(static_shape(weight))
+        return name == "nn.conv2d" and isinstance(weight, GenericConst) and self.policy.takes_convolution(value)
 
     def _add(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         """Return a sum that reads the rounded copy of a large operand."""
         for operand, other in (call.args, reversed(call.args)):
             if operand not in self.rounded or static_shape(operand) != static_shape(other):
                 continue
-            if 4 * prod(static_shape(operand)) > self.machine.l2_bytes:
+            if not self.policy.stays_near(4 * prod(static_shape(operand))):
                 made = builder.call_te(_add_rounded, other, self.rounded[operand], primfunc_name_hint="add")
                 self.functions[made.args[0]] = builder.get()[made.args[0]]
                 return made
         return call
-
-    def _prefers(self, call: relax.Call) -> bool:
-        return prefers_bfloat16(call, self.machine, self.threads)
 
     def _round(self, builder: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr:
         if isinstance(operand, GenericConst):

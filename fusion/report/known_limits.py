@@ -8,9 +8,9 @@ import json
 import time
 from typing import Any
 
+from backends.machine_limits import Level, MachineLimits
 from fusion.cache import Store, find_place
 from fusion.cpus import allowed_cpus, cpu_model, cpu_quota
-from fusion.report.machine_limits import Level, MachineLimits
 from fusion.runtime import TVM_VERSION, import_compiler
 
 _VALID_S = 30 * 24 * 3600.0

@@ -27,9 +27,7 @@ class _Texts:
         return self.numbers.setdefault(text, len(self.numbers))
 
 
-def graph_columns(
-    graph: ModelGraph, kernels: Mapping[str, KernelInfo], profile: Profile | None = None
-) -> Columns:
+def graph_columns(graph: ModelGraph, kernels: Mapping[str, KernelInfo], profile: Profile | None = None) -> Columns:
     """Return both sides of `graph`, its kernels and the edges between them.
 
     Texts are positions in "texts"; nodes and calls are positions in the columns of their side. Times are in

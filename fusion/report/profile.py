@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from backends.kernel import KernelInfo
+from backends.machine_limits import MachineLimits, Stream
 from fusion.carried_errors import take_raised
 from fusion.module.plan import Argument, Condition, KernelCall
 from fusion.module.program import Arena, KernelProgram
 from fusion.module.specialization import Specialization
 from fusion.report.known_limits import known_limits
-from fusion.report.machine_limits import MachineLimits, Stream
 from fusion.report.table import format_table, number, shorten
 from fusion.runtime import Tensor
 from fusion.tensors import allocate_tensor, as_numpy, tensor_bytes, view

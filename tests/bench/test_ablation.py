@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from backends.machine_limits import Level, MachineLimits
 from bench import protocol
 from bench.ablation import report, steps
 from bench.ablation.steps import ENGINES, NAMES, Ablation
 from bench.gate import Verdict
 from bench.peers.forms import Form
 from bench.result import ComparisonResult, EngineResult
-from fusion.report.machine_limits import Level, MachineLimits
 from partition.techniques import ALL, Technique
 
 MACHINE = MachineLimits(2, 100.0, (Level("memory", 0, 20.0),))

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from backends.machine_limits import Level, MachineLimits
 from bench import inputs
 from bench.kernels.case import Case
 from bench.kernels.collect import operators
@@ -19,7 +20,6 @@ from bench.kernels.report import rate, text
 from bench.kernels.single import extract
 from bench.peers.engine import Kernels
 from bench.result import ComparisonResult, EngineResult
-from fusion.report.machine_limits import Level, MachineLimits
 
 MACHINE = MachineLimits(2, 100.0, (Level("L1", 64 << 10, 400.0), Level("L2", 2 << 20, 200.0), Level("memory", 0, 20.0)))
 

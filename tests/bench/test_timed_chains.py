@@ -12,7 +12,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from backends.cpu.anchors.estimate import Estimate
+from backends.machine_limits import Level, MachineLimits
+from backends.tensorir.estimate import Estimate
 from bench import inputs, peers
 from bench.chains import measure, report
 from bench.chains.draw import Chain, Drawing, Work
@@ -25,7 +26,6 @@ from bench.peers.engine import Job, Kernels
 from bench.peers.forms import Form
 from bench.protocol import Plan
 from bench.result import ComparisonResult, EngineResult
-from fusion.report.machine_limits import Level, MachineLimits
 from partition.techniques import Technique
 
 MACHINE = MachineLimits(2, 100.0, (Level("L2", 2 << 20, 200.0), Level("memory", 0, 20.0)))

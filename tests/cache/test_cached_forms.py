@@ -142,7 +142,7 @@ def test_what_differs_is_compiled(folder: Path, compiled: list[Any], monkeypatch
 
     first = outputs()
     # Where the CPU has no bfloat16, the last is the first.
-    made = 7 if context.resolve().machine.dot_bfloat16 else 6
+    made = 7 if context.resolve().compiler.machine.dot_bfloat16 else 6
     assert len(compiled) == made
     for found, wanted in zip(outputs(), first, strict=True):
         np.testing.assert_array_equal(found, wanted)
@@ -155,22 +155,24 @@ def test_what_differs_is_compiled(folder: Path, compiled: list[Any], monkeypatch
     assert len(compiled) == made + 1
 
 
-OTHERS: dict[str, Any] = {
+COMPILER: dict[str, Any] = {
     "target": tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"}),
-    "machine": dataclasses.replace(context.resolve().machine, l2_bytes=123),
+    "machine": dataclasses.replace(context.resolve().compiler.machine, l2_bytes=123),
     "features": frozenset({"none"}),
     "threads": 77,
-    "strict": True,
-    "precision": "bf16",
-    "effort": "balanced",
 }
+OPTIONS: dict[str, Any] = {"strict": True, "precision": "bf16", "effort": "balanced"}
 
 
 def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     model, ctx = ModelDigest("0", ()), context.resolve(threads=1)
-    assert set(OTHERS) | {"cache"} == {field.name for field in dataclasses.fields(Context)}
+    compiler: Any = ctx.compiler
+    assert set(COMPILER) == {field.name for field in dataclasses.fields(compiler)}
+    assert set(OPTIONS) | {"compiler", "cache"} == {field.name for field in dataclasses.fields(Context)}
+    others = [{"compiler": dataclasses.replace(compiler, **{name: value})} for name, value in COMPILER.items()]
+    others += [{name: value} for name, value in OPTIONS.items()]
     keys = [form_key(model, {}, ctx)]
-    keys += [form_key(model, {}, dataclasses.replace(ctx, **{name: value})) for name, value in OTHERS.items()]
+    keys += [form_key(model, {}, dataclasses.replace(ctx, **other)) for other in others]
     keys += [form_key(ModelDigest("1", ()), {}, ctx), form_key(model, {"x": (1,)}, ctx)]
     with tvm.transform.PassContext(config={"tirx.disable_vectorize": True}):
         keys.append(form_key(model, {}, ctx))

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from tvm import te, tirx
 
 import fusion
-from backends.cpu.schedule_kernels import SOURCE, ScheduleKernels
+from backends.tensorir.schedule_kernels import SOURCE, ScheduleKernels
 from fusion import context
 from fusion.module import codegen
 from fusion.module.kernel_cache import open_kernels
@@ -93,12 +93,12 @@ def test_damaged_kernels_are_generated_anew(folder: Path, generated: list[str]) 
 def test_a_kernel_that_has_no_text_has_no_key() -> None:
     x = te.placeholder((8,), name="x")
     func = te.create_prim_func([x, te.compute((8,), lambda i: x[i] + 1.0)])
-    machine = context.resolve(threads=1).machine
+    schedule = context.resolve(threads=1).compiler.schedule
     odd = func.with_attr("odd", tvm_ffi.convert(lambda: None))
     mod = tvm.IRModule({"plain": func, "odd": odd})
-    made = ScheduleKernels(machine, 1, name_sources=True)(mod)
+    made = ScheduleKernels(schedule, name_sources=True)(mod)
     assert [SOURCE in made[name].attrs for name in ("plain", "odd")] == [True, False]
-    assert SOURCE not in ScheduleKernels(machine, 1)(mod)["plain"].attrs
+    assert SOURCE not in ScheduleKernels(schedule)(mod)["plain"].attrs
 
 
 def test_the_key_of_a_kernel(folder: Path) -> None:

@@ -33,7 +33,9 @@ def errors(precision: str, target: str = "llvm") -> tuple[float, float]:
     return float(np.abs(got - exact).max()), float(np.abs(got - rounded).max())
 
 
-@pytest.mark.skipif(not context.resolve().machine.dot_bfloat16, reason="this CPU has no instructions for bfloat16")
+@pytest.mark.skipif(
+    bool(context.resolve().compiler.check_precision("bf16")), reason="this CPU has no instructions for bfloat16"
+)
 @pytest.mark.parametrize("precision", ["bf16", "bf16-or-fp32"])
 def test_operands_are_rounded_and_sums_are_not(precision: str) -> None:
     exact, rounded = errors(precision)

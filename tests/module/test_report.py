@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fusion
+from backends.machine_limits import Floor, Level, MachineLimits, Stream
 from fusion.errors import ShapeError
 from fusion.module.program import KernelProgram
-from fusion.report.machine_limits import Floor, Level, MachineLimits, Stream
 from fusion.report.measure_limits import measure_limits
 from fusion.report.profile import Profile
 from fusion.report.table import format_table, shorten

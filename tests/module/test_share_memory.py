@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_walk
 
-from backends.cpu.emit import Nest, ramp, splat
+from backends.tensorir.emit import Nest, ramp, splat
 from fusion.module.share_memory import share_memory
 
 

@@ -13,6 +13,7 @@ import pytest
 from onnx import helper
 
 import fusion
+from backends.cpu import machine
 from fusion import context
 from fusion.errors import SavedFileError, ShapeError, TargetError
 from fusion.module import linker
@@ -123,12 +124,12 @@ def test_which_linker_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_target_has_its_own_vectors_and_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of this machine is read for another: a target gives the same code wherever it is compiled."""
-    monkeypatch.setattr(context, "_cache_bytes", lambda index, default: 1)
-    assert context.resolve().machine.l2_bytes == 1
-    machine = context.resolve("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72").machine
-    assert machine == context.Machine(4, 32, 32 << 10, 1 << 20, 0)
-    machine = context.resolve("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").machine
-    assert machine == context.Machine(8, 16, 32 << 10, 1 << 20, 16 << 20)
+    monkeypatch.setattr(machine, "_cache_bytes", lambda index, default: 1)
+    assert context.resolve().compiler.machine.l2_bytes == 1
+    arm = context.resolve("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72").compiler.machine
+    assert arm == machine.Machine(4, 32, 32 << 10, 1 << 20, 0)
+    haswell = context.resolve("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").compiler.machine
+    assert haswell == machine.Machine(8, 16, 32 << 10, 1 << 20, 16 << 20)
 
 
 def test_systems_whose_files_fusion_cannot_link_are_refused() -> None:

@@ -9,8 +9,9 @@ import pytest
 from tvm import relax, tirx
 from tvm.relax import op
 
-from backends.cpu.legalize import LEGALIZATIONS
-from backends.cpu.lower_anchors import LowerAnchors
+from backends.cpu.lowerings import lowerings
+from backends.tensorir.legalize import LEGALIZATIONS
+from backends.tensorir.lower_anchors import LowerAnchors
 from partition.access import Access, Kind, read_access
 from tests.passes.modules import module, normal, weight
 
@@ -20,7 +21,7 @@ Build = Callable[..., relax.Expr]
 
 def access_of(build: Build, *arrays: np.ndarray) -> Access:
     """Return the access of the only kernel that `build` becomes."""
-    mod = LowerAnchors(16)(module(build, arrays or [X]))
+    mod = LowerAnchors(lowerings(16))(module(build, arrays or [X]))
     mod = relax.transform.LegalizeOps(LEGALIZATIONS)(mod)
     (func,) = [func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)]
     return read_access(func)

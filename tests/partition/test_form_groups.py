@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 
-from backends.cpu.legalize import LEGALIZATIONS
-from backends.cpu.lower_anchors import LowerAnchors
+from backends.cpu.lowerings import lowerings
+from backends.tensorir.legalize import LEGALIZATIONS
+from backends.tensorir.lower_anchors import LowerAnchors
 from fusion.passes.rebuild import bindings
 from partition.dataflow import read_graph
 from partition.form_groups import FormGroups
@@ -24,7 +25,7 @@ from tests.passes.modules import Build, canonical, evaluate, module, normal, wei
 
 def legal(build: Build, arrays: list[np.ndarray]) -> tvm.IRModule:
     """Return the module of TensorIR calls that the partition sees."""
-    mod = relax.transform.LegalizeOps(LEGALIZATIONS)(LowerAnchors(16)(module(build, arrays)))
+    mod = relax.transform.LegalizeOps(LEGALIZATIONS)(LowerAnchors(lowerings(16))(module(build, arrays)))
     return canonical(mod)
 
 

@@ -7,8 +7,8 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import read_stages
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.stages import read_stages
 from partition.slices import Region, copy_function, hide_outputs, read_slice, with_parameters, write_slice
 
 

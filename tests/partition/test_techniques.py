@@ -9,7 +9,7 @@ from tvm.relax import op
 
 from backends.cpu.anchors.attention_stages import AttentionStages
 from backends.cpu.anchors.chains import read_kernel
-from backends.cpu.templates.result import NotRecognized
+from backends.tensorir.result import NotRecognized
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from partition.joins import MOST_MEMBERS

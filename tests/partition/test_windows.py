@@ -9,7 +9,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from backends.cpu.anchors.rolling_window_stages import read_rolling_window
-from backends.cpu.templates.result import NotRecognized
+from backends.tensorir.result import NotRecognized
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from tests.partition.test_form_groups import legal

@@ -9,7 +9,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from backends.cpu.lower_anchors import LowerAnchors
+from backends.cpu.lowerings import lowerings
+from backends.tensorir.lower_anchors import LowerAnchors
 from fusion.passes.rebuild import bindings, call_name
 
 Build = Callable[..., relax.Expr]
@@ -36,7 +37,7 @@ def canonical(mod: tvm.IRModule) -> tvm.IRModule:
 def evaluate(mod: tvm.IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return the outputs of `main`. Channels-last convolutions need our lowering: TVM has none with OIHW weights."""
     if any(getattr(value.attrs, "data_layout", "") == "NHWC" for _, value in calls(mod)):
-        mod = LowerAnchors(16)(mod)
+        mod = LowerAnchors(lowerings(16))(mod)
     return execute(relax.build(mod, "llvm"), arrays)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 
+from backends.cpu.layout_policy import CpuLayouts
 from fusion.passes.layout import AssignLayouts
 from tests.passes.modules import Build, apply, calls, names, normal, unchanged, weight
 
@@ -31,9 +32,9 @@ def moves(build: Build, *arrays: np.ndarray) -> int:
 
     Twice is not always the same code: a sum of two orders may follow its other operand.
     """
-    after = apply(AssignLayouts(16), build, list(arrays) or [normal(*IMAGE)], settles=False)
+    after = apply(AssignLayouts(CpuLayouts(16)), build, list(arrays) or [normal(*IMAGE)], settles=False)
     count = names(after).count("permute_dims")
-    assert names(AssignLayouts(16)(after)).count("permute_dims") <= count
+    assert names(AssignLayouts(CpuLayouts(16))(after)).count("permute_dims") <= count
     return count
 
 
@@ -105,7 +106,7 @@ def test_convolutions_in_a_row_move_data_twice() -> None:
         second = b.emit(op.add(conv(b, first, seed=1), weight(12, 1, 1)))
         return op.nn.relu(op.add(first, second))
 
-    after = apply(AssignLayouts(16), build, [normal(*IMAGE)])
+    after = apply(AssignLayouts(CpuLayouts(16)), build, [normal(*IMAGE)])
     assert names(after).count("permute_dims") == 2
     assert {str(call.attrs.data_layout) for name, call in calls(after) if name == "nn.conv2d"} == {"NHWC"}
 
@@ -210,7 +211,7 @@ def test_patches_move_once_on_their_way_in_and_once_out() -> None:
         return conv(b, b.emit(op.reshape(joined, CONVOLVED)), seed=3)
 
     assert moves(build) == 4  # the image in, patches, the image again, out
-    after = apply(AssignLayouts(16), build, [normal(*IMAGE)], settles=False)
+    after = apply(AssignLayouts(CpuLayouts(16)), build, [normal(*IMAGE)], settles=False)
     assert all([int(axis) for axis in call.attrs.axes] == [2] for name, call in calls(after) if name == "nn.layer_norm")
 
 
@@ -272,7 +273,7 @@ def test_depth_to_space_works_on_its_parts_before_they_move() -> None:
         return op.nn.conv2d(bent, weight(12, 3, 3, 3, seed=1))
 
     assert moves(build) == 3
-    order = names(apply(AssignLayouts(16), build, [normal(*IMAGE)], settles=False))
+    order = names(apply(AssignLayouts(CpuLayouts(16)), build, [normal(*IMAGE)], settles=False))
     assert order.index("nn.relu") < [i for i, name in enumerate(order) if name == "permute_dims"][1]
 
 
@@ -314,21 +315,21 @@ def test_transposes_that_cancel_vanish() -> None:
 
 
 def test_pooling_and_resize_of_other_layouts_are_left_alone() -> None:
-    unchanged(AssignLayouts(16), lambda b, x: op.nn.max_pool2d(x, (2, 2), layout="NHWC"), [normal(*IMAGE)])
+    unchanged(AssignLayouts(CpuLayouts(16)), lambda b, x: op.nn.max_pool2d(x, (2, 2), layout="NHWC"), [normal(*IMAGE)])
 
 
 def test_graphs_without_images_are_left_alone() -> None:
-    unchanged(AssignLayouts(16), lambda b, x: op.nn.relu(op.matmul(x, weight(8, 5))), [normal(3, 8)])
-    unchanged(AssignLayouts(16), lambda b, x: op.nn.softmax(op.add(x, weight(3, 1)), 1), [normal(3, 8)])
+    unchanged(AssignLayouts(CpuLayouts(16)), lambda b, x: op.nn.relu(op.matmul(x, weight(8, 5))), [normal(3, 8)])
+    unchanged(AssignLayouts(CpuLayouts(16)), lambda b, x: op.nn.softmax(op.add(x, weight(3, 1)), 1), [normal(3, 8)])
 
 
 def test_convolutions_without_an_anchor_stay_row_major() -> None:
     def variable(b: relax.BlockBuilder, x: relax.Var, w: relax.Var) -> relax.Expr:
         return op.nn.conv2d(x, w, padding=1)
 
-    unchanged(AssignLayouts(16), variable, [normal(*IMAGE), normal(4, 6, 3, 3)])
+    unchanged(AssignLayouts(CpuLayouts(16)), variable, [normal(*IMAGE), normal(4, 6, 3, 3)])
     half = relax.const(normal(4, 6, 3, 3).astype("float16"))
-    unchanged(AssignLayouts(16), lambda b, x: op.nn.conv2d(x, half), [normal(*IMAGE).astype("float16")])
+    unchanged(AssignLayouts(CpuLayouts(16)), lambda b, x: op.nn.conv2d(x, half), [normal(*IMAGE).astype("float16")])
 
 
 @pytest.mark.parametrize("rank", [1, 3])

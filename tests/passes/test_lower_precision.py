@@ -7,7 +7,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.cpu.rounding_policy import CpuRounding
 from fusion.passes.lower_precision import LowerPrecision
 from tests.passes.modules import Build, calls, canonical, module, names, normal, weight
 
@@ -16,7 +17,7 @@ MACHINE = Machine(16, 32, 32 << 10, 1 << 20, 32 << 20, dot_bfloat16=True)
 
 def lowered(build: Build, *shapes: tuple[int, ...]) -> tvm.IRModule:
     """Return what the pass makes of a module; asserts that twice is the same as once and that it is well-formed."""
-    rewrite = LowerPrecision(MACHINE, threads=2)
+    rewrite = LowerPrecision(CpuRounding(MACHINE, threads=2))
     after = canonical(rewrite(module(build, [normal(*shape) for shape in shapes])))
     relax.analysis.well_formed(after)
     assert tvm_ffi.structural_equal(canonical(rewrite(after)), after)

@@ -43,7 +43,8 @@ refused("def @main(%c: bool, %x: float32) { if (%c) { %x } else { take(nn.relu(%
 refused("def @main(%x: Tensor[(2, 3), float32]) { nn.conv2d(nn.relu(%x), %x) }")
 """
 _RELAX = """
-from backends.cpu import legalize_calls, lower_anchors
+from backends.cpu import lowerings
+from backends.tensorir import legalize, legalize_calls
 from fusion.passes import rebuild
 from fusion.passes.layout import assign_layouts
 from tests.regressions.relax_models import module
@@ -55,8 +56,8 @@ for owner, name in places:
     setattr(owner, name, fails)
     refused(Module)
     setattr(owner, name, whole)
-lower_anchors.LOWERINGS["relax.matmul"] = (fails,)
-legalize_calls.LEGALIZATIONS["relax.nn.softmax"] = fails
+lowerings.LOWERINGS["relax.matmul"] = (fails,)
+legalize.LEGALIZATIONS["relax.nn.softmax"] = fails
 legalize_calls._of_tvm()
 fusion.compile(Module)
 tvm.ir.Op.get("relax.nn.softmax").reset_attr("FLegalize")

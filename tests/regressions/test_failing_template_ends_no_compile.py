@@ -9,11 +9,11 @@ import pytest
 from tvm import relax
 
 import fusion
-from backends.cpu import schedule_kernels, templates
+from backends.cpu import schedule, templates
 from backends.cpu.anchors.row_products import Matmul
 from backends.cpu.templates.fallback_loops import FallbackLoops
-from backends.cpu.templates.result import NotRecognized
 from backends.cpu.templates.stitching import StitchStages
+from backends.tensorir.result import NotRecognized
 from tests.backends.cpu import kernels
 from tests.regressions.relax_models import module
 
@@ -55,7 +55,7 @@ def test_anchored_template_does_not_recognize(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_unknown_kind_of_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule_kernels, "ANCHORED", {})
+    monkeypatch.setattr(schedule, "ANCHORED", {})
     assert "schedule_anchored failed: KeyError" in _compile_and_check()
 
 

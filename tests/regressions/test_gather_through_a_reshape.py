@@ -7,7 +7,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from backends.cpu.schedule_kernels import schedule
+from backends.cpu.schedule import schedule
 from fusion import context
 from fusion.module.codegen import generate_module
 from tests.backends.cpu.anchors.anchored import normal, one_kernel
@@ -26,7 +26,7 @@ def test_indices_read_through_a_reshape() -> None:
         return op.multiply(rows, x)
 
     ctx = context.resolve("llvm")
-    func = schedule(one_kernel(build, [places, table, data]), ctx.machine, 1).func
+    func = schedule(one_kernel(build, [places, table, data]), ctx.compiler.machine, 1).func
     with ctx.target:
         code = generate_module(tvm.IRModule({"kernel": func.with_attr("global_symbol", "kernel")}), ctx.target)
     result = tvm.runtime.tensor(np.zeros_like(data))

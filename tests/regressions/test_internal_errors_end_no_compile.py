@@ -17,10 +17,11 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, te
 
 import fusion
-from backends.cpu import legalize_calls, lower_anchors
-from backends.cpu.legalize_calls import LegalizeCalls
-from backends.cpu.lower_anchors import LowerAnchors
-from backends.cpu.schedule_kernels import ScheduleKernels
+from backends.cpu import lowerings
+from backends.tensorir import legalize
+from backends.tensorir.legalize_calls import LegalizeCalls
+from backends.tensorir.lower_anchors import LowerAnchors
+from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion import pipeline, second_forms
 from fusion.errors import ExecutionError, InternalError, ResourceError
 from fusion.frontends.onnx import convert, registry
@@ -145,8 +146,8 @@ def test_operators_as_tvm_lowers_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_forms_of_operators_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(legalize_calls.LEGALIZATIONS, "relax.tanh", _raise)
-    monkeypatch.setitem(lower_anchors.LOWERINGS, "relax.matmul", (_raise,))
+    monkeypatch.setitem(legalize.LEGALIZATIONS, "relax.tanh", _raise)
+    monkeypatch.setitem(lowerings.LOWERINGS, "relax.matmul", (_raise,))
     for model in (_onnx(), _relax()):
         report = _check(model, "our form of relax.tanh failed, and TVM's is used: IndexError")
         assert "_raise failed, and another form is used: IndexError" in report
@@ -231,7 +232,7 @@ def test_a_symbol_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return builder.call_te(compute, call.args[0], primfunc_name_hint="tanh")
 
-    monkeypatch.setitem(legalize_calls.LEGALIZATIONS, "relax.tanh", form)
+    monkeypatch.setitem(legalize.LEGALIZATIONS, "relax.tanh", form)
     _check(_onnx(), "compiling Tanh 'c' failed, and ONNX Runtime runs it")
 
 

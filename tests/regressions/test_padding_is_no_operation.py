@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from tvm import relax
 
-from backends.cpu.kernel_info import kernel_info
+from backends.tensorir.kernel_info import kernel_info
 from tests.backends.cpu.anchors.anchored import normal, run
 from tests.passes.modules import Build
 

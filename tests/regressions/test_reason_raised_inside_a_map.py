@@ -10,8 +10,7 @@ from tvm import relax, tirx
 from tvm.ir import Var
 from tvm_ffi.structural import structural_map
 
-from backends.cpu.anchors import chains
-from backends.cpu.templates.result import NotRecognized
+from backends.tensorir.result import NotRecognized
 from fusion import context
 from tests.backends.cpu.anchors.anchored import normal, one_kernel
 from tests.passes.modules import Build
@@ -51,4 +50,5 @@ def _rows_of_a_product_in_reverse(b: relax.BlockBuilder, x: relax.Var) -> relax.
 )
 def test_it_is_what_the_judge_answers(build: Build, shapes: list[tuple[int, ...]], reason: str) -> None:
     arrays: list[np.ndarray] = [normal(shape, seed) for seed, shape in enumerate(shapes)]
-    assert chains.judge(context.resolve("llvm").machine, 2)(one_kernel(build, arrays)).endswith(reason)
+    compiler = context.resolve("llvm", threads=2).compiler
+    assert compiler.decline_fusion(one_kernel(build, arrays)).endswith(reason)

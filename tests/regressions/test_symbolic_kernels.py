@@ -8,8 +8,9 @@ import tvm
 from tvm import relax, te, tirx
 
 import fusion
-from backends.cpu.kernel_info import kernel_info
-from backends.cpu.schedule_kernels import Kernel, schedule
+from backends.cpu.schedule import schedule
+from backends.tensorir.kernel_info import kernel_info
+from backends.tensorir.result import Kernel
 from fusion import context
 from partition.access import Kind, is_static, read_access
 
@@ -28,7 +29,7 @@ def test_access_is_opaque() -> None:
 
 def test_it_is_scheduled_and_reported() -> None:
     func = symbolic_kernel()
-    made = schedule(func, context.resolve().machine, threads=2)
+    made = schedule(func, context.resolve().compiler.machine, threads=2)
     assert made.template == "fallback_loops"
     assert "symbolic" in made.note
     info = kernel_info("double", Kernel(func, made))
@@ -63,7 +64,7 @@ def test_hidden_writes_stay_as_they_are() -> None:
         return tirx.For(i, tirx.const(0, "int64"), tirx.const(4, "int64"), tirx.ForKind.SERIAL, store)
 
     func = te.create_prim_func([x, te.extern([(4,)], [doubled], copy, name="copied", dtype=["float32"])])
-    made = schedule(func, context.resolve().machine, threads=1)
+    made = schedule(func, context.resolve().compiler.machine, threads=1)
     library = tvm.compile(tvm.IRModule({"k": made.func.with_attr("global_symbol", "k")}), context.resolve().target)
     result = tvm.runtime.tensor(np.zeros(4, "float32"))
     library["k"](tvm.runtime.tensor(np.arange(4, dtype="float32")), result)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from backends.machine_limits import Level, MachineLimits
 from fusion.report import known_limits
-from fusion.report.machine_limits import Level, MachineLimits
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backends.cpu.templates.space import Space
+from backends.tensorir.space import Space
 from tuning.candidates import candidates
 
 

@@ -9,9 +9,9 @@ from tvm import tirx
 
 from backends.cpu import bfloat16
 from backends.cpu.anchors.register_tile import BFLOAT16_DOTS_PER_CYCLE, FMA_PER_CYCLE
-from backends.cpu.emit import Expr, ramp, splat
-from backends.cpu.templates.result import NotRecognized
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, ramp, splat
+from backends.tensorir.result import NotRecognized
 
 
 class Arithmetic(Protocol):

@@ -36,16 +36,16 @@ from backends.cpu.anchors.attention_stages import (
     local_shape,
     operand,
 )
-from backends.cpu.anchors.matmul import unravel
-from backends.cpu.anchors.roles import Output, compose
 from backends.cpu.anchors.split import Split, tile_count
-from backends.cpu.emit import Expr, Nest, int64
-from backends.cpu.templates.nests import allocate
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import dtype_of, shape_of
+from backends.cpu.machine import Machine
 from backends.cpu.templates.stitching import stitch
-from fusion.context import Machine
+from backends.tensorir.accesses import unravel
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.nests import allocate
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import Output, compose
+from backends.tensorir.space import Space
+from backends.tensorir.stages import dtype_of, shape_of
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from backends.cpu.anchors.attention_products import Products, Right, row_of
 from backends.cpu.anchors.attention_softmax import Online, find_softmax
 from backends.cpu.anchors.attention_stages import AttentionStages, Block, operand
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
-from backends.cpu.anchors.roles import Output, compose
-from backends.cpu.emit import Expr, int64, ramp, splat, vector_runs
-from backends.cpu.templates.stages import shape_of
+from backends.cpu.machine import Machine
 from backends.cpu.templates.stitching import stitch
-from fusion.context import Machine
+from backends.tensorir.emit import Expr, int64, ramp, splat, vector_runs
+from backends.tensorir.roles import Output, compose
+from backends.tensorir.stages import shape_of
 
 
 @dataclass(frozen=True)

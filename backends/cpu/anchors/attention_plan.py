@@ -10,13 +10,14 @@ from functools import cache
 from backends.cpu.anchors.attention_softmax import find_softmax
 from backends.cpu.anchors.attention_stages import AttentionStages, Chain, operand
 from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, TASK_CYCLES, choose_blocking, chunk_counts
-from backends.cpu.anchors.estimate import LAUNCH_CYCLES, Estimate
+from backends.cpu.anchors.estimate import LAUNCH_CYCLES
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile, tiles, total_cycles
 from backends.cpu.anchors.split import Split
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.space import Space
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.estimate import Estimate
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.space import Space
 
 _MAX_ROWS = 48
 """Rows of a block of whole rows beyond this gain nothing: no register tile is as high."""

@@ -12,11 +12,11 @@ from backends.cpu.anchors.attention_stages import Block, Operand
 from backends.cpu.anchors.contraction import Contraction, emit_inside
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile
-from backends.cpu.anchors.roles import Output
-from backends.cpu.emit import Expr, Nest, pieces, ramp, splat, vector_runs
-from backends.cpu.templates.stages import Stage, substitute
+from backends.cpu.machine import Machine
 from backends.cpu.templates.stitching import stitch
-from fusion.context import Machine
+from backends.tensorir.emit import Expr, Nest, pieces, ramp, splat, vector_runs
+from backends.tensorir.roles import Output
+from backends.tensorir.stages import Stage, substitute
 
 Load = Callable[[Expr, Expr], Expr]
 

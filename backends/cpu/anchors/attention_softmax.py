@@ -16,9 +16,9 @@ from tvm.ir import TensorLoad, Var
 from tvm_ffi.structural import structural_equal
 
 from backends.cpu.anchors.attention_stages import AttentionStages, is_at
-from backends.cpu.emit import Expr
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import Axis, Stage, shape_of
+from backends.tensorir.emit import Expr
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.stages import Axis, Stage, shape_of
 from fusion.structural import map_nodes
 
 _LEAST = -3.4028234663852886e38

@@ -10,10 +10,10 @@ from math import prod
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from backends.cpu.anchors.roles import compose, find_anchors
-from backends.cpu.emit import Expr, int64
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, read_stages, shape_of, substitute
+from backends.tensorir.emit import Expr, int64
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import compose, find_anchors
+from backends.tensorir.stages import Axis, Stage, dtype_of, loads, read_stages, shape_of, substitute
 from fusion.structural import map_nodes
 from partition.access import is_zero
 

@@ -10,8 +10,8 @@ from backends.cpu.anchors.contraction import Blocking
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import FMA_PER_CYCLE, RegisterTile, cheapest_by_width, tiles, total_cycles
 from backends.cpu.anchors.split import Split
-from backends.cpu.templates.space import Space
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.space import Space
 
 BYTES_PER_CYCLE = 8.0  # one core from L3 or memory, the slower of the two kinds of machines measured
 L2_BYTES_PER_CYCLE = 32.0  # one core from L2, half of what the vendors' manuals give as the peak

@@ -10,18 +10,19 @@ from backends.cpu.anchors import attention_plan, conv_chain_plan, rolling_window
 from backends.cpu.anchors.attention_plan import Demand
 from backends.cpu.anchors.attention_stages import AttentionStages, read_attention
 from backends.cpu.anchors.conv_chain_stages import ChainStages, has_chain_form, read_conv_chain
-from backends.cpu.anchors.estimate import Estimate
-from backends.cpu.anchors.roles import Roles, find_anchors, read_roles
 from backends.cpu.anchors.rolling_window_stages import (
     RollingStages,
     has_rolling_form,
     read_rolling_window,
 )
 from backends.cpu.anchors.row_products_stages import RowProducts, read_row_products
-from backends.cpu.templates.result import NotRecognized
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.estimate import Estimate
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import Roles, find_anchors, read_roles
+from backends.tensorir.stages import read_stages
 from partition.access import ANCHOR, MATMUL
-from partition.verdicts import Judge, no_template
+from partition.verdicts import no_template
 
 
 def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | RollingStages | ChainStages:
@@ -51,17 +52,25 @@ def estimate(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> Estimate:
     return found
 
 
-def judge(machine: Machine, threads: int) -> Judge:
-    """Return what says why a chain is better left in parts."""
+def decline_fusion(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> str:
+    """Return why a chain is better left in parts; "" where one kernel is faster."""
+    try:
+        plan, sizes = _plan_of(kernel)
+        return str(plan.decline_one_kernel(sizes, machine, threads))
+    except NotRecognized as reason:
+        return str(reason)
 
-    def decline(kernel: tirx.PrimFunc) -> str:
-        try:
-            plan, sizes = _plan_of(kernel)
-            return str(plan.decline_one_kernel(sizes, machine, threads))
-        except NotRecognized as reason:
-            return str(reason)
 
-    return decline
+def decline_kernel(func: tirx.PrimFunc) -> str:
+    """Return why no template writes `func`, but the plain loops; "" where one does."""
+    try:
+        if find_anchors(func):
+            read_kernel(func)
+        else:
+            read_stages(func)
+    except NotRecognized as reason:
+        return str(reason)
+    return ""
 
 
 def _plan_of(kernel: tirx.PrimFunc) -> tuple[ModuleType, RollingStages | ChainStages | Demand | RowProducts]:

@@ -9,8 +9,8 @@ from tvm import relax, te
 
 from backends.cpu.anchors.planar import fitted_window, has_elements
 from backends.cpu.anchors.window import Window, read_under
-from backends.cpu.emit import Expr
-from backends.cpu.legalize.common import largest
+from backends.tensorir.emit import Expr
+from backends.tensorir.legalize.common import largest
 from partition.access import POOL
 
 
@@ -29,9 +29,7 @@ def _max_pool(data: te.Tensor, window: Window) -> te.Tensor:
     ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window.kernel, ("ry", "rx"), strict=True))
 
     def of_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        value = read_under(
-            window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, c], -inf
-        )
+        value = read_under(window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, c], -inf)
         return largest(value, axis=[ry, rx])
 
     shape = (batch, *window.output(height, width), channels)

@@ -11,7 +11,7 @@ from tvm import relax, te
 
 from backends.cpu.anchors.matmul import matmul_of
 from backends.cpu.anchors.window import Window, read_into
-from backends.cpu.emit import Expr
+from backends.tensorir.emit import Expr
 
 Array = npt.NDArray[Any]
 

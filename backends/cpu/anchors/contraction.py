@@ -32,9 +32,9 @@ from backends.cpu.anchors.arithmetic import FLOAT32, Arithmetic, BFloat16
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile
-from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.split import Split, tile_count
-from backends.cpu.emit import Expr, Nest, guard, int64, pieces, prefetch
+from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
+from backends.tensorir.roles import Output
 
 Pixels = list[tuple[Expr, Expr]]
 

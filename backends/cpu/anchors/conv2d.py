@@ -18,13 +18,13 @@ from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.matmul import matmul_of
 from backends.cpu.anchors.packing import pack_conv2d, pack_conv2d_pairs
 from backends.cpu.anchors.padded_rows import PaddedRows
-from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.window import Window, read_under
-from backends.cpu.emit import Expr, Nest, ramp
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import dtype_of, shape_of
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, ramp
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import Roles
+from backends.tensorir.space import Space
+from backends.tensorir.stages import dtype_of, shape_of
 from partition.access import ANCHOR, CONV2D
 
 

@@ -26,14 +26,14 @@ from backends.cpu.anchors.contraction import Blocking, Contraction, emit
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.packing import pack_conv2d
 from backends.cpu.anchors.padded_rows import PaddedRows
-from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split
 from backends.cpu.anchors.window import Window, read_into
-from backends.cpu.emit import Expr, Nest, ramp
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import shape_of
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, ramp
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import Roles
+from backends.tensorir.space import Space
+from backends.tensorir.stages import shape_of
 from partition.access import ANCHOR
 
 CONV2D_TRANSPOSE = "conv2d_transpose"

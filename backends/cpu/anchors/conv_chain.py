@@ -28,10 +28,10 @@ from backends.cpu.anchors.image_maker import row_maker, stored_in
 from backends.cpu.anchors.matmul import rows_times
 from backends.cpu.anchors.ring import Ring
 from backends.cpu.anchors.split import Split, tile_count
-from backends.cpu.emit import Expr, Nest, int64
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.result import Scheduled
+from backends.tensorir.space import Space
 from partition.access import CONV2D
 
 

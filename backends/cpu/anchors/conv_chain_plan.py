@@ -15,12 +15,13 @@ from backends.cpu.anchors.blocking import (
     chunk_counts,
 )
 from backends.cpu.anchors.conv_chain_stages import ChainSizes, ChainStages
-from backends.cpu.anchors.estimate import LAUNCH_CYCLES, Estimate, passing_cycles
+from backends.cpu.anchors.estimate import LAUNCH_CYCLES, passing_cycles
 from backends.cpu.anchors.image_maker import cycles_alone
 from backends.cpu.anchors.register_tile import RegisterTile, cheapest_by_width, total_cycles
 from backends.cpu.anchors.split import Split
-from backends.cpu.templates.space import Space
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.estimate import Estimate
+from backends.tensorir.space import Space
 
 _PASSES = (1, 2, 4, 8)
 _MARGIN = 1.23

@@ -9,10 +9,10 @@ from tvm import tirx
 
 from backends.cpu.anchors.image_maker import read_image_maker, steps_of
 from backends.cpu.anchors.kernel_parts import check_loads, results_behind
-from backends.cpu.anchors.roles import Roles, anchor_of, find_anchors, operands_of, roles_of
 from backends.cpu.anchors.window import UnderWindow, Window
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import dtype_of, read_stages, shape_of
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import Roles, anchor_of, find_anchors, operands_of, roles_of
+from backends.tensorir.stages import dtype_of, read_stages, shape_of
 from partition.access import CONV2D, IMAGE_MAKERS, MATMUL
 
 CONV_CHAIN = "conv_chain"

@@ -18,14 +18,14 @@ from tvm.tirx import ForKind
 from backends.cpu.anchors.blocking import TASK_CYCLES, chunk_counts
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.register_tile import RegisterTile
-from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split, tile_count
 from backends.cpu.anchors.window import Window, read_under
-from backends.cpu.emit import Expr, Nest, guard, pieces, ramp, splat
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import shape_of
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, guard, pieces, ramp, splat
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import Roles
+from backends.tensorir.space import Space
+from backends.tensorir.stages import shape_of
 from partition.access import ANCHOR, DEPTHWISE
 
 GROUPED = "grouped_conv2d"

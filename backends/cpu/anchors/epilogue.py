@@ -12,10 +12,10 @@ from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
 from backends.cpu import bfloat16
-from backends.cpu.anchors.roles import Output
-from backends.cpu.emit import Expr, Nest, ramp, splat
-from backends.cpu.templates.inlining import uses
-from backends.cpu.templates.stages import substitute
+from backends.tensorir.emit import Expr, Nest, ramp, splat
+from backends.tensorir.inlining import uses
+from backends.tensorir.roles import Output
+from backends.tensorir.stages import substitute
 from fusion.structural import find
 
 UNROLLED_COST = 12  # an epilogue beyond this is emitted once in a loop over the tile, not once per register

@@ -19,13 +19,13 @@ from backends.cpu.anchors.blocking import blocking_space
 from backends.cpu.anchors.contraction import Blocking, Contraction, Prologue, emit
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.packing import pack_conv2d
-from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.window import Window, read_under
-from backends.cpu.emit import Expr, Nest, ramp, splat, vector_runs
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import shape_of
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, ramp, splat, vector_runs
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import Roles
+from backends.tensorir.space import Space
+from backends.tensorir.stages import shape_of
 from partition.access import ANCHOR, IMAGE_CONV2D
 
 

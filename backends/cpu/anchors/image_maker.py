@@ -18,13 +18,13 @@ from backends.cpu.anchors.kernel_parts import between, in_place
 from backends.cpu.anchors.matmul import rows_times
 from backends.cpu.anchors.register_tile import RegisterTile
 from backends.cpu.anchors.ring import Ring
-from backends.cpu.anchors.roles import Roles, operands_of, roles_of
 from backends.cpu.anchors.split import Split
 from backends.cpu.anchors.window import UnderWindow
-from backends.cpu.emit import Expr, Nest, int64
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import Stage, shape_of
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import Roles, operands_of, roles_of
+from backends.tensorir.stages import Stage, shape_of
 from partition.access import CONV2D, IMAGE_CONV2D
 
 

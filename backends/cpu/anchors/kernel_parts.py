@@ -9,9 +9,9 @@ from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
 
 from backends.cpu.anchors.attention_stages import is_at
-from backends.cpu.anchors.roles import Output, compose, result_of
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import Axis, Stage, loads, shape_of
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import Output, compose, result_of
+from backends.tensorir.stages import Axis, Stage, loads, shape_of
 
 
 def between(stages: Sequence[Stage], first: SBlock | None, last: SBlock | None) -> list[Stage]:

@@ -17,12 +17,13 @@ from backends.cpu.anchors.blocking import blocking_space
 from backends.cpu.anchors.contraction import Blocking, Contraction, emit
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.packing import pack_matmul, pack_matmul_pairs
-from backends.cpu.anchors.roles import Output, Roles
-from backends.cpu.emit import Expr, Nest, ramp
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import dtype_of, shape_of
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.accesses import unravel
+from backends.tensorir.emit import Expr, Nest, ramp
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import Output, Roles
+from backends.tensorir.space import Space
+from backends.tensorir.stages import dtype_of, shape_of
 from partition.access import ANCHOR, BATCH_MATMUL, MATMUL
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -170,18 +171,3 @@ class BatchMatmul:
             coordinates=lambda outer, group, y, x, n: [*unravel(outer, batch), y, n],
             outputs=roles.outputs,
         )  # fmt: skip
-
-
-def unravel(index: Expr, shape: Sequence[int]) -> list[Expr]:
-    """Return the indices of the row-major position `index` in `shape`; axes of extent 1 get 0."""
-    indices: list[Expr] = []
-    inner = 1
-    outermost = next((axis for axis, extent in enumerate(shape) if extent != 1), 0)
-    for axis in reversed(range(len(shape))):
-        if shape[axis] == 1:
-            indices.append(tirx.const(0, "int64"))
-            continue
-        position = tirx.floordiv(index, inner) if inner > 1 else index
-        indices.append(position if axis == outermost else tirx.floormod(position, shape[axis]))
-        inner *= shape[axis]
-    return indices[::-1]

@@ -9,8 +9,8 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu.anchors.window import Window
-from backends.cpu.emit import Expr, Nest, ramp, splat, vector_runs
-from backends.cpu.templates.stages import dtype_of, shape_of
+from backends.tensorir.emit import Expr, Nest, ramp, splat, vector_runs
+from backends.tensorir.stages import dtype_of, shape_of
 
 
 @dataclass(frozen=True)

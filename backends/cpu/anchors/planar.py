@@ -13,8 +13,8 @@ from tvm import relax, te
 from tvm.ir import GenericConst
 
 from backends.cpu.anchors.window import Window, read_under
-from backends.cpu.emit import Expr
-from backends.cpu.legalize.common import largest
+from backends.tensorir.emit import Expr
+from backends.tensorir.legalize.common import largest
 from partition.access import ANCHOR
 
 PLANAR = "planar_window"
@@ -106,9 +106,7 @@ def _avg_pool(data: te.Tensor, counts: te.Tensor, window: Window) -> te.Tensor:
     )
 
 
-def _over_window(
-    data: te.Tensor, weight: te.Tensor | None, window: Window, combine: Expr, outside: float
-) -> te.Tensor:
+def _over_window(data: te.Tensor, weight: te.Tensor | None, window: Window, combine: Expr, outside: float) -> te.Tensor:
     batch, channels, height, width = (int(n) for n in data.shape)
     ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window.kernel, ("ry", "rx"), strict=True))
 

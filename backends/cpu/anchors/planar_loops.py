@@ -15,15 +15,15 @@ from tvm.tirx import ForKind
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.planar import PLANAR
 from backends.cpu.anchors.planar_plan import Line, Plan, Planes, plan_space
-from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.split import Split, tile_count
 from backends.cpu.anchors.window import Window
-from backends.cpu.emit import Expr, Nest, guard, ramp, splat
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import shape_of
-from backends.cpu.templates.vectors import fitting_lanes
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, guard, ramp, splat
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import Roles
+from backends.tensorir.space import Space
+from backends.tensorir.stages import shape_of
+from backends.tensorir.vectors import fitting_lanes
 
 _UNROLLED_STEPS = 512  # of multiply-adds in one register tile; beyond it the window's columns are a loop
 

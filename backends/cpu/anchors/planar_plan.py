@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from backends.cpu.anchors.blocking import REGION_CYCLES
 from backends.cpu.anchors.split import Split
 from backends.cpu.anchors.window import Window
-from backends.cpu.templates.space import Space
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.space import Space
 
 _TILE_OVERHEAD = 12  # cycles to enter and leave a register tile
 _LOAD_CYCLES = 1.5  # of a vector at a multiple of 4 bytes: most of them lie in two cache lines

@@ -17,11 +17,11 @@ from tvm.tirx import ForKind
 from backends.cpu.anchors.packing import Array, pack_matmul
 from backends.cpu.anchors.recurrent_loops import Loops
 from backends.cpu.anchors.recurrent_plan import Demand, RecurrentPlan, recurrent_space
-from backends.cpu.emit import Nest
-from backends.cpu.templates.result import Declined, NotRecognized, Repack, Scheduled
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import dtype_of, shape_of
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Nest
+from backends.tensorir.result import Declined, NotRecognized, Repack, Scheduled
+from backends.tensorir.space import Space
+from backends.tensorir.stages import dtype_of, shape_of
 from partition.recurrence import Recurrence, recurrence_of
 
 _WEIGHTS = 1  # position among the parameters

@@ -33,11 +33,11 @@ from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel
 from backends.cpu.anchors.epilogue import Epilogue
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.recurrent_plan import RecurrentPlan
-from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.split import Split, tile_count
-from backends.cpu.emit import Expr, Nest, guard, int64, ramp, vector_runs
-from backends.cpu.templates.stages import shape_of
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, guard, int64, ramp, vector_runs
+from backends.tensorir.roles import Output
+from backends.tensorir.stages import shape_of
 from partition.recurrence import Phase, Recurrence, Unit
 
 

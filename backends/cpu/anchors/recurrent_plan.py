@@ -14,8 +14,8 @@ from backends.cpu.anchors.blocking import L2_BYTES_PER_CYCLE, REGION_CYCLES, TAS
 from backends.cpu.anchors.contraction import PREFETCH_STEPS
 from backends.cpu.anchors.register_tile import RegisterTile, tiles, total_cycles
 from backends.cpu.anchors.split import Split
-from backends.cpu.templates.space import Space
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.space import Space
 
 # Measured on Zen 4, one sequence: 256 KiB of weights take 2.5 us a step, 4 MiB 66 us.
 _L3_BYTES_PER_CYCLE = 18.0

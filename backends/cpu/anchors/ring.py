@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu.anchors.window import UnderWindow
-from backends.cpu.emit import Expr, Nest, int64, ramp, splat, vector_runs
+from backends.tensorir.emit import Expr, Nest, int64, ramp, splat, vector_runs
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,7 @@ class Ring:
         rows = self.sizes.ring_rows(self.passing)
         return (tirx.floormod(row, rows) + part * rows) * (self.sizes.ring_columns * self.pixel)
 
-    def fill(
-        self, first: Expr, start: Expr, many: Expr, make: Callable[[Expr, Expr], None], part: Expr = 0
-    ) -> None:
+    def fill(self, first: Expr, start: Expr, many: Expr, make: Callable[[Expr, Expr], None], part: Expr = 0) -> None:
         """Put in what lies under `many` rows of the result from `start` on, but for what the pass before has put in.
 
         Args:

@@ -43,14 +43,14 @@ from backends.cpu.anchors.contraction import MicroKernel, emit_inside
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.image_maker import row_maker, stored_in
 from backends.cpu.anchors.ring import Ring
-from backends.cpu.anchors.roles import Output
 from backends.cpu.anchors.rolling_window_plan import RollingPlan, projection_tile, rolling_space
 from backends.cpu.anchors.rolling_window_stages import ROLLING_WINDOW, Projection, RollingSizes, RollingStages
 from backends.cpu.anchors.split import Split, tile_count
-from backends.cpu.emit import Expr, Nest, guard, int64, pieces, ramp, splat
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, ramp, splat
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import Output
+from backends.tensorir.space import Space
 
 
 @dataclass(frozen=True)

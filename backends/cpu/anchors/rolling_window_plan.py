@@ -16,7 +16,7 @@ from backends.cpu.anchors.blocking import (
     chunk_counts,
 )
 from backends.cpu.anchors.depthwise import Depthwise
-from backends.cpu.anchors.estimate import LAUNCH_CYCLES, Estimate, passing_cycles
+from backends.cpu.anchors.estimate import LAUNCH_CYCLES, passing_cycles
 from backends.cpu.anchors.image_maker import cycles_alone
 from backends.cpu.anchors.register_tile import (
     LOADS_PER_CYCLE,
@@ -26,13 +26,14 @@ from backends.cpu.anchors.register_tile import (
     tiles,
     total_cycles,
 )
-from backends.cpu.anchors.roles import Roles
 from backends.cpu.anchors.rolling_window_stages import RollingSizes, RollingStages
 from backends.cpu.anchors.split import Split
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.space import Space
+from backends.cpu.machine import Machine
 from backends.cpu.templates.stitching import stitched_work
-from fusion.context import Machine
+from backends.tensorir.estimate import Estimate
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import Roles
+from backends.tensorir.space import Space
 from partition.access import DEPTHWISE
 
 _MOST_VECTORS = 4

@@ -15,11 +15,11 @@ from backends.cpu.anchors.contraction import Contraction
 from backends.cpu.anchors.image_maker import read_image_maker, steps_of
 from backends.cpu.anchors.kernel_parts import between, check_loads, in_place, results_behind
 from backends.cpu.anchors.matmul import rows_times
-from backends.cpu.anchors.roles import Output, Roles, anchor_of, operands_of, result_of
 from backends.cpu.anchors.window import UnderWindow, Window
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import Stage, dtype_of, read_stages, shape_of
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import Output, Roles, anchor_of, operands_of, result_of
+from backends.tensorir.stages import Stage, dtype_of, read_stages, shape_of
 from fusion.structural import find
 from partition.access import ANCHOR, DEPTHWISE, IMAGE_MAKERS, MATMUL, POOL
 

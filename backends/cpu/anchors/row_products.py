@@ -24,19 +24,19 @@ from tvm.ir import TensorLoad, Var
 from tvm.sym import Analyzer
 
 from backends.cpu.anchors.contraction import Blocking, Contraction, emit, emit_inside
-from backends.cpu.anchors.matmul import rows_times, unravel
-from backends.cpu.anchors.roles import Output
+from backends.cpu.anchors.matmul import rows_times
 from backends.cpu.anchors.row_products_plan import block_rows, block_tile, products_space
 from backends.cpu.anchors.row_products_stages import Product, RowProducts
-from backends.cpu.anchors.rows import RowBlock
 from backends.cpu.anchors.split import Split
-from backends.cpu.emit import Expr, Nest, int64, ramp, vector_runs
-from backends.cpu.templates.accesses import flat_index
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import shape_of
+from backends.cpu.machine import Machine
 from backends.cpu.templates.stitching import stitch
-from fusion.context import Machine
+from backends.tensorir.accesses import flat_index, unravel
+from backends.tensorir.emit import Expr, Nest, int64, ramp, vector_runs
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import Output
+from backends.tensorir.rows import RowBlock
+from backends.tensorir.space import Space
+from backends.tensorir.stages import shape_of
 from fusion.structural import map_nodes
 from partition.access import MATMUL
 

@@ -10,16 +10,16 @@ from tvm.ir import Var
 
 from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE, REGION_CYCLES, blocking_space
 from backends.cpu.anchors.contraction import Blocking
-from backends.cpu.anchors.estimate import Estimate
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.matmul import rows_times
 from backends.cpu.anchors.register_tile import RegisterTile, choose, total_cycles
 from backends.cpu.anchors.row_products_stages import RowProducts
-from backends.cpu.anchors.rows import RowBlock
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import dtype_of, loads, shape_of
+from backends.cpu.machine import Machine
 from backends.cpu.templates.stitching import has_turn, stitched_work
-from fusion.context import Machine
+from backends.tensorir.estimate import Estimate
+from backends.tensorir.rows import RowBlock
+from backends.tensorir.space import Space
+from backends.tensorir.stages import dtype_of, loads, shape_of
 
 _BLOCK_CYCLES = 20
 """Where a block of rows begins, and the loops that it starts."""

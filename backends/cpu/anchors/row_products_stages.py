@@ -12,11 +12,11 @@ from tvm.ir import Range, TensorLoad, Var
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
-from backends.cpu.anchors.roles import Output, compose, find_anchors, operands_of, result_of
-from backends.cpu.anchors.rows import RowBlock
-from backends.cpu.templates.accesses import flat_index
-from backends.cpu.templates.result import NotRecognized
-from backends.cpu.templates.stages import Stage, dtype_of, loads, read_stages, shape_of
+from backends.tensorir.accesses import flat_index
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import Output, compose, find_anchors, operands_of, result_of
+from backends.tensorir.rows import RowBlock
+from backends.tensorir.stages import Stage, dtype_of, loads, read_stages, shape_of
 from fusion.structural import find
 from partition.access import ANCHOR, MATMUL
 

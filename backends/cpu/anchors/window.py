@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from tvm import te, tirx
 
-from backends.cpu.emit import Expr
+from backends.tensorir.emit import Expr
 
 Attrs: TypeAlias = Any  # of any operator with strides, padding and dilation, each of which is another class to TVM
 

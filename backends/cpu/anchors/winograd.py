@@ -27,12 +27,12 @@ from backends.cpu.anchors.contraction import Blocking, Contraction, MicroKernel
 from backends.cpu.anchors.epilogue import Epilogue, RegisterRows
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import LOADS_PER_CYCLE, RegisterTile, choose, total_cycles
-from backends.cpu.anchors.roles import Output, Roles
 from backends.cpu.anchors.split import Split, tile_count
 from backends.cpu.anchors.winograd_transform import F2, F4, KERNEL, Transform, square
-from backends.cpu.emit import Expr, Nest, guard, int64, pieces, ramp, splat, vector_runs
-from backends.cpu.templates.result import Repack, Scheduled
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, ramp, splat, vector_runs
+from backends.tensorir.result import Repack, Scheduled
+from backends.tensorir.roles import Output, Roles
 
 NAME = "winograd"
 TRANSFORMS = (F2, F4)

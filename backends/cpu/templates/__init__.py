@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from tvm import tirx
 
+from backends.cpu.machine import Machine
 from backends.cpu.templates.fallback_loops import FallbackLoops
-from backends.cpu.templates.result import Scheduled, Template
 from backends.cpu.templates.stitching import StitchStages
+from backends.cpu.templates.template import Template
 from backends.cpu.vector_math import VectorizeMath
-from fusion.context import Machine
+from backends.tensorir.result import Scheduled
 from fusion.failures import cause
 
 _AVX512_LANES = 16

@@ -13,10 +13,11 @@ from tvm.ir import Call, Range, Var
 from tvm.tirx.analysis import undefined_vars
 from tvm_ffi import StructuralKey
 
-from backends.cpu.templates.accesses import Accesses
-from backends.cpu.templates.collapsing import Run, axis_values, run_extent
-from backends.cpu.templates.inlining import Place, Resolver, guards, is_branch, operation_cost, uses
-from backends.cpu.templates.nests import (
+from backends.cpu.templates.stitch_space import Tiling
+from backends.tensorir.accesses import Accesses
+from backends.tensorir.collapsing import Run, axis_values, run_extent
+from backends.tensorir.inlining import Place, Resolver, guards, is_branch, operation_cost, uses
+from backends.tensorir.nests import (
     allocate,
     bound,
     index,
@@ -27,9 +28,8 @@ from backends.cpu.templates.nests import (
     unrolled,
     vectorized,
 )
-from backends.cpu.templates.stages import Axis, Stage, dtype_of, substitute
-from backends.cpu.templates.stitch_space import Tiling
-from backends.cpu.templates.vectors import fitting_lanes, fold_lanes, map_vectors
+from backends.tensorir.stages import Axis, Stage, dtype_of, substitute
+from backends.tensorir.vectors import fitting_lanes, fold_lanes, map_vectors
 
 Expr = Any
 At = dict[Var, Expr]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tvm import s_tir, tirx
 
-from backends.cpu.templates.result import Scheduled
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.result import Scheduled
 from fusion.failures import last_line
 
 

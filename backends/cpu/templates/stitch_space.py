@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from backends.cpu.templates.space import Space
+from backends.tensorir.space import Space
 
 # A parallel region costs about 2 us. Two threads begin to pay at 45,000 elements of relu, 24,000 of exp, 12,000 of
 # softmax, 25,000 of layer_norm (Zen 4): 180,000 to 560,000 of the operations that `Work` counts.

@@ -25,18 +25,18 @@ from tvm import sym, tirx
 from tvm.ir import Range, TensorLoad, Var
 from tvm_ffi.structural import structural_equal
 
-from backends.cpu.templates.accesses import Accesses, flat_index, stage_accesses
-from backends.cpu.templates.collapsing import Run, axis_values, collapse_runs, run_extent
+from backends.cpu.machine import Machine
 from backends.cpu.templates.emission import LoopAxis, StageWriter, is_unrolled
-from backends.cpu.templates.inlining import inline_stages, operation_cost
-from backends.cpu.templates.nests import DistinctSizes, index, load_flat, loop, sequence
-from backends.cpu.templates.result import Declined, NotRecognized, Scheduled
-from backends.cpu.templates.space import Space
-from backends.cpu.templates.stages import Axis, Stage, dtype_of, loads, output_buffers, read_stages, shape_of
 from backends.cpu.templates.stitch_space import Tiling, Work
 from backends.cpu.templates.tiling import SharedAxis, cluster_stages, shared_axes
 from backends.cpu.templates.transposing import TransposeWriter, Turn, find_turn
-from fusion.context import Machine
+from backends.tensorir.accesses import Accesses, flat_index, stage_accesses
+from backends.tensorir.collapsing import Run, axis_values, collapse_runs, run_extent
+from backends.tensorir.inlining import inline_stages, operation_cost
+from backends.tensorir.nests import DistinctSizes, index, load_flat, loop, sequence
+from backends.tensorir.result import Declined, NotRecognized, Scheduled
+from backends.tensorir.space import Space
+from backends.tensorir.stages import Axis, Stage, dtype_of, loads, output_buffers, read_stages, shape_of
 
 Expr = Any
 

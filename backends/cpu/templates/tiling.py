@@ -10,9 +10,9 @@ from math import prod
 
 from tvm.ir import Var
 
-from backends.cpu.templates.accesses import Access, Accesses
-from backends.cpu.templates.collapsing import Run, collapse_runs, run_extent
-from backends.cpu.templates.stages import Axis, Stage
+from backends.tensorir.accesses import Access, Accesses
+from backends.tensorir.collapsing import Run, collapse_runs, run_extent
+from backends.tensorir.stages import Axis, Stage
 
 
 @dataclass(frozen=True, eq=False)

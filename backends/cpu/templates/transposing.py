@@ -20,12 +20,12 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm_ffi import StructuralKey
 
-from backends.cpu.templates.accesses import Access, Accesses
-from backends.cpu.templates.collapsing import collapse_runs, run_extent
 from backends.cpu.templates.emission import At, LoopAxis, StageWriter
-from backends.cpu.templates.inlining import Resolver
-from backends.cpu.templates.nests import allocate, bound, index, loop, sequence, unrolled, vectorized
-from backends.cpu.templates.stages import Axis, Stage, dtype_of
+from backends.tensorir.accesses import Access, Accesses
+from backends.tensorir.collapsing import collapse_runs, run_extent
+from backends.tensorir.inlining import Resolver
+from backends.tensorir.nests import allocate, bound, index, loop, sequence, unrolled, vectorized
+from backends.tensorir.stages import Axis, Stage, dtype_of
 
 Expr = Any
 # The interleaving network is for 4-byte elements: one vector of them is one square's row.

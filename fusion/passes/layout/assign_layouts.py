@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from backends.backend import LayoutPolicy
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.factored import Factored
 from fusion.passes.layout.factored_rules import FACTORED_RULES
@@ -35,18 +36,18 @@ class AssignLayouts:
         ->  t = permute_dims(x, NHWC); z = relu(conv2d(t: NHWC)); permute_dims(z, NCHW)
 
     Attributes:
-        vector_lanes: float32 lanes of a vector.
+        policy: What an order costs.
         stored: After a call, the names of the variables that hold each one of the old `main`, by its name.
     """
 
-    vector_lanes: int
+    policy: LayoutPolicy
     stored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     name: str = "assign_layouts"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         main = mod["main"]
         builder = relax.BlockBuilder()
-        walk = _Walk(builder, self.vector_lanes, find_wishes(main))
+        walk = _Walk(builder, self.policy, find_wishes(main))
         with builder.function("main", list(main.params)):
             with builder.dataflow():
                 result = builder.emit_output(walk.run(main))
@@ -62,7 +63,7 @@ class _Walk:
     """One pass over the bindings; `placed` knows where each variable of the old function lives."""
 
     builder: relax.BlockBuilder
-    lanes: int
+    policy: LayoutPolicy
     wishes: dict[relax.Var, Wish]
     placed: dict[relax.Var, Value] = field(default_factory=dict)
 
@@ -86,7 +87,7 @@ class _Walk:
             return self._value(value)
         if isinstance(value.ty, relax.TensorType) and not is_static(value):
             return self._plain(value)
-        site = Site(self.builder, self.lanes, wish)
+        site = Site(self.builder, self.policy, wish)
         return self._in_parts(site, value) or self._in_order(site, value) or self._plain(value)
 
     def _in_parts(self, site: Site, value: relax.Expr) -> Value | None:
@@ -112,9 +113,7 @@ class _Walk:
             return [row_major(item) for item in fields] if all(is_static(f) for f in fields) else result
         return row_major(result) if is_static(result) else result
 
-    def _operands(
-        self, call: relax.Call, holder: Callable[[relax.Expr], Value]
-    ) -> list[Placed | Factored] | None:
+    def _operands(self, call: relax.Call, holder: Callable[[relax.Expr], Value]) -> list[Placed | Factored] | None:
         """Return what holds the tensor operands of a call, those inside tuples included, or None where one has no
         static shape."""
         tensors: list[Placed | Factored] = []

@@ -8,7 +8,6 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.passes.layout import order as orders
-from fusion.passes.layout.movement import move_cycles
 from fusion.passes.layout.placed import Placed, move, reshaped, row_major
 from fusion.passes.layout.site import Site
 from fusion.passes.rebuild import constant
@@ -33,11 +32,11 @@ def as_product(site: Site, call: relax.Call, data: Placed) -> Placed | None:
     channels, groups, pixels = data.shape[1], int(attrs.groups), height * width
     if values.shape[2:] != (1, 1):
         return None
-    wasted = _wasted_cycles(made * values.shape[1], pixels, site.lanes)
-    turned = move_cycles(batch * made * pixels)
+    wasted = site.policy.padding_cycles(made * values.shape[1], pixels)
+    turned = site.policy.move_cycles(batch * made * pixels)
     last, shape = orders.channels_last(4), (batch, made, height, width)
     is_wanted_last = site.is_unwanted(orders.identity(4), shape) and not site.is_unwanted(last, shape)
-    if wasted + is_wanted_last * turned >= move_cycles(prod(data.shape)) + (not is_wanted_last) * turned:
+    if wasted + is_wanted_last * turned >= site.policy.move_cycles(prod(data.shape)) + (not is_wanted_last) * turned:
         return None
     builder = site.builder
     grouped = (groups,) if groups > 1 else ()
@@ -56,11 +55,6 @@ def _strided(builder: relax.BlockBuilder, image: Placed, strides: list[int]) -> 
     return relax.op.strided_slice(stored, [2, 3], [0, 0], list(image.shape[2:]), strides)
 
 
-def _wasted_cycles(weights: int, columns: int, lanes: int) -> float:
-    """Return what the lanes cost that the last columns leave empty."""
-    return weights * (-columns % lanes) / lanes
-
-
 def columns_times_weights(site: Site, call: relax.Call, data: Placed) -> Placed | None:
     """Return `matmul(data, weights)`, whose rows lie as the columns of a matrix, as the product of the transposed
     weights with it, whose result lies so too; None where it is another matmul or costs more than moving the data.
@@ -76,9 +70,10 @@ def columns_times_weights(site: Site, call: relax.Call, data: Placed) -> Placed 
     made = int(call.ty.shape[-1])
     shape = (*data.shape[:-1], made)
     rows = (*(axis for axis in data.order if axis != reduced), reduced)
-    cost = before * _wasted_cycles(depth * made, behind, site.lanes)
-    cost += site.is_unwanted(data.order, shape) * move_cycles(prod(shape))
-    if cost >= move_cycles(prod(data.shape)) + site.is_unwanted(rows, shape) * move_cycles(prod(shape)):
+    cost = before * site.policy.padding_cycles(depth * made, behind)
+    cost += site.is_unwanted(data.order, shape) * site.policy.move_cycles(prod(shape))
+    moved = site.policy.move_cycles(prod(data.shape))
+    if cost >= moved + site.is_unwanted(rows, shape) * site.policy.move_cycles(prod(shape)):
         return None
     columns = reshaped(site.builder, data.stored, (before, depth, behind))
     product = site.builder.emit(relax.op.matmul(constant(weight.value.numpy().T), columns))

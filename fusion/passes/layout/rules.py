@@ -26,7 +26,6 @@ from fusion.passes.layout.families import (
 )
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import Placed, move, reshaped, row_major
-from fusion.passes.layout.planar import runs_row_major
 from fusion.passes.layout.pointwise import as_product, columns_times_weights
 from fusion.passes.layout.site import Rule, Site
 from fusion.passes.rebuild import call_name, static_shape, with_attrs
@@ -48,7 +47,8 @@ def _spatial(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
     if layout != "NC" + "DHW"[5 - rank :]:
         return None
     order, last = orders.channels_last(rank), "N" + layout[2:] + "C"
-    if runs_row_major(call, data):
+    is_row_major = data.is_row_major and not orders.same_storage(data.order, order, data.shape)
+    if is_row_major and site.policy.has_row_major_kernel(call):
         order, last = orders.identity(rank), layout
     changes = {name: last for name in ("data_layout", "layout", "out_layout") if hasattr(attrs, name)}
     operands = [move(site.builder, data, order), *(other.stored for other in others), *call.args[len(args) :]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm import relax
 
+from backends.backend import LayoutPolicy
 from fusion.passes.layout.factored import Factored
 from fusion.passes.layout.order import Order
 from fusion.passes.layout.placed import Placed
@@ -19,12 +20,12 @@ class Site:
 
     Attributes:
         builder: Binds what a rule makes.
-        lanes: Float32 lanes of a vector.
+        policy: What an order costs.
         wish: In which order those that read the result want it; None where they do not care.
     """
 
     builder: relax.BlockBuilder
-    lanes: int
+    policy: LayoutPolicy
     wish: Wish | None
 
     def is_unwanted(self, order: Order, shape: tuple[int, ...]) -> bool:

@@ -8,9 +8,9 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from backends.cpu.legalize import LEGALIZATIONS
 from backends.cpu.templates import schedule_memory_bound
-from backends.cpu.templates.result import Scheduled
+from backends.tensorir.legalize import LEGALIZATIONS
+from backends.tensorir.result import Scheduled
 from fusion import context
 from fusion.module.codegen import generate_module
 
@@ -39,7 +39,7 @@ def prim_func(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:
 
 def schedule(build: Build, arrays: Sequence[np.ndarray], target: str = "llvm", threads: int = 2) -> Scheduled:
     """Return the scheduled kernel."""
-    return schedule_memory_bound(prim_func(build, arrays), context.resolve(target).machine, threads)
+    return schedule_memory_bound(prim_func(build, arrays), context.resolve(target).compiler.machine, threads)
 
 
 def run(kernel: Scheduled, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

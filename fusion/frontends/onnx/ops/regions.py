@@ -10,7 +10,7 @@ from tvm import te, tirx
 from tvm.relax import Expr as RelaxExpr
 from tvm.tirx import ForKind
 
-from backends.cpu.emit import Nest
+from backends.tensorir.emit import Nest
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
 from fusion.guards.check import check

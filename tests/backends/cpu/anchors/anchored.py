@@ -11,9 +11,11 @@ import tvm
 from torch.nn import functional
 from tvm import relax, tirx
 
-from backends.cpu.legalize import LEGALIZATIONS
-from backends.cpu.lower_anchors import LowerAnchors
-from backends.cpu.schedule_kernels import Kernel, ScheduleKernels
+from backends.cpu.lowerings import lowerings
+from backends.tensorir.legalize import LEGALIZATIONS
+from backends.tensorir.lower_anchors import LowerAnchors
+from backends.tensorir.result import Kernel
+from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion import context
 from partition.dataflow import is_call_tir, read_graph
 from partition.emit_groups import merged
@@ -51,13 +53,11 @@ class Ran:
         return sorted(kernel.made.template for kernel in self.kernels.values())
 
 
-def run(
-    build: Build, arrays: Sequence[np.ndarray], target: str, threads: int, judge: Judge = no_template
-) -> Ran:
+def run(build: Build, arrays: Sequence[np.ndarray], target: str, threads: int, judge: Judge = no_template) -> Ran:
     """Return what `build(builder, *inputs)` gives on `arrays`, through the code generator for `target`."""
-    machine = context.resolve(target).machine
-    schedule = ScheduleKernels(machine, threads)
-    mod = _legalised(build, arrays, machine.vector_lanes)
+    compiler = context.resolve(target, threads=threads).compiler
+    schedule = ScheduleKernels(compiler.schedule)
+    mod = _legalised(build, arrays, compiler.machine.vector_lanes)
     for apply in (
         FormGroups(judge),
         relax.transform.FuseTIR(),
@@ -67,7 +67,7 @@ def run(
     ):
         mod = apply(mod)
     pipeline = tvm.transform.Sequential(TO_VM_CODE)
-    executable = relax.build(mod, context.resolve(target).target, relax_pipeline=pipeline)
+    executable = relax.build(mod, compiler.target, relax_pipeline=pipeline)
     return Ran(execute(executable, arrays), schedule.scheduled)
 
 
@@ -77,7 +77,7 @@ def one_kernel(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:
 
 
 def _legalised(build: Build, arrays: Sequence[np.ndarray], lanes: int) -> tvm.IRModule:
-    return relax.transform.LegalizeOps(LEGALIZATIONS)(LowerAnchors(lanes)(module(build, arrays)))
+    return relax.transform.LegalizeOps(LEGALIZATIONS)(LowerAnchors(lowerings(lanes))(module(build, arrays)))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tvm import relax, tirx
 
 from backends.cpu.anchors.window import Window
-from backends.cpu.kernel_info import kernel_info
+from backends.tensorir.kernel_info import kernel_info
 from tests.backends.cpu.anchors.anchored import Epilogue, Ran, check, convolve, normal, one_kernel, run
 from tests.backends.cpu.anchors.test_anchors import epilogues, paddings, pairs
 from tests.backends.cpu.anchors.test_attention import always

@@ -17,9 +17,9 @@ from backends.cpu.anchors.blocking import choose_blocking
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.winograd import TRANSFORMS
 from backends.cpu.anchors.winograd_transform import Transform
-from backends.cpu.templates.space import Space
+from backends.cpu.machine import Machine
+from backends.tensorir.space import Space
 from fusion import context
-from fusion.context import Machine
 from tests.backends.cpu.anchors.anchored import (
     EPILOGUES,
     TARGETS,
@@ -150,7 +150,7 @@ def test_image_conv2d(
     templates = check_convolution(
         size, counts, kernel, strides, padding, dilation, steps, target, many, seed, by_planes=True
     )
-    assert ("image_conv2d" in templates) == (channels[0] < context.resolve(target).machine.vector_lanes)
+    assert ("image_conv2d" in templates) == (channels[0] < context.resolve(target).compiler.machine.vector_lanes)
 
 
 @settings(EXAMPLES, max_examples=16)
@@ -196,7 +196,7 @@ def test_narrow_groups(
 ) -> None:  # fmt: skip
     counts = (groups, *members)
     templates = check_convolution(size, counts, kernel, strides, padding, dilation, steps, target, many, seed)
-    fits = members[1] <= context.resolve(target).machine.vector_lanes
+    fits = members[1] <= context.resolve(target).compiler.machine.vector_lanes
     assert templates == ["grouped_conv2d" if fits else "conv2d"]
 
 

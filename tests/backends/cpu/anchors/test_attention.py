@@ -13,7 +13,7 @@ from tvm import relax, tirx
 
 from backends.cpu.anchors.attention_plan import Demand, decline_one_kernel, plan_attention
 from backends.cpu.anchors.attention_stages import Chain
-from backends.cpu.kernel_info import kernel_info
+from backends.tensorir.kernel_info import kernel_info
 from tests.backends.cpu.anchors.anchored import TARGETS, Epilogue, Ran, check, normal, run
 from tests.backends.cpu.anchors.test_anchors import EXAMPLES, MACHINE, epilogues, extents, seeds, targets, threads
 

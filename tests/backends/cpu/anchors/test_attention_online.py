@@ -15,15 +15,14 @@ from tvm import relax, tirx
 from backends.cpu.anchors.attention import Attention as Template
 from backends.cpu.anchors.attention_plan import AttentionPlan, Demand, decline_one_kernel, plan_attention
 from backends.cpu.anchors.attention_stages import AttentionStages, Chain, read_attention
-from backends.cpu.anchors.chains import judge
 from backends.cpu.anchors.register_tile import RegisterTile
-from backends.cpu.anchors.roles import find_anchors
 from backends.cpu.anchors.split import Split
-from backends.cpu.schedule_kernels import ANCHORED
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
+from backends.cpu.machine import Machine
+from backends.cpu.schedule import ANCHORED
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import find_anchors
+from backends.tensorir.space import Space
 from fusion import context
-from fusion.context import Machine
 from partition.verdicts import no_template
 from tests.backends.cpu.anchors.anchored import TARGETS, Ran, check, normal, run
 from tests.backends.cpu.anchors.test_anchors import EXAMPLES, MACHINE, targets, threads
@@ -220,8 +219,8 @@ def test_what_the_judge_takes_its_template_writes(name: str, sizes: tuple[int, .
     batch, rows, depth, keys, channels = sizes
     shapes = [(batch, rows, depth), (batch, depth, keys), (batch, keys, channels)]
     arrays = [normal(shape, seed) for seed, shape in enumerate(shapes)]
-    machine = context.resolve("llvm").machine
-    ran = run(_attention_with(MIDDLES[name][0]), arrays, "llvm", 2, judge=judge(machine, 2))
+    judge = context.resolve("llvm", threads=2).compiler.decline_fusion
+    ran = run(_attention_with(MIDDLES[name][0]), arrays, "llvm", 2, judge=judge)
     joined = [kernel for kernel in ran.kernels.values() if len(find_anchors(kernel.source)) == 2]
     assert all(kernel.made.template == "attention" and not kernel.made.note for kernel in joined)
     assert joined or (keys == 40_000 and MIDDLES[name][1])

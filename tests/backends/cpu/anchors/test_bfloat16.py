@@ -26,7 +26,7 @@ from tests.backends.cpu.anchors.test_anchors import (
 )
 
 pytestmark = pytest.mark.skipif(
-    not context.resolve().machine.dot_bfloat16, reason="this CPU has no instructions for bfloat16"
+    not context.resolve().compiler.machine.dot_bfloat16, reason="this CPU has no instructions for bfloat16"
 )
 BFLOAT16 = ml_dtypes.bfloat16
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backends.cpu.anchors.conv_chain_plan import ChainPlan, decline_one_kernel, plans
 from backends.cpu.anchors.conv_chain_stages import ChainSizes, read_conv_chain
 from backends.cpu.anchors.window import Window
-from fusion.context import Machine
+from backends.cpu.machine import Machine
 from tests.backends.cpu.anchors.anchored import TARGETS, Epilogue, check
 from tests.backends.cpu.anchors.chained import (
     POINTWISE,

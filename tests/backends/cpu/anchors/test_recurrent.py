@@ -13,11 +13,11 @@ from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_walk
 
 from backends.cpu.anchors.recurrent import Recurrent
-from backends.cpu.kernel_info import kernel_info
-from backends.cpu.repack_weights import repack_weights
-from backends.cpu.schedule_kernels import Kernel, schedule
+from backends.cpu.schedule import schedule
 from backends.cpu.templates import schedule_with
-from backends.cpu.templates.result import Declined, Scheduled
+from backends.tensorir.kernel_info import kernel_info
+from backends.tensorir.repack_weights import repack_weights
+from backends.tensorir.result import Declined, Kernel, Scheduled
 from fusion import context
 from fusion.frontends.recurrence import Sizes, call_recurrence, recurrence_func
 from partition.access import Kind, read_access
@@ -76,7 +76,7 @@ class Case:
 
     def _scheduled(self, mod: tvm.IRModule, target: str, threads: int, share: float | None) -> tvm.IRModule:
         ((symbol, func),) = [item for item in mod.functions.items() if isinstance(item[1], tvm.tirx.PrimFunc)]
-        template, machine = Pinned(share), context.resolve(target).machine
+        template, machine = Pinned(share), context.resolve(target).compiler.machine
         made = schedule_with([template], func, machine, threads)
         assert made.template == "recurrent", made.note
         mod = mod.clone()
@@ -209,7 +209,7 @@ def test_points_of_the_space(form: str, batch: int, hidden: int) -> None:
 
 
 def test_threads_share_units_where_a_direction_leaves_l2() -> None:
-    machine = context.resolve("llvm").machine
+    machine = context.resolve("llvm").compiler.machine
     plans = {}
     for hidden in (64, 1024):
         case = make("LSTM", "forward", 16, 1, hidden)
@@ -225,7 +225,7 @@ def test_threads_share_units_where_a_direction_leaves_l2() -> None:
 def test_other_types_are_left_to_plain_loops(dtype: str) -> None:
     case = make("LSTM", "forward", 3, 2, 8)
     func = recurrence_func(case.recurrence, case.sizes, dtype)
-    made = schedule(func, context.resolve("llvm").machine, 2)
+    made = schedule(func, context.resolve("llvm").compiler.machine, 2)
     assert made.template == "fallback_loops"
     assert "not in float32" in made.note
 
@@ -241,7 +241,7 @@ def test_description_survives_the_attribute() -> None:
 def test_report_counts_the_products() -> None:
     case = make("LSTM", "both", 5, 3, 16)
     func = recurrence_func(case.recurrence, case.sizes, "float32")
-    made = schedule(func, context.resolve("llvm").machine, 2)
+    made = schedule(func, context.resolve("llvm").compiler.machine, 2)
     info = kernel_info("lstm", Kernel(func, made))
     products = 2 * 2 * 5 * 3 * 4 * 16 * 16
     assert products < info.flops < 1.5 * products

@@ -11,7 +11,7 @@ from tvm.relax import op
 
 from backends.cpu.anchors import chains
 from backends.cpu.anchors.row_products_stages import RowProducts
-from backends.cpu.templates.result import NotRecognized
+from backends.tensorir.result import NotRecognized
 from fusion import context
 from tests.backends.cpu.anchors.anchored import TARGETS, normal, one_kernel, run
 from tests.passes.modules import Build
@@ -175,13 +175,13 @@ def test_what_no_kernel_takes_is_still_right(build: Build) -> None:
 
 def test_one_kernel_is_declined_where_it_would_be_slower() -> None:
     """A mean over a large image is made again by every task that has a share of the channels."""
-    machine = context.resolve("llvm").machine
+    machine = context.resolve("llvm").compiler.machine
     asked: dict[str, str] = {}
 
     def ask(kernel: tirx.PrimFunc) -> str:
         parts = chains.read_kernel(kernel)
         assert isinstance(parts, RowProducts)
-        asked["reason"] = chains.judge(machine, 16)(kernel)
+        asked["reason"] = chains.decline_fusion(kernel, machine, 16)
         return asked["reason"]
 
     data = normal((1, 112, 112, DEPTH), 0)

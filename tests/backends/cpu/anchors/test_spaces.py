@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from tvm import relax, tirx
 
-from backends.cpu import schedule_kernels
-from backends.cpu.schedule_kernels import ANCHORED, Anchored
+from backends.cpu import schedule
+from backends.cpu.machine import Machine
+from backends.cpu.schedule import ANCHORED, Anchored
 from backends.cpu.templates import TEMPLATES, schedule_with
-from backends.cpu.templates.result import Scheduled
-from backends.cpu.templates.space import Space
 from backends.cpu.templates.stitch_space import Tiling
 from backends.cpu.templates.stitching import StitchStages
+from backends.tensorir.result import Scheduled
+from backends.tensorir.space import Space
 from fusion import context
-from fusion.context import Machine
 from tests.backends.cpu import kernels
 from tests.backends.cpu.anchors.anchored import normal, run
 from tests.backends.cpu.anchors.test_attention import always
@@ -125,7 +125,7 @@ def test_points_spread_over_the_space_are_right(kind: str) -> None:
     counts, tiles = set(), set()
     for step, threads in zip(range(MOST), itertools.cycle((1, 2, 3)), strict=False):
         sampled = Sampled(ANCHORED[kind], step / (MOST - 1), kind)
-        with mock.patch.dict(schedule_kernels.ANCHORED, {kind: sampled}):
+        with mock.patch.dict(schedule.ANCHORED, {kind: sampled}):
             ran = run(build, [data], "llvm", threads, judge=always)
         np.testing.assert_allclose(ran.outputs[0], expected, rtol=1e-5, atol=2e-5)
         counts.add(sampled.points)
@@ -160,7 +160,7 @@ class Stitched:
 def test_points_of_stitched_stages_are_right(name: str) -> None:
     build, shape = STITCHED[name]
     data = np.abs(normal(shape, 0)) + np.float32(0.5)
-    func, machine = kernels.prim_func(build, [data]), context.resolve("llvm").machine
+    func, machine = kernels.prim_func(build, [data]), context.resolve("llvm").compiler.machine
     usual = schedule_with(TEMPLATES, func, machine, 2)
     (expected,) = kernels.run(usual, [data])
     tiles = set()
@@ -179,7 +179,7 @@ def test_points_of_stitched_stages_are_right(name: str) -> None:
 
 
 def test_the_default_of_stitched_stages_is_what_is_estimated_to_be_fast() -> None:
-    machine = context.resolve("llvm").machine
+    machine = context.resolve("llvm").compiler.machine
     for rows in (1, 8, 200, 5000):
         func = kernels.prim_func(lambda b, x: op.nn.softmax(x, -1), [normal((rows, 100), 0)])
         space = StitchStages().space(func, machine, 2)

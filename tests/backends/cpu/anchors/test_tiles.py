@@ -14,8 +14,8 @@ from backends.cpu.anchors.blocking import choose_blocking
 from backends.cpu.anchors.extents import Extents
 from backends.cpu.anchors.register_tile import RegisterTile, choose
 from backends.cpu.anchors.split import Split
-from backends.cpu.emit import pieces
-from fusion.context import Machine
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import pieces
 
 EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 MACHINES = [

@@ -8,7 +8,7 @@ from tvm import relax
 
 from backends.cpu.anchors.winograd import Shape, plan_winograd
 from backends.cpu.anchors.winograd_transform import F2, F4, Transform, square
-from fusion.context import Machine
+from backends.cpu.machine import Machine
 from tests.backends.cpu.anchors.anchored import check, convolve, normal, run
 
 MACHINE = Machine(vector_lanes=16, vector_registers=32, l1_bytes=32 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)

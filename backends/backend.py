@@ -1,0 +1,185 @@
+"""The seam between the core, which knows no machine, and backends, each of which knows one.
+
+A backend is a folder and one object that `registry` finds by its name. The core asks it for a `KernelCompiler`, which
+is bound to a target and a number of threads, and asks that whatever depends on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import tvm
+from tvm import relax, tirx
+
+from backends.machine_limits import MachineLimits
+from backends.tensorir.estimate import Estimate
+from backends.tensorir.legalize.common import FLegalize
+from backends.tensorir.result import Scheduled
+from backends.tensorir.space import Choices, Point
+
+Load = Callable[[Mapping[str, tirx.PrimFunc]], Any]
+"""Makes a library of kernels by their names, which runs in this process."""
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """Writes one kind of operator as a TensorIR call that a template of the backend recognises.
+
+    Attributes:
+        name: For notes.
+        apply: Returns the call, or None where it does not take the operator.
+    """
+
+    name: str
+    apply: Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
+
+
+class LayoutPolicy(Protocol):
+    """What storing a tensor in one order or another costs on a machine."""
+
+    def move_cycles(self, elements: int) -> float:
+        """Return what a transpose of so many float32 elements takes."""
+        ...
+
+    def padding_cycles(self, rows: int, columns: int) -> float:
+        """Return what a product of weights loses by the part of its last vectors that `columns` leave empty."""
+        ...
+
+    def has_row_major_kernel(self, call: relax.Call) -> bool:
+        """Return whether a window over images of which each channel is apart has a kernel for N, C, H, W storage."""
+        ...
+
+
+class RoundingPolicy(Protocol):
+    """Where operands in bfloat16, and sums in float32, are faster than all in float32."""
+
+    def takes_batches(self, right: Sequence[int]) -> bool:
+        """Return whether the right operand of a product of batches, of this shape, may be bfloat16."""
+        ...
+
+    def takes_convolution(self, call: relax.Call) -> bool:
+        """Return whether a convolution with constant weights is faster so."""
+        ...
+
+    def stays_near(self, size: int) -> bool:
+        """Return whether a tensor of `size` bytes is still in a core's caches when the next kernel reads it."""
+        ...
+
+
+class KernelCompiler(Protocol):
+    """Writes the kernels of one target, for a number of threads.
+
+    Attributes:
+        target: With all fields filled in.
+        features: Names of the instruction sets that code may use.
+        threads: Worker threads at run time.
+        machine: What it knows of the machine, a dataclass of plain values: part of the keys of caches.
+        layouts: What the order of a tensor's axes in memory is chosen by.
+        rounding: What operands are rounded to bfloat16 by.
+        lowerings: By operator, in the order they are tried; what none takes is legalized.
+        legalizations: TensorIR forms of operators, in place of TVM's.
+        safe_legalizations: Those of them in whose place TVM's would read or write outside of a tensor, or trap.
+    """
+
+    @property
+    def target(self) -> tvm.target.Target: ...
+
+    @property
+    def features(self) -> frozenset[str]: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def machine(self) -> Any: ...
+
+    @property
+    def layouts(self) -> LayoutPolicy: ...
+
+    @property
+    def rounding(self) -> RoundingPolicy: ...
+
+    @property
+    def lowerings(self) -> Mapping[str, Sequence[Lowering]]: ...
+
+    @property
+    def legalizations(self) -> Mapping[str, FLegalize]: ...
+
+    @property
+    def safe_legalizations(self) -> Mapping[str, FLegalize]: ...
+
+    def check_precision(self, precision: str) -> str:
+        """Return why the machine has no instructions for operands of `precision`; "" where it has."""
+        ...
+
+    def decline_kernel(self, kernel: tirx.PrimFunc) -> str:
+        """Return why no template takes `kernel`, but plain loops; "" where one does."""
+        ...
+
+    def decline_fusion(self, kernel: tirx.PrimFunc) -> str:
+        """Return why what `kernel` computes is faster in several kernels; "" where it is not."""
+        ...
+
+    def estimate_fusion(self, kernel: tirx.PrimFunc) -> Estimate | None:
+        """Return what `kernel`, which has several anchors, and its parts are estimated to take; None where no template
+        takes it."""
+        ...
+
+    def choices(self, kernel: tirx.PrimFunc) -> Choices | None:
+        """Return what the template that takes `kernel` leaves open; None where that is nothing."""
+        ...
+
+    def schedule(self, kernel: tirx.PrimFunc, point: Point | None = None, *, plain: bool = False) -> Scheduled:
+        """Return `kernel` with its loops. Never raises for a valid PrimFunc.
+
+        Args:
+            point: One of its `choices`; None for the default.
+            plain: Leave it the loops that TVM gives it.
+        """
+        ...
+
+    def foreign(self) -> str:
+        """Return in which way the target is not this machine; "" where it is, and kernels can be measured."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Return what `fusion doctor` says of the machine, by short names."""
+        ...
+
+    def private_bytes(self) -> int:
+        """Return what the caches hold that no two threads share."""
+        ...
+
+    def nominal_limits(self) -> MachineLimits:
+        """Return the limits of machines of the target's kind, from data sheets."""
+        ...
+
+    def estimate_us(self, cycles: float) -> float:
+        """Return the microseconds of so many cycles on such a machine."""
+        ...
+
+    def measure_limits(self, load: Load) -> MachineLimits:
+        """Return the limits of this machine, measured; takes about two seconds."""
+        ...
+
+
+class Backend(Protocol):
+    """A machine, or a library, that programs can be made for.
+
+    Attributes:
+        name: As in `fusion.compile(backends=...)` and in reports.
+        kinds: TVM's names of the kinds of targets that it writes kernels for.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+
+    def compiler(self, fields: Mapping[str, object], threads: int) -> KernelCompiler:
+        """Return what writes kernels for the target of these fields.
+
+        Raises:
+            TargetError: There is no such machine.
+        """
+        ...

@@ -1,0 +1,142 @@
+"""The CPU, through LLVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import tvm
+from tvm import tirx
+
+from backends.backend import Load, Lowering
+from backends.cpu import limits
+from backends.cpu.anchors.chains import decline_fusion, decline_kernel, estimate
+from backends.cpu.layout_policy import CpuLayouts
+from backends.cpu.lowerings import lowerings
+from backends.cpu.machine import DOT_BFLOAT16, Machine, machine_of
+from backends.cpu.rounding_policy import CpuRounding
+from backends.cpu.schedule import read_choices, schedule
+from backends.cpu.target import architecture_of, features_of, foreign, resolve_target
+from backends.machine_limits import MachineLimits
+from backends.tensorir.estimate import Estimate
+from backends.tensorir.legalize import LEGALIZATIONS, SAFE
+from backends.tensorir.legalize.common import FLegalize
+from backends.tensorir.result import NotRecognized, Scheduled
+from backends.tensorir.space import Choices, Point
+
+_SHOWN_FEATURES = (
+    "avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "avx512fp16", "amx-bf16", "neon", "dotprod", "sve",
+)  # fmt: skip
+"""Those that decide how fast kernels are, by LLVM's names."""
+
+
+@dataclass(frozen=True)
+class CpuCompiler:
+    """A `KernelCompiler` for one CPU."""
+
+    target: tvm.target.Target
+    features: frozenset[str]
+    machine: Machine
+    threads: int
+
+    @cached_property
+    def layouts(self) -> CpuLayouts:
+        """See `KernelCompiler`."""
+        return CpuLayouts(self.machine.vector_lanes)
+
+    @cached_property
+    def rounding(self) -> CpuRounding:
+        """See `KernelCompiler`."""
+        return CpuRounding(self.machine, self.threads)
+
+    @cached_property
+    def lowerings(self) -> Mapping[str, tuple[Lowering, ...]]:
+        """See `KernelCompiler`."""
+        return lowerings(self.machine.vector_lanes)
+
+    @property
+    def legalizations(self) -> Mapping[str, FLegalize]:
+        """See `KernelCompiler`."""
+        return LEGALIZATIONS
+
+    @property
+    def safe_legalizations(self) -> Mapping[str, FLegalize]:
+        """See `KernelCompiler`."""
+        return SAFE
+
+    def check_precision(self, precision: str) -> str:
+        """See `KernelCompiler`."""
+        if precision != "bf16" or self.machine.dot_bfloat16:
+            return ""
+        return f"LLVM's feature {DOT_BFLOAT16!r} is not among those of the target"
+
+    def decline_kernel(self, kernel: tirx.PrimFunc) -> str:
+        """See `KernelCompiler`."""
+        return decline_kernel(kernel)
+
+    def decline_fusion(self, kernel: tirx.PrimFunc) -> str:
+        """See `KernelCompiler`."""
+        return decline_fusion(kernel, self.machine, self.threads)
+
+    def estimate_fusion(self, kernel: tirx.PrimFunc) -> Estimate | None:
+        """See `KernelCompiler`."""
+        try:
+            return estimate(kernel, self.machine, self.threads)
+        except NotRecognized:
+            return None
+
+    def choices(self, kernel: tirx.PrimFunc) -> Choices | None:
+        """See `KernelCompiler`."""
+        return read_choices(kernel, self.machine, self.threads)
+
+    def schedule(self, kernel: tirx.PrimFunc, point: Point | None = None, *, plain: bool = False) -> Scheduled:
+        """See `KernelCompiler`."""
+        return schedule(kernel, self.machine, self.threads, point, plain=plain)
+
+    def foreign(self) -> str:
+        """See `KernelCompiler`."""
+        return foreign(self.target)
+
+    def describe(self) -> dict[str, str]:
+        """See `KernelCompiler`."""
+        shown = " ".join(name for name in _SHOWN_FEATURES if name in self.features)
+        machine = self.machine
+        sizes = (machine.l1_bytes, machine.l2_bytes, machine.l3_bytes)
+        return {
+            "cpu": f"{self.target.attrs.get('mcpu', '')} ({architecture_of(self.target)}): {shown}",
+            "caches": " / ".join(f"{size / 1024:.0f} KiB" for size in sizes),
+        }
+
+    def private_bytes(self) -> int:
+        """See `KernelCompiler`."""
+        return self.threads * self.machine.l2_bytes
+
+    def nominal_limits(self) -> MachineLimits:
+        """See `KernelCompiler`."""
+        return limits.nominal_limits(self.machine, self.threads)
+
+    def estimate_us(self, cycles: float) -> float:
+        """See `KernelCompiler`."""
+        return cycles / (limits.CLOCK_GHZ * 1e3)
+
+    def measure_limits(self, load: Load) -> MachineLimits:
+        """See `KernelCompiler`."""
+        return limits.measure_limits(self.machine, self.threads, load)
+
+
+@dataclass(frozen=True)
+class CpuBackend:
+    """A `Backend`."""
+
+    name: str = "cpu"
+    kinds: tuple[str, ...] = ("llvm",)
+
+    def compiler(self, fields: Mapping[str, object], threads: int) -> CpuCompiler:
+        """See `Backend`."""
+        target = resolve_target(fields)
+        features = features_of(target)
+        return CpuCompiler(target, features, machine_of(target, features), threads)
+
+
+BACKEND = CpuBackend()

@@ -1,0 +1,116 @@
+"""How far a memory access moves when an axis advances by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import Range, Var
+
+from backends.tensorir.inlining import Resolver, guards, uses
+from backends.tensorir.stages import Axis, Stage, dtype_of, shape_of, substitute
+
+Expr = Any
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or the store of a stage.
+
+    Attributes:
+        buffer: What is accessed.
+        indices: One per dimension, over the stage's axes.
+        steps: For each axis the distance in elements between neighbours; None where it is not constant.
+    """
+
+    buffer: Var
+    indices: tuple[Expr, ...]
+    steps: dict[Var, int | None]
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """All accesses of a stage, and the axes on which a branch condition in it depends."""
+
+    store: Access
+    loads: tuple[Access, ...]
+    guarded: frozenset[Var]
+
+    @property
+    def all(self) -> tuple[Access, ...]:
+        """The store and the loads."""
+        return (self.store, *self.loads)
+
+    @property
+    def element_bytes(self) -> int:
+        """Size of the widest element that the stage touches, in bytes."""
+        return max(int(tvm_ffi.dtype(dtype_of(access.buffer)).itemsize) for access in self.all)
+
+
+def flat_index(shape: Sequence[int], indices: Sequence[Expr], analyzer: sym.Analyzer) -> Expr:
+    """Return the row-major position of an element, simplified."""
+    flat = indices[0]
+    for extent, index in zip(shape[1:], indices[1:], strict=True):
+        flat = flat * extent + index
+    return analyzer.simplify(flat)
+
+
+def stage_accesses(stage: Stage, inlined: dict[Var, Stage]) -> Accesses:
+    """Return how a stage moves through memory, with everything inlined that is not in memory."""
+    analyzer = sym.Analyzer()
+    axes = stage.spatial + stage.reduce
+    for axis in axes:
+        analyzer.bind(axis.var, range_of(axis))
+    found: list[tuple[Var, tuple[Expr, ...]]] = []
+
+    def record(buffer: Var, indices: Sequence[Expr]) -> Expr:
+        found.append((buffer, tuple(indices)))
+        return tirx.BufferLoad(buffer, list(indices))
+
+    resolver = Resolver(inlined, record, analyzer)
+    value = resolver.resolve(stage.value, {})
+    everything = [(stage.buffer, tuple(stage.indices)), *found]
+    accesses = [Access(buffer, indices, _steps(buffer, indices, axes, analyzer)) for buffer, indices in everything]
+    conditions = [guard for part in [value, *(bound for _, bound in resolver.bindings)] for guard in guards(part)]
+    guarded = frozenset(axis.var for axis in axes if any(uses(condition, axis.var) for condition in conditions))
+    return Accesses(accesses[0], tuple(accesses[1:]), guarded)
+
+
+def range_of(axis: Axis) -> Range:
+    """Return the range of an axis as TVM's analyzer takes it."""
+    return Range.from_min_extent(tirx.const(0, axis.var.ty.dtype), tirx.const(axis.extent, axis.var.ty.dtype))
+
+
+def _steps(
+    buffer: Var, indices: tuple[Expr, ...], axes: tuple[Axis, ...], analyzer: sym.Analyzer
+) -> dict[Var, int | None]:
+    if not indices:
+        return {axis.var: 0 for axis in axes}
+    flat = flat_index(shape_of(buffer), indices, analyzer)
+    steps: dict[Var, int | None] = {}
+    for axis in axes:
+        if axis.extent == 1:
+            steps[axis.var] = 0
+            continue
+        moved = substitute(flat, {axis.var: axis.var + tirx.const(1, axis.var.ty.dtype)})
+        difference = analyzer.simplify(moved - flat)
+        steps[axis.var] = int(difference.value) if isinstance(difference, tirx.IntImm) else None
+    return steps
+
+
+def unravel(index: Expr, shape: Sequence[int]) -> list[Expr]:
+    """Return the indices of the row-major position `index` in `shape`; axes of extent 1 get 0."""
+    indices: list[Expr] = []
+    inner = 1
+    outermost = next((axis for axis, extent in enumerate(shape) if extent != 1), 0)
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            indices.append(tirx.const(0, "int64"))
+            continue
+        position = tirx.floordiv(index, inner) if inner > 1 else index
+        indices.append(position if axis == outermost else tirx.floormod(position, shape[axis]))
+        inner *= shape[axis]
+    return indices[::-1]

@@ -1,0 +1,55 @@
+"""Walk neighbouring axes as one where every access does, so that short inner axes still fill vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Var
+
+from backends.tensorir.accesses import Access, Accesses
+from backends.tensorir.stages import Axis
+
+Expr = Any
+Run = tuple[Axis, ...]
+
+
+def collapse_runs(axes: Iterable[Axis], accesses: Accesses) -> list[Run]:
+    """Return the axes in runs of neighbours (a, b) with step(a) = extent(b) * step(b) in every access.
+
+    An axis that a branch condition depends on stays alone.
+
+    [1, 64, 7, 7] + [1, 64, 7, 7] is one run of 3,136; with a bias over the 64 it is two, 64 and 49.
+    """
+    runs: list[list[Axis]] = []
+    for axis in axes:
+        free = not accesses.guarded & {axis.var, *([runs[-1][-1].var] if runs else [])}
+        if runs and free and all(_walks_on(runs[-1][-1], axis, access) for access in accesses.all):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    return [tuple(run) for run in runs]
+
+
+def _walks_on(a: Axis, b: Axis, access: Access) -> bool:
+    if a.extent == 1:
+        return True
+    outer, inner = access.steps[a.var], access.steps[b.var]
+    return outer is not None and inner is not None and (outer == inner * b.extent)
+
+
+def run_extent(run: Run) -> int:
+    """Return the trip count of a run."""
+    return prod(axis.extent for axis in run)
+
+
+def axis_values(run: Run, position: Expr) -> dict[Var, Expr]:
+    """Return the value of each axis of a run at a position of the run."""
+    values: dict[Var, Expr] = {}
+    for axis in reversed(run[1:]):
+        extent = tirx.const(axis.extent, "int64")
+        values[axis.var] = tirx.floormod(position, extent)
+        position = tirx.floordiv(position, extent)
+    return {**values, run[0].var: position}

@@ -1,0 +1,83 @@
+"""Activations and hyperbolic functions as one expression each, so that a fused kernel has one block less per step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from backends.tensorir.intrinsics import GELU
+from backends.tensorir.legalize.common import FLegalize, wide
+
+Expr = Any
+
+
+def gelu(x: Expr) -> Expr:
+    """x * Phi(x) = x (1/2 + 1/2 erf(x / sqrt 2)); float32 has an operation of its own."""
+    if str(x.ty.dtype) == "float32":
+        return tirx.call_intrin("float32", GELU, x)
+    half = tirx.const(0.5, x.ty.dtype)
+    return x * (half + half * tirx.erf(x * tirx.const(math.sqrt(0.5), x.ty.dtype)))
+
+
+def gelu_tanh(x: Expr) -> Expr:
+    """The tanh form of gelu; 1/2 (1 + tanh u) is sigmoid(2u), which needs one exponential and no select."""
+    scale = tirx.const(2 * math.sqrt(2 / math.pi), x.ty.dtype)
+    return x * tirx.sigmoid(scale * x * (tirx.const(1, x.ty.dtype) + tirx.const(0.044715, x.ty.dtype) * x * x))
+
+
+def silu(x: Expr) -> Expr:
+    """x * sigmoid(x)."""
+    return x * tirx.sigmoid(x)
+
+
+def cosh(x: Expr) -> Expr:
+    """(e^x + e^-x) / 2 as squares of e^(x/2), which do not overflow before the result does."""
+    half = tirx.const(0.5, x.ty.dtype)
+    root = tirx.exp(tirx.abs(x) * half)
+    return half * root * root + half / root / root
+
+
+def sinh(x: Expr) -> Expr:
+    """(e^x - e^-x) / 2, and near zero, where that cancels, the series to x^7: 2e-8 off at |x| = 0.5, to x^15 in
+    float64: 2e-18."""
+    half, one = (tirx.const(value, x.ty.dtype) for value in (0.5, 1.0))
+    root = tirx.exp(x * half)
+    square, series = x * x, one
+    for count in range(7 if str(x.ty.dtype) == "float64" else 3, 0, -1):
+        series = one + square * tirx.const(1 / (2 * count * (2 * count + 1)), x.ty.dtype) * series
+    return tirx.Select(tirx.abs(x) < half, x * series, half * root * root - half / root / root)
+
+
+def _unary(formula: Callable[[Expr], Expr], name: str) -> FLegalize:
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: formula(wide(x(*i))).astype(x.dtype), name)
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        return builder.call_te(compute, call.args[0], primfunc_name_hint=name)
+
+    return legalize
+
+
+def _legalize_leakyrelu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """As TVM has it, but float16 and bfloat16 in float32, which has slopes that they have not."""
+    slope = float(call.attrs.alpha)
+
+    def leaky_relu(x: te.Tensor) -> te.Tensor:
+        def element(*index: Expr) -> Expr:
+            value = wide(x(*index))
+            zero, factor = (tirx.const(constant, value.ty.dtype) for constant in (0.0, slope))
+            return tirx.Select(value > zero, value, value * factor).astype(x.dtype)
+
+        return te.compute(x.shape, element, "leaky_relu")
+
+    return builder.call_te(leaky_relu, call.args[0], primfunc_name_hint="leaky_relu")
+
+
+ACTIVATIONS: dict[str, FLegalize] = {
+    **{f"relax.nn.{formula.__name__}": _unary(formula, formula.__name__) for formula in (gelu, gelu_tanh, silu)},
+    **{f"relax.{formula.__name__}": _unary(formula, formula.__name__) for formula in (cosh, sinh)},
+    "relax.nn.leakyrelu": _legalize_leakyrelu,
+}

@@ -1,0 +1,116 @@
+"""Gives every Relax call its TensorIR form, whatever a form that raises does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+import tvm
+from tvm import relax, topi
+
+from backends.tensorir.legalize.common import FLegalize
+from fusion.errors import UnsupportedOperatorError
+from fusion.failures import Failures
+
+
+@dataclass(frozen=True)
+class LegalizeCalls:
+    """`R.nn.softmax(x)`  ->  `R.call_tir(softmax, (x,))`, by our form of the operator, or by TVM's where ours fails
+    and TVM's is safe.
+
+    Where that fails too, the call stays as it is until TVM's pass has ended: an exception that passes through it would
+    make it print a warning to stderr.
+
+    Attributes:
+        forms: Ours.
+        safe: The operators of which TVM's form would read or write outside of a tensor, or trap.
+        failures: Takes which of our forms failed.
+    """
+
+    forms: Mapping[str, FLegalize]
+    safe: Collection[str]
+    failures: Failures = field(default_factory=Failures)
+    name: str = "legalize_calls"
+
+    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Return the module without calls of operators that have forms.
+
+        Raises:
+            UnsupportedOperatorError: Forms need to know shapes, and only the run knows those of an operand.
+            Exception: What the form of the first call raises that no form takes.
+        """
+        raised: list[Exception] = []
+        forms = {name: self._guarded(name, raised) for name in {*_of_tvm(), *self.forms}}
+        legal = relax.transform.LegalizeOps(forms)(mod)
+        if raised:
+            raise raised[0]
+        if next(_calls(legal, forms), None) is not None:
+            _refuse(_calls(relax.transform.DeadCodeElimination(["main"])(legal), forms))
+        return legal
+
+    def _guarded(self, name: str, raised: list[Exception]) -> FLegalize:
+        ours = self.forms.get(name)
+        theirs = tvm.ir.Op.get(name).get_attr("FLegalize")
+
+        def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+            try:
+                if ours is not None:
+                    return ours(builder, call)
+            except MemoryError:
+                raise
+            except Exception as error:  # a form of ours may have any defect
+                if _has_no_elements(call):
+                    return _zeros(builder, call)
+                if theirs is None or name in self.safe:
+                    raised.append(error)
+                    return call
+                self.failures.add(f"our form of {name} failed, and TVM's is used", error)
+            try:
+                return theirs(builder, call)
+            except MemoryError:
+                raise
+            except Exception as error:  # TVM raises whatever its checks raise
+                if _has_no_elements(call):
+                    return _zeros(builder, call)
+                raised.append(error)
+                return call
+
+        return legalize
+
+
+def _has_no_elements(call: relax.Call) -> bool:
+    """Return whether there is nothing to compute, which forms that divide by a size do not know."""
+    shape = call.ty.shape if isinstance(call.ty, relax.TensorType) else None
+    return isinstance(shape, relax.ShapeExpr) and any(isinstance(d, tvm.tirx.IntImm) and d == 0 for d in shape.values)
+
+
+def _zeros(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    return builder.call_te(topi.full, call.ty.shape.values, str(call.ty.dtype.dtype), 0, primfunc_name_hint="full")
+
+
+def _calls(mod: tvm.IRModule, forms: Collection[str]) -> Iterator[tuple[relax.Var, relax.Call]]:
+    """Yield the calls in `main` of operators that have forms, and their results."""
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and str(value.op.name) in forms:
+                yield binding.var, value
+
+
+def _refuse(left: Iterator[tuple[relax.Var, relax.Call]]) -> None:
+    for var, call in left:
+        operator = str(call.op.name).removeprefix("relax.")
+        raise UnsupportedOperatorError(
+            f"{operator} needs the shapes of its operands, and only the run knows one of them",
+            where=f"{operator} {str(var.name)!r}",
+            why=f"its operands are {', '.join(str(argument.ty) for argument in call.args)}",
+            hint="name the sizes of the operand by R.match_cast",
+        )
+
+
+@cache
+def _of_tvm() -> list[str]:
+    """Return the operators of which TVM has a form."""
+    names = map(str, tvm.ir.Op.list_op_names())
+    return [name for name in names if tvm.ir.Op.get(name).get_attr("FLegalize") is not None]

@@ -1,0 +1,65 @@
+"""What a template answers: a scheduled kernel, or the reason why it is not its job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+from tvm import tirx
+from tvm_ffi import register_error
+
+
+@dataclass(frozen=True)
+class Repack:
+    """A change to a constant that a kernel is called with, made before the run.
+
+    Attributes:
+        parameter: Its position among the kernel's parameters.
+        pack: Old value to new.
+    """
+
+    parameter: int
+    pack: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A PrimFunc with its final loops.
+
+    Attributes:
+        func: Same parameters as the input, but for the shape of the one that is repacked.
+        template: Name of the template that made it.
+        tile: The loop structure in words, for `explain`.
+        note: Which better templates did not take the function, and why; empty where the first one did.
+        repack: What its callers have to do to a constant.
+        cycles: What the template estimates the slowest thread to take; 0 where it has no estimate.
+    """
+
+    func: tirx.PrimFunc
+    template: str
+    tile: str
+    note: str = ""
+    repack: Repack | None = None
+    cycles: float = 0.0
+
+
+@dataclass(frozen=True)
+class Declined:
+    """Why a template does not apply."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A PrimFunc before and after it got its loops."""
+
+    source: tirx.PrimFunc
+    made: Scheduled
+
+
+@register_error  # unregistered, one raised in a `structural_map` came out of it as a RuntimeError
+class NotRecognized(Exception):
+    """Raised inside a template where the PrimFunc leaves its form; becomes `Declined`, never reaches a user."""

@@ -1,0 +1,50 @@
+"""What a template leaves open: a small set of points, each of which is right, with an estimate of what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from backends.tensorir.result import Scheduled
+
+
+class Point(Protocol):
+    """One way to cut a kernel's loops; as text it is what `explain` shows."""
+
+    @property
+    def cycles(self) -> float:
+        """Estimate for the slowest thread."""
+        ...
+
+
+P = TypeVar("P", bound=Point)
+
+
+@dataclass(frozen=True)
+class Space(Generic[P]):
+    """The points of a template for one kernel.
+
+    Attributes:
+        default: The analytic choice.
+        every: Returns all points, the default among them, in no order.
+    """
+
+    default: P
+    every: Callable[[], Iterator[P]]
+
+    def __iter__(self) -> Iterator[P]:
+        return self.every()
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the template of a kernel leaves open.
+
+    Attributes:
+        space: The points.
+        emit: Returns the loops of one.
+    """
+
+    space: Space[Any]
+    emit: Callable[[Any], Scheduled]

@@ -1,0 +1,205 @@
+"""Read a PrimFunc of TE-like blocks as a list of stages: one buffer each, computed by one expression over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite, prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+from tvm.s_tir.stmt import SBlock, SBlockRealize
+
+from backends.tensorir.result import NotRecognized
+from fusion.structural import find, map_nodes
+
+Expr = Any
+COMBINERS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min, tirx.And, tirx.Or)
+_REDUCE_ITER = 2  # tirx.IterVar.CommReduce
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An iteration axis from 0 to `extent` - 1."""
+
+    var: Var
+    extent: int
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """`buffer[spatial] = value`, or `buffer[spatial] = combine over reduce of value` beginning with `identity`.
+
+    Attributes:
+        buffer: The buffer written, one spatial axis per dimension, in order.
+        value: Expression over the axes that loads other buffers.
+        combine: tirx node class of the reduction (Add, Max, ...); None where there is none.
+        identity: Start value of the reduction.
+        offsets: Where the slice of the buffer begins that is written, an output of the kernel; () where all of it is.
+    """
+
+    buffer: Var
+    spatial: tuple[Axis, ...]
+    reduce: tuple[Axis, ...]
+    value: Expr
+    combine: Any = None
+    identity: Expr = None
+    offsets: tuple[int, ...] = ()
+
+    @property
+    def indices(self) -> list[Expr]:
+        """What is written, over the axes."""
+        return self.stored_at([axis.var for axis in self.spatial])
+
+    def stored_at(self, position: Sequence[Expr]) -> list[Expr]:
+        """Return the index in the buffer of one position of the spatial axes."""
+        offsets = self.offsets or (0,) * len(position)
+        return [index + offset if offset else index for index, offset in zip(position, offsets, strict=True)]
+
+    def combined(self, first: Expr, second: Expr) -> Expr:
+        """Return two partial results of the reduction as one.
+
+        A maximum that begins with the lowest finite number is that of a softmax, where NaN pass through the
+        exponentials: it needs no test for them, which `exact_values` adds to other ones.
+        """
+        begins_finite = isinstance(self.identity, tirx.FloatImm) and isfinite(self.identity.value)
+        if self.combine is tirx.Max and begins_finite:
+            return tirx.Select(first > second, first, second)
+        return self.combine(first, second)
+
+    @property
+    def iterations(self) -> int:
+        """How many times `value` is evaluated."""
+        return prod(axis.extent for axis in self.spatial + self.reduce)
+
+
+def read_stages(func: tirx.PrimFunc) -> list[Stage]:
+    """Return the stages of `func` in order of execution.
+
+    Raises:
+        NotRecognized: A block is not one store over its whole buffer, or over a slice of an output, or the function is
+            not made of blocks.
+    """
+    root = func.body
+    if not isinstance(root, SBlockRealize):
+        raise NotRecognized("the function is not made of blocks")
+    body = root.block.body
+    nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    stages = [_read_nest(nest) for nest in nests]
+    if len({stage.buffer for stage in stages}) != len(stages):
+        raise NotRecognized("two blocks write one buffer")
+    sliced = {stage.buffer for stage in stages if stage.offsets}
+    read = {load.source for stage in stages for load in loads(stage.value)} if sliced else set()
+    if not sliced.issubset(func.params) or not sliced.isdisjoint(read):
+        raise NotRecognized("a block writes a part of a buffer that is no output")
+    return stages
+
+
+def output_buffers(func: tirx.PrimFunc, stages: list[Stage]) -> set[Var]:
+    """Return the parameters that a stage writes."""
+    written = {stage.buffer for stage in stages}
+    return {param for param in func.params if param in written}
+
+
+def loads(value: Expr) -> list[TensorLoad]:
+    """Return every load in an expression, loads inside indices included."""
+    return find(value, TensorLoad)
+
+
+def substitute(value: Expr, replacement: Mapping[Var, Expr]) -> Expr:
+    """Return `value` with variables replaced."""
+    if not replacement:
+        return value
+    return map_nodes(value, (Var, lambda var: replacement.get(var, var)))
+
+
+def shape_of(buffer: Var) -> tuple[int, ...]:
+    """Return the static shape of a buffer.
+
+    Raises:
+        NotRecognized: A dimension is symbolic.
+    """
+    dims = []
+    for dim in buffer.ty.shape:
+        if not isinstance(dim, tirx.IntImm):
+            raise NotRecognized("a shape is symbolic")
+        dims.append(int(dim.value))
+    return tuple(dims)
+
+
+def dtype_of(buffer: Var) -> str:
+    """Return the element type of a buffer."""
+    return str(buffer.ty.dtype.dtype)
+
+
+def _read_nest(nest: tirx.Stmt) -> Stage:
+    extents: dict[Var, int] = {}
+    while isinstance(nest, tirx.For):
+        if nest.kind != tirx.ForKind.SERIAL or not isinstance(nest.extent, tirx.IntImm):
+            raise NotRecognized("the loops are scheduled or symbolic")
+        extents[nest.loop_var] = int(nest.extent.value)
+        nest = nest.body
+    if not isinstance(nest, SBlockRealize):
+        raise NotRecognized("a loop holds more than one block")
+    return _read_block(nest, extents)
+
+
+def _read_block(realize: SBlockRealize, extents: dict[Var, int]) -> Stage:
+    block = realize.block
+    if block.match_buffers or block.alloc_buffers or not isinstance(block.body, tirx.BufferStore):
+        raise NotRecognized(f"block {block.name_hint} is not a single store")
+    axes: dict[Var, Axis] = {}
+    reduce = []
+    for iter_var, bound in zip(block.iter_vars, realize.iter_values, strict=True):
+        axis = Axis(iter_var.var, int(iter_var.dom.extent.value))
+        whole = axis.extent == 1 or (isinstance(bound, Var) and extents.get(bound) == axis.extent)
+        if not whole:
+            raise NotRecognized(f"block {block.name_hint} covers its domain in an order that is not plain")
+        if int(iter_var.iter_type) == _REDUCE_ITER:
+            reduce.append(axis)
+        else:
+            axes[axis.var] = axis
+    return _make_stage(block, axes, tuple(reduce))
+
+
+def _make_stage(block: SBlock, axes: dict[Var, Axis], reduce: tuple[Axis, ...]) -> Stage:
+    store = block.body
+    shape = shape_of(store.buffer)
+    stored = [_store_axis(index, extent, axes) for index, extent in zip(store.indices, shape, strict=True)]
+    spatial = tuple(axis for axis, _ in stored)
+    written = prod(axis.extent for axis in spatial)
+    if len({axis.var for axis in spatial}) != len(spatial) or prod(a.extent for a in axes.values()) != written:
+        raise NotRecognized(f"block {block.name_hint} does not write its whole buffer once")
+    if block.init is None:
+        if reduce or any(load.source.same_as(store.buffer) for load in loads(store.value)):
+            raise NotRecognized(f"block {block.name_hint} updates its buffer without an initial value")
+        offsets = tuple(offset for _, offset in stored) if written != prod(shape) else ()
+        return Stage(store.buffer, spatial, (), store.value, offsets=offsets)
+    if written != prod(shape):
+        raise NotRecognized(f"block {block.name_hint} reduces into a part of its buffer")
+    return _reduction(block, spatial, reduce)
+
+
+def _store_axis(index: Expr, extent: int, axes: dict[Var, Axis]) -> tuple[Axis, int]:
+    """Return the axis that `index` runs over, and where in the dimension of this extent it begins."""
+    begin = 0
+    if isinstance(index, tirx.Add) and isinstance(index.b, tirx.IntImm):
+        index, begin = index.a, int(index.b.value)
+    if isinstance(index, Var) and index in axes and 0 <= begin <= extent - axes[index].extent:
+        return axes[index], begin
+    if isinstance(index, tirx.IntImm) and int(index.value) == 0 and extent == 1:
+        return Axis(Var("unit", index.ty), 1), 0
+    raise NotRecognized("a block stores to an index that is not one of its axes")
+
+
+def _reduction(block: SBlock, spatial: tuple[Axis, ...], reduce: tuple[Axis, ...]) -> Stage:
+    store, update = block.body, block.body.value
+    if not isinstance(block.init, tirx.BufferStore) or type(update) not in COMBINERS:
+        raise NotRecognized(f"block {block.name_hint} reduces by something else than + * max min")
+    itself, term = update.a, update.b
+    if not isinstance(itself, TensorLoad) or not itself.source.same_as(store.buffer):
+        raise NotRecognized(f"block {block.name_hint} does not combine with its own buffer")
+    if any(load.source.same_as(store.buffer) for load in loads(term)):
+        raise NotRecognized(f"block {block.name_hint} reads its own buffer twice")
+    return Stage(store.buffer, spatial, reduce, term, type(update), block.init.value)

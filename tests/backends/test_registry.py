@@ -1,0 +1,60 @@
+"""Backends by name: fusion's own, and what other packages register."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fusion
+from backends import registry
+from backends.cpu.backend import BACKEND as CPU
+from tests.module import small_models
+
+OTHER = """
+from dataclasses import dataclass
+
+from backends.cpu.backend import BACKEND as CPU
+
+
+@dataclass(frozen=True)
+class Slow:
+    name: str = "slow"
+    kinds: tuple = ("c",)
+
+    def compiler(self, fields, threads):
+        return CPU.compiler({**fields, "kind": "llvm", "mcpu": "x86-64"}, 1)
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install a package that has a backend for targets of another kind."""
+    (tmp_path / "slow_backend.py").write_text(OTHER + "\n\nBACKEND = Slow()\n")
+    about = tmp_path / "slow_backend-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-backend\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{registry.GROUP}]\nslow = slow_backend:BACKEND\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.backends.cache_clear()
+    yield
+    registry.backends.cache_clear()
+
+
+def test_own_backends_are_found_by_the_kind_of_target() -> None:
+    assert registry.backends()["cpu"] is CPU
+    assert registry.backend_for("llvm") is CPU
+
+
+@pytest.mark.usefixtures("installed")
+def test_another_package_brings_a_kind_of_target() -> None:
+    assert list(registry.backends()) == ["cpu", "slow"]
+    text = fusion.compile(small_models.mlp(), "c", cache=False).explain()
+    assert text.startswith("compiled for x86-64 ")
+    assert ", 1 threads" in text
+
+
+def test_a_kind_that_nobody_writes_kernels_for() -> None:
+    with pytest.raises(fusion.FusionError, match="'c' is not available"):
+        fusion.compile(small_models.mlp(), "c")
