@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import tvm
@@ -65,6 +66,26 @@ class RoundingPolicy(Protocol):
 
     def stays_near(self, size: int) -> bool:
         """Return whether a tensor of `size` bytes is still in a core's caches when the next kernel reads it."""
+        ...
+
+
+class ObjectCache(Protocol):
+    """Keeps the object files of kernels between compilations."""
+
+    def key(self, symbol: tvm.ir.GlobalVar, func: tirx.PrimFunc) -> str | None:
+        """Return the key of a kernel; None for a function that is made for one model."""
+        ...
+
+    def find(self, key: str) -> bytes | None:
+        """Return the object file of a kernel, None where there is none."""
+        ...
+
+    def keep(self, key: str, code: bytes) -> None:
+        """Keep the object file of a kernel."""
+        ...
+
+    def make_room(self) -> None:
+        """Drop what was used longest ago, where too much is kept."""
         ...
 
 
@@ -138,6 +159,15 @@ class KernelCompiler(Protocol):
             point: One of its `choices`; None for the default.
             plain: Leave it the loops that TVM gives it.
         """
+        ...
+
+    def generate_module(self, kernels: tvm.IRModule) -> tvm.runtime.Module:
+        """Return the code of kernels with loops as one module, which can run without a linker."""
+        ...
+
+    def write_objects(self, kernels: tvm.IRModule, folder: Path, kept: ObjectCache | None) -> list[Path]:
+        """Write the code of kernels with loops, and of what calls them, as object files to be linked in this order;
+        those that are `kept` are taken from there."""
         ...
 
     def foreign(self) -> str:

@@ -81,7 +81,7 @@ class Measuring:
 @contextmanager
 def measuring(ctx: Context) -> Iterator[Measuring]:
     """Make a bench where the effort asks for it and this system has what it takes; the notes say where it has not."""
-    toolchain = KernelLibrary(ctx.target)
+    toolchain = KernelLibrary(ctx.compiler)
     if ctx.effort != BALANCED or toolchain.refusal():
         notes = [f"nothing was measured: {toolchain.refusal()}"] if ctx.effort == BALANCED else []
         yield Measuring(ctx, None, notes=notes)

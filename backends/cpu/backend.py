@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import tvm
 from tvm import tirx
 
-from backends.backend import Load, Lowering
+from backends.backend import Load, Lowering, ObjectCache
 from backends.cpu import limits
 from backends.cpu.anchors.chains import decline_fusion, decline_kernel, estimate
+from backends.cpu.codegen.generate import generate_module, write_objects
 from backends.cpu.layout_policy import CpuLayouts
 from backends.cpu.lowerings import lowerings
 from backends.cpu.machine import DOT_BFLOAT16, Machine, machine_of
@@ -93,6 +95,15 @@ class CpuCompiler:
     def schedule(self, kernel: tirx.PrimFunc, point: Point | None = None, *, plain: bool = False) -> Scheduled:
         """See `KernelCompiler`."""
         return schedule(kernel, self.machine, self.threads, point, plain=plain)
+
+    def generate_module(self, kernels: tvm.IRModule) -> tvm.runtime.Module:
+        """See `KernelCompiler`."""
+        with self.target:  # threads have no target but their own
+            return generate_module(kernels, self.target)
+
+    def write_objects(self, kernels: tvm.IRModule, folder: Path, kept: ObjectCache | None) -> list[Path]:
+        """See `KernelCompiler`."""
+        return write_objects(kernels, self.target, folder, kept)
 
     def foreign(self) -> str:
         """See `KernelCompiler`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,14 +15,14 @@ from fusion.errors import SavedFileError
 from fusion.library import Library
 from fusion.lowered import Lowered
 from fusion.module.check_returned import check_returned
-from fusion.module.codegen import generate_module, generate_objects
 from fusion.module.kernel_cache import open_kernels
-from fusion.module.linker import ELF, find_linker, load_linked
+from fusion.module.linker import ELF, ROOM, find_linker, load_linked
 from fusion.module.plan import Plan
 from fusion.module.preallocate import preallocate
+from fusion.module.shared_library import temporary_folder
 from fusion.stages import stage
 
-Generate = Callable[[tvm.IRModule, tvm.target.Target], list[tvm.runtime.Module]]
+Generate = Callable[[tvm.IRModule], list[tvm.runtime.Module]]
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _generate(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built:
     linked = _linked(mod, plan, ctx)
     if isinstance(linked, Built):
         return linked
-    executable = _assemble(mod, ctx, lambda kernels, target: [generate_module(kernels, target)])
+    executable = _assemble(mod, ctx, lambda kernels: [ctx.compiler.generate_module(kernels)])
     library = Library(executable.jit(), pooled=False)
     return Built(executable, library, plan, notes=(f"compiled in one thread and without a linker: {linked}",))
 
@@ -145,7 +144,14 @@ def _linked(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built | str:
 
 
 def _objects(mod: tvm.IRModule, ctx: Context) -> Generate:
-    return functools.partial(generate_objects, kept=open_kernels(mod, ctx))
+    kept = open_kernels(mod, ctx)
+
+    def generate(kernels: tvm.IRModule) -> list[tvm.runtime.Module]:
+        with temporary_folder(ROOM) as folder:
+            paths = ctx.compiler.write_objects(kernels, folder, kept)
+            return [tvm.runtime.load_static_library(str(path), []) for path in paths]
+
+    return generate
 
 
 _MANY_RESULTS = 64
@@ -161,5 +167,5 @@ def _assemble(mod: tvm.IRModule, ctx: Context, generate: Generate) -> tvm.runtim
     kind = mod["main"].ret_ty
     many = isinstance(kind, relax.TupleType) and len(kind.fields) > _MANY_RESULTS
     kernels = _filter_tir(_vmcodegen(builder, mod, "bytecode" if many else "compiled"))
-    first, *others = generate(kernels, ctx.target)
+    first, *others = generate(kernels)
     return relax.VMExecutable(_ffi_api.VMLink(builder, ctx.target, first, others, {}))

@@ -59,6 +59,10 @@ class KernelCache:
         digest = hashlib.sha256(key.encode() + code).digest()
         self.store.write(_name(key), len(code), lambda file: file.writelines((digest, code)), make_room=False)
 
+    def make_room(self) -> None:
+        """Drop what was used longest ago, where the cache is full."""
+        self.store.make_room()
+
 
 def open_kernels(mod: tvm.IRModule, ctx: Context) -> KernelCache | None:
     """Return the cache of `ctx` for the kernels of `mod`; None where it is off, or our sources cannot be read."""

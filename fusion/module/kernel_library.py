@@ -9,17 +9,17 @@ from pathlib import Path
 import tvm
 from tvm import tirx
 
+from backends.backend import KernelCompiler
 from fusion.library import Library
-from fusion.module.codegen import generate_module
 from fusion.module.linker import ELF, ROOM, find_linker, link_objects
 from fusion.module.shared_library import load_library, temporary_folder
 
 
 @dataclass(frozen=True)
 class KernelLibrary:
-    """Makes libraries of kernels with loops, for a target that is this machine; a `tuning.toolchain.Toolchain`."""
+    """Makes libraries of kernels with loops, for this machine; a `tuning.toolchain.Toolchain`."""
 
-    target: tvm.target.Target
+    compiler: KernelCompiler
 
     def load(self, kernels: Mapping[str, tirx.PrimFunc]) -> Library:
         """Return the code of `kernels`, ready to run.
@@ -29,7 +29,7 @@ class KernelLibrary:
         """
         if self.refusal():
             named = {name: func.with_attr("global_symbol", name) for name, func in kernels.items()}
-            return Library(tvm.compile(tvm.IRModule(named), target=self.target).jit(), pooled=False)
+            return Library(tvm.compile(tvm.IRModule(named), target=self.compiler.target).jit(), pooled=False)
         with temporary_folder(ROOM) as folder:
             made, library = folder / "kernels.o", folder / "kernels.so"
             self.compile(kernels, made)
@@ -45,8 +45,7 @@ class KernelLibrary:
     def compile(self, kernels: Mapping[str, tirx.PrimFunc], path: Path) -> None:
         """Write the code of `kernels`, by the names they are to have, as an object file."""
         functions = {tvm.ir.GlobalVar(name): func.with_attr("global_symbol", name) for name, func in kernels.items()}
-        with self.target:  # threads have no target but their own
-            generate_module(tvm.IRModule(functions), self.target).write_to_file(str(path))
+        self.compiler.generate_module(tvm.IRModule(functions)).write_to_file(str(path))
 
     def link(self, objects: Sequence[Path], path: Path) -> None:
         """Write a shared library of object files.

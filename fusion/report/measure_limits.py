@@ -13,4 +13,4 @@ from fusion.module.kernel_library import KernelLibrary
 def measure_limits(threads: int) -> MachineLimits:
     """Return the limits of this machine; takes about two seconds the first time."""
     compiler = context.resolve(threads=threads).compiler
-    return compiler.measure_limits(KernelLibrary(compiler.target).load)
+    return compiler.measure_limits(KernelLibrary(compiler).load)

@@ -14,9 +14,9 @@ from onnx import numpy_helper
 from tvm import te, tirx
 
 import fusion
+from backends.cpu.codegen import generate as codegen
 from backends.tensorir.schedule_kernels import SOURCE, ScheduleKernels
 from fusion import context
-from fusion.module import codegen
 from fusion.module.kernel_cache import open_kernels
 from tests.module.small_models import softmax_of_columns, two_layers, weights
 

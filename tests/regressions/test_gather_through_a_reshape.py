@@ -7,9 +7,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from backends.cpu.codegen.generate import generate_module
 from backends.cpu.schedule import schedule
 from fusion import context
-from fusion.module.codegen import generate_module
 from tests.backends.cpu.anchors.anchored import normal, one_kernel
 
 op = relax.op

@@ -18,6 +18,7 @@ from tvm import relax, te
 
 import fusion
 from backends.cpu import lowerings
+from backends.cpu.codegen import generate as codegen
 from backends.tensorir import legalize
 from backends.tensorir.legalize_calls import LegalizeCalls
 from backends.tensorir.lower_anchors import LowerAnchors
@@ -25,7 +26,6 @@ from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion import pipeline, second_forms
 from fusion.errors import ExecutionError, InternalError, ResourceError
 from fusion.frontends.onnx import convert, registry
-from fusion.module import codegen
 from fusion.passes.concats import PlaceConcats
 from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.guard_operands import GuardOperands

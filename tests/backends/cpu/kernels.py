@@ -8,11 +8,11 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from backends.cpu.codegen.generate import generate_module
 from backends.cpu.templates import schedule_memory_bound
 from backends.tensorir.legalize import LEGALIZATIONS
 from backends.tensorir.result import Scheduled
 from fusion import context
-from fusion.module.codegen import generate_module
 
 Build = Callable[..., relax.Expr]
 

@@ -11,14 +11,12 @@ from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as block_pipeline
 from tvm_ffi.structural import StructuralMutator
 
+from backends.backend import ObjectCache
+from backends.cpu.codegen.bfloat16 import broadcast_bits, compute_in_lets
+from backends.cpu.codegen.share_memory import share_memory
 from backends.tensorir.emit import Nest, prefetch
 from fusion.abandon import checkpoint
 from fusion.map_in_threads import map_in_threads
-from fusion.module.bfloat16 import broadcast_bits, compute_in_lets
-from fusion.module.kernel_cache import KernelCache
-from fusion.module.linker import ROOM
-from fusion.module.share_memory import share_memory
-from fusion.module.shared_library import temporary_folder
 from fusion.stages import stage
 from fusion.structural import contains, mutate
 
@@ -104,16 +102,13 @@ def _with_line(body: tirx.Stmt) -> tirx.Stmt:
     return nest.finish()
 
 
-def generate_objects(
-    mod: tvm.IRModule, target: tvm.target.Target, kept: KernelCache | None = None
-) -> list[tvm.runtime.Module]:
-    """Return the code of `mod` as ELF object files, which a linker has to join before they can run; kernels that are
-    `kept` have theirs already.
+def write_objects(
+    mod: tvm.IRModule, target: tvm.target.Target, folder: Path, kept: ObjectCache | None = None
+) -> list[Path]:
+    """Write the code of `mod` to `folder` as ELF object files, which a linker has to join before they can run; kernels
+    that are `kept` have theirs already.
 
     TVM's passes and LLVM run outside of Python's lock: on two cores PP-OCR's classifier takes 2.5 s, in one thread 4.7.
-
-    Raises:
-        SavedFileError: Temporary files cannot be written.
     """
     called, script = _call_across_objects(mod)
     parts = _cut(called, kept)
@@ -133,14 +128,13 @@ def generate_objects(
         if kept and part.key:
             kept.keep(part.key, path.read_bytes())
 
-    with temporary_folder(ROOM) as folder:
-        aliases = folder / "aliases.o"
-        aliases.write_text(script)
-        paths = [folder / f"{index}.o" for index in range(len(parts))]
-        map_in_threads(write, zip(parts, paths, strict=True))
-        if kept:
-            kept.store.make_room()
-        return [tvm.runtime.load_static_library(str(path), []) for path in (*paths, aliases)]
+    aliases = folder / "aliases.o"
+    aliases.write_text(script)
+    paths = [folder / f"{index}.o" for index in range(len(parts))]
+    map_in_threads(write, zip(parts, paths, strict=True))
+    if kept:
+        kept.make_room()
+    return [*paths, aliases]
 
 
 @dataclass(frozen=True)
@@ -155,7 +149,7 @@ class _Batch:
     key: str | None = None
 
 
-def _cut(functions: Mapping[tvm.ir.GlobalVar, tirx.PrimFunc], kept: KernelCache | None) -> list[_Batch]:
+def _cut(functions: Mapping[tvm.ir.GlobalVar, tirx.PrimFunc], kept: ObjectCache | None) -> list[_Batch]:
     """Return kernels that can be kept by themselves, and the other functions some at a time."""
     keys = {symbol: kept.key(symbol, func) for symbol, func in functions.items()} if kept else {}
     alone = [_Batch({symbol: functions[symbol]}, key) for symbol, key in keys.items() if key]

@@ -8,8 +8,8 @@ from tvm import tirx
 from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_walk
 
+from backends.cpu.codegen.share_memory import share_memory
 from backends.tensorir.emit import Nest, ramp, splat
-from fusion.module.share_memory import share_memory
 
 
 def written_in_turn(kind: ForKind, *sizes: int) -> tvm.IRModule:

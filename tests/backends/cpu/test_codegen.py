@@ -14,9 +14,10 @@ from tvm.script import tirx as T
 from tvm_ffi.structural import structural_walk
 
 import fusion
+from backends.cpu.codegen import generate as codegen
 from fusion import context
 from fusion.errors import SavedFileError
-from fusion.module import codegen, linker
+from fusion.module import linker
 from tests.module import small_models
 from tests.module.small_models import FLOAT
 
@@ -44,7 +45,7 @@ def run(module: fusion.CompiledModule) -> np.ndarray:
 def test_kernels_in_other_objects_are_called(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run(fusion.compile(chain()))
     monkeypatch.setattr(codegen, "_PART", part)
-    monkeypatch.delattr("fusion.module.build.generate_module")  # what is used where linking fails
+    monkeypatch.delattr("backends.cpu.backend.CpuCompiler.generate_module")  # what is used where linking fails
     module = fusion.compile(chain())
     np.testing.assert_array_equal(run(module), expected)
     module.save(str(tmp_path / "m.fusion"))
@@ -122,7 +123,7 @@ def test_a_module_is_not_loaded_where_no_temporary_file_can_be_written(
 def test_objects_are_made_only_where_they_are_elf(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run(fusion.compile(chain()))
     monkeypatch.setattr("fusion.module.build.ELF", False)
-    monkeypatch.delattr("fusion.module.build.generate_objects")
+    monkeypatch.delattr("backends.cpu.backend.CpuCompiler.write_objects")
     module = fusion.compile(chain())
     np.testing.assert_array_equal(run(module), expected)
     assert "not ELF" in why_unlinked(module)[0]

@@ -1,0 +1,1 @@
+"""From kernels with loops to a CPU's machine code."""
