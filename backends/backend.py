@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tvm
 from tvm import relax, tirx
@@ -20,6 +20,11 @@ from backends.tensorir.legalize.common import FLegalize
 from backends.tensorir.result import Scheduled
 from backends.tensorir.space import Choices, Point
 
+if TYPE_CHECKING:
+    import onnx
+
+FALLBACK = "fusion.fallback"
+"""The packed function by which compiled code runs a subgraph: `R.call_pure_packed(FALLBACK, R.str(key), *inputs)`."""
 Load = Callable[[Mapping[str, tirx.PrimFunc]], Any]
 """Makes a library of kernels by their names, which runs in this process."""
 
@@ -195,8 +200,64 @@ class KernelCompiler(Protocol):
         ...
 
 
+class Subgraph(Protocol):
+    """A subgraph that can be run, for as long as somebody holds it."""
+
+    @property
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """Names, and types as the library writes them."""
+        ...
+
+
+class ModelRunner(Protocol):
+    """A library that runs ONNX models, and what of them no kernels are written for.
+
+    Attributes:
+        name: As in `fusion.compile(backends=...)`.
+        versions: By domain, the set of operators that a node of it is from where the model does not say.
+    """
+
+    name: str
+
+    @property
+    def versions(self) -> Mapping[str, int]: ...
+
+    def prepare(self, model: onnx.ModelProto) -> bytes:
+        """Return `model` as bytes that `register` takes, and that run without ending the process.
+
+        Raises:
+            UnsupportedOperatorError: The library lacks an operator or its type.
+        """
+        ...
+
+    def refusal_of(self, model: onnx.ModelProto) -> str:
+        """Return why the library refuses `model`, or "" where it takes it. Nothing of it is computed."""
+        ...
+
+    def output_types(self, model: onnx.ModelProto) -> dict[str, tuple[str, Sequence[int | str | None]]]:
+        """Return type and shape of each output of `model`, as the library infers and writes them; nothing where it does
+        not take the model."""
+        ...
+
+    def register(self, key: str, data: bytes, threads: int) -> Subgraph:
+        """Let compiled code call what `prepare` returned as `FALLBACK` with its key, while the result is held.
+
+        Raises:
+            UnsupportedOperatorError: The library does not take it.
+        """
+        ...
+
+    def run(self, subgraph: Any, values: Sequence[Any]) -> list[Any]:
+        """Return what a registered subgraph makes of arrays, lists of them (sequences) or None (empty optionals).
+
+        Raises:
+            ExecutionError: It fails.
+        """
+        ...
+
+
 class Backend(Protocol):
-    """A machine, or a library, that programs can be made for.
+    """A machine that kernels are written for.
 
     Attributes:
         name: As in `fusion.compile(backends=...)` and in reports.

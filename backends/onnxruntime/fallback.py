@@ -27,7 +27,6 @@ from fusion.forks import Lock
 from fusion.memory import usable_memory
 from fusion.runtime import Tensor, tvm_ffi
 
-FUNCTION = "fusion.fallback"
 # Those of which numpy and DLPack have arrays. ONNX Runtime takes and gives arrays in 3 us; for its own values it checks
 # in Python whether the session's devices may read them, in 40 to 120 us.
 _ARRAYS = frozenset(
@@ -207,4 +206,4 @@ def _call(key: str, *tensors: Tensor) -> Any:
     return results[0] if len(results) == 1 else tvm_ffi.convert(results)
 
 
-tvm_ffi.register_global_func(FUNCTION, _call, override=True)
+tvm_ffi.register_global_func("fusion.fallback", _call, override=True)

@@ -94,18 +94,18 @@ def _run_other(
     arrays = [inputs[spec.name] for spec in module.inputs]
     if engine == "fusion":
         return list(open_module(path, options, alone=is_saved(options.model)).module(*arrays))
-    from backends.onnxruntime.fallback import open_session
+    from backends.registry import model_runner
 
+    runner = model_runner()
     read_inputs_of(path)
     try:
-        session = open_session(read_file(path), options.threads or 0)
+        subgraph = runner.register(path, read_file(path), options.threads or 0)
     except UnsupportedOperatorError as error:
         raise UnsupportedOperatorError(
             f"ONNX Runtime, which is compared with, cannot run {path}",
             why=error.why,
             hint="name another model to compare with; fusion run runs this one",
         ) from error
-    names = [value.name for value in session.get_inputs()]
-    if len(names) != len(arrays):
-        raise OptionError(f"{path} takes {len(names)} inputs and {options.model} takes {len(arrays)}")
-    return list(session.run(None, dict(zip(names, arrays, strict=True))))
+    if len(subgraph.inputs) != len(arrays):
+        raise OptionError(f"{path} takes {len(subgraph.inputs)} inputs and {options.model} takes {len(arrays)}")
+    return runner.run(subgraph, arrays)

@@ -33,8 +33,8 @@ class ImportedModel:
             `subgraphs` is the whole model.
         inputs, outputs: The signature.
         subgraphs: ONNX bytes of each fallback subgraph by its key. `main` runs one as
-            `R.call_pure_packed("fusion.fallback", R.str(key), *inputs)`; `backends.onnxruntime.fallback.register`
-            must have been called with key and bytes before.
+            `R.call_pure_packed(FALLBACK, R.str(key), *inputs)`; `ModelRunner.register` must have been called with
+            key and bytes before.
         fallbacks: The nodes in those subgraphs.
         branches: Modules whose `main` computes one branch of a condition that only the run knows, by name, inner
             branches before those they are in. A `main` chooses one as `branch_call` says; every one is chosen once.

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backends.registry import model_runner
 from fusion.errors import NotInstalledError
 from fusion.module.input_slot import check_array, to_value
 from fusion.signature import TensorSpec
 
 if TYPE_CHECKING:
-    from backends.onnxruntime.fallback import Subgraph
+    from backends.backend import Subgraph
 
 
 class FallbackProgram:
@@ -24,10 +25,8 @@ class FallbackProgram:
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """See `Program.run`; an output that is no tensor is a list (a sequence) or None (an empty optional)."""
-        from backends.onnxruntime import fallback
-
         checked = [_checked(value, spec) for value, spec in zip(arrays, self._inputs, strict=True)]
-        return tuple(fallback.run(self._subgraph, checked))
+        return tuple(model_runner().run(self._subgraph, checked))
 
 
 def _checked(value: Any, spec: TensorSpec) -> Any:
@@ -47,10 +46,10 @@ def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> tuple[Subgr
         return ()
     # ONNX Runtime is imported only where a model needs it.
     try:
-        from backends.onnxruntime import fallback
+        runner = model_runner()
     except ModuleNotFoundError as error:
         raise NotInstalledError(
             f"parts of the module run on ONNX Runtime, and {error.name} is not installed",
             hint="pip install onnxruntime onnx",
         ) from error
-    return tuple(fallback.register(key, model, threads) for key, model in subgraphs.items())
+    return tuple(runner.register(key, model, threads) for key, model in subgraphs.items())

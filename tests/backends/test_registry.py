@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     registry.backends.cache_clear()
     yield
     registry.backends.cache_clear()
+    sys.modules.pop("slow_backend", None)
 
 
 def test_own_backends_are_found_by_the_kind_of_target() -> None:
@@ -53,6 +55,18 @@ def test_another_package_brings_a_kind_of_target() -> None:
     text = fusion.compile(small_models.mlp(), "c", cache=False).explain()
     assert text.startswith("compiled for x86-64 ")
     assert ", 1 threads" in text
+
+
+def test_a_package_that_cannot_be_imported_is_left_out(
+    installed: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "slow_backend.py").write_text("import no_such_library\n")
+    sys.modules.pop("slow_backend", None)
+    assert list(registry.backends()) == ["cpu"]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "the backend 'slow' (slow_backend:BACKEND) is left out: No module named 'no_such_library'"
+    )
 
 
 def test_a_kind_that_nobody_writes_kernels_for() -> None:

@@ -9,8 +9,7 @@ import onnx
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnx.helper import make_graph, make_model, make_opsetid, make_tensor_type_proto
 
-from backends.onnxruntime.fallback import open_session
-from fusion.errors import UnsupportedOperatorError
+from backends.registry import model_runner
 from fusion.frontends.onnx.scope import Scope
 
 _FORMAT = 8
@@ -33,11 +32,8 @@ def ask_types(node: NodeProto, scope: Scope, domains: Mapping[str, int]) -> dict
     results = [ValueInfoProto(name=name) for name in node.output if name]
     opsets = [make_opsetid(domain, version) for domain, version in domains.items()]
     model = make_model(make_graph([node], "types", given, results, weights), opset_imports=opsets, ir_version=_FORMAT)
-    try:
-        session = open_session(model.SerializeToString(), threads=1, optimize=False)
-    except (UnsupportedOperatorError, ValueError):  # protobuf writes no model of 2 GB or more
-        return {}
-    kinds = {value.name: _type(value.type, value.shape) for value in session.get_outputs()}
+    found = model_runner().output_types(model)
+    kinds = {name: _type(text, shape) for name, (text, shape) in found.items()}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
 

@@ -6,11 +6,8 @@ from collections.abc import Iterable
 
 import onnx
 
-from backends.onnxruntime.prepare import MAX_OPSET
+from backends.registry import model_runner
 from fusion.frontends.onnx.parts import nodes
-
-# What ONNX Runtime takes an operator to be of whose domain the model does not import.
-_UNSAID = {"": MAX_OPSET, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.nchwc": 1}
 
 
 def canonicalize(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -18,12 +15,12 @@ def canonicalize(model: onnx.ModelProto) -> onnx.ModelProto:
 
     As in ONNX Runtime, of several versions the last one holds. A model without any is left as it is: nobody takes it.
     """
-    imports = _versions(model.opset_import)
+    imports, unsaid = _versions(model.opset_import), model_runner().versions
     if imports:
         for node in nodes(model):
             domain = _canonical(node.domain)
-            if domain in _UNSAID:
-                imports.setdefault(domain, _UNSAID[domain])
+            if domain in unsaid:
+                imports.setdefault(domain, unsaid[domain])
     renamed = any(node.domain == "ai.onnx" for node in nodes(model))
     if not renamed and list(imports.items()) == [(entry.domain, entry.version) for entry in model.opset_import]:
         return model

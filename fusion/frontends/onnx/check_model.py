@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import checker
 
-from backends.onnxruntime.prepare import refusal_of
+from backends.registry import model_runner
 from fusion.errors import FusionError, InvalidModelError, UnsupportedOperatorError
 from fusion.foreign_files import CHECK
 from fusion.frontends.onnx.infer import schema_of
@@ -47,7 +47,7 @@ def check_model(model: onnx.ModelProto) -> tuple[str, ...]:
         checker.check_model(_skeleton(model))
     except checker.ValidationError as error:
         complaint = _explain(error)
-        if refusal_of(model):
+        if model_runner().refusal_of(model):
             raise complaint from error
         return (f"onnx's checker says: {' '.join(f'{complaint.why} {complaint.where}'.split())}",)
     except UnicodeDecodeError as error:  # of a complaint that names it

@@ -19,8 +19,8 @@ from onnx.helper import make_graph, make_model, make_opsetid
 from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
-from backends.onnxruntime.fallback import FUNCTION
-from backends.onnxruntime.prepare import prepare
+from backends.backend import FALLBACK
+from backends.registry import model_runner
 from fusion.errors import FusionError, ShapeError, UnsupportedOperatorError
 from fusion.frontends.imported import FallbackNode, ImportedModel
 from fusion.frontends.onnx.checks import OTHER_SHAPES
@@ -142,7 +142,7 @@ class FallbackPlan:
         types = [_relax_type(self._scope.types[name]) for name in outputs]
         arguments = [tvm.ir.StringImm(key), *(self._scope.expr(name) for name in inputs)]
         call = relax.op.call_pure_packed(
-            FUNCTION, *arguments, ty_args=types[0] if len(types) == 1 else relax.TupleType(types)
+            FALLBACK, *arguments, ty_args=types[0] if len(types) == 1 else relax.TupleType(types)
         )
         result = self._builder.emit(call, name_hint=identifier(outputs[0]))
         for index, name in enumerate(outputs):
@@ -180,7 +180,7 @@ def whole_model(model: onnx.ModelProto, reason: str) -> ImportedModel:
     """
     items = [_Waiting(node, _opset_of(node, model), reason) for node in model.graph.node]
     try:
-        data = prepare(model)
+        data = model_runner().prepare(model)
     except UnsupportedOperatorError as refusal:
         named = _named_in(refusal, items)
         if not named:
@@ -248,7 +248,7 @@ def _prepare_in_any_form(model: onnx.ModelProto) -> bytes:
     refuses the model where that fails.
     """
     try:
-        return prepare(model)
+        return model_runner().prepare(model)
     except UnsupportedOperatorError as refusal:
         branches = any(attribute.HasField("g") for node in model.graph.node for attribute in node.attribute)
         open_model = onnx.ModelProto()
@@ -257,7 +257,7 @@ def _prepare_in_any_form(model: onnx.ModelProto) -> bytes:
             for dim in value.type.tensor_type.shape.dim:
                 dim.Clear()
         try:
-            return prepare(open_model)
+            return model_runner().prepare(open_model)
         except UnsupportedOperatorError:
             raise refusal from None
 
