@@ -9,23 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import tvm
-from tvm import relax, tirx
-
-from backends.machine_limits import MachineLimits
-from backends.tensorir.estimate import Estimate
-from backends.tensorir.legalize.common import FLegalize
-from backends.tensorir.result import Scheduled
-from backends.tensorir.space import Choices, Point
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a machine that only loads modules has none of the compiler
+    import numpy as np
     import onnx
+    import tvm
+    from tvm import relax, tirx
 
-FALLBACK = "fusion.fallback"
-"""The packed function by which compiled code runs a subgraph: `R.call_pure_packed(FALLBACK, R.str(key), *inputs)`."""
-Load = Callable[[Mapping[str, tirx.PrimFunc]], Any]
+    from backends.machine_limits import MachineLimits
+    from backends.tensorir.estimate import Estimate
+    from backends.tensorir.legalize.common import FLegalize
+    from backends.tensorir.result import Scheduled
+    from backends.tensorir.space import Choices, Point
+
+Load = Callable[[Mapping[str, "tirx.PrimFunc"]], Any]
 """Makes a library of kernels by their names, which runs in this process."""
 
 
@@ -256,6 +254,36 @@ class ModelRunner(Protocol):
         ...
 
 
+Open = Callable[[Sequence["np.ndarray"]], Sequence["np.ndarray"]]
+"""Runs a subgraph on arrays."""
+
+
+@runtime_checkable
+class Library(Protocol):
+    """Runs parts of a graph that its patterns match, by code of its own.
+
+    Attributes:
+        name: As in `fusion.compile(backends=...)`, where it is used only if it is named.
+        patterns: What it takes, as TVM's patterns with a check each; their names begin with that of the library.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def patterns(self) -> Sequence[relax.transform.FusionPattern]: ...
+
+    def export(self, function: relax.Function) -> bytes:
+        """Return what `open` needs to run `function`, which one of the patterns matched: weights are constants in it,
+        all shapes are static. A saved module holds it."""
+        ...
+
+    def open(self, data: bytes, threads: int) -> Open:
+        """Return what runs a subgraph of `export`. Its results have the dtypes and shapes of those of the function."""
+        ...
+
+
+@runtime_checkable
 class Backend(Protocol):
     """A machine that kernels are written for.
 
@@ -264,8 +292,11 @@ class Backend(Protocol):
         kinds: TVM's names of the kinds of targets that it writes kernels for.
     """
 
-    name: str
-    kinds: tuple[str, ...]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
 
     def compiler(self, fields: Mapping[str, object], threads: int) -> KernelCompiler:
         """Return what writes kernels for the target of these fields.

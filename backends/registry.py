@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Collection, Iterator
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from fusion.errors import TargetError
+from backends.backend import Backend, Library
+from fusion.errors import NotInstalledError, TargetError
+from fusion.options import FALLBACK
 
 if TYPE_CHECKING:
-    from backends.backend import Backend, ModelRunner
+    from backends.backend import ModelRunner
 
 _log = logging.getLogger("fusion.backends")
 
@@ -27,21 +28,21 @@ _MODEL_RUNNER = "backends.onnxruntime.backend"
 """The module whose `BACKEND` runs what no kernels are written for."""
 
 
+def others() -> dict[str, EntryPoint]:
+    """Return what other packages register, by name; nothing of it is imported."""
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in (*_OWN, FALLBACK)}
+
+
 @functools.cache
-def backends() -> dict[str, Backend]:
-    """Return all backends by name, fusion's own first."""
-    own = {name: import_module(module).BACKEND for name, module in _OWN.items()}
-    return {**own, **dict(_others(own))}
-
-
-def _others(own: Collection[str]) -> Iterator[tuple[str, Backend]]:
-    """Yield what other packages register under names that are free; one that cannot be imported is left out."""
-    for entry in entry_points(group=GROUP):
-        if entry.name not in own:
-            try:
-                yield entry.name, entry.load()
-            except Exception as error:  # whatever a package of somebody else raises
-                _log.warning("the backend %r (%s) is left out: %s", entry.name, entry.value, error)
+def backends() -> dict[str, Backend | Library]:
+    """Return all backends by name, fusion's own first; one that cannot be imported is left out."""
+    found: dict[str, Backend | Library] = {name: import_module(module).BACKEND for name, module in _OWN.items()}
+    for name, entry in others().items():
+        try:
+            found[name] = entry.load()
+        except Exception as error:  # whatever a package of somebody else raises
+            _log.warning("the backend %r (%s) is left out: %s", name, entry.value, error)
+    return found
 
 
 def backend_for(kind: str) -> Backend:
@@ -51,9 +52,23 @@ def backend_for(kind: str) -> Backend:
         TargetError: There is none.
     """
     for backend in backends().values():
-        if kind in backend.kinds:
+        if isinstance(backend, Backend) and kind in backend.kinds:
             return backend
     raise TargetError(f"target kind {kind!r} is not available", hint='use "llvm" or "llvm -mcpu=NAME"')
+
+
+def library(name: str) -> Library:
+    """Return the library of this name.
+
+    Raises:
+        NotInstalledError: There is none, or it cannot be imported.
+    """
+    found = backends().get(name)
+    if isinstance(found, Library):
+        return found
+    raise NotInstalledError(
+        f"the backend {name!r} is not installed", hint=f"install the package that registers it as {GROUP!r}"
+    )
 
 
 def model_runner() -> ModelRunner:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import tvm
 
-from backends.backend import KernelCompiler
-from backends.registry import backend_for
+from backends.backend import KernelCompiler, Library
+from backends.registry import backend_for, library, others
 from fusion.cache import Place, find_place
 from fusion.cpus import default_threads
 from fusion.errors import OptionError, TargetError
 from fusion.options import (
+    BACKENDS,
     BF16_OR_FP32,
     FALLBACK,
     FAST,
@@ -36,7 +37,8 @@ class Context:
         strict: Whether an operator that needs the fallback backend is an error.
         precision: "bf16" where matmuls and convolutions may round their operands to bfloat16, otherwise "fp32".
         effort: "balanced" where kernels are chosen by measuring them on this machine, otherwise "fast".
-        cache: Where compiled forms are kept; None where they are not.
+        cache: Where compiled forms are kept; None where they are not, as with libraries, whose versions nobody knows.
+        libraries: What parts of the graph are offered to first, in this order.
     """
 
     compiler: KernelCompiler
@@ -44,6 +46,7 @@ class Context:
     precision: str = "fp32"
     effort: str = FAST
     cache: Place | None = None
+    libraries: tuple[Library, ...] = ()
 
     @property
     def target(self) -> tvm.target.Target:
@@ -75,7 +78,7 @@ def resolve(
             is not allowed, or the effort is to measure kernels and the target is another machine than this.
     """
     check_effort(effort)
-    check_backends(backends)
+    check_backends(backends, tuple(others()))
     check_threads(threads)
     check_flag("strict", strict)
     check_flag("cache", cache)
@@ -88,12 +91,14 @@ def resolve(
             why=foreign,
             hint='use effort="fast", or compile on a machine of that kind',
         )
+    libraries = tuple(library(name) for name in backends or () if name not in BACKENDS)
     return Context(
         compiler,
         strict=bool(strict) or (backends is not None and FALLBACK not in backends),
         precision=_resolve_precision(precision, compiler),
         effort=effort,
-        cache=find_place() if cache else None,
+        cache=find_place() if cache and not libraries else None,
+        libraries=libraries,
     )
 
 

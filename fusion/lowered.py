@@ -20,6 +20,7 @@ class Lowered:
         kernels: What is known of each PrimFunc, by its name.
         notes: What passes declined to do and why, one sentence each.
         graph: The model before and after, for reports.
+        subgraphs: What libraries took of it, by the keys that `main` calls them by.
     """
 
     mod: tvm.IRModule
@@ -27,3 +28,4 @@ class Lowered:
     kernels: dict[str, KernelInfo]
     notes: tuple[str, ...] = ()
     graph: ModelGraph = field(default_factory=ModelGraph)
+    subgraphs: dict[str, bytes] = field(default_factory=dict)

@@ -118,8 +118,8 @@ def check_precision(precision: str) -> None:
         raise OptionError(f"unknown precision {precision!r}", hint=f"use one of {', '.join(PRECISIONS)}")
 
 
-def check_backends(backends: Sequence[str] | None) -> None:
-    """Raise unless `backends` is None or a list of `BACKENDS` with the generator among them.
+def check_backends(backends: Sequence[str] | None, others: Sequence[str] = ()) -> None:
+    """Raise unless `backends` is None or a list of `BACKENDS` and `others` with the generator among them.
 
     Raises:
         OptionError: It is not.
@@ -127,8 +127,9 @@ def check_backends(backends: Sequence[str] | None) -> None:
     if backends is None:
         return
     listed = isinstance(backends, list | tuple | set | frozenset)
-    if not listed or any(not isinstance(name, str) or name not in BACKENDS for name in backends):
-        raise OptionError(f"backends={backends!r} names no backend", hint=f"give a list of {', '.join(BACKENDS)}")
+    known = (*BACKENDS, *others)
+    if not listed or any(not isinstance(name, str) or name not in known for name in backends):
+        raise OptionError(f"backends={backends!r} names no backend", hint=f"give a list of {', '.join(known)}")
     if GENERATOR not in backends:
         raise OptionError(
             f"backends={list(backends)} leaves out {GENERATOR!r}",

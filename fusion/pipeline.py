@@ -35,6 +35,7 @@ from fusion.passes.lower_precision import LowerPrecision
 from fusion.passes.merge_equal import MergeEqual
 from fusion.passes.rewrite_reshapes import RewriteReshapes
 from fusion.passes.split_conv3d import SplitConv3d
+from fusion.passes.take_subgraphs import TakeSubgraphs
 from fusion.passes.turn_halves import TurnHalves
 from fusion.passes.widen_conv1d import WidenConv1d
 from fusion.report.estimate import estimate_kernels
@@ -87,6 +88,7 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         WidenConv1d(),
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),
+        *([TakeSubgraphs(ctx.libraries, trace.taken, trace.notes)] if ctx.libraries else []),
         # Phase 2: where each tensor lies
         AssignLayouts(compiler.layouts, trace.stored),
         *([LowerPrecision(compiler.rounding)] if ctx.precision == "bf16" else []),
@@ -168,9 +170,10 @@ def lower(
     with stage("report"):
         infos, graph = _report(imported, graphs, mod, weights, traces, kernels, ctx, failures)
     rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
-    rewritten = [note for trace in traces.values() for note in trace.rewrites.notes()]
+    rewritten = [note for trace in traces.values() for note in (*trace.rewrites.notes(), *trace.notes)]
+    taken = {key: data for trace in traces.values() for key, data in trace.taken.items()}
     notes = (*failures.notes, *rounding, *rewritten, *kernels.notes(), *measured.notes)
-    return Lowered(mod, weights, infos, notes, graph)
+    return Lowered(mod, weights, infos, notes, graph, taken)
 
 
 def _report(

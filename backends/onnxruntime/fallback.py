@@ -1,4 +1,4 @@
-"""Runs fallback subgraphs: registers the packed function "fusion.fallback" that compiled modules call.
+"""Runs fallback subgraphs.
 
 A subgraph is known by a key, the sha256 of its ONNX bytes. `register` opens it, and it stays open for as long as
 somebody holds what that returns: a session has the weights of its subgraph once more.
@@ -21,8 +21,8 @@ import onnxruntime as ort
 from backends.onnxruntime.array_outputs import cast_outputs, lacking_dtypes
 from backends.onnxruntime.run_errors import cause_of, run_error
 from backends.onnxruntime.values import from_tensor, to_array, to_tensor, to_value
-from fusion.carried_errors import carried
-from fusion.errors import InternalError, UnsupportedOperatorError
+from backends.subgraphs import publish
+from fusion.errors import UnsupportedOperatorError
 from fusion.forks import Lock
 from fusion.memory import usable_memory
 from fusion.runtime import Tensor, tvm_ffi
@@ -45,6 +45,17 @@ class Subgraph:
     tensors_only: bool
     arrays_only: bool
     dtypes: tuple[np.dtype[Any] | None, ...]
+
+    def call(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Run it for compiled code.
+
+        Raises:
+            ExecutionError: ONNX Runtime fails while it runs.
+        """
+        if self.arrays_only:
+            return [tvm_ffi.from_dlpack(array) for array in _run_arrays(self, list(map(np.from_dlpack, tensors)))]
+        feeds = {name: from_tensor(tensor) for (name, _), tensor in zip(self.inputs, tensors, strict=True)}
+        return [to_tensor(value) for value in _run(self, feeds)]
 
 
 _subgraphs: weakref.WeakValueDictionary[str, Subgraph] = weakref.WeakValueDictionary()
@@ -71,6 +82,7 @@ def register(key: str, onnx_bytes: bytes, threads: int) -> Subgraph:
                 session, inputs, outputs, _takes_values(session), _ARRAYS.issuperset(_kinds(session)), dtypes
             )
             _subgraphs[key] = known
+            publish(key, known)
         return known
 
 
@@ -191,19 +203,3 @@ def _run(subgraph: Subgraph, feeds: dict[str, ort.OrtValue]) -> list[ort.OrtValu
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise run_error(error) from error
     return values
-
-
-@carried
-def _call(key: str, *tensors: Tensor) -> Any:
-    subgraph = _subgraphs.get(key)
-    if subgraph is None:
-        raise InternalError(f"fallback subgraph {key} is not registered", hint="report it with the model")
-    if subgraph.arrays_only:
-        results = [tvm_ffi.from_dlpack(array) for array in _run_arrays(subgraph, list(map(np.from_dlpack, tensors)))]
-    else:
-        feeds = {name: from_tensor(tensor) for (name, _), tensor in zip(subgraph.inputs, tensors, strict=True)}
-        results = [to_tensor(value) for value in _run(subgraph, feeds)]
-    return results[0] if len(results) == 1 else tvm_ffi.convert(results)
-
-
-tvm_ffi.register_global_func("fusion.fallback", _call, override=True)

@@ -17,7 +17,7 @@ from fusion.options import FAST
 
 
 def decided_by(ctx: Context) -> dict[str, Any]:
-    """Return all of that: every field of `ctx` but where the cache is."""
+    """Return all of that: every field of `ctx` but where the cache is, which is nowhere with libraries."""
     options = {field.name: getattr(ctx, field.name) for field in dataclasses.fields(ctx)}
     compiler = options.pop("compiler")
     return {
@@ -29,7 +29,7 @@ def decided_by(ctx: Context) -> dict[str, Any]:
         "measured": "" if ctx.effort == FAST else cpu_model(),
         "passes": str(tvm.transform.PassContext.current()),
         "versions": build_versions(),
-        "options": {name: value for name, value in options.items() if name != "cache"},
+        "options": {name: value for name, value in options.items() if name not in ("cache", "libraries")},
     }
 
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from backends.library_subgraph import open_subgraph
 from backends.registry import model_runner
+from backends.subgraphs import library_of
 from fusion.errors import NotInstalledError
 from fusion.module.input_slot import check_array, to_value
 from fusion.signature import TensorSpec
-
-if TYPE_CHECKING:
-    from backends.backend import Subgraph
 
 
 class FallbackProgram:
     """The whole model as one fallback subgraph."""
 
-    def __init__(self, subgraph: Subgraph, inputs: tuple[TensorSpec, ...]) -> None:
+    def __init__(self, subgraph: object, inputs: tuple[TensorSpec, ...]) -> None:
         self._subgraph = subgraph
         self._inputs = inputs
 
@@ -36,14 +35,19 @@ def _checked(value: Any, spec: TensorSpec) -> Any:
     return known
 
 
-def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> tuple[Subgraph, ...]:
-    """Make the fallback subgraphs callable from compiled code, for as long as the caller holds what this returns.
+def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> tuple[object, ...]:
+    """Make subgraphs callable from compiled code by their keys, for as long as the caller holds what this returns.
 
     Raises:
-        NotInstalledError: There are some, and ONNX Runtime or what reads its models is not installed.
+        NotInstalledError: There are some, and the library that runs them is not installed.
     """
-    if not subgraphs:
-        return ()
+    return tuple(_register(key, data, threads) for key, data in subgraphs.items())
+
+
+def _register(key: str, data: bytes, threads: int) -> object:
+    library = library_of(key)
+    if library:
+        return open_subgraph(library, key, data, threads)
     # ONNX Runtime is imported only where a model needs it.
     try:
         runner = model_runner()
@@ -52,4 +56,4 @@ def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> tuple[Subgr
             f"parts of the module run on ONNX Runtime, and {error.name} is not installed",
             hint="pip install onnxruntime onnx",
         ) from error
-    return tuple(runner.register(key, model, threads) for key, model in subgraphs.items())
+    return runner.register(key, data, threads)

@@ -19,7 +19,8 @@ from fusion.runtime import Tensor
 def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -> Specialization:
     """Build the program of `imported`; `lowered` is None where it is wholly a fallback."""
     reason = refusal(settings_of(ctx))
-    subgraphs = register_fallbacks(imported.subgraphs, ctx.threads)
+    data = {**imported.subgraphs, **(lowered.subgraphs if lowered else {})}
+    subgraphs = register_fallbacks(data, ctx.threads)
     if lowered is None:
         program: Program = FallbackProgram(subgraphs[0], imported.inputs) if reason is None else ForeignProgram(reason)
         return Specialization(
@@ -29,7 +30,7 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
             None,
             {},
             imported.fallbacks,
-            imported.subgraphs,
+            data,
             imported.notes,
         )
     graph, weights = lowered.graph, share_weights(lowered.weights)
@@ -46,7 +47,7 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
         _code(built, weights, ctx),
         lowered.kernels,
         imported.fallbacks,
-        imported.subgraphs,
+        data,
         (*imported.notes, *lowered.notes, *built.notes),
         lambda: graph,
     )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from backends.kernel import KernelInfo
+from backends.subgraphs import library_of
 from fusion.model_graph import ModelGraph
 from fusion.module.specialization import Code, Specialization
 from fusion.report.table import format_table, shorten
@@ -82,7 +83,8 @@ def _explain_form(form: Specialization, titled: bool) -> list[str]:
     else:
         lines.append("no kernels: the whole model runs on ONNX Runtime")
     if form.fallbacks:
-        lines += ["", f"on ONNX Runtime: {len(form.fallbacks)} nodes in {len(form.subgraphs)} subgraphs"]
+        subgraphs = sum(not library_of(key) for key in form.subgraphs)
+        lines += ["", f"on ONNX Runtime: {len(form.fallbacks)} nodes in {subgraphs} subgraphs"]
         lines += _explain_fallbacks(form.fallbacks)
     lines += _explain_host(form.graph())
     lines += _explain_kept(form.graph())

@@ -30,6 +30,8 @@ class Trace:
         joined: Variables of the calls that write each concatenation without a kernel of its own.
         rewrites: What was rewritten, and why not.
         failures: What failed and was done in another way.
+        taken: What the subgraphs that libraries took are made from, by key.
+        notes: Who took what.
     """
 
     groups: FormGroups
@@ -37,6 +39,8 @@ class Trace:
     joined: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rewrites: Log = field(default_factory=Log)
     failures: Failures = field(default_factory=Failures)
+    taken: dict[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def variables(self, imported: set[str]) -> dict[str, tuple[str, ...]]:
         """Return the variables of the calls that each variable of the graph became a part of.

@@ -19,8 +19,8 @@ from onnx.helper import make_graph, make_model, make_opsetid
 from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
-from backends.backend import FALLBACK
 from backends.registry import model_runner
+from backends.subgraphs import FALLBACK
 from fusion.errors import FusionError, ShapeError, UnsupportedOperatorError
 from fusion.frontends.imported import FallbackNode, ImportedModel
 from fusion.frontends.onnx.checks import OTHER_SHAPES

@@ -1,0 +1,54 @@
+"""A subgraph that a library took, opened to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backends.backend import Open
+from backends.registry import library
+from backends.subgraphs import publish
+from fusion.errors import ExecutionError
+from fusion.runtime import Tensor
+from fusion.tensors import as_numpy, as_tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LibrarySubgraph:
+    """What `publish` takes.
+
+    Attributes:
+        library: Name of who runs it.
+        run: What that opened.
+    """
+
+    library: str
+    run: Open
+
+    def call(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Run it for compiled code.
+
+        Raises:
+            ExecutionError: The library fails.
+        """
+        try:
+            return [as_tensor(array) for array in self.run([as_numpy(tensor) for tensor in tensors])]
+        except Exception as error:  # whatever a package of somebody else raises
+            raise ExecutionError(
+                f"the backend {self.library!r} failed", why=f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def open_subgraph(name: str, key: str, data: bytes, threads: int) -> LibrarySubgraph:
+    """Return what the library `name` exported as `data`, which compiled code may call by `key` while that is held.
+
+    Raises:
+        NotInstalledError: The library is not installed.
+        ExecutionError: It cannot open the data.
+    """
+    try:
+        opened = LibrarySubgraph(name, library(name).open(data, threads))
+    except (ValueError, RuntimeError, OSError, TypeError, KeyError) as error:
+        raise ExecutionError(f"the backend {name!r} cannot open its part of the model", why=str(error)) from error
+    publish(key, opened)
+    return opened
