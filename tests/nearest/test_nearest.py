@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -59,6 +60,7 @@ def test_the_core_exists() -> None:
     assert all((ROOT / test).is_file() for test in CORE)
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
 def test_what_a_branch_changes(tmp_path: Path) -> None:
     _write(tmp_path, {"kept.py": "", "committed.py": "", "edited.py": "", "gone.py": "", ".gitignore": "out"})
     _git(tmp_path, "init", "--quiet", "--initial-branch=main")
