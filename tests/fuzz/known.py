@@ -189,6 +189,7 @@ KNOWN = (
     Known("a complex constant", "accepted", r"Shape.*complex", "complex"),
     Known("the sizes of a `Resize`", "accepted", "Resize", r"input 'sizes' \(0\)"),
     Known("LRN of other than four axes", "accepted", "LRN", r"NumDimensions\(\) == 4"),
+    Known("ScatterElements into data without", "accepted", r"\bDiv\b", "division by zero", when=_has_no_elements),
     Known("Sign of int64", "differs", "Sign", when=_beyond_int32),
     Known("MaxRoiPool of an image with NaN", "differs", "MaxRoiPool", "NaN or infinity", when=_odd),
     Known("`linear` Resize and Upsample", "differs", "Resize|Upsample", "NaN or infinity.*nan[^]]*] for", when=_odd),

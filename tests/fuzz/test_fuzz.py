@@ -15,8 +15,8 @@ from onnx import helper
 
 from tests.fuzz import trials, verdicts
 from tests.fuzz.case import Case, Outcome
-from tests.fuzz.draw import type_proto
-from tests.fuzz.engines import Ran, run_fusion
+from tests.fuzz.draw import np_dtype, type_proto
+from tests.fuzz.engines import Ran, run_fusion, run_onnxruntime
 from tests.fuzz.findings import write
 from tests.fuzz.graphs import make_case
 from tests.fuzz.known import KNOWN
@@ -65,6 +65,21 @@ def wrong_tanh(model: onnx.ModelProto, inputs: dict, threads: int) -> Ran:
     if below and any(node.op_type == "Tanh" for node in model.graph.node):
         return replace(made, values={name: value * np.float32(1.01) for name, value in made.values.items()})
     return made
+
+
+def test_integers_that_float64_rounds_are_told_apart() -> None:
+    large = np.array([3, 2**62])
+    found = verdicts.difference({"y": large + np.array([0, 9])}, {"y": large})
+    assert f"1 of 2, [{2**62 + 9}] for [{2**62}]" in found
+
+
+def test_a_sequence_beside_a_narrow_type_is_judged_by_the_reference() -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]> graph (float8e5m2 x, float[2] row, int64 one)
+        => (bool y, seq(float[1]) parts) { y = IsInf (x) parts = SplitToSequence (row, one) }"""
+    inputs = {"x": np.array(1, np_dtype("float8_e5m2")), "row": np.ones(2, np.float32), "one": np.array(1)}
+    model = onnx.parser.parse_model(text)
+    assert run_onnxruntime(model, inputs).status == "no kernel"
+    assert judge(Case("graphs", 0, model.SerializeToString(), inputs), silent).verdict == "same"
 
 
 def silent(stage: str) -> None:
