@@ -12,8 +12,8 @@ from tvm import tirx
 
 from backends.backend import Load, Lowering, ObjectCache
 from backends.cpu import limits
-from backends.cpu.anchors.chains import decline_fusion, decline_kernel, estimate
 from backends.cpu.codegen.generate import generate_module, write_objects
+from backends.cpu.kernels.chains import decline_fusion, decline_kernel, estimate
 from backends.cpu.layout_policy import CpuLayouts
 from backends.cpu.lowerings import lowerings
 from backends.cpu.machine import DOT_BFLOAT16, Machine, machine_of

@@ -13,7 +13,7 @@ import tvm
 from tvm.script import tirx as T
 
 from backends.backend import Load
-from backends.cpu.anchors.blocking import BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE
+from backends.cpu.kernels.shared.blocking import BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE
 from backends.cpu.machine import Machine
 from backends.machine_limits import Level, MachineLimits
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from tvm import relax
 
 from backends.backend import Lowering
-from backends.cpu.anchors.channels_last_pool import lower_channels_last_pool
-from backends.cpu.anchors.conv2d import lower_conv2d
-from backends.cpu.anchors.conv2d_transpose import lower_conv2d_transpose
-from backends.cpu.anchors.depthwise import lower_depthwise
-from backends.cpu.anchors.image_conv2d import lower_image_conv2d
-from backends.cpu.anchors.matmul import lower_matmul
-from backends.cpu.anchors.planar import lower_planar_depthwise, lower_planar_pool
+from backends.cpu.kernels.conv2d.emit import lower_conv2d
+from backends.cpu.kernels.conv2d_transpose.emit import lower_conv2d_transpose
+from backends.cpu.kernels.depthwise.emit import lower_depthwise
+from backends.cpu.kernels.image_conv2d.emit import lower_image_conv2d
+from backends.cpu.kernels.matmul.lower import lower_matmul
+from backends.cpu.kernels.planar_window.lower import lower_planar_depthwise, lower_planar_pool
+from backends.cpu.kernels.rolling_window.lower import lower_channels_last_pool
 
 _Lower = Callable[[relax.BlockBuilder, relax.Call, int], "relax.Expr | None"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tvm import relax
 
-from backends.cpu.anchors.conv2d import prefers_bfloat16
-from backends.cpu.anchors.matmul import pairs_rows
+from backends.cpu.kernels.conv2d.emit import prefers_bfloat16
+from backends.cpu.kernels.matmul.lower import pairs_rows
 from backends.cpu.machine import Machine
 
 

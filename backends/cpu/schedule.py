@@ -8,21 +8,21 @@ from typing import Any, Protocol, TypeVar
 
 from tvm import tirx
 
-from backends.cpu.anchors.attention import Attention
-from backends.cpu.anchors.chains import read_kernel
-from backends.cpu.anchors.conv2d import Conv2D
-from backends.cpu.anchors.conv2d_transpose import Conv2DTranspose
-from backends.cpu.anchors.conv_chain import ConvChain
-from backends.cpu.anchors.depthwise import GROUPED, Depthwise
-from backends.cpu.anchors.image_conv2d import ImageConv2D
-from backends.cpu.anchors.matmul import BatchMatmul
-from backends.cpu.anchors.planar_loops import PlanarWindow
-from backends.cpu.anchors.recurrent import Recurrent
-from backends.cpu.anchors.rolling_window import RollingWindow
-from backends.cpu.anchors.row_products import Matmul
+from backends.cpu.kernels.attention.emit import Attention
+from backends.cpu.kernels.chains import read_kernel
+from backends.cpu.kernels.conv2d.emit import Conv2D
+from backends.cpu.kernels.conv2d_transpose.emit import Conv2DTranspose
+from backends.cpu.kernels.conv_chain.emit import ConvChain
+from backends.cpu.kernels.depthwise.emit import GROUPED, Depthwise
+from backends.cpu.kernels.image_conv2d.emit import ImageConv2D
+from backends.cpu.kernels.matmul.emit import Matmul
+from backends.cpu.kernels.matmul.lower import BatchMatmul
+from backends.cpu.kernels.memory_bound import TEMPLATES, schedule_with
+from backends.cpu.kernels.planar_window.emit import PlanarWindow
+from backends.cpu.kernels.recurrent.read import Recurrent
+from backends.cpu.kernels.rolling_window.emit import RollingWindow
+from backends.cpu.kernels.stitch_stages.emit import StitchStages
 from backends.cpu.machine import Machine
-from backends.cpu.templates import TEMPLATES, schedule_with
-from backends.cpu.templates.stitching import StitchStages
 from backends.tensorir.result import Declined, NotRecognized, Scheduled
 from backends.tensorir.roles import find_anchors
 from backends.tensorir.space import Choices, Point, Space

@@ -13,6 +13,7 @@ from tvm.s_tir.stmt import SBlock, SBlockRealize
 
 from backends.tensorir.result import NotRecognized
 from fusion.structural import find, map_nodes
+from partition.access import is_zero
 
 Expr = Any
 COMBINERS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min, tirx.And, tirx.Or)
@@ -25,6 +26,12 @@ class Axis:
 
     var: Var
     extent: int
+
+
+def is_at(index: Expr, axis: Axis) -> bool:
+    """Return whether an index is that of an axis."""
+    fixed = is_zero(index) and axis.extent == 1
+    return fixed or (isinstance(index, Var) and index.same_as(axis.var))
 
 
 @dataclass(frozen=True, eq=False)

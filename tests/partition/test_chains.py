@@ -8,8 +8,8 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import op
 
-from backends.cpu.anchors.attention_stages import AttentionStages, Chain
-from backends.cpu.anchors.chains import read_kernel
+from backends.cpu.kernels.attention.read import AttentionStages, Chain
+from backends.cpu.kernels.chains import read_kernel
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from partition.verdicts import no_template

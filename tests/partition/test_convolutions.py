@@ -7,12 +7,12 @@ import pytest
 from tvm import relax, tirx
 from tvm.relax import op
 
-from backends.cpu.anchors.conv_chain_stages import read_conv_chain
-from backends.cpu.anchors.rolling_window_stages import read_rolling_window
+from backends.cpu.kernels.conv_chain.read import read_conv_chain
+from backends.cpu.kernels.rolling_window.read import read_rolling_window
 from backends.tensorir.result import NotRecognized
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
-from tests.backends.cpu.anchors.anchored import one_kernel
+from tests.backends.cpu.kernels.anchored import one_kernel
 from tests.partition.test_form_groups import legal
 from tests.passes.modules import Build, evaluate, normal, weight
 

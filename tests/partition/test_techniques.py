@@ -7,8 +7,8 @@ import pytest
 from tvm import relax, tirx
 from tvm.relax import op
 
-from backends.cpu.anchors.attention_stages import AttentionStages
-from backends.cpu.anchors.chains import read_kernel
+from backends.cpu.kernels.attention.read import AttentionStages
+from backends.cpu.kernels.chains import read_kernel
 from backends.tensorir.result import NotRecognized
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups

@@ -8,7 +8,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import op
 
-from backends.cpu.anchors.rolling_window_stages import read_rolling_window
+from backends.cpu.kernels.rolling_window.read import read_rolling_window
 from backends.tensorir.result import NotRecognized
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups

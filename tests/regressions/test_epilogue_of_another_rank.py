@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from tests.backends.cpu.anchors.anchored import normal, run
+from tests.backends.cpu.kernels.anchored import normal, run
 
 
 def test_rows_split_in_two_axes_behind_a_matmul() -> None:

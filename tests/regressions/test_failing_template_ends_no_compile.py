@@ -9,12 +9,13 @@ import pytest
 from tvm import relax
 
 import fusion
-from backends.cpu import schedule, templates
-from backends.cpu.anchors.row_products import Matmul
-from backends.cpu.templates.fallback_loops import FallbackLoops
-from backends.cpu.templates.stitching import StitchStages
+from backends.cpu import schedule
+from backends.cpu.kernels import memory_bound
+from backends.cpu.kernels.fallback_loops.emit import FallbackLoops
+from backends.cpu.kernels.matmul.emit import Matmul
+from backends.cpu.kernels.stitch_stages.emit import StitchStages
 from backends.tensorir.result import NotRecognized
-from tests.backends.cpu import kernels
+from tests.backends.cpu.kernels import memory_bound as kernels
 from tests.regressions.relax_models import module
 
 WEIGHT = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
@@ -78,6 +79,6 @@ def test_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_vector_math_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates.VectorizeMath, "__call__", _raise(TypeError("no math")))
+    monkeypatch.setattr(memory_bound.VectorizeMath, "__call__", _raise(TypeError("no math")))
     made = kernels.schedule(lambda builder, x: relax.op.exp(x), [X])
     assert made.template == "unscheduled"

@@ -10,7 +10,7 @@ from tvm import relax
 from backends.cpu.codegen.generate import generate_module
 from backends.cpu.schedule import schedule
 from fusion import context
-from tests.backends.cpu.anchors.anchored import normal, one_kernel
+from tests.backends.cpu.kernels.anchored import normal, one_kernel
 
 op = relax.op
 

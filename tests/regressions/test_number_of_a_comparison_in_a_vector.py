@@ -7,7 +7,7 @@ import pytest
 from tvm import relax
 from tvm.relax import op
 
-from tests.backends.cpu.kernels import run, schedule
+from tests.backends.cpu.kernels.memory_bound import run, schedule
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "float32"])

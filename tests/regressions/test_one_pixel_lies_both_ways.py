@@ -9,7 +9,7 @@ from onnx import helper
 from tvm import relax
 
 import fusion
-from tests.backends.cpu.anchors.anchored import normal, run
+from tests.backends.cpu.kernels.anchored import normal, run
 from tests.module import small_models
 from tests.module.small_models import FLOAT
 

@@ -7,7 +7,7 @@ import pytest
 from tvm import relax
 
 from backends.tensorir.kernel_info import kernel_info
-from tests.backends.cpu.anchors.anchored import normal, run
+from tests.backends.cpu.kernels.anchored import normal, run
 from tests.passes.modules import Build
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from tests.backends.cpu.anchors.anchored import TARGETS, normal, run
+from tests.backends.cpu.kernels.anchored import TARGETS, normal, run
 
 
 def test_transposed_convolution_to_one_channel() -> None:

@@ -12,7 +12,7 @@ from tvm_ffi.structural import structural_map
 
 from backends.tensorir.result import NotRecognized
 from fusion import context
-from tests.backends.cpu.anchors.anchored import normal, one_kernel
+from tests.backends.cpu.kernels.anchored import normal, one_kernel
 from tests.passes.modules import Build
 
 op = relax.op

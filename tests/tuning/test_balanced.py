@@ -12,7 +12,7 @@ from tvm import relax
 import fusion
 from fusion import measuring
 from fusion.module.random_inputs import random_inputs
-from tests.backends.cpu.anchors.anchored import normal
+from tests.backends.cpu.kernels.anchored import normal
 from tests.frontends.models import branch, choose
 from tests.module import small_models
 from tests.passes.modules import Build, module

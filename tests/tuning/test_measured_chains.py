@@ -12,8 +12,8 @@ from tvm import tirx
 from backends.cpu.schedule import schedule
 from fusion import context
 from fusion.module.kernel_library import KernelLibrary
-from tests.backends.cpu.anchors.anchored import normal, run
-from tests.backends.cpu.anchors.test_spaces import attention, expanded
+from tests.backends.cpu.kernels.anchored import normal, run
+from tests.backends.cpu.kernels.test_spaces import attention, expanded
 from tests.passes.modules import Build
 from tuning import chains
 from tuning.chains import JudgeChains

@@ -1,0 +1,1 @@
+"""Two products of batches with a softmax, other row-wise work or nothing between."""

@@ -1,0 +1,196 @@
+"""Two products of batches as one kernel, the attention among them: a product, a softmax, other row-wise work or none,
+and a product with its rows.
+
+The loops of one task, which has a chunk of the blocks of rows of one batch, where whole rows of scores fit the caches
+nearest to the core:
+
+    for block of rows
+      for panel of keys                          scores[rows, keys]
+        scores = epilogue(q x k)                 the micro-kernel of `contraction`: scale, mask
+      for row
+        weights = exp(scores - max), sum         the loops that `stitch_stages` writes
+      for panel of channels
+        outputs = epilogue(weights x v / sum)    the micro-kernel
+
+Longer rows of a softmax are those of `attention_online`, which cuts the keys too. The scores never leave the core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from tvm import tirx
+from tvm.ir import Var
+from tvm.tirx import ForKind
+
+from backends.cpu.kernels.attention.emit_online import OnlineBlock
+from backends.cpu.kernels.attention.plan import AttentionPlan, Demand, attention_space, padded
+from backends.cpu.kernels.attention.products import Products, Right, multiplied, row_of
+from backends.cpu.kernels.attention.read import (
+    AttentionStages,
+    Block,
+    Rows,
+    defer_factor,
+    in_block,
+    local_shape,
+    operand,
+)
+from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.stitch_stages.emit import stitch
+from backends.cpu.machine import Machine
+from backends.tensorir.accesses import unravel
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.nests import allocate
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import Output, compose
+from backends.tensorir.space import Space
+from backends.tensorir.stages import dtype_of, shape_of
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Template of kernels with two anchors."""
+
+    name: str = "attention"
+
+    def space(self, stages: AttentionStages, machine: Machine, threads: int) -> Space[AttentionPlan]:
+        """Return the blocks of rows, and of keys where the rows are a softmax, with every cut into tasks.
+
+        Raises:
+            NotRecognized: None fits the cache.
+        """
+        return attention_space(Demand.of(stages), machine, threads)
+
+    def emit(self, func: tirx.PrimFunc, stages: AttentionStages, machine: Machine, point: AttentionPlan) -> Scheduled:
+        """Return the loops of a point."""
+        nest = Nest()
+        behind = {stage.buffer for stage in (stages.values, *stages.behind)}
+        values = compose(stages.values.buffer, stages.behind, [param for param in func.params if param in behind])
+        _Tasks(nest, stages, point, machine, values).emit()
+        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """The loops around the blocks.
+
+    Attributes:
+        values: What is stored for each element of the second product.
+    """
+
+    nest: Nest
+    stages: AttentionStages
+    plan: AttentionPlan
+    machine: Machine
+    values: tuple[Output, ...]
+
+    def emit(self) -> None:
+        """Add the parallel loop over tasks."""
+        nest, stages, plan = self.nest, self.stages, self.plan
+        *batch, height, keys = shape_of(stages.scores.buffer)
+        blocks = Split(-(-height // plan.rows), plan.chunks)
+        tasks = prod(batch) * blocks.count
+        products = Products(nest, self.machine)
+        online = plan.keys < keys
+        with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
+            chunk, image = tirx.floormod(task, blocks.count), tirx.floordiv(task, blocks.count)
+            which = tuple(nest.bind(f"batch{axis}", index) for axis, index in enumerate(unravel(image, batch)))
+            right = tuple(products.right(operand(product, 1), which) for product in (stages.scores, stages.values))
+            make = OnlineBlock.make if online else _WholeRows.make
+            form = make(products, stages, plan, self.machine, self.values)
+            with nest.loop("block", tile_count(blocks, chunk)) as index:
+                start = (blocks.start(chunk) + index) * plan.rows
+                first = nest.bind("first", int64(tirx.min(start, height - plan.rows)))
+                form.emit(Block(which, first, plan.rows), *right)
+
+
+@dataclass(frozen=True)
+class _WholeRows:
+    """Writes blocks of whole rows.
+
+    Attributes:
+        scores, values: What is stored for each element of the two products.
+        rows: What lies between.
+        local: The part of a stage's buffer that belongs to a block of rows.
+        memory: What holds such a part where a product reads or writes it, row by row.
+    """
+
+    products: Products
+    stages: AttentionStages
+    plan: AttentionPlan
+    machine: Machine
+    scores: tuple[Output, ...]
+    rows: Rows
+    values: tuple[Output, ...]
+    local: dict[Var, Var]
+    memory: dict[Var, Var]
+
+    @staticmethod
+    def make(
+        products: Products, stages: AttentionStages, plan: AttentionPlan, machine: Machine, values: tuple[Output, ...]
+    ) -> _WholeRows:
+        """Return the form, its buffers allocated."""
+        chain = stages.chain
+        rows = Rows(list(stages.rows), stages.weights)
+        if chain.channels < chain.keys:
+            rows = defer_factor(rows)
+        entering = stages.entering
+        scores, stride = shape_of(stages.scores.buffer), padded(chain.keys, machine.vector_lanes)
+        local = {
+            buffer: tirx.decl_buffer(local_shape(buffer, scores, plan.rows, stride), dtype_of(buffer), buffer.name)
+            for buffer in (*entering, *(stage.buffer for stage in rows.stages))
+        }
+        kept = dict.fromkeys([*entering, rows.buffer, *([rows.factor] if rows.factor is not None else [])])
+        memory = {local[b]: allocate(prod(shape_of(local[b])), dtype_of(b), b.name) for b in kept}
+        for buffer in memory.values():
+            products.nest.add(tirx.AllocBuffer(buffer))
+        return _WholeRows(
+            products, stages, plan, machine, compose(stages.scores.buffer, stages.epilogue, entering), rows, values,
+            local, memory,
+        )  # fmt: skip
+
+    def emit(self, block: Block, keys: Right, values: Right) -> None:
+        """Add the loops of a block."""
+        self._scores(block, keys)
+        if self.rows.stages:
+            self.products.nest.add(stitch(in_block(self.rows.stages, block, self.local), self.memory, self.machine))
+        self._values(block, values)
+
+    def _held(self, buffer: Var) -> Var:
+        return self.memory[self.local[buffer]]
+
+    def _at(self, buffer: Var, row: Expr, column: Expr = 0) -> Expr:
+        """Return the place in memory of an element of what a block has of `buffer`."""
+        _, *columns = shape_of(self.local[buffer])
+        return row * prod(columns) + column
+
+    def _scores(self, block: Block, right: Right) -> None:
+        """Emit the first product of a block, into the buffers that the rows are made of."""
+        left, chain = operand(self.stages.scores, 0), self.stages.chain
+        outputs = [
+            replace(
+                output, buffer=self._held(output.buffer),
+                indices=(self._at(output.buffer, row_of(output, block), output.indices[-1]),),
+            )
+            for output in self.scores
+        ]  # fmt: skip
+        self.products.multiply(
+            block, (chain.depth, chain.keys), lambda y, k: left.at(block.batch, block.first + y, k), right,
+            self.plan.scores, outputs,
+        )  # fmt: skip
+
+    def _values(self, block: Block, right: Right) -> None:
+        """Emit the second product of a block and what is behind it."""
+        rows, factor, outputs, chain = self.rows.buffer, self.rows.factor, list(self.values), self.stages.chain
+        weights = self._held(rows)
+        if factor is not None:
+            held = self._held(factor)
+            outputs = [
+                multiplied(output, tirx.BufferLoad(held, [self._at(factor, row_of(output, block))]))
+                for output in outputs
+            ]
+        self.products.multiply(
+            block, (chain.keys, chain.channels), lambda y, k: tirx.BufferLoad(weights, [self._at(rows, y, k)]), right,
+            self.plan.values, outputs,
+        )  # fmt: skip

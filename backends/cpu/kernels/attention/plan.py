@@ -1,0 +1,270 @@
+"""In which form two products of batches are computed: how many rows and keys pass through both at a time, and whether
+one kernel beats two, or three with a softmax between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from backends.cpu.kernels.attention.read import AttentionStages, Chain, operand
+from backends.cpu.kernels.attention.softmax import find_softmax
+from backends.cpu.kernels.shared.blocking import BYTES_PER_CYCLE, TASK_CYCLES, choose_blocking, chunk_counts
+from backends.cpu.kernels.shared.estimate import LAUNCH_CYCLES
+from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.register_tile import RegisterTile, tiles, total_cycles
+from backends.cpu.kernels.shared.split import Split
+from backends.cpu.machine import Machine
+from backends.tensorir.estimate import Estimate
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.space import Space
+
+_MAX_ROWS = 48
+"""Rows of a block of whole rows beyond this gain nothing: no register tile is as high."""
+_MIN_ROWS = 4
+"""Rows below this leave the weights' loads to bound the products, but for results that have no more."""
+_ONLINE_ROWS = (14, 28, 56, 112, 168, 224)
+"""Rows of a block that keys and values pass by in blocks: whole register tiles of AVX-512."""
+_ONLINE_KEYS = (64, 128, 256, 512)
+"""Keys of a block."""
+_MAX_STREAMS = 6
+"""Rows of weights that the second product reads at a time: 4x4x256x36 took 900 us with 6, 1000 to 1200 with 8 or 9;
+12x128x64 took 251 with 6, 263 with 11 to 13."""
+_VECTOR_CYCLES = 17
+"""One core, a vector of a softmax in L1 (two Zen 4 vCPUs with AVX-512)."""
+_ROW_CYCLES = 100
+"""A row's maximum and sum across the lanes, and the exponential that scales what was summed before."""
+_L2_CYCLES = 4
+"""More where scores and weights of a block do not fit L1."""
+_TURN_CYCLES = 0.7
+"""One core, an element of keys that a task transposes on their way into L2."""
+_TRANSPOSE_CYCLES = 0.55
+"""One core, an element of a transpose of its own: with the 192 heads of 49x32 of swin_t turned inside, it took 56.3 ms,
+not 55.8; bert_base and vit_s, of 12 and 6 larger heads, were 0.1% and 0.3% faster."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """All that the choice depends on.
+
+    Attributes:
+        chain: The sizes.
+        buffers: How many rows of scores and weights a row needs at a time.
+        between: Whether a softmax or other row-wise work stands between the products.
+        unread: Why the keys cannot be cut into blocks; "" where they can.
+        turned: Elements of keys and values of one batch that each task copies transposed.
+    """
+
+    chain: Chain
+    buffers: int = 2
+    between: bool = True
+    unread: str = ""
+    turned: int = 0
+
+    @staticmethod
+    def of(stages: AttentionStages) -> Demand:
+        """Return what `stages` demand."""
+        try:
+            find_softmax(stages)
+            unread = ""
+        except NotRecognized as reason:
+            unread = str(reason)
+        rights = (operand(product, 1) for product in (stages.scores, stages.values))
+        turned = sum(side.step.extent * side.place.extent for side in rights if not side.is_contiguous(side.place))
+        between = bool(stages.rows)
+        return Demand(stages.chain, len(stages.entering) + between, between, unread, turned)
+
+    @property
+    def kernels(self) -> int:
+        """How many there are where nothing is joined."""
+        return 3 if self.between else 2
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """How one attention is computed.
+
+    Attributes:
+        rows: Of a block; the last block overlaps the one before.
+        keys: Of a block; where they are all, the form is that of whole rows.
+        scores, values: Register tiles of the two products.
+        chunks: Cuts of a batch's blocks, each of which is a parallel task.
+        cycles: Estimate for the slowest thread.
+    """
+
+    rows: int
+    keys: int
+    scores: RegisterTile
+    values: RegisterTile
+    chunks: int
+    cycles: float
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows by {self.keys} keys, {self.scores} {self.values} rows/{self.chunks}"
+
+
+def padded(keys: int, lanes: int) -> int:
+    """Return the distance between rows of scores, in elements: those of a register tile would share a few sets of L1,
+    were it a power of two."""
+    return -(-keys // lanes) * lanes + lanes
+
+
+def attention_space(demand: Demand, machine: Machine, threads: int) -> Space[AttentionPlan]:
+    """Return the points for one kernel.
+
+    Raises:
+        NotRecognized: There are none.
+    """
+    default = plan_attention(demand, machine, threads)
+    if default is None:
+        raise NotRecognized("a block of rows does not fit the cache")
+    return Space(default, lambda: plans(demand, machine, threads))
+
+
+@cache
+def plan_attention(demand: Demand, machine: Machine, threads: int) -> AttentionPlan | None:
+    """Return the plan that is estimated to take the fewest cycles; None where no block of rows fits half of L2."""
+    return min(plans(demand, machine, threads), key=lambda plan: plan.cycles, default=None)
+
+
+def decline_one_kernel(demand: Demand, machine: Machine, threads: int) -> str:
+    """Return why three kernels are the faster form; "" where one is."""
+    chain = demand.chain
+    if not all((chain.batch, chain.rows, chain.depth, chain.keys, chain.channels)):
+        return "the products are empty"
+    plan = plan_attention(demand, machine, threads)
+    if plan is None:
+        return "; ".join(filter(None, (f"rows of {chain.keys} scores do not fit the cache", demand.unread)))
+    if demand.turned:
+        before = chain.batch * demand.turned * _TRANSPOSE_CYCLES / threads + LAUNCH_CYCLES
+        apart = plan_attention(replace(demand, turned=0), machine, threads)
+        if apart is not None and apart.cycles + before <= plan.cycles:
+            return "its operands are transposed by a kernel of their own in less time"
+    return estimate(demand, machine, threads).reason
+
+
+def estimate(demand: Demand, machine: Machine, threads: int) -> Estimate:
+    """Return what both forms are estimated to take.
+
+    Raises:
+        NotRecognized: One kernel cannot be.
+    """
+    together = attention_space(demand, machine, threads).default.cycles
+    return Estimate(together, _cycles_apart(demand, machine, threads), demand.kernels)
+
+
+def plans(demand: Demand, machine: Machine, threads: int) -> Iterator[AttentionPlan]:
+    """Yield the blocks of whole rows that fit half of L2, and where the keys can be cut, those of rows and keys; each
+    with every cut of the blocks into tasks."""
+    chain = demand.chain
+    least = min(_MIN_ROWS, chain.rows)
+    # One size for each number of blocks: the smallest, which overlaps least.
+    for rows in sorted({Split.of(chain.rows, size).longest for size in range(least, min(chain.rows, _MAX_ROWS) + 1)}):
+        block = _Block(demand, rows, chain.keys, machine)
+        if block.score_bytes <= machine.l2_bytes // 2:
+            yield from _tasks(block, threads)
+    if demand.unread:
+        return
+    for rows in sorted({Split.of(chain.rows, min(size, chain.rows)).longest for size in _ONLINE_ROWS}):
+        for keys in _ONLINE_KEYS:
+            block = _Block(demand, rows, keys, machine)
+            if keys < chain.keys and block.fits:
+                yield from _tasks(block, threads)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block of rows and keys."""
+
+    demand: Demand
+    rows: int
+    keys: int
+    machine: Machine
+
+    @property
+    def chain(self) -> Chain:
+        """The sizes."""
+        return self.demand.chain
+
+    @property
+    def score_bytes(self) -> int:
+        """Size of the scores and of what the softmax makes of them."""
+        return 4 * self.demand.buffers * self.rows * padded(self.keys, self.machine.vector_lanes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the scores fit half of L2, and what a product reads and writes all of it.
+
+        1x4096x4096 of depth 512 took 192 ms by 111 rows and 256 keys, a product 871 KiB, and 212 by 56 and 512, 1250
+        KiB; of depth 64 44.0 by 111 and 256, scores 241 KiB, and 44.9 by 216 and 512, 912 KiB. L2 has 1024.
+        """
+        side = max(self.chain.depth, self.chain.channels)
+        product = self.score_bytes // self.demand.buffers + 4 * (self.rows + self.keys) * side
+        return self.score_bytes <= self.machine.l2_bytes // 2 and product <= self.machine.l2_bytes
+
+    @property
+    def tiles(self) -> tuple[RegisterTile, RegisterTile]:
+        """Register tiles of the two products."""
+        registers = self.machine.vector_registers
+        keys, channels = self._vectors(self.keys), self._vectors(self.chain.channels)
+        scores = _cheapest(self.rows, keys, self.chain.depth, registers)
+        return scores, _cheapest(min(self.rows, _MAX_STREAMS), channels, self.keys, registers)
+
+    def cycles(self) -> float:
+        """Return the estimate for a block of rows and all keys."""
+        chain, rows = self.chain, self.rows
+        scores, values = self.tiles
+        channels = self._vectors(chain.channels)
+        total = 0.0
+        for keys, many in ((self.keys, chain.keys // self.keys), (chain.keys % self.keys, 1)):
+            total += many * total_cycles(scores, rows, 1, self._vectors(keys), chain.depth)
+            total += many * total_cycles(values, rows, 1, channels, keys)
+            total += many * rows * self._vectors(keys) * _VECTOR_CYCLES * self.demand.between
+        if self.score_bytes > self.machine.l1_bytes:
+            total += rows * self._vectors(chain.keys) * _L2_CYCLES
+        if self.keys < chain.keys:
+            total += rows * -(-chain.keys // self.keys) * (_ROW_CYCLES + channels)
+        return total
+
+    def _vectors(self, elements: int) -> int:
+        return -(-elements // self.machine.vector_lanes)
+
+
+@cache
+def _cheapest(rows: int, vectors: int, depth: int, registers: int) -> RegisterTile:
+    """Return the register tile that costs least by itself."""
+    return min(tiles(rows, 1, vectors, registers), key=lambda tile: total_cycles(tile, rows, 1, vectors, depth))
+
+
+def _tasks(block: _Block, threads: int) -> Iterator[AttentionPlan]:
+    """Yield every cut of the blocks of rows into tasks, each of which turns its operands first."""
+    chain, cycles = block.chain, block.cycles()
+    blocks = -(-chain.rows // block.rows)
+    stream = 4 * chain.keys * (chain.depth + chain.channels)
+    for chunks in chunk_counts(blocks, threads):
+        tasks = chain.batch * chunks
+        longest = Split(blocks, chunks).longest
+        again = longest if stream > block.machine.l2_bytes // 2 else 1
+        task = block.demand.turned * _TURN_CYCLES + longest * cycles + again * stream / BYTES_PER_CYCLE + TASK_CYCLES
+        yield AttentionPlan(block.rows, block.keys, *block.tiles, chunks, -(-tasks // threads) * task)
+
+
+def _cycles_apart(demand: Demand, machine: Machine, threads: int) -> float:
+    """Return the estimated cycles of a product, a softmax and a product; scores that no L2 holds are written and read
+    twice, and once where no softmax is."""
+    chain, passes = demand.chain, demand.kernels - 1
+    products = (
+        choose_blocking(_extents(chain, channels, depth, machine), machine, threads).cycles
+        for channels, depth in ((chain.keys, chain.depth), (chain.channels, chain.keys))
+    )
+    vectors = chain.batch * chain.rows * -(-chain.keys // machine.vector_lanes) / threads
+    score_bytes = 4 * vectors * machine.vector_lanes
+    traffic = 2 * passes * score_bytes / BYTES_PER_CYCLE if score_bytes > machine.l2_bytes else 0
+    return sum(products) + vectors * _VECTOR_CYCLES * demand.between + traffic + passes * LAUNCH_CYCLES
+
+
+def _extents(chain: Chain, channels: int, depth: int, machine: Machine) -> Extents:
+    return Extents(
+        outer=chain.batch, groups=1, height=chain.rows, width=1, channels=channels, taps=(), depth=depth,
+        lanes=machine.vector_lanes, input_bytes=4 * chain.rows * depth,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Convolution over channels-last images, as a sum over taps or by Winograd's method."""

@@ -1,0 +1,1 @@
+"""Two convolutions of which the second reads what the first makes."""

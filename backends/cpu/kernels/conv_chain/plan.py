@@ -1,0 +1,108 @@
+"""How an image passes through two convolutions in one kernel, and whether that beats two kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+from backends.cpu.kernels.conv_chain.read import ChainSizes, ChainStages
+from backends.cpu.kernels.shared.blocking import (
+    BYTES_PER_CYCLE,
+    L2_BYTES_PER_CYCLE,
+    REGION_CYCLES,
+    TASK_CYCLES,
+    chunk_counts,
+)
+from backends.cpu.kernels.shared.estimate import LAUNCH_CYCLES, passing_cycles
+from backends.cpu.kernels.shared.image_maker import cycles_alone
+from backends.cpu.kernels.shared.register_tile import RegisterTile, cheapest_by_width, total_cycles
+from backends.cpu.kernels.shared.split import Split
+from backends.cpu.machine import Machine
+from backends.tensorir.estimate import Estimate
+from backends.tensorir.space import Space
+
+_PASSES = (1, 2, 4, 8)
+_MARGIN = 1.23
+"""At 1.21 to 1.70 times as fast by the estimate (first layers of 224 to 640 pixels) one kernel took 1 to 10% less, at
+1.04 to 1.17 (Chimera's C1, C5, a ResNet's 1x1 and 3x3 of stride 2) from 1% less to 3% more."""
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """How the loops are cut.
+
+    Attributes:
+        first, second: Register tiles of the convolutions, of pixels of one row.
+        rows: Of the result in a pass, which begins with the rows of the image under them and reads all weights.
+        bands: Cuts of the rows, each a parallel task.
+        cycles: Estimate for the slowest thread.
+    """
+
+    first: RegisterTile
+    second: RegisterTile
+    rows: int
+    bands: int
+    cycles: float
+
+    def __str__(self) -> str:
+        return f"{self.first} then {self.second}, {self.rows} at a time, rows/{self.bands}"
+
+
+def chain_space(sizes: ChainSizes, machine: Machine, threads: int) -> Space[ChainPlan]:
+    """Return the points for one kernel."""
+    return Space(plan_chain(sizes, machine, threads), lambda: plans(sizes, machine, threads))
+
+
+@cache
+def plan_chain(sizes: ChainSizes, machine: Machine, threads: int) -> ChainPlan:
+    """Return the plan that is estimated to take the fewest cycles."""
+    return min(plans(sizes, machine, threads), key=lambda plan: plan.cycles)
+
+
+def plans(sizes: ChainSizes, machine: Machine, threads: int) -> Iterator[ChainPlan]:
+    """Yield, for each number of vectors in a register tile of either convolution, every cut into passes and bands."""
+    first = _row_tiles(sizes.width, sizes.channels, sizes.steps, machine)
+    second = _row_tiles(sizes.columns, sizes.made, sizes.second_steps, machine)
+    for rows, bands in product(_PASSES, chunk_counts(sizes.rows, threads)):
+        band = Split(sizes.rows, bands).longest
+        if rows > band:
+            continue
+        under, reads = sizes.made_rows(band), _reading_cycles(sizes, machine, band, rows)
+        for (one, image_row), (other, row) in product(first, second):
+            task = under * image_row + band * row + reads + TASK_CYCLES
+            tasks = sizes.batch * bands
+            cycles = -(-tasks // threads) * task + (REGION_CYCLES if tasks > 1 else 0)
+            yield ChainPlan(one, other, rows, bands, cycles)
+
+
+def _row_tiles(width: int, channels: int, depth: int, machine: Machine) -> list[tuple[RegisterTile, float]]:
+    """Return register tiles for a row of pixels, one for each number of vectors, and what the row takes in each."""
+    vectors = -(-channels // machine.vector_lanes)
+    found = cheapest_by_width(1, width, vectors, depth, machine.vector_registers)
+    return [(tile, total_cycles(tile, 1, width, vectors, depth)) for tile in found]
+
+
+def _reading_cycles(sizes: ChainSizes, machine: Machine, band: int, rows: int) -> float:
+    """Return what it takes to read the image under a band, and the weights again for each pass of `rows` rows."""
+    weights = 4 * (sizes.channels * sizes.steps + sizes.made * sizes.second_steps)
+    ring = 4 * sizes.ring_rows(rows) * sizes.ring_columns * sizes.channels
+    passes = 1 if weights + ring <= machine.l2_bytes // 2 else -(-band // rows)
+    again = passes * ring if ring > machine.l2_bytes // 2 else 0
+    image = sizes.input_bytes * sizes.made_rows(band) / sizes.height
+    return (passes * weights + again) / BYTES_PER_CYCLE + image / L2_BYTES_PER_CYCLE
+
+
+def decline_one_kernel(chain: ChainStages, machine: Machine, threads: int) -> str:
+    """Return why two kernels are the faster form; "" where one is."""
+    return estimate(chain, machine, threads).reason
+
+
+def estimate(chain: ChainStages, machine: Machine, threads: int) -> Estimate:
+    """Return what both forms are estimated to take."""
+    sizes = chain.sizes
+    together = chain_space(sizes, machine, threads).default.cycles
+    between = passing_cycles(sizes.batch * sizes.height * sizes.width * sizes.channels, machine, threads)
+    alone = [cycles_alone(conv, machine, threads) for conv in (chain.first, chain.second)]
+    return Estimate(together, sum(alone) + between + LAUNCH_CYCLES, 2, _MARGIN)

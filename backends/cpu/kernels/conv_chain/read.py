@@ -1,0 +1,88 @@
+"""Reads the kernel of two convolutions of which the second reads what the first makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+
+from backends.cpu.kernels.shared.image_maker import read_image_maker, steps_of
+from backends.cpu.kernels.shared.kernel_parts import check_loads, results_behind
+from backends.cpu.kernels.shared.window import UnderWindow, Window
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import Roles, anchor_of, find_anchors, operands_of, roles_of
+from backends.tensorir.stages import dtype_of, read_stages, shape_of
+from partition.access import CONV2D, IMAGE_MAKERS, MATMUL
+
+CONV_CHAIN = "conv_chain"
+
+
+@dataclass(frozen=True)
+class ChainSizes(UnderWindow):
+    """Sizes of the images between the convolutions, under the window of the second.
+
+    Attributes:
+        made: Channels that the second convolution makes.
+    """
+
+    made: int
+
+    @property
+    def second_steps(self) -> int:
+        """Of k, for each pixel and channel, of the second convolution."""
+        return prod(self.window.kernel) * self.channels
+
+
+@dataclass(frozen=True)
+class ChainStages:
+    """The parts of `second(first(data))`, all images being N x H x W x C.
+
+    Attributes:
+        sizes: Of both.
+        first: The convolution whose one output is the image between.
+        second: The one that reads it; a pointwise one is a matmul.
+    """
+
+    sizes: ChainSizes
+    first: Roles
+    second: Roles
+    kind: str = CONV_CHAIN
+
+
+def has_chain_form(func: tirx.PrimFunc) -> bool:
+    """Return whether `func` has two convolutions, not both of which are matmuls."""
+    kinds = [anchor_of(block) for block in find_anchors(func)]
+    return len(kinds) == 2 and kinds[0] in IMAGE_MAKERS and kinds[1] in (CONV2D, MATMUL) and set(kinds) != {MATMUL}
+
+
+def read_conv_chain(func: tirx.PrimFunc) -> ChainStages:
+    """Return the parts of `func`.
+
+    Raises:
+        NotRecognized: It has another form.
+    """
+    if not has_chain_form(func):
+        raise NotRecognized("not two convolutions")
+    stages, (before, last) = read_stages(func), find_anchors(func)
+    image, panels = operands_of(last)
+    first = read_image_maker(stages, before, last, image)
+    outputs = results_behind(func, stages, last)
+    if any(dtype_of(buffer) != "float32" for buffer in (image, panels, *first.operands)):
+        raise NotRecognized("the products are not of float32")
+    check_loads(stages, [*first.outputs, *outputs])
+    second = roles_of(last, outputs)
+    return ChainStages(_sizes(first, second), first, second)
+
+
+def _sizes(first: Roles, second: Roles) -> ChainSizes:
+    (batch, height, width, channels), input_bytes = first.shape, 4 * prod(shape_of(first.operands[0])[1:])
+    window = Window((1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    if second.kind == CONV2D:
+        window = Window.from_annotation(second.attrs["window"])
+        if shape_of(second.operands[1])[0] != 1:
+            raise NotRecognized("the second convolution has groups")
+    sizes = ChainSizes(batch, height, width, channels, window, steps_of(first), input_bytes, second.shape[-1])
+    if sizes.skips_rows:
+        raise NotRecognized("the window skips rows")
+    return sizes

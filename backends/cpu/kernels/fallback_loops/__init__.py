@@ -1,0 +1,1 @@
+"""Plain loops for what no other family takes."""

@@ -1,0 +1,1 @@
+"""Windows over images that lie plane by plane: depthwise convolution, maximum and average."""

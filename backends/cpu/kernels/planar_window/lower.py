@@ -1,0 +1,120 @@
+"""Windows over N, C, H, W tensors that leave the channels apart: depthwise convolution, max and average pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax, te
+from tvm.ir import GenericConst
+
+from backends.cpu.kernels.shared.window import Window, read_under
+from backends.tensorir.emit import Expr
+from backends.tensorir.legalize.common import largest
+from partition.access import ANCHOR
+
+PLANAR = "planar_window"
+
+
+def lower_planar_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
+    """Return an NCHW `nn.conv2d` of one input and one output channel per group as an anchor; None where it is none."""
+    data, weight = call.args
+    attrs = call.attrs
+    if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
+        return None
+    values = weight.value.numpy()
+    if not has_elements(call) or not int(attrs.groups) == int(data.ty.shape[1]) == values.shape[0]:
+        return None
+    window = Window.of(attrs, values.shape[2:])
+    taps = relax.const(np.ascontiguousarray(values[:, 0]))
+    return builder.call_te(partial(_convolve, window=window), data, taps, primfunc_name_hint="depthwise_conv2d")
+
+
+def lower_planar_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
+    """Return an NCHW max or average pooling as an anchor, an average over the whole image as a mean; None where it is
+    neither.
+
+    ONNX leaves open what an average counts in a window that `ceil_mode` puts past the padding; TVM's form decides.
+    """
+    attrs = call.attrs
+    averages = "avg" in call.op.name
+    if attrs.layout != "NCHW" or not has_elements(call) or (averages and attrs.ceil_mode):
+        return None
+    data = call.args[0]
+    window = Window.of(attrs, (int(attrs.pool_size[0]), int(attrs.pool_size[1])))
+    window = fitted_window(window, list(data.ty.shape)[2:], list(call.ty.shape)[2:])
+    if not averages:
+        return builder.call_te(partial(_max_pool, window=window), data, primfunc_name_hint="max_pool2d")
+    _, _, height, width = (int(n) for n in data.ty.shape)
+    if window.kernel == (height, width) and not any(window.padding):  # 7 us for 1x544x7x7, 12 as windows
+        return builder.emit(relax.op.mean(data, [2, 3], keepdims=True))
+    counted = np.full((1, 1), prod(window.kernel)) if attrs.count_include_pad else _valid_taps(window, data)
+    counts = relax.const(counted.astype("float32"))
+    return builder.call_te(partial(_avg_pool, window=window), data, counts, primfunc_name_hint="avg_pool2d")
+
+
+def has_elements(call: relax.Call) -> bool:
+    """Return whether an operator reads and makes float32 tensors that are not empty."""
+    data = call.args[0]
+    return str(call.ty.dtype.dtype) == "float32" and 0 not in [int(n) for n in (*call.ty.shape, *data.ty.shape)]
+
+
+def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr]) -> Window:
+    """Return the window over an `image` of height x width with the padding at the end that its `result` needs, which
+    `ceil_mode` may have enlarged."""
+    top, left, _, _ = window.padding
+    ends = []
+    for axis, before in enumerate((top, left)):
+        span = (window.kernel[axis] - 1) * window.dilation[axis] + 1
+        last = (int(result[axis]) - 1) * window.strides[axis] - before + span
+        ends.append(max(0, last - int(image[axis])))
+    return Window(window.kernel, window.strides, (top, left, ends[0], ends[1]), window.dilation)
+
+
+def _valid_taps(window: Window, data: relax.Expr) -> npt.NDArray[Any]:
+    """Return how many taps of each window lie inside the image: height x width of the output, 1 x 1 where all do."""
+    if not any(window.padding):
+        return np.full((1, 1), prod(window.kernel))
+    image = (int(data.ty.shape[2]), int(data.ty.shape[3]))
+    along = []
+    for axis, extent in enumerate(window.output(*image)):
+        first = np.arange(extent)[:, None] * window.strides[axis] - window.padding[axis]
+        taps = first + np.arange(window.kernel[axis]) * window.dilation[axis]
+        along.append(((taps >= 0) & (taps < image[axis])).sum(axis=1))
+    rows, columns = along
+    counts: npt.NDArray[Any] = np.maximum(rows[:, None] * columns, 1)
+    return counts
+
+
+def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
+    return _over_window(data, weight, window, te.sum, 0.0)
+
+
+def _max_pool(data: te.Tensor, window: Window) -> te.Tensor:
+    return _over_window(data, None, window, largest, -inf)
+
+
+def _avg_pool(data: te.Tensor, counts: te.Tensor, window: Window) -> te.Tensor:
+    total = _over_window(data, None, window, te.sum, 0.0)
+    rows, columns = (int(extent) > 1 for extent in counts.shape)
+    return te.compute(
+        total.shape, lambda n, c, y, x: total[n, c, y, x] / counts[y if rows else 0, x if columns else 0], "mean"
+    )
+
+
+def _over_window(data: te.Tensor, weight: te.Tensor | None, window: Window, combine: Expr, outside: float) -> te.Tensor:
+    batch, channels, height, width = (int(n) for n in data.shape)
+    ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window.kernel, ("ry", "rx"), strict=True))
+
+    def reduce_window(n: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
+        value = read_under(
+            window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, c, row, column], outside
+        )
+        return combine(value if weight is None else value * weight[c, ry, rx], axis=[ry, rx])
+
+    attrs = {ANCHOR: PLANAR, "window": window.annotation(), "takes_max": int(combine is largest)}
+    return te.compute((batch, channels, *window.output(height, width)), reduce_window, name=PLANAR, attrs=attrs)

@@ -1,0 +1,177 @@
+"""How a window over planes is cut: lanes, register tile, bands of rows, and the scratch a band is copied into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from backends.cpu.kernels.shared.blocking import REGION_CYCLES
+from backends.cpu.kernels.shared.split import Split
+from backends.cpu.kernels.shared.window import Window
+from backends.cpu.machine import Machine
+from backends.tensorir.space import Space
+
+_TILE_OVERHEAD = 12  # cycles to enter and leave a register tile
+_LOAD_CYCLES = 1.5  # of a vector at a multiple of 4 bytes: most of them lie in two cache lines
+
+
+@dataclass(frozen=True)
+class Planes:
+    """The operator: `count` planes of `height` x `width` become as many of `out_height` x `out_width`."""
+
+    window: Window
+    count: int
+    height: int
+    width: int
+    out_height: int
+    out_width: int
+    weighted: bool
+
+    def source_row(self, y: int, ky: int) -> int:
+        """Return the image's row under a tap, outside of it where the tap is on the padding."""
+        return y * self.window.strides[0] + ky * self.window.dilation[0] - self.window.padding[0]
+
+    def taps(self, rows: int) -> dict[int, list[tuple[int, int]]]:
+        """Return what reads each row that `rows` output rows see: (output row, row of the window), from the first
+        row of the first window on; where these are all output rows, only what lies inside the image."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        whole = rows == self.out_height
+        for y in range(rows):
+            for ky in range(self.window.kernel[0]):
+                row = self.source_row(y, ky)
+                if not whole or 0 <= row < self.height:
+                    found.setdefault(row + self.window.padding[0], []).append((y, ky))
+        return dict(sorted(found.items()))
+
+    @property
+    def pads_rows(self) -> bool:
+        top = self.window.padding[0]
+        return top > 0 or bool(self.window.rows_under(self.out_height) - top > self.height)
+
+    @property
+    def pads_columns(self) -> bool:
+        kernel, stride, dilation = self.window.kernel[1], self.window.strides[1], self.window.dilation[1]
+        left = self.window.padding[1]
+        return left > 0 or (self.out_width - 1) * stride + (kernel - 1) * dilation - left >= self.width
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of scratch: for a stride of s along x, s phases of `pitch` elements with every s-th element of the padded
+    row each, so that neighbouring outputs read neighbouring elements.
+
+    Attributes:
+        origin: Where element 0 of a phase lies; chosen so that whole vectors of the image begin at a multiple of lanes.
+        pitch: Elements of a phase.
+        first, end: The positions of a phase for which all phases lie inside the image.
+        needed: How many positions the taps read.
+    """
+
+    origin: int
+    pitch: int
+    first: int
+    end: int
+    needed: int
+
+    @staticmethod
+    def of(planes: Planes, lanes: int) -> Line:
+        stride, left = planes.window.strides[1], planes.window.padding[1]
+        shift = (planes.window.kernel[1] - 1) * planes.window.dilation[1] // stride
+        first = -(-left // stride)
+        needed = planes.out_width + shift
+        end = max(first, min((planes.width + left) // stride, needed))
+        origin = -first % lanes
+        pitch = origin + max(planes.out_width, lanes) + shift
+        return Line(origin, -(-pitch // lanes) * lanes, first, end, needed)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Loops of a window over planes.
+
+    Attributes:
+        lanes: Elements of a vector, along the row.
+        rows, vectors: The register tile.
+        row_vectors: Vectors of an output row; the last one ends where the row ends.
+        bands: Output rows by what is copied to scratch at once.
+        block: Bands that are copied before the first of them is computed: loads of what was just stored in other pieces
+            wait for the stores. 960 planes of 9x9 took 36 us one by one and 12 in blocks.
+        narrow: Whether an output row is shorter than a vector.
+        line: A row of scratch; None where the taps read the input in place.
+        threads: Shares of the planes and bands.
+        cycles: Estimate for the slowest of them.
+    """
+
+    lanes: int
+    rows: int
+    vectors: int
+    row_vectors: int
+    bands: Split
+    block: int
+    narrow: bool
+    line: Line | None
+    threads: int
+    cycles: float
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.vectors}v{self.lanes}" + (f" in {self.bands.count} bands" if self.line else "")
+
+
+def _band_rows(planes: Planes, line: Line, machine: Machine) -> int:
+    """Return how many output rows have their input in half of L1."""
+    reach: int = planes.window.rows_under(1)
+    return max(1, (_fitting_rows(planes, line, machine) - reach) // planes.window.strides[0] + 1)
+
+
+def _fitting_rows(planes: Planes, line: Line, machine: Machine) -> int:
+    """Return how many rows of scratch half of L1 holds."""
+    return machine.l1_bytes // 2 // (4 * line.pitch * planes.window.strides[1])
+
+
+def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:
+    """Return every register tile for every sensible number of bands. The default fills half of L1 with a band, or has a
+    few bands for each thread, and takes the cheapest tile for those."""
+    lanes = machine.vector_lanes
+    while lanes // 2 >= planes.out_width and lanes > 4:
+        lanes //= 2
+    line, narrow = Line.of(planes, lanes), planes.out_width < lanes
+    most = _band_rows(planes, line, machine)
+    least = 1 if narrow else max(-(-planes.out_height // most), -(-2 * threads // planes.count))
+    row_vectors = -(-planes.out_width // lanes)
+
+    def plans(bands: Split, workers: int) -> Iterator[Plan]:
+        shares = -(-planes.count * bands.count // workers)
+        region = REGION_CYCLES if planes.count * bands.count > 1 < workers else 0
+        together = _fitting_rows(planes, line, machine) // planes.window.rows_under(planes.out_height)
+        for rows, vectors, cycles in _tiles(planes, bands.short, row_vectors, machine.vector_registers):
+            in_place = planes.window.strides[1] == 1 and not planes.pads_columns and not narrow
+            in_place = in_place and (not planes.pads_rows or rows == planes.out_height)
+            block = 1 if in_place or bands.count > 1 else max(1, min(together, shares))
+            where, total = None if in_place else line, shares * cycles + region
+            yield Plan(lanes, rows, vectors, row_vectors, bands, block, narrow, where, workers, total)
+
+    def every() -> Iterator[Plan]:
+        for count in sorted({min(planes.out_height, least << power) for power in range(1 if narrow else 4)}):
+            for workers in sorted({1, threads}):
+                yield from plans(Split(planes.out_height, count), workers)
+
+    first = Split(planes.out_height, min(planes.out_height, least))
+    candidates = (plan for workers in sorted({1, threads}) for plan in plans(first, workers))
+    return Space(min(candidates, key=lambda plan: plan.cycles), every)
+
+
+def _tiles(planes: Planes, most_rows: int, row_vectors: int, registers: int) -> Iterator[tuple[int, int, float]]:
+    """Yield the output rows and vectors of each register tile, and the cycles of a band: neighbouring rows share what
+    they load."""
+    kernel_rows, kernel_columns = planes.window.kernel
+    weights = min(kernel_rows, registers // 2) if planes.weighted else 0
+    budget = registers - weights - 2
+    for rows in range(1, min(most_rows, budget) + 1):
+        taps = planes.taps(rows)
+        steps = sum(len(pairs) for pairs in taps.values())
+        for vectors in range(1, min(row_vectors, budget // rows) + 1):
+            compute = steps * vectors * kernel_columns
+            loads = len(taps) * vectors * kernel_columns * _LOAD_CYCLES
+            loads += kernel_rows * kernel_columns if planes.weighted else 0
+            tiles = -(-most_rows // rows) * -(-row_vectors // vectors)
+            yield rows, vectors, tiles * (max(compute, loads) + min(compute, loads) / 8 + _TILE_OVERHEAD)

@@ -1,0 +1,1 @@
+"""A depthwise convolution or a pool with the convolutions before and behind it."""

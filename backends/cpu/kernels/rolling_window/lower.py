@@ -1,0 +1,36 @@
+"""Maximum over windows of N, H, W, C images, in the form that shares the kernel of a convolution."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+
+from tvm import relax, te
+
+from backends.cpu.kernels.planar_window.lower import fitted_window, has_elements
+from backends.cpu.kernels.shared.window import Window, read_under
+from backends.tensorir.emit import Expr
+from backends.tensorir.legalize.common import largest
+from partition.access import POOL
+
+
+def lower_channels_last_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
+    """Return a float32 NHWC `nn.max_pool2d` that says what its window is; None where it is none."""
+    if call.attrs.layout != "NHWC" or not has_elements(call):
+        return None
+    kernel = int(call.attrs.pool_size[0]), int(call.attrs.pool_size[1])
+    data = call.args[0]
+    window = fitted_window(Window.of(call.attrs, kernel), list(data.ty.shape)[1:3], list(call.ty.shape)[1:3])
+    return builder.call_te(partial(_max_pool, window=window), data, primfunc_name_hint="max_pool2d")
+
+
+def _max_pool(data: te.Tensor, window: Window) -> te.Tensor:
+    batch, height, width, channels = (int(n) for n in data.shape)
+    ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window.kernel, ("ry", "rx"), strict=True))
+
+    def of_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+        value = read_under(window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, c], -inf)
+        return largest(value, axis=[ry, rx])
+
+    shape = (batch, *window.output(height, width), channels)
+    return te.compute(shape, of_window, name="max_pool2d", attrs={POOL: window.annotation()})

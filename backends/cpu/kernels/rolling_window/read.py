@@ -1,0 +1,164 @@
+"""Reads the kernel of a depthwise convolution or a pool with the convolutions before and behind it: its anchors, and
+the stages between and behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+from tvm.ir import Var
+from tvm.s_tir.stmt import SBlock
+
+from backends.cpu.kernels.matmul.lower import rows_times
+from backends.cpu.kernels.shared.contraction import Contraction
+from backends.cpu.kernels.shared.image_maker import read_image_maker, steps_of
+from backends.cpu.kernels.shared.kernel_parts import between, check_loads, in_place, results_behind
+from backends.cpu.kernels.shared.window import UnderWindow, Window
+from backends.cpu.machine import Machine
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import Output, Roles, anchor_of, operands_of, result_of
+from backends.tensorir.stages import Stage, dtype_of, read_stages, shape_of
+from fusion.structural import find
+from partition.access import ANCHOR, DEPTHWISE, IMAGE_MAKERS, MATMUL, POOL
+
+ROLLING_WINDOW = "rolling_window"
+
+
+@dataclass(frozen=True)
+class RollingSizes(UnderWindow):
+    """Sizes of the images under the window.
+
+    Attributes:
+        pools: Whether the window is that of a pool and not of a depthwise convolution.
+        projected: Channels that a pointwise convolution makes of the window's result; 0 where none does.
+    """
+
+    pools: bool = False
+    projected: int = 0
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A pointwise convolution of the window's result.
+
+    Attributes:
+        rows: That result.
+        panels: Its packed weights.
+        channels: That it makes.
+        outputs: What is stored for each element of the product.
+    """
+
+    rows: Var
+    panels: Var
+    channels: int
+    outputs: tuple[Output, ...]
+
+    def product(self, machine: Machine) -> Contraction:
+        """Return the product of all rows."""
+        return rows_times(self.rows, self.panels, self.channels, self.outputs, machine)
+
+
+@dataclass(frozen=True)
+class RollingStages:
+    """The parts of `projection(window(convolution(data)))`, the window's image and result being N x H x W x C.
+
+    Attributes:
+        sizes: Of all.
+        making: The convolution before the window, whose one output is the image; None where that is given.
+        image: What is under the window.
+        taps: Weights of a depthwise convolution; None for a pool.
+        stage: What the window computes.
+        convolved: What is stored for each element of the window's result; the rows of the projection where there is
+            one.
+        projection: The convolution behind.
+    """
+
+    sizes: RollingSizes
+    making: Roles | None
+    image: Var
+    taps: Var | None
+    stage: Stage
+    convolved: tuple[Output, ...]
+    projection: Projection | None
+    kind: str = ROLLING_WINDOW
+
+
+def has_rolling_form(func: tirx.PrimFunc) -> bool:
+    """Return whether `func` has a window, a depthwise convolution or a pool, with convolutions before or behind it."""
+    return _places(func) is not None
+
+
+def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
+    """Return the parts of `func`.
+
+    Raises:
+        NotRecognized: It has another form.
+    """
+    places = _places(func)
+    if places is None:
+        raise NotRecognized("not a window between convolutions")
+    before, window, behind = places
+    stages = read_stages(func)
+    stage = next(stage for stage in stages if stage.buffer.same_as(result_of(window)))
+    image, *taps = operands_of(window)
+    making = _read_making(stages, before, window, image)
+    convolved, projection = _read_results(func, stages, window, behind)
+    operands = [*(making.operands if making else ()), *([projection.panels] if projection else ())]
+    if any(dtype_of(buffer) != "float32" for buffer in (image, *operands)):
+        raise NotRecognized("the products are not of float32")
+    check_loads(stages, [*(making.outputs if making else ()), *convolved])
+    check_loads(stages, projection.outputs if projection else ())
+    batch, height, width, channels = shape_of(image)
+    steps, data = (0, image) if making is None else (steps_of(making), making.operands[0])
+    sizes = RollingSizes(
+        batch, height, width, channels, _window_of(window), steps, 4 * prod(shape_of(data)[1:]), not taps,
+        projection.channels if projection else 0,
+    )  # fmt: skip
+    return RollingStages(sizes, making, image, taps[0] if taps else None, stage, convolved, projection)
+
+
+def _places(func: tirx.PrimFunc) -> tuple[SBlock | None, SBlock, SBlock | None] | None:
+    """Return the blocks of the convolution before the window, of the window, and of the product behind it."""
+    found = [block for block in find(func.body, SBlock) if _is_part(block)]
+    windows = [block for block in found if POOL in block.annotations or anchor_of(block) == DEPTHWISE]
+    if len(windows) != 1:
+        return None
+    place = found.index(windows[0])
+    before, behind = found[:place], found[place + 1 :]
+    makers = [anchor_of(block) in IMAGE_MAKERS for block in before]
+    products = [anchor_of(block) == MATMUL for block in behind]
+    alone = not before and (POOL in windows[0].annotations or not behind)
+    if makers not in ([], [True]) or products not in ([], [True]) or alone:
+        return None
+    return before[0] if before else None, windows[0], behind[0] if behind else None
+
+
+def _is_part(block: SBlock) -> bool:
+    return ANCHOR in block.annotations or POOL in block.annotations
+
+
+def _window_of(block: SBlock) -> Window:
+    return Window.from_annotation(list(block.annotations.get(POOL, block.annotations.get("window"))))
+
+
+def _read_making(stages: Sequence[Stage], before: SBlock | None, window: SBlock, image: Var) -> Roles | None:
+    """Return the convolution that makes the image."""
+    if before is not None:
+        return read_image_maker(stages, before, window, image)
+    if between(stages, None, window):
+        raise NotRecognized("something else than a convolution makes the image")
+    return None
+
+
+def _read_results(
+    func: tirx.PrimFunc, stages: Sequence[Stage], window: SBlock, behind: SBlock | None
+) -> tuple[tuple[Output, ...], Projection | None]:
+    """Return what is made of the window's result, and the convolution that reads it."""
+    outputs = results_behind(func, stages, window if behind is None else behind)
+    if behind is None:
+        return outputs, None
+    rows, panels = operands_of(behind)
+    projection = Projection(rows, panels, shape_of(result_of(behind))[-1], outputs)
+    return (in_place(window, between(stages, window, behind), rows),), projection

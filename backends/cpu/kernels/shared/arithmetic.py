@@ -1,0 +1,126 @@
+"""What a micro-kernel multiplies and adds in one step of k: single float32 numbers, or pairs of bfloat16."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tvm import tirx
+
+from backends.cpu import bfloat16
+from backends.cpu.kernels.shared.register_tile import BFLOAT16_DOTS_PER_CYCLE, FMA_PER_CYCLE
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, ramp, splat
+from backends.tensorir.result import NotRecognized
+
+
+class Arithmetic(Protocol):
+    """How operands become registers; sums are float32."""
+
+    @property
+    def step(self) -> int:
+        """Elements of k that one multiplication takes."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an element."""
+        ...
+
+    @property
+    def per_cycle(self) -> int:
+        """Vectors of multiplications a cycle."""
+        ...
+
+    def row(self, first: tirx.BufferLoad, many: int) -> Expr:
+        """Return `many` elements of the input, `step` or fewer, from the load of the first, as one scalar."""
+        ...
+
+    @property
+    def packed(self) -> int:
+        """Elements of k that lie next to each other for each channel in a load of weights."""
+        ...
+
+    def weights(self, load: tirx.BufferLoad, many: int) -> Expr:
+        """Return what `multiply_add` takes for `many` elements of k, from the load of a vector of weights."""
+        ...
+
+    def multiply_add(self, total: Expr, row: Expr, weights: Expr, lanes: int) -> Expr:
+        """Return `total + row * weights`, vectors of `lanes` sums."""
+        ...
+
+
+@dataclass(frozen=True)
+class Float32:
+    """A fused multiply-add a step."""
+
+    step: int = 1
+    packed: int = 1
+    bytes: int = 4
+    per_cycle: int = FMA_PER_CYCLE
+
+    def row(self, first: tirx.BufferLoad, many: int) -> Expr:
+        return first
+
+    def weights(self, load: tirx.BufferLoad, many: int) -> Expr:
+        return load
+
+    def multiply_add(self, total: Expr, row: Expr, weights: Expr, lanes: int) -> Expr:
+        return total + splat(row, lanes) * weights
+
+
+@dataclass(frozen=True)
+class BFloat16:
+    """A dot product of two elements a step, for vectors of 16 sums."""
+
+    step: int = 2
+    packed: int = 2
+    bytes: int = 2
+    per_cycle: int = BFLOAT16_DOTS_PER_CYCLE
+
+    def row(self, first: tirx.BufferLoad, many: int) -> Expr:
+        if many == 1:  # what lies behind belongs to another row: a NaN there times a weight of 0 would be NaN
+            return tirx.Cast("uint32", tirx.reinterpret("uint16", first))
+        *outer, k = first.indices
+        return tirx.reinterpret("uint32", tirx.BufferLoad(first.source, [*outer, ramp(k, 2)]))
+
+    def weights(self, load: tirx.BufferLoad, many: int) -> Expr:
+        return tirx.reinterpret(f"uint32x{bfloat16.LANES}", load)
+
+    def multiply_add(self, total: Expr, row: Expr, weights: Expr, lanes: int) -> Expr:
+        return bfloat16.dot(total, splat(row, lanes), weights)
+
+
+@dataclass(frozen=True)
+class BFloat16Rows(BFloat16):
+    """`BFloat16` on weights as they lie, k by n: pairs are made of two of their rows in registers."""
+
+    packed: int = 1
+
+    def weights(self, load: tirx.BufferLoad, many: int) -> Expr:
+        low = _widened(load)
+        if many == 1:
+            return low
+        *outer, k, n = load.indices
+        high = _widened(tirx.BufferLoad(load.source, [*outer, k + 1, n]))
+        return tirx.bitwise_or(low, tirx.shift_left(high, splat(tirx.const(16, "uint32"), bfloat16.LANES)))
+
+
+def _widened(load: tirx.BufferLoad) -> Expr:
+    return tirx.Cast(f"uint32x{bfloat16.LANES}", tirx.reinterpret(f"uint16x{bfloat16.LANES}", load))
+
+
+FLOAT32, BFLOAT16, BFLOAT16_ROWS = Float32(), BFloat16(), BFloat16Rows()
+
+
+def arithmetic_of(dtype: str, machine: Machine, packed: bool = True) -> Arithmetic:
+    """Return how operands of `dtype` are multiplied, weights `packed` or as they lie.
+
+    Raises:
+        NotRecognized: The machine has no instruction for it.
+    """
+    if dtype == "float32":
+        return FLOAT32
+    if dtype != "bfloat16" or not machine.dot_bfloat16:
+        raise NotRecognized(f"the CPU has no products of {dtype}")
+    return BFLOAT16 if packed else BFLOAT16_ROWS

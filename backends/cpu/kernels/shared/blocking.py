@@ -1,0 +1,87 @@
+"""How many chunks of rows and panels become parallel tasks: balance between cores against bytes read more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+
+from backends.cpu.kernels.shared.contraction import Blocking
+from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.register_tile import (
+    FMA_PER_CYCLE,
+    RegisterTile,
+    cheapest_by_width,
+    tiles,
+    total_cycles,
+)
+from backends.cpu.kernels.shared.split import Split
+from backends.cpu.machine import Machine
+from backends.tensorir.space import Space
+
+BYTES_PER_CYCLE = 8.0  # one core from L3 or memory, the slower of the two kinds of machines measured
+L2_BYTES_PER_CYCLE = 32.0  # one core from L2, half of what the vendors' manuals give as the peak
+TASK_CYCLES = 600  # hand a task to a worker and leave it
+REGION_CYCLES = 5_000  # wake the workers and wait for the last one: 1.5 us
+
+
+@cache
+def choose_blocking(extents: Extents, machine: Machine, threads: int) -> Blocking:
+    """Return register tile and task grid of a contraction: of each width the tile that costs least by itself, and of
+    these the one with the best grid.
+
+    The tile that is best for one thread may leave no even share for many: with it, 197x384x1536 was estimated to take
+    twice as long on 24 threads.
+    """
+    found = cheapest_by_width(extents.height, extents.width, extents.vectors, extents.steps, machine.vector_registers)
+    grids = (grid for tile in found for grid in _grids(extents, tile, machine, threads))
+    return min(grids, key=lambda blocking: blocking.cycles)
+
+
+def blocking_space(extents: Extents, machine: Machine, threads: int) -> Space[Blocking]:
+    """Return every register tile with every grid."""
+
+    def every() -> Iterator[Blocking]:
+        for tile in tiles(extents.height, extents.width, extents.vectors, machine.vector_registers):
+            yield from _grids(extents, tile, machine, threads)
+
+    return Space(choose_blocking(extents, machine, threads), every)
+
+
+def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int) -> Iterator[Blocking]:
+    """Yield the cuts of rows and panels into tasks worth looking at."""
+    outer, vectors, depth = extents.outer, extents.vectors, extents.steps
+    rows = Split.of(extents.height, tile.height).count
+    panels = -(-vectors // tile.vectors) * extents.groups
+    weight_bytes = extents.products * extents.groups * vectors * extents.lanes * depth * 4
+    panel_bytes = tile.vectors * extents.lanes * depth * 4
+    compute = total_cycles(tile, extents.height, extents.width, vectors, depth) / _speed(extents)
+    compute *= extents.products * extents.groups
+    panel_counts = [1] if extents.whole_rows else chunk_counts(panels, threads)
+    for row_chunks, panel_chunks in product(chunk_counts(rows, threads), panel_counts):
+        longest = Split(panels, panel_chunks).longest
+        share = Split(rows, row_chunks).longest / rows * longest / panels
+        tasks = outer * row_chunks * panel_chunks
+        # beyond half of L2 the chunk's rows are read again for every panel
+        spill = max(1.0, extents.input_bytes / row_chunks / (machine.l2_bytes / 2))
+        # a task with all panels of its rows reads them from its own L2, where the kernel before has left them
+        reads = panel_chunks if panel_chunks > 1 else BYTES_PER_CYCLE / L2_BYTES_PER_CYCLE
+        traffic = outer * (weight_bytes * row_chunks + extents.input_bytes * reads * spill)
+        busy = min(tasks, threads)
+        made = extents.row_cycles * extents.height * Split(rows, row_chunks).longest / rows
+        cycles = (compute * share + made) * -(-tasks // threads)
+        cycles += (traffic / BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
+        cycles += REGION_CYCLES if tasks > 1 else 0
+        block = min(max(1, machine.l2_bytes // 2 // panel_bytes), longest)
+        yield Blocking(tile, row_chunks, panel_chunks, block, cycles)
+
+
+def _speed(extents: Extents) -> float:
+    """Return how many steps of k are done in the time of a float32 one."""
+    return extents.per_cycle / FMA_PER_CYCLE
+
+
+def chunk_counts(extent: int, threads: int) -> list[int]:
+    """Return the numbers of chunks worth looking at: those that divide the threads, and multiples of the threads."""
+    parts = (count for count in range(1, threads) if threads % count == 0)
+    return sorted({min(extent, count) for count in (*parts, *(threads * 2**power for power in range(6)))})

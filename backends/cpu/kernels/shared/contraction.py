@@ -1,0 +1,253 @@
+"""The micro-kernel and the loops around it, shared by matmul and convolution.
+
+A contraction is an image of `height` x `width` rows (a matmul has width 1) times vectors of output channels, summed
+over taps (the window of a convolution) and `depth` contiguous steps of k. The loops it becomes:
+
+    parallel task: (outer, row chunk, panel chunk)
+      [prologue: the chunk's input, padded, into scratch]
+      for block of panels                              weights of one block stay in L2 for all rows of the chunk
+        for y tile, x tile
+          for panel of `vectors` weight vectors        the tile's rows stay in L1
+            acc[rows, vectors] = 0                     registers
+            for tap, for k
+              w = weights[panel, tap, k]               `vectors` loads
+              acc[i] += splat(a[row i, tap, k]) * w    rows x vectors FMAs, or dot products of pairs of bfloat16
+            outputs = epilogue(acc)                    neighbouring panels write neighbouring channels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import ForKind
+
+from backends.cpu import bfloat16
+from backends.cpu.kernels.shared.arithmetic import FLOAT32, Arithmetic, BFloat16
+from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
+from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.register_tile import RegisterTile
+from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
+from backends.tensorir.roles import Output
+
+Pixels = list[tuple[Expr, Expr]]
+
+
+PREFETCH_STEPS = 48
+"""Steps of k by which weights are fetched ahead: about 700 cycles, twice the latency of memory."""
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How the loops of a contraction are cut.
+
+    Attributes:
+        tile: The register tile.
+        row_chunks, panel_chunks: Cuts of the tiles' rows and of the panels; each pair is a parallel task.
+        panel_block: Panels whose weights stay in L2 while the rows of a chunk pass.
+        cycles: Estimate for the slowest thread.
+    """
+
+    tile: RegisterTile
+    row_chunks: int
+    panel_chunks: int
+    panel_block: int
+    cycles: float = 0.0
+
+    def longest_task(self, height: int) -> int:
+        """Return how many rows of an image of `height` rows the largest task has at most."""
+        rows = Split.of(height, self.tile.height)
+        return Split(rows.count, self.row_chunks).longest * rows.longest
+
+    def __str__(self) -> str:
+        return f"{self.tile} rows/{self.row_chunks} panels/{self.panel_chunks} by {self.panel_block}"
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """What a matmul or a convolution tells the emitter about itself. All callbacks get and return TensorIR expressions.
+
+    Attributes:
+        extents: Its sizes.
+        padded_weights: Whether vectors of weights are whole even where the channels end inside one.
+        load_rows: (outer, group, y, x, taps, k) -> the load of an element of the input.
+        load_weights: (outer, group, channel, taps, step, count) -> the load of `count` weights, those of one step of k
+            for neighbouring channels.
+        coordinates: (outer, group, y, x, channel) -> indices of the anchor's result.
+        outputs: The epilogue.
+        arithmetic: What a step of k is.
+    """
+
+    extents: Extents
+    padded_weights: bool
+    load_rows: Callable[[Expr, Expr, Expr, Expr, Sequence[Expr], Expr], Expr]
+    load_weights: Callable[[Expr, Expr, Expr, Sequence[Expr], Expr, int], Expr]
+    coordinates: Callable[[Expr, Expr, Expr, Expr, Expr], list[Expr]]
+    outputs: tuple[Output, ...]
+    arithmetic: Arithmetic = FLOAT32
+
+
+Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
+"""(nest, outer, first row, end row) -> a `load_rows` that reads what the prologue left in scratch."""
+
+
+def emit(
+    nest: Nest, works: Sequence[Contraction], blocking: Blocking, prologue: Prologue | None = None, alike: bool = False
+) -> None:
+    """Add the loops of `works`, which have the same rows, to `nest`; a task does its share of one after the other.
+
+    The panels of all are cut as one sequence, or, `alike`, those of each, so that a task has the same ones of all.
+    """
+    work = works[0]
+    rounds = isinstance(work.arithmetic, BFloat16)
+    if rounds:
+        nest.use_functions(bfloat16.FUNCTIONS)
+    rows = Split.of(work.extents.height, blocking.tile.height)
+    row_chunks = Split(rows.count, blocking.row_chunks)
+    panels = [-(-each.extents.vectors // blocking.tile.vectors) * each.extents.groups for each in works]
+    chunks = Split(panels[0] if alike else sum(panels), blocking.panel_chunks)
+    tasks = work.extents.outer * row_chunks.count * chunks.count
+    with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
+        panel_chunk = task % chunks.count
+        row_chunk = task // chunks.count % row_chunks.count
+        outer = task // (chunks.count * row_chunks.count)
+        first = nest.bind("first_tile", int64(row_chunks.start(row_chunk)))
+        many = tile_count(row_chunks, row_chunk)
+        load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many)) if prologue else None
+        elements = blocking.tile.rows * blocking.tile.vectors * work.extents.lanes
+        start, count = int64(chunks.start(panel_chunk)), tile_count(chunks, panel_chunk)
+        for place, each in enumerate(works):
+            epilogue = Epilogue.prepare(nest, each.outputs, elements, rounds)
+            kernel = MicroKernel(nest, each, blocking, load_rows or each.load_rows, outer, epilogue)
+            mine = (start, count) if alike else _share(start, count, sum(panels[:place]), panels[place], sum(panels))
+            kernel.emit(*mine, rows, first, many)
+
+
+def _share(start: Expr, count: Expr, offset: int, own: int, total: int) -> tuple[Expr, Expr]:
+    """Return the first and how many of `own` panels, which begin at `offset` among `total`, are `count` from `start`
+    on."""
+    if own == total:
+        return start, count
+    low, high = tirx.max(start, offset), tirx.min(start + count, offset + own)
+    return low - offset, tirx.max(high - low, 0)
+
+
+def emit_inside(nest: Nest, work: Contraction, tile: RegisterTile) -> None:
+    """Add all rows and panels of `work` to `nest`, as a part of another kernel's task."""
+    panels = -(-work.extents.vectors // tile.vectors)
+    kernel = MicroKernel.inside(nest, work, tile, int64(0), panel_block=panels)
+    rows = Split.of(work.extents.height, tile.height)
+    kernel.emit(int64(0), panels, rows, int64(0), rows.count)
+
+
+@dataclass(frozen=True)
+class MicroKernel:
+    """Emits the blocks, tiles and panels of one task."""
+
+    nest: Nest
+    work: Contraction
+    blocking: Blocking
+    load_rows: Callable[..., Expr]
+    outer: Expr
+    epilogue: Epilogue
+
+    @staticmethod
+    def inside(
+        nest: Nest, work: Contraction, tile: RegisterTile, outer: Expr, load_rows: Callable[..., Expr] | None = None,
+        panel_block: int = 1,
+    ) -> MicroKernel:  # fmt: skip
+        """Return the micro-kernel for a part of another kernel's task."""
+        epilogue = Epilogue.prepare(nest, work.outputs, tile.rows * tile.vectors * work.extents.lanes)
+        return MicroKernel(nest, work, Blocking(tile, 1, 1, panel_block), load_rows or work.load_rows, outer, epilogue)
+
+    @property
+    def panels(self) -> int:
+        """Of one group."""
+        return -(-self.work.extents.vectors // self.blocking.tile.vectors)
+
+    def emit_rows(self, first: Expr, many: Expr, first_panel: Expr, panels: Expr) -> None:
+        """Emit `panels` panels times `many` rows of pixels from `first` on, for a tile of one row."""
+        height = self.work.extents.height
+        self.emit(first_panel, panels, Split(height, height), first, many)
+
+    def emit(self, first_panel: Expr, panels: Expr, rows: Split, first_tile: Expr, tiles: Expr) -> None:
+        """Emit `panels` panels times `tiles` row tiles."""
+        nest, block = self.nest, self.blocking.panel_block
+        columns = Split.of(self.work.extents.width, self.blocking.tile.width)
+        with nest.loop("block", tirx.floordiv(panels + (block - 1), block)) as index:
+            start = first_panel + index * block
+            many = tirx.min(block, panels - index * block) if block > 1 else 1
+            with nest.loop("y_tile", tiles) as step, nest.loop("x_tile", columns.count) as x:
+                y = first_tile + step
+                for (height, tall), (width, wide) in product(_kinds(rows, y), _kinds(columns, x)):
+                    with guard(nest, tall), guard(nest, wide):
+                        pixels = [
+                            (rows.start(y) + i, columns.start(x) + j) for i in range(height) for j in range(width)
+                        ]
+                        self._panels(start, many, pixels, (height, width))
+
+    def _panels(self, start: Expr, many: Expr, pixels: Pixels, size: tuple[int, int]) -> None:
+        """Emit the panels of one block over one tile of rows; the last panel of a group may be narrower."""
+        vectors, lanes = self.blocking.tile.vectors, self.work.extents.lanes
+        per_group = self.panels
+        whole, rest = vectors * lanes, self.work.extents.channels - (per_group - 1) * vectors * lanes
+        with self.nest.loop("panel", many) as index:
+            group, panel = tirx.floordiv(start + index, per_group), tirx.floormod(start + index, per_group)
+            kinds = [(panel < per_group - 1, whole), (panel >= per_group - 1, rest)]
+            for condition, channels in kinds if rest != whole and per_group > 1 else [(None, rest)]:
+                with guard(self.nest, condition):
+                    self._tile(group, panel * whole, channels, pixels, size)
+
+    def _tile(self, group: Expr, channel: Expr, channels: int, pixels: Pixels, size: tuple[int, int]) -> None:
+        """Emit one register tile: clear, accumulate over taps and k, apply the epilogue."""
+        nest, work, lanes = self.nest, self.work, self.work.extents.lanes
+        vectors = [(at, lanes) for at in range(0, channels, lanes)] if work.padded_weights else pieces(channels, lanes)
+        registers = RegisterRows(nest, len(pixels), vectors)
+        with ExitStack() as loops:
+            windows = [nest.loop(f"tap{axis}", extent) for axis, extent in enumerate(work.extents.taps)]
+            taps = [loops.enter_context(window) for window in windows]
+            whole, rest = divmod(work.extents.depth, work.arithmetic.step)
+            if whole:
+                with nest.loop("k", whole) as step:
+                    self._accumulate(registers, vectors, pixels, (group, channel), taps, step, work.arithmetic.step)
+            if rest:
+                self._accumulate(registers, vectors, pixels, (group, channel), taps, int64(whole), rest)
+        top, left = pixels[0]
+        self.epilogue.store(
+            nest, registers, size, pieces(channels, lanes),
+            lambda i, j, c: work.coordinates(self.outer, group, top + i, left + j, channel + c),
+        )  # fmt: skip
+
+    def _accumulate(
+        self, registers: RegisterRows, vectors: Sequence[tuple[int, int]], pixels: Pixels, panel: tuple[Expr, Expr],
+        taps: Sequence[Expr], step: Expr, many: int,
+    ) -> None:  # fmt: skip
+        """Emit one step of k, of `many` elements."""
+        nest, work, width = self.nest, self.work, self.work.arithmetic.step
+        group, channel = panel
+        load_weights = partial(work.load_weights, self.outer, group)
+        weights = []
+        for at, count in vectors:
+            load = load_weights(channel + at, taps, step, count * work.arithmetic.packed)
+            weights.append(nest.bind(f"w{at}", work.arithmetic.weights(load, many)))
+        for at, _ in vectors if work.padded_weights else ():
+            prefetch(nest, load_weights(channel + at, taps, step + PREFETCH_STEPS, 1))
+        for row, (y, x) in enumerate(pixels):
+            first = self.load_rows(self.outer, group, y, x, taps, step * width)
+            value = nest.bind(f"a{row}", work.arithmetic.row(first, many))
+            for part, weight in enumerate(weights):
+                total = registers.read(row, part)
+                registers.write(row, part, work.arithmetic.multiply_add(total, value, weight, vectors[part][1]))
+
+
+def _kinds(split: Split, index: Expr) -> list[tuple[int, Expr | None]]:
+    """Return (tile size, condition under which the tile `index` has it)."""
+    if not split.long_tiles:
+        return [(split.short, None)]
+    return [(split.short + 1, index < split.long_tiles), (split.short, index >= split.long_tiles)]

@@ -1,0 +1,54 @@
+"""How large a contraction is, apart from what its tensors are called: all that its blocking depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from backends.cpu.kernels.shared.register_tile import FMA_PER_CYCLE
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Sizes of a matmul or a convolution.
+
+    Attributes:
+        outer: Extent of the loop over independent images (batch).
+        groups: Convolution groups; each has its own channels on both sides.
+        height, width: Rows of one image.
+        channels: Output channels per group.
+        taps: Extents of the window loops.
+        depth: Contiguous elements of k per tap.
+        lanes: float32 lanes of a vector.
+        input_bytes: Bytes of one image of the input.
+        step: Elements of k that one instruction multiplies; a step's weights fill a vector register.
+        per_cycle: Such instructions a cycle.
+        row_cycles: What making a row of the input takes, where the kernel makes it, in cycles of one core.
+        products: Products of these sizes side by side, of which a task has the same channels.
+        whole_rows: Whether a task needs all channels of its rows.
+    """
+
+    outer: int
+    groups: int
+    height: int
+    width: int
+    channels: int
+    taps: tuple[int, ...]
+    depth: int
+    lanes: int
+    input_bytes: int
+    step: int = 1
+    per_cycle: int = FMA_PER_CYCLE
+    row_cycles: float = 0.0
+    products: int = 1
+    whole_rows: bool = False
+
+    @property
+    def vectors(self) -> int:
+        """Weight vectors per group."""
+        return -(-self.channels // self.lanes)
+
+    @property
+    def steps(self) -> int:
+        """Steps of k over all taps."""
+        return -(-self.depth // self.step) * prod(self.taps)

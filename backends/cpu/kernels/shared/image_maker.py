@@ -1,0 +1,110 @@
+"""The convolution that makes an image inside a kernel, row by row, for what reads it there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from tvm import tirx
+from tvm.ir import Var
+from tvm.s_tir.stmt import SBlock
+
+from backends.cpu.kernels.conv2d.emit import Conv2D, sum_over_taps
+from backends.cpu.kernels.image_conv2d.emit import ImageConv2D, sum_over_planes
+from backends.cpu.kernels.matmul.lower import rows_times
+from backends.cpu.kernels.shared.blocking import choose_blocking
+from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel, Prologue
+from backends.cpu.kernels.shared.kernel_parts import between, in_place
+from backends.cpu.kernels.shared.register_tile import RegisterTile
+from backends.cpu.kernels.shared.ring import Ring
+from backends.cpu.kernels.shared.split import Split
+from backends.cpu.kernels.shared.window import UnderWindow
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.result import NotRecognized
+from backends.tensorir.roles import Roles, operands_of, roles_of
+from backends.tensorir.stages import Stage, shape_of
+from partition.access import CONV2D, IMAGE_CONV2D
+
+
+def read_image_maker(stages: Sequence[Stage], block: SBlock, reader: SBlock, image: Var) -> Roles:
+    """Return the convolution `block`, whose one output is the `image` that `reader` reads.
+
+    Raises:
+        NotRecognized: It reads what the kernel makes, has groups, or the image is no elementwise function of what it
+            makes.
+    """
+    if any(stage.buffer.same_as(operand) for stage in stages for operand in operands_of(block)):
+        raise NotRecognized("the convolution reads a value made inside the kernel")
+    maker = roles_of(block, (in_place(block, between(stages, None, reader), image),))
+    if maker.kind == CONV2D and shape_of(maker.operands[1])[0] != 1:
+        raise NotRecognized("a grouped convolution makes the image")
+    return maker
+
+
+def steps_of(maker: Roles) -> int:
+    """Return how many products each element of the image is the sum of."""
+    data, packed = (shape_of(operand) for operand in maker.operands)
+    if maker.kind == CONV2D:
+        return prod(packed[2:-1])
+    return prod(packed[1:-1]) if maker.kind == IMAGE_CONV2D else data[-1]
+
+
+def cycles_alone(conv: Roles, machine: Machine, threads: int) -> float:
+    """Return what the convolution is estimated to take as a kernel of its own."""
+    if conv.kind == CONV2D:
+        return float(Conv2D().space(conv, machine, threads).default.cycles)
+    if conv.kind == IMAGE_CONV2D:
+        return ImageConv2D().space(conv, machine, threads).default.cycles
+    data, panels = conv.operands
+    extents = rows_times(data, panels, conv.shape[-1], conv.outputs, machine).extents
+    return choose_blocking(extents, machine, threads).cycles
+
+
+def row_maker(
+    nest: Nest, maker: Roles, sizes: UnderWindow, bands: int, tile: RegisterTile, machine: Machine, image: Expr,
+    band: tuple[Expr, Expr],
+) -> MicroKernel:  # fmt: skip
+    """Return what emits rows of an image under a window, of which a task needs what lies under a band of the result,
+    given as its first row and how many; the padded input of the band is copied first."""
+    window, (first, rows) = sizes.window, band
+    work, fill = _rows_of(maker, machine, sizes.made_rows(Split(sizes.rows, bands).longest))
+    load_rows = work.load_rows
+    if fill is not None:
+        start = first * window.strides[0] - window.padding[0]
+        begin = nest.bind("first_made", tirx.max(start, int64(0)))
+        end = nest.bind("end_made", tirx.min(start + window.rows_under(rows), int64(sizes.height)))
+        load_rows = fill(nest, image, begin, end)
+    return MicroKernel.inside(nest, work, tile, image, load_rows)
+
+
+def stored_in(ring: Ring, kernel: MicroKernel, place: Expr, first_channel: Expr = 0) -> MicroKernel:
+    """Return `kernel` with its one output put into the ring, a row of it at `place`, its first channel there
+    `first_channel`."""
+    (output,) = kernel.epilogue.outputs
+    *_, x, channel = output.coordinates
+    stored = replace(output, buffer=ring.buffer, indices=(place + x * ring.pixel + (channel - first_channel),))
+    return replace(kernel, epilogue=replace(kernel.epilogue, outputs=(stored,)))
+
+
+def _rows_of(maker: Roles, machine: Machine, rows: int) -> tuple[Contraction, Prologue | None]:
+    """Return the convolution as a contraction over images of N x H x W x C, and what copies its padded input for tasks
+    of up to `rows` rows."""
+    if maker.kind == CONV2D:
+        return sum_over_taps(maker, machine, rows)
+    if maker.kind == IMAGE_CONV2D:
+        return sum_over_planes(maker, machine, rows)
+    return _pixels(maker, machine), None
+
+
+def _pixels(maker: Roles, machine: Machine) -> Contraction:
+    data, panels = maker.operands
+    batch, height, width, depth = shape_of(data)
+    rows = rows_times(data, panels, maker.shape[-1], maker.outputs, machine)
+    size = 4 * height * width * depth
+    return replace(
+        rows, extents=replace(rows.extents, outer=batch, height=height, width=width, input_bytes=size),
+        load_rows=lambda image, group, y, x, taps, k: tirx.BufferLoad(data, [image, y, x, k]),
+        coordinates=lambda image, group, y, x, n: [image, y, x, n],
+    )  # fmt: skip

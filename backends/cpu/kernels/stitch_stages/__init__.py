@@ -1,0 +1,1 @@
+"""Stages without an anchor, stitched into tiles: elementwise work, reductions, transposes, pools, gathers."""

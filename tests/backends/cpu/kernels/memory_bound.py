@@ -1,0 +1,58 @@
+"""Make one PrimFunc of a Relax function, schedule it with the memory-bound templates, and run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from backends.cpu.codegen.generate import generate_module
+from backends.cpu.kernels.memory_bound import schedule_memory_bound
+from backends.tensorir.legalize import LEGALIZATIONS
+from backends.tensorir.result import Scheduled
+from fusion import context
+
+Build = Callable[..., relax.Expr]
+
+
+def prim_func(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:
+    """Return `build(builder, *inputs)`, legalised and merged into one PrimFunc."""
+    inputs = [relax.Var(f"x{i}", relax.TensorType(a.shape, str(a.dtype))) for i, a in enumerate(arrays)]
+    builder = relax.BlockBuilder()
+    with builder.function("group", inputs, attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            result = builder.emit_output(builder.normalize(build(builder, *inputs)))
+        builder.emit_func_output(result)
+    module = relax.transform.LegalizeOps(LEGALIZATIONS)(builder.get())
+    outer = relax.BlockBuilder(module)
+    arguments = [relax.Var(var.name, var.ty) for var in inputs]
+    with outer.function("main", arguments):
+        with outer.dataflow():
+            result = outer.emit_output(relax.Call(module.get_global_var("group"), arguments))
+        outer.emit_func_output(result)
+    fused = relax.transform.FuseTIR()(outer.get())
+    (func,) = [f for g, f in fused.functions.items() if isinstance(f, tirx.PrimFunc) and g.name_hint == "group"]
+    return func
+
+
+def schedule(build: Build, arrays: Sequence[np.ndarray], target: str = "llvm", threads: int = 2) -> Scheduled:
+    """Return the scheduled kernel."""
+    return schedule_memory_bound(prim_func(build, arrays), context.resolve(target).compiler.machine, threads)
+
+
+def run(kernel: Scheduled, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Compile for this host and return the outputs; they are filled with NaN bytes before."""
+    func = kernel.func.with_attr("global_symbol", "k")
+    library = generate_module(tvm.IRModule({"k": func}), context.resolve().target)
+    outputs = [_poisoned(param) for param in func.params[len(arrays) :]]
+    library["k"](*(tvm.runtime.tensor(np.asarray(a)) for a in arrays), *outputs)
+    return [output.numpy() for output in outputs]
+
+
+def _poisoned(param: tirx.Var) -> tvm.runtime.Tensor:
+    shape = tuple(int(dim) for dim in param.ty.shape)
+    dtype = np.dtype(str(param.ty.dtype.dtype))
+    return tvm.runtime.tensor(np.frombuffer(b"\xff" * dtype.itemsize, dtype)[0] * np.ones(shape, dtype)
+                              if dtype.kind != "b" else np.ones(shape, dtype))  # fmt: skip
