@@ -18,6 +18,7 @@ from backends.tensorir.lower_anchors import LowerAnchors
 from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion.abandon import checkpoint
 from fusion.context import Context
+from fusion.dump import dump
 from fusion.failures import Failures
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
@@ -161,10 +162,12 @@ def lower(
         kernels = ScheduleKernels(schedule, measured.points, name_sources=ctx.cache is not None)
         graphs, traces = {}, {}
         for name, mod in {**imported.branches, MAIN: imported.mod}.items():
+            dump(f"{name}.imported" if name else "imported", mod)
             traces[name] = trace = Trace(FormGroups(decline, techniques), failures=failures)
             passes = plain_passes(ctx, trace) if form is Form.PLAIN else graph_passes(ctx, trace, techniques)
-            graphs[name] = _apply(passes, mod, form, failures)
-        mod = _apply(kernel_passes(graphs, kernels, measured.passes(imported.inputs)), graphs[MAIN], form, failures)
+            graphs[name] = _apply(passes, mod, form, failures, f"{name}." if name else "")
+        joined = kernel_passes(graphs, kernels, measured.passes(imported.inputs))
+        mod = _apply(joined, graphs[MAIN], form, failures)
     with stage("lift_weights"):
         mod, weights = lift_weights(mod)
     with stage("report"):
@@ -197,11 +200,15 @@ def _report(
         return infos, ModelGraph()
 
 
-def _apply(passes: list[Pass], mod: tvm.IRModule, form: Form, failures: Failures) -> tvm.IRModule:
+def _apply(
+    passes: list[Pass], mod: tvm.IRModule, form: Form, failures: Failures, prefix: str = ""
+) -> tvm.IRModule:
+    """Return what `passes` make of `mod`; each state of it is dumped, if somebody asked for that, by its pass's name
+    with `prefix`."""
     check = checkpoint()
     for apply in passes:
         check()
-        name = _name(apply)
+        name = name_of(apply)
         try:
             with stage(name):
                 mod = apply(mod)
@@ -211,8 +218,10 @@ def _apply(passes: list[Pass], mod: tvm.IRModule, form: Form, failures: Failures
             if form is Form.WHOLE or name in _NEEDED:
                 raise
             failures.add(f"the pass {name} failed and is left out", error)
+        dump(f"{prefix}{name}", mod)
     return mod
 
 
-def _name(apply: Pass) -> str:
+def name_of(apply: Pass) -> str:
+    """Return what a pass is called in timings, dumps and notes."""
     return str(apply.info.name) if isinstance(apply, tvm.transform.Pass) else str(getattr(apply, "name", apply))

@@ -8,7 +8,7 @@ from typing import Any
 
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import is_saved, open_module
-from fusion.cli.options import SAVED_SUFFIX, add_compile_options, add_json, add_model, add_timing, add_verb
+from fusion.cli.options import SAVED_SUFFIX, add_compile_options, add_dump, add_json, add_model, add_timing, add_verb
 from fusion.cli.output import show, signature
 from fusion.cli.progress import progress
 from fusion.cli.timing import timing_data, timing_table
@@ -23,6 +23,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="saved module; beside the model by default")
     add_compile_options(parser)
     add_timing(parser)
+    add_dump(parser)
     add_json(parser)
     parser.set_defaults(verb=compile_model)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import fusion
 from fusion.cli.options import SAVED_SUFFIX, parse_shapes
 from fusion.cli.progress import progress
+from fusion.dump import Dump
 from fusion.errors import OptionError
 from fusion.stages import Stages, stage
 
@@ -73,12 +75,22 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -
     if is_saved(path):
         module = _load(path, given if alone else {}, shapes)
     else:
-        with stages.watch(), progress(f"compiling {path}", lambda: stages.now):
+        dump = getattr(options, "dump", None)
+        with _dumping(dump), stages.watch(), progress(f"compiling {path}", lambda: stages.now):
             with stage("load the compiler"):
                 compile = fusion.compile
-            cache = not given.pop("no_cache", False)
+            cache = not given.pop("no_cache", False) and dump is None
             module = compile(path, shapes=shapes or None, cache=cache, wait=True, **given)
     return Opened(module, time.perf_counter() - started, stages)
+
+
+def _dumping(folder: str | None) -> AbstractContextManager[None]:
+    """Return what writes the module between passes to `folder`, if one is named."""
+    if folder is None:
+        return nullcontext()
+    dump = Dump(Path(folder))
+    dump.begin()
+    return dump.watch()
 
 
 def _load(path: str, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> CompiledModule:

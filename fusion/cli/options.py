@@ -63,6 +63,11 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timing", action="store_true", help="say what each stage of compiling took")
 
 
+def add_dump(parser: argparse.ArgumentParser) -> None:
+    """Add `--dump`."""
+    parser.add_argument("--dump", metavar="DIR", help="write the module between passes there; compiles anew")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add `--json`."""
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

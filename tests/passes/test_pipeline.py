@@ -217,13 +217,18 @@ GRAPHS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.__name__)
-def test_graphs_that_mix_operators(graph: Callable[[], Graph], tmp_path: Path) -> None:
+def model_of(graph: Callable[[], Graph]) -> onnx.ModelProto:
+    """Return one of `GRAPHS` as a model."""
     nodes, inputs, outputs, weights = graph()
     info = lambda values: [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in values.items()]  # noqa: E731
     constants = [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()]
     made = helper.make_graph(nodes, graph.__name__, info(inputs), info(outputs), constants)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.__name__)
+def test_graphs_that_mix_operators(graph: Callable[[], Graph], tmp_path: Path) -> None:
+    model, (_, inputs, *_) = model_of(graph), graph()
     for index, target in enumerate(TARGETS):
         feeds = {
             name: np.random.default_rng(index).standard_normal(shape).astype("float32")
