@@ -14,7 +14,15 @@ from fusion.closed_builders import forget_builders
 from fusion.context import Context
 from fusion.errors import InvalidModelError, ShapeError, TargetError
 from fusion.forks import Lock
-from fusion.frontends import TensorSpec, import_whole, open_model, read_overridable, read_signature, with_inputs
+from fusion.frontends import (
+    TensorSpec,
+    import_whole,
+    is_onnx,
+    open_model,
+    read_overridable,
+    read_signature,
+    with_inputs,
+)
 from fusion.memory import check_memory
 from fusion.model_digest import ModelDigest
 from fusion.module.compiled import CompiledModule
@@ -115,7 +123,7 @@ def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledMod
     forms = Specializations(
         bound,
         lambda concrete: _specialize(pinned, concrete, ctx),
-        stand_in=None if ctx.strict else StandIn(lambda: _whole(pinned, ctx), outputs),
+        stand_in=None if ctx.strict or not is_onnx(model) else StandIn(lambda: _whole(pinned, ctx), outputs),
         wait=wait,
     )
     return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(pinned, shapes, ctx, wait))

@@ -47,11 +47,20 @@ class ModelDigest:
         digest: Models with equal ones are the same.
         files: What it was read from.
         whole: Whether that holds of all models, and not only of one and the same object at two times.
+        weights: Digest of the weights alone, of a torch program: torch may fail to write that at one time and not at
+            another, as while a thread of the user's writes one.
     """
 
     digest: str
     files: tuple[FileState, ...]
     whole: bool = True
+    weights: str = ""
+
+    def is_of(self, other: ModelDigest) -> bool:
+        """Return whether both are of one state of the same object."""
+        if self.whole != other.whole:
+            return self.weights == other.weights
+        return self.digest == other.digest
 
     def current(self) -> bool:
         """Return whether its files are still as they were."""
@@ -70,13 +79,14 @@ def digest_model(model: Any) -> ModelDigest:
         Exception: It cannot be read, or holds what has no bytes, which each frontend says in classes of its own.
     """
     files: list[FileState] = []
+    weights = _join(_torch_weights(model)) if isinstance(model, TorchModel) else ""
     try:
-        return ModelDigest(_join(_parts(model, files)), tuple(files))
+        return ModelDigest(_join(_parts(model, files)), tuple(files), weights=weights)
     except Exception:
-        if not isinstance(model, TorchModel):
+        if not weights:
             raise
         # torch writes no program that returns a class of the user's. Its graph does not change, its weights may.
-        return ModelDigest(_join(_torch_weights(model)), (), whole=False)
+        return ModelDigest(weights, (), whole=False, weights=weights)
 
 
 def _join(parts: Iterator[tuple[str, str]]) -> str:

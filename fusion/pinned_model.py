@@ -75,7 +75,7 @@ class PinnedModel:
                 raise _gone(Path(self._model), error) from error
             _log.info("the model has no digest: %s", error)
             return None
-        if before is not None and found.digest != before.digest:
+        if before is not None and not found.is_of(before):
             raise _changed(self._model, before)
         self._pinned = found
         return found

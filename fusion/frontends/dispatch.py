@@ -102,13 +102,18 @@ def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = Fal
     raise _not_a_model(model)
 
 
+def is_onnx(model: Any) -> bool:
+    """Return whether `model`, as `open_model` returned it, is an ONNX file or proto."""
+    return isinstance(model, (str, Path, onnx.ModelProto))
+
+
 def import_whole(model: Any) -> ImportedModel | None:
     """Return `model` as one subgraph for ONNX Runtime, None where that cannot or must not run it.
 
     Raises:
         FusionError: As `import_model` raises, or ONNX Runtime does not take the model.
     """
-    return import_whole_onnx(_onnx_source(model)) if isinstance(model, (str, Path, onnx.ModelProto)) else None
+    return import_whole_onnx(_onnx_source(model)) if is_onnx(model) else None
 
 
 @stage("read the signature")

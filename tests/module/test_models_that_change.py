@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from onnx import numpy_helper
 from tvm import relax
 
 import fusion
-from fusion import pinned_model
+from fusion import model_digest, pinned_model
 from fusion.errors import ModelChangedError, ModelFileError
+from fusion.frontends.torch import program_bytes
 from fusion.model_digest import digest_model
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, weights
 
@@ -216,3 +218,30 @@ def test_other_weights_are_for_the_model_that_was_compiled(kind: str, batch: int
     np.testing.assert_array_equal(module.run(given)["y"], before)
     with pytest.raises(ModelChangedError):
         module.run({"x": rows(2), "first": weights(1)[0]})
+
+
+def test_a_program_that_torch_writes_at_one_time_and_not_at_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch refuses to write one while another thread of the process does."""
+    options, change = KINDS["torch"](tmp_path)
+    module = fusion.compile(**options, threads=1, cache=False)
+    module(rows(1))
+
+    def fail(program: object) -> bytes:
+        raise AssertionError("Refusing to stomp on existing FakeTensor reducer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model_digest, "program_bytes", fail)
+        module(rows(2))
+    change()
+    with monkeypatch.context() as patch:
+        patch.setattr(model_digest, "program_bytes", fail)
+        with pytest.raises(ModelChangedError):
+            module(rows(3))
+
+
+def test_torch_programs_are_written_by_one_thread_at_a_time() -> None:
+    program = torch.export.export(torch.nn.Linear(4, 4), (torch.ones(2, 4),))
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(program_bytes, [program] * 24))) == 1

@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from fusion.errors import FusionError, InvalidModelError, OptionError, UnsupportedOperatorError
+from fusion.forks import Lock
 from fusion.frontends.torch.unknown_outputs import without_unknown_outputs
 
 Exported = tuple[Any, tuple[str, ...]]
 """A program, and notes on what it leaves out."""
 _TRACEBACKS = ("Original traceback:", "The following call raised this error:")
+# torch refuses to save a program while another thread does: what it notes meanwhile is one for the whole process.
+_saving = Lock()
 _TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that"
 
 
@@ -141,7 +144,7 @@ def program_bytes(program: Any) -> bytes:
     import torch
 
     file = io.BytesIO()
-    with quiet():
+    with _saving, quiet():
         torch.export.save(program, file)
     return file.getvalue()
 
