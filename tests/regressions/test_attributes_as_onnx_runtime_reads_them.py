@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 import fusion
+from fusion.errors import FusionError
 from fusion.frontends.dispatch import import_model
 from tests.fuzz.engines import run_onnxruntime
 
@@ -46,6 +47,22 @@ def test_only_1_keeps_reduced_axes(keepdims: int) -> None:
     for name, value in fusion.compile(model).run(feeds).items():
         np.testing.assert_array_equal(value, expected[name])
         assert value.shape == ((2, 1) if keepdims == 1 else (2,))
+
+
+@pytest.mark.parametrize("stash_type", [0, 7, 100])
+def test_the_type_of_statistics_matters_to_none_but_them(stash_type: int) -> None:
+    text = f"""
+        <ir_version: 10, opset_import: ["": 18]>
+        graph (double[2,4] x, double[4] scale) => (OUTPUTS)
+        {{ OUTPUTS = LayerNormalization<stash_type = {stash_type}>(x, scale) }}
+    """
+    alone, with_mean = (onnx.parser.parse_model(text.replace("OUTPUTS", names)) for names in ("y", "y, mean"))
+    feeds = {"x": np.arange(8.0).reshape(2, 4), "scale": np.arange(4.0)}
+    expected = run_onnxruntime(alone, feeds).values
+    np.testing.assert_allclose(fusion.compile(alone).run(feeds)["y"], expected["y"], rtol=1e-5)
+    assert run_onnxruntime(with_mean, feeds).status != "ran"
+    with pytest.raises(FusionError):
+        fusion.compile(with_mean)
 
 
 @pytest.mark.parametrize("largest", [0, 1, 7])

@@ -84,7 +84,6 @@ _ALLOWED: Mapping[str, Mapping[str, _Allowed]] = {
     "GroupNormalization": {"num_groups": _POSITIVE},
     "LRN": {"size": _POSITIVE},
     "LSTM": _RECURRENT,
-    "LayerNormalization": {"stash_type": _one_of(TensorProto.FLOAT, TensorProto.BFLOAT16)},
     "LpNormalization": {"p": _one_of(1, 2)},
     "LpPool": _POOL,
     "MaxPool": _POOL,
@@ -112,6 +111,8 @@ _ALLOWED: Mapping[str, Mapping[str, _Allowed]] = {
     "TreeEnsembleRegressor": {"n_targets": _POSITIVE},
     "Upsample": _RESIZE,
 }
+# Of statistics; nothing else is made by it, and ONNX Runtime computes in float32 whatever it says.
+_STASHED = _one_of(TensorProto.FLOAT, TensorProto.BFLOAT16)
 _ELEMENT = _Allowed(lambda value: value in TensorProto.DataType.values() and value != 0, "an element type of ONNX")
 _FLOAT8 = frozenset(
     {
@@ -136,12 +137,18 @@ def values_out_of_range(node: Node) -> Iterator[str]:
             yield f"{name} is {value!r}, and must be {rule.text}"
     if node.op == "Cast" and not node.attr("saturate", 1) and node.attr("to") not in _FLOAT8:
         yield "saturate is 0, which only a Cast to float8 may say"
+    if node.op == "LayerNormalization" and (node.wants(1) or node.wants(2)) and not _STASHED.holds(_stash_type(node)):
+        yield f"stash_type is {_stash_type(node)}, and must be {_STASHED.text} for its statistics"
     if node.op == "Mod" and node.opset < 28 and not node.attr("fmod", 0) and node.is_floating(0):
         yield "fmod is 0, and must be 1 for floating-point numbers"
     if node.op == "Resize" and node.attr("exclude_outside", 0) and not _weighs_pixels(node):
         yield "exclude_outside is set, which only cubic and antialiased linear resizing may say"
     if node.op == "Clip" and node.opset < 11 and not node.attr("min", -inf) <= node.attr("max", inf):
         yield f"min is {node.attr('min', -inf)}, and max is {node.attr('max', inf)}"
+
+
+def _stash_type(norm: Node) -> int:
+    return int(norm.attr("stash_type", TensorProto.FLOAT))
 
 
 def _weighs_pixels(resize: Node) -> bool:
