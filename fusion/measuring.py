@@ -22,9 +22,9 @@ from fusion.module.shared_library import temporary_folder
 from fusion.options import BALANCED
 from fusion.passes.lift_weights import lift_weights
 from fusion.signature import TensorSpec
-from partition.verdicts import Judge
+from partition.profitability import Profitability
 from tuning.chains import JudgeChains
-from tuning.laboratory import Laboratory
+from tuning.measuring_session import MeasuringSession
 from tuning.network import Network
 from tuning.points import ChoosePoints
 
@@ -41,12 +41,12 @@ class Bench:
 
     Attributes:
         toolchain: Builds.
-        laboratory: Runs what was built.
+        session: Runs what was built.
         folder: For files.
     """
 
     toolchain: KernelLibrary
-    laboratory: Laboratory
+    session: MeasuringSession
     folder: Path
 
 
@@ -64,13 +64,13 @@ class Measuring:
     points: dict[str, Point] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def judge(self, judge: Judge) -> Judge:
+    def judge(self, judge: Profitability) -> Profitability:
         """Return a judge that measures where the answer of `judge`, which estimates, is a near thing."""
         if self.bench is None:
             return judge
         bench = self.bench
         return JudgeChains(
-            self.ctx.compiler, judge, bench.toolchain, bench.laboratory, bench.folder, _CHAIN_SECONDS, self.notes
+            self.ctx.compiler, judge, bench.toolchain, bench.session, bench.folder, _CHAIN_SECONDS, self.notes
         )
 
     def passes(self, inputs: tuple[TensorSpec, ...]) -> list[Callable[[tvm.IRModule], tvm.IRModule]]:
@@ -86,8 +86,8 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
         notes = [f"nothing was measured: {toolchain.refusal()}"] if ctx.effort == BALANCED else []
         yield Measuring(ctx, None, notes=notes)
         return
-    with temporary_folder(_ROOM) as folder, Laboratory(folder) as laboratory:
-        yield Measuring(ctx, Bench(toolchain, laboratory, folder))
+    with temporary_folder(_ROOM) as folder, MeasuringSession(folder) as session:
+        yield Measuring(ctx, Bench(toolchain, session, folder))
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class _MeasureKernels:
         calls = Counter(call.kernel for call in plan.calls)
         called = {name: kernels.scheduled[name] for name in calls}
         cycles = {name: called[name].made.cycles * count for name, count in calls.items()}
-        choose = ChoosePoints(ctx.compiler, bench.toolchain, bench.laboratory, bench.folder, _POINT_SECONDS)
+        choose = ChoosePoints(ctx.compiler, bench.toolchain, bench.session, bench.folder, _POINT_SECONDS)
         chosen = choose(called, Network(plan, weights, arrays), cycles)
         self.measuring.points.update(chosen.points)
         self.measuring.notes.extend(chosen.notes)

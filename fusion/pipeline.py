@@ -35,9 +35,9 @@ from fusion.passes.lower_einsum import LowerEinsum
 from fusion.passes.lower_precision import LowerPrecision
 from fusion.passes.merge_equal import MergeEqual
 from fusion.passes.rewrite_reshapes import RewriteReshapes
+from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.take_subgraphs import TakeSubgraphs
-from fusion.passes.turn_halves import TurnHalves
 from fusion.passes.widen_conv1d import WidenConv1d
 from fusion.report.estimate import estimate_kernels
 from fusion.report.read_graph import MAIN
@@ -45,8 +45,8 @@ from fusion.report.record import Trace, record_graph
 from fusion.rewrites import Rewrite
 from fusion.stages import stage
 from partition.form_groups import FormGroups
+from partition.profitability import Profitability
 from partition.techniques import ALL, Technique
-from partition.verdicts import Judge
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
@@ -93,7 +93,7 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         # Phase 2: where each tensor lies
         AssignLayouts(compiler.layouts, trace.stored),
         *([LowerPrecision(compiler.rounding)] if ctx.precision == "bf16" else []),
-        TurnHalves(),
+        RotateHalves(),
         MergeEqual(),
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
@@ -144,7 +144,7 @@ def lower(
     imported: ImportedModel,
     ctx: Context,
     techniques: frozenset[Technique] = ALL,
-    decline: Judge | None = None,
+    decline: Profitability | None = None,
     form: Form = Form.WHOLE,
 ) -> Lowered:
     """Run every pass over the Relax modules of `imported` under the target of `ctx`.

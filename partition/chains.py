@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from partition.access import BATCH_MATMUL, Kind, dense
 from partition.dataflow import Groups, Node, anchors_of, call_arguments
-from partition.verdicts import Verdicts
+from partition.profitability import ProfitabilityCache
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Found:
     operands: tuple[Node, ...] = ()
 
 
-def read_chain(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
+def read_chain(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
     """Return the chain that ends in `node`; None where that is no product or has nothing row-wise before it."""
     rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
     if rows is None or not any(member.access.kind is Kind.ROWS for member in groups.of(rows)):
@@ -39,7 +39,7 @@ def read_chain(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     return _with_operands(groups, first, rows, node, verdicts)
 
 
-def read_products(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
+def read_products(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
     """Return the chain of `node` and the product whose epilogue makes its rows; None where none does."""
     rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
     if rows is None or groups.of(rows) is groups.of(node):
@@ -49,7 +49,7 @@ def read_products(groups: Groups, node: Node, verdicts: Verdicts) -> Found | Non
     return _with_operands(groups, rows, rows, node, verdicts)
 
 
-def _with_operands(groups: Groups, first: Node, rows: Node, node: Node, verdicts: Verdicts) -> Found:
+def _with_operands(groups: Groups, first: Node, rows: Node, node: Node, verdicts: ProfitabilityCache) -> Found:
     """Return the chain of the product `node`, of `rows` and of the product `first`, with what turns their operands
     where that is the faster."""
     reason = _decline(groups, rows, first, node)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from partition.dataflow import Groups, Node
 from partition.patterns import Region
+from partition.profitability import ProfitabilityCache, Structure, structure_of
 from partition.regions import Edge, find_regions
-from partition.verdicts import Structure, Verdicts, structure_of
 
 _MOST_PARTS = 512
 """Of the different regions of a module, 1 to 2 ms each. swin_t has 141, the most of the zoo."""
@@ -23,7 +23,7 @@ _Places = list[list[int]]
 """For each group which nodes of a region it has."""
 
 
-def explore(groups: Groups, declined: Sequence[Edge], verdicts: Verdicts) -> list[Edge]:
+def explore(groups: Groups, declined: Sequence[Edge], verdicts: ProfitabilityCache) -> list[Edge]:
     """Give regions of `groups` the kernels that save most, once for all regions that differ in names alone.
 
     Returns:

@@ -16,10 +16,10 @@ from partition.explore import explore
 from partition.formed import Formed
 from partition.joins import decline_join, sources_of
 from partition.products import read_layers, read_maker, read_sibling
+from partition.profitability import Profitability, ProfitabilityCache, no_template
 from partition.regions import Edge
 from partition.rules import decline
 from partition.techniques import ALL, Technique
-from partition.verdicts import Judge, Verdicts, no_template
 from partition.windows import read_convolutions, read_projection, read_window
 
 
@@ -58,7 +58,7 @@ class FormGroups:
         techniques: What may share a kernel.
     """
 
-    judge: Judge = no_template
+    judge: Profitability = no_template
     techniques: frozenset[Technique] = ALL
     kept: list[Kept] = field(default_factory=list)
     formed: list[Formed] = field(default_factory=list)
@@ -76,7 +76,7 @@ class FormGroups:
 
     def join(self, nodes: list[Node]) -> tuple[Groups, list[Edge]]:
         """Return the groups of `nodes`, and the edges that were declined."""
-        groups, verdicts = Groups(nodes), Verdicts(self.judge)
+        groups, verdicts = Groups(nodes), ProfitabilityCache(self.judge)
         declined = [edge for node in nodes for edge in self._join(node, groups, verdicts)]
         if self.techniques >= _EXPLORED:
             declined += explore(groups, declined, verdicts)
@@ -85,7 +85,7 @@ class FormGroups:
         reasons = {(producer, node): reason for producer, node, reason in (*declined, *_through_tuples(nodes))}
         return groups, [(*edge, reason) for edge, reason in reasons.items()]
 
-    def _join(self, node: Node, groups: Groups, verdicts: Verdicts) -> list[Edge]:
+    def _join(self, node: Node, groups: Groups, verdicts: ProfitabilityCache) -> list[Edge]:
         """Put `node` into a group; returns the edges that stay as they are, and why."""
         if not is_call_tir(node.value):
             return []
@@ -114,7 +114,7 @@ class FormGroups:
         return "" if technique in self.techniques else f"left out: {technique.value}"
 
 
-def _chain(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
+def _chain(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
     """Put a matmul into the kernel of another that reads the same rows; return the chain that ends in `node`."""
     sibling = read_sibling(groups, node, verdicts)
     if sibling is not None:
@@ -123,7 +123,7 @@ def _chain(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     return next((chain for chain in chains if chain is not None), None)
 
 
-def _join_layers(node: Node, groups: Groups, verdicts: Verdicts) -> Iterator[Edge]:
+def _join_layers(node: Node, groups: Groups, verdicts: ProfitabilityCache) -> Iterator[Edge]:
     """Put a product or a convolution, and what is behind it, into the kernel that makes its left operand; asked when
     both have all that joins them, and after the chains that are worth more."""
     readers = (read_layers, read_products, read_convolutions, read_projection)

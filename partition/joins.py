@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from partition.access import Kind
 from partition.dataflow import Groups, Node, anchors_of, is_call_tir
 from partition.products import joins_products, read_maker
+from partition.profitability import ProfitabilityCache
 from partition.rules import decline
-from partition.verdicts import Verdicts
 
 MOST_MEMBERS = 64
 """Of a kernel. Partition, TVM's `FuseTIR` and LLVM take time that grows with its square: 3000 elementwise operators in
@@ -24,7 +24,9 @@ def sources_of(node: Node) -> list[Node]:
     return sorted(calls, key=lambda source: (source.access.elements, source.index), reverse=True)
 
 
-def decline_join(groups: Groups, producer: Node, node: Node, verdicts: Verdicts, others: Collection[Node] = ()) -> str:
+def decline_join(
+    groups: Groups, producer: Node, node: Node, verdicts: ProfitabilityCache, others: Collection[Node] = ()
+) -> str:
     """Return why the groups of `producer` and `node` stay apart; "" where they may be joined.
 
     Args:
@@ -47,7 +49,9 @@ def decline_join(groups: Groups, producer: Node, node: Node, verdicts: Verdicts,
     return verdicts.decline([*theirs, node]) if joins_products(theirs, node) else ""
 
 
-def join_parts(parts: Sequence[Sequence[Node]], verdicts: Verdicts, others: Collection[Node] = ()) -> list[list[Node]]:
+def join_parts(
+    parts: Sequence[Sequence[Node]], verdicts: ProfitabilityCache, others: Collection[Node] = ()
+) -> list[list[Node]]:
     """Return the groups that `parts` become when each node joins what it reads in other parts, where it may.
 
     Args:
@@ -69,7 +73,7 @@ def join_parts(parts: Sequence[Sequence[Node]], verdicts: Verdicts, others: Coll
     return list({id(groups.of(node)): groups.of(node) for node in nodes}.values())
 
 
-def _join_maker(groups: Groups, node: Node, sources: Sequence[Node], verdicts: Verdicts) -> None:
+def _join_maker(groups: Groups, node: Node, sources: Sequence[Node], verdicts: ProfitabilityCache) -> None:
     maker = read_maker(groups, node, verdicts) if sources else None
     if maker is not None and maker.first is not None and maker.first in sources:
         groups.merge(maker.first, node)

@@ -12,8 +12,8 @@ from partition.dataflow import Node, anchors_of
 from partition.emit_groups import outputs_of
 from partition.formed import saved_bytes
 from partition.joins import join_parts
+from partition.profitability import ProfitabilityCache
 from partition.regions import parts_of
-from partition.verdicts import Verdicts
 
 _PATTERNS = 2
 """That are kept of those that begin with a part and have a complex operator, and of those that have none."""
@@ -51,12 +51,12 @@ class Region:
     readers: list[list[int]]
     groups: Plan
     complex: Pattern
-    verdicts: Verdicts
+    verdicts: ProfitabilityCache
     kernels: dict[Pattern, bool] = field(default_factory=dict)
     savings: dict[Pattern, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, groups: Sequence[Sequence[Node]], verdicts: Verdicts) -> Region:
+    def of(cls, groups: Sequence[Sequence[Node]], verdicts: ProfitabilityCache) -> Region:
         """Return the region of `groups`."""
         parts = sorted((part for group in groups for part in parts_of(group)), key=lambda part: part[0].index)
         place = {node: index for index, part in enumerate(parts) for node in part}

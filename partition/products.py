@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from partition.access import MATMUL, Kind
 from partition.chains import Found, operand
 from partition.dataflow import Groups, Node, anchors_of
-from partition.verdicts import Verdicts
+from partition.profitability import ProfitabilityCache
 
 _ROW_WISE = (Kind.ELEMENTWISE, Kind.REORDER, Kind.GATHER, Kind.ROWS, Kind.REDUCTION)
 
@@ -16,7 +16,7 @@ MOST_PRODUCTS = 16
 products of each other; with it, groups of equal shape are judged once."""
 
 
-def read_sibling(groups: Groups, node: Node, verdicts: Verdicts) -> Node | None:
+def read_sibling(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Node | None:
     """Return the matmul before `node` of the same left operand if its kernel is the faster with `node` in it.
 
     No earlier one is asked for: there may be hundreds.
@@ -44,7 +44,7 @@ def are_products_of(rows: Node | None, group: Sequence[Node]) -> bool:
     return bool(anchors) and len(matmuls) == len(anchors)
 
 
-def read_maker(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
+def read_maker(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
     """Return what makes the rows of the matmul `node` as a chain with it; None where a complex operator does."""
     rows = made_rows(groups, node)
     if rows is None or any(member.access.kind not in _ROW_WISE for member in groups.of(rows)):
@@ -52,7 +52,7 @@ def read_maker(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
     return with_rows(groups, rows, node, verdicts)
 
 
-def read_layers(groups: Groups, node: Node, verdicts: Verdicts) -> Found | None:
+def read_layers(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
     """Return the matmuls whose epilogue makes the rows of the matmul `node` as a chain with it; None where none do."""
     rows = made_rows(groups, node)
     anchors = anchors_of(groups.of(rows)) if rows is not None else []
@@ -67,7 +67,7 @@ def made_rows(groups: Groups, node: Node, kinds: Sequence[str] = (MATMUL,)) -> N
     return rows if rows is not None and groups.of(rows) is not groups.of(node) else None
 
 
-def with_rows(groups: Groups, rows: Node, node: Node, verdicts: Verdicts) -> Found:
+def with_rows(groups: Groups, rows: Node, node: Node, verdicts: ProfitabilityCache) -> Found:
     """Return the kernel that makes `rows` and that of the product `node`, which reads them, as a chain."""
     makers, products = groups.of(rows), groups.of(node)
     if _complex(makers) + _complex(products) > MOST_PRODUCTS:

@@ -9,7 +9,7 @@ from partition.chains import operand
 from partition.dataflow import Groups, Node, anchors_of
 from partition.joins import MOVES, join_parts
 from partition.products import are_products_of
-from partition.verdicts import Verdicts
+from partition.profitability import ProfitabilityCache
 
 _MOST_NODES = 32
 """Of a region. The largest of the zoo has 23."""
@@ -21,7 +21,7 @@ Edge = tuple[Node, Node, str]
 """Producer, consumer, and why they stay apart."""
 
 
-def find_regions(groups: Groups, declined: Sequence[Edge], verdicts: Verdicts) -> Iterator[list[list[Node]]]:
+def find_regions(groups: Groups, declined: Sequence[Edge], verdicts: ProfitabilityCache) -> Iterator[list[list[Node]]]:
     """Yield groups that contested edges connect, in order of execution.
 
     An edge that was declined is contested if its two ends alone may be one kernel: other joins stood in the way. Edges
@@ -55,7 +55,7 @@ def parts_of(group: Sequence[Node]) -> list[list[Node]]:
     return [*([core] if core else []), *([member] for member in group if member not in fixed)]
 
 
-def _is_contested(groups: Groups, producer: Node, node: Node, verdicts: Verdicts) -> bool:
+def _is_contested(groups: Groups, producer: Node, node: Node, verdicts: ProfitabilityCache) -> bool:
     if Kind.OPAQUE in (producer.access.kind, node.access.kind) or node.index - producer.index > _REACH:
         return False
     is_shared = producer.access.kind in MOVES and 1 < len(producer.consumers) < _MOST_NODES

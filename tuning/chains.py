@@ -14,11 +14,11 @@ from tvm.ir import Var
 from backends.backend import KernelCompiler
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.tensors import tensor_bytes
-from partition.verdicts import Judge
+from partition.profitability import Profitability
 from tuning.build import build_library
 from tuning.decide import Verdict
 from tuning.experiment import Call, Experiment, Step, Storage, View
-from tuning.laboratory import Laboratory
+from tuning.measuring_session import MeasuringSession
 from tuning.parts import blocks_of, only_moves, split_kernel, weights_of
 from tuning.toolchain import Toolchain
 
@@ -36,8 +36,8 @@ _SECONDS = 2.0
 
 @dataclass
 class JudgeChains:
-    """A `Judge` that measures where the estimates are close: the kernel against its parts, their weights as cold as
-    they are in a network that is larger than L2.
+    """A `Profitability` that measures where the estimates are close: the kernel against its parts, their weights as
+    cold as they are in a network that is larger than L2.
 
     Attributes:
         judge: Answers by estimate.
@@ -47,9 +47,9 @@ class JudgeChains:
     """
 
     compiler: KernelCompiler
-    judge: Judge
+    judge: Profitability
     toolchain: Toolchain
-    laboratory: Laboratory
+    session: MeasuringSession
     folder: Path
     seconds: float
     notes: list[str] = field(default_factory=list)
@@ -112,7 +112,7 @@ class JudgeChains:
         )
         tensors, storages = tuple(memory.tensors), tuple(memory.storages)
         experiment = Experiment((str(library),), "", storages, tensors, steps, self.compiler.threads, _SECONDS)
-        results = self.laboratory.run(experiment)
+        results = self.session.run(experiment)
         return results.verdicts[0] if results.verdicts else None
 
     def _copies(self, weights: Sequence[Var]) -> int:

@@ -18,7 +18,7 @@ from backends.tensorir.stages import dtype_of, shape_of
 from tuning.build import build_library
 from tuning.candidates import candidates
 from tuning.experiment import Call, Experiment, Step
-from tuning.laboratory import Laboratory, Results
+from tuning.measuring_session import MeasuringSession, Results
 from tuning.network import Memory, Network
 from tuning.toolchain import Toolchain
 
@@ -62,14 +62,14 @@ class ChoosePoints:
 
     Attributes:
         toolchain: Builds.
-        laboratory: Measures.
+        session: Measures.
         folder: For files.
         seconds: What all of it may take.
     """
 
     compiler: KernelCompiler
     toolchain: Toolchain
-    laboratory: Laboratory
+    session: MeasuringSession
     folder: Path
     seconds: float
 
@@ -86,7 +86,7 @@ class ChoosePoints:
         if not libraries:
             return Chosen({}, ("no kernel was measured: there is no other form of any, or none could be built",))
         left = started + self.seconds - time.perf_counter()
-        results = self.laboratory.run(self._experiment(forms, libraries, network, left))
+        results = self.session.run(self._experiment(forms, libraries, network, left))
         if results.failure:
             return Chosen({}, (f"no kernel was measured: {results.failure}",))
         notes = tuple(_notes(forms, results, time.perf_counter() - started))

@@ -15,8 +15,8 @@ from fusion.context import Context
 from fusion.frontends import import_model, open_model
 from fusion.module.settings import settings_of
 from fusion.module.specialize import specialize
+from partition.profitability import Profitability, no_template
 from partition.techniques import ALL, Technique
-from partition.verdicts import Judge, no_template
 
 FORCED = "forced"
 
@@ -56,7 +56,7 @@ class Form:
         return fusion.load(str(path)).run
 
 
-def take_all(ctx: Context) -> Judge:
+def take_all(ctx: Context) -> Profitability:
     """Return what declines a chain only where no template takes it."""
 
     def decline(kernel: tirx.PrimFunc) -> str:

@@ -16,7 +16,7 @@ from tests.fuzz.draw import np_dtype, type_proto
 from tests.fuzz.engines import Ran, run_float64, run_fusion, run_in_float32, run_onnxruntime, run_reference
 
 FINE = ("same", "both refuse", "no oracle", "oracle failed")
-"""Verdicts that are no findings: the last two where nothing says what is right."""
+"""ProfitabilityCache that are no findings: the last two where nothing says what is right."""
 
 FINDINGS = ("differs", "refused", "accepted", "untyped", "internal", "signal", "hang", "memory", "broken")
 """A wrong result; a FusionError where ONNX Runtime runs; a result where it refuses; an exception that is no
@@ -73,7 +73,7 @@ def _is_strict(expected: Ran, spoiled: bool) -> bool:
 
 
 def _by_reference(case: Case, model: onnx.ModelProto, ours: Ran, expected: Ran) -> tuple[str, str]:
-    """Judge what ONNX Runtime cannot run by what it makes of that in float32, else by onnx's reference."""
+    """Profitability what ONNX Runtime cannot run by what it makes of that in float32, else by onnx's reference."""
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     known = run_in_float32(model, case.inputs)
     if known.status != "ran" and not any(opset < _MISTAKEN.get(node.op_type, 0) for node in model.graph.node):

@@ -12,7 +12,7 @@ from backends.cpu.kernels.attention.read import AttentionStages, Chain
 from backends.cpu.kernels.chains import read_kernel
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
-from partition.verdicts import no_template
+from partition.profitability import no_template
 from tests.partition.test_form_groups import legal
 from tests.passes.modules import Build, evaluate, normal, weight
 

@@ -17,14 +17,14 @@ from partition.emit_groups import outputs_of
 from partition.form_groups import FormGroups
 from partition.formed import saved_bytes
 from partition.patterns import Region
-from partition.verdicts import Judge, no_template
+from partition.profitability import Profitability, no_template
 from tests.partition.test_form_groups import build_graph, graphs, grouped, legal
 from tests.passes.modules import Build, normal, weight
 
 X = normal(6, 32)
 
 
-def kernels(build: Build, *arrays: np.ndarray, judge: Judge = no_template) -> set[tuple[str, ...]]:
+def kernels(build: Build, *arrays: np.ndarray, judge: Profitability = no_template) -> set[tuple[str, ...]]:
     """Return the names of the functions that share a kernel, for kernels of several."""
     groups, _ = FormGroups(judge).join(read_graph(legal(build, list(arrays))))
     return {tuple(node.name for node in group) for group in groups.all() if len(group) > 1}

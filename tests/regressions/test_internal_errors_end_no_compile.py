@@ -30,8 +30,8 @@ from fusion.passes.concats import PlaceConcats
 from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.guard_operands import GuardOperands
 from fusion.passes.layout import AssignLayouts
+from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
-from fusion.passes.turn_halves import TurnHalves
 from fusion.passes.widen_conv1d import WidenConv1d
 from fusion.pipeline import Form
 from fusion.rewrites import Rewrite
@@ -44,7 +44,7 @@ translate = import_module("fusion.frontends.onnx.translate")  # the package has 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.normal(size=(8, 8)).astype("float32")
 X = RNG.normal(size=(4, 8)).astype("float32")
-PASSES = (AssignLayouts, FoldConstants, FormGroups, PlaceConcats, Rewrite, SplitConv3d, TurnHalves, WidenConv1d)
+PASSES = (AssignLayouts, FoldConstants, FormGroups, PlaceConcats, Rewrite, SplitConv3d, RotateHalves, WidenConv1d)
 NEEDED = (GuardOperands, LegalizeCalls, LowerAnchors, ScheduleKernels)
 
 
@@ -260,7 +260,7 @@ def test_a_branch(monkeypatch: pytest.MonkeyPatch) -> None:
         helper.make_node("Relu", ["a"], ["b"]),
         helper.make_node("Add", ["chosen", "b"], ["y"]),
     ]
-    _fails_on(monkeypatch, TurnHalves, "tanh")
+    _fails_on(monkeypatch, RotateHalves, "tanh")
     _check(_model(nodes), "If 'chosen': internal error, IndexError")
 
 

@@ -18,7 +18,7 @@ from tests.module import small_models
 from tests.passes.modules import Build, module
 from tuning.decide import Verdict
 from tuning.experiment import Experiment
-from tuning.laboratory import Laboratory, Results
+from tuning.measuring_session import MeasuringSession, Results
 
 
 def network(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -46,7 +46,7 @@ def test_kernels_are_measured_and_right(tmp_path: Path) -> None:
     assert measured[0] in fusion.load(tmp_path / "m.fusion").explain()
 
 
-class LastWins(Laboratory):
+class LastWins(MeasuringSession):
     """Does not measure: the last form of each kernel is the fastest, and the first that is not the default crashes."""
 
     seen: list[Experiment]
@@ -67,7 +67,7 @@ def apart(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
 
 def test_the_form_that_wins_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LastWins, "seen", [], raising=False)
-    monkeypatch.setattr(measuring, "Laboratory", LastWins)
+    monkeypatch.setattr(measuring, "MeasuringSession", LastWins)
     fast, balanced = (compile_network(effort, apart) for effort in ("fast", "balanced"))
     (experiment,) = LastWins.seen
     assert len(experiment.steps) > len(experiment.forms()), "equal kernels are measured once, at all their places"
@@ -81,13 +81,13 @@ def test_the_form_that_wins_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2.0 us by" in text
 
 
-class NothingWorks(Laboratory):
+class NothingWorks(MeasuringSession):
     def run(self, experiment: Experiment) -> Results:
         return Results(failure="the process that measures ended")
 
 
 def test_without_measurements_the_defaults_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "Laboratory", NothingWorks)
+    monkeypatch.setattr(measuring, "MeasuringSession", NothingWorks)
     fast, balanced = compile_network("fast"), compile_network("balanced")
     assert fast.specializations[0].kernels == balanced.specializations[0].kernels
     assert "no kernel was measured: the process that measures ended" in balanced.explain()

@@ -19,7 +19,7 @@ from tuning import chains
 from tuning.chains import JudgeChains
 from tuning.decide import Verdict
 from tuning.experiment import Experiment
-from tuning.laboratory import Laboratory, Results
+from tuning.measuring_session import MeasuringSession, Results
 from tuning.parts import only_moves, split_kernel, weights_of
 
 CASES: dict[str, tuple[Build, tuple[int, ...], int, int]] = {
@@ -56,7 +56,7 @@ def test_parts_have_one_anchor_each(name: str) -> None:
 
 @dataclass
 class Answers:
-    """A laboratory that says which form wins."""
+    """A session that says which form wins."""
 
     form: int
     asked: list[Experiment] = field(default_factory=list)
@@ -93,7 +93,7 @@ def test_estimates_far_apart_are_not_questioned(tmp_path: Path, monkeypatch: pyt
 def test_a_chain_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chains, "_CLOSE", 100.0)
     ctx = context.resolve("llvm")
-    with Laboratory(tmp_path) as bench:
+    with MeasuringSession(tmp_path) as bench:
         judge = JudgeChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)
         judge(chain("rolling_window"))
     assert "us together" in judge.notes[0]

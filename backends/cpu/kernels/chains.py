@@ -25,7 +25,7 @@ from backends.tensorir.result import NotRecognized
 from backends.tensorir.roles import Roles, find_anchors, read_roles
 from backends.tensorir.stages import read_stages
 from partition.access import ANCHOR, MATMUL
-from partition.verdicts import no_template
+from partition.profitability import no_template
 
 
 def read_kernel(func: tirx.PrimFunc) -> Roles | RowProducts | AttentionStages | RollingStages | ChainStages:

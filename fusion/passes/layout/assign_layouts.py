@@ -12,12 +12,12 @@ from tvm.ir import GenericConst
 
 from backends.backend import LayoutPolicy
 from fusion.passes.layout import order as orders
+from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.factored import Factored
 from fusion.passes.layout.factored_rules import FACTORED_RULES
 from fusion.passes.layout.placed import Placed, is_static, move, row_major
+from fusion.passes.layout.preferences import Preference, find_preferences
 from fusion.passes.layout.rules import RULES
-from fusion.passes.layout.site import Site
-from fusion.passes.layout.wishes import Wish, find_wishes
 from fusion.passes.rebuild import all_bindings, call_name
 
 Value: TypeAlias = Placed | Factored | list[Placed] | relax.Expr  # the last: not a tensor of static shape, left alone
@@ -47,7 +47,7 @@ class AssignLayouts:
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         main = mod["main"]
         builder = relax.BlockBuilder()
-        walk = _Walk(builder, self.policy, find_wishes(main))
+        walk = _Walk(builder, self.policy, find_preferences(main))
         with builder.function("main", list(main.params)):
             with builder.dataflow():
                 result = builder.emit_output(walk.run(main))
@@ -64,7 +64,7 @@ class _Walk:
 
     builder: relax.BlockBuilder
     policy: LayoutPolicy
-    wishes: dict[relax.Var, Wish]
+    preferences: dict[relax.Var, Preference]
     placed: dict[relax.Var, Value] = field(default_factory=dict)
 
     def run(self, main: relax.Function) -> relax.Expr:
@@ -73,10 +73,10 @@ class _Walk:
                 cast = self.builder.match_cast(self._row_major(binding.value), binding.ty)
                 self.placed[binding.var] = row_major(cast) if is_static(cast) else cast
             else:
-                self.placed[binding.var] = self._visit(binding.value, self.wishes.get(binding.var))
+                self.placed[binding.var] = self._visit(binding.value, self.preferences.get(binding.var))
         return self._row_major(main.body.body)
 
-    def _visit(self, value: relax.Expr, wish: Wish | None = None) -> Value:
+    def _visit(self, value: relax.Expr, preference: Preference | None = None) -> Value:
         if isinstance(value, relax.Tuple):
             items = [self._visit(item) for item in value.fields]
             return items if all(isinstance(item, Placed) for item in items) else self._row_major(value)
@@ -87,23 +87,23 @@ class _Walk:
             return self._value(value)
         if isinstance(value.ty, relax.TensorType) and not is_static(value):
             return self._plain(value)
-        site = Site(self.builder, self.policy, wish)
-        return self._in_parts(site, value) or self._in_order(site, value) or self._plain(value)
+        context = CallContext(self.builder, self.policy, preference)
+        return self._in_parts(context, value) or self._in_order(context, value) or self._plain(value)
 
-    def _in_parts(self, site: Site, value: relax.Expr) -> Value | None:
+    def _in_parts(self, context: CallContext, value: relax.Expr) -> Value | None:
         """Run an operator on tensors of which one lies in parts; None where none does or it has no rule for that."""
         rule = FACTORED_RULES.get(call_name(value))
         operands = self._operands(value, self._value) if rule else None
         if rule is None or operands is None or all(isinstance(operand, Placed) for operand in operands):
             return None
-        return rule(site, value, operands)
+        return rule(context, value, operands)
 
-    def _in_order(self, site: Site, value: relax.Expr) -> Value | None:
+    def _in_order(self, context: CallContext, value: relax.Expr) -> Value | None:
         """Run an operator on the orders that its operands have; None where it has no rule."""
         rule = RULES.get(call_name(value))
         operands = self._operands(value, self._settled) if rule else None
         placed = [operand for operand in operands or () if isinstance(operand, Placed)]
-        return rule(site, value, placed) if rule and placed else None
+        return rule(context, value, placed) if rule and placed else None
 
     def _plain(self, value: relax.Expr) -> Value:
         """Run an operator that has no rule on row-major operands."""
@@ -130,7 +130,7 @@ class _Walk:
         """Return what holds `expr`; where that lies in parts, it moves for all who read it from here on."""
         value = self._value(expr)
         if isinstance(value, Factored):
-            value = value.settled(self.builder, value.wanted_order(self.wishes.get(expr)))
+            value = value.settled(self.builder, value.wanted_order(self.preferences.get(expr)))
             self.placed[expr] = value
         return value
 

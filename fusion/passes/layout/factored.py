@@ -22,7 +22,7 @@ from tvm import relax
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import Placed, reshaped, transposed
-from fusion.passes.layout.wishes import Wish
+from fusion.passes.layout.preferences import Preference
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,15 @@ class Factored:
         """Return whether what is contiguous stays so in `order`: the kernel before takes such a move along."""
         return self._places(order)[-1:] == [len(self.factors) - 1]
 
-    def wanted_order(self, wish: Wish | None) -> Order:
-        """Return an order that fulfils a wish, row-major or else the one nearest to the memory if they do."""
+    def wanted_order(self, preference: Preference | None) -> Order:
+        """Return an order that fulfils a preference, row-major or else the one nearest to the memory if they do."""
         shape, nearest = self.shape, self.nearest_order
-        if wish is None:
+        if preference is None:
             return nearest
-        wanted = wish.order[len(wish.order) - wish.last :]
+        wanted = preference.order[len(preference.order) - preference.last :]
         turned = (*(axis for axis in nearest if axis not in wanted), *wanted)
-        return next(order for order in (orders.identity(len(shape)), nearest, turned) if wish.is_met(order, shape))
+        candidates = orders.identity(len(shape)), nearest, turned
+        return next(order for order in candidates if preference.is_met(order, shape))
 
     def _places(self, order: Order) -> list[int]:
         return [place for axis in order for place in self.axes[axis]]

@@ -12,39 +12,41 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.passes.layout import order as orders
+from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.factored import Factored, reshape
 from fusion.passes.layout.families import ELEMENTWISE, RESHAPES
 from fusion.passes.layout.placed import Placed
-from fusion.passes.layout.site import Site
 from fusion.passes.rebuild import constant, static_shape, with_attrs
 
-FactoredRule = Callable[[Site, relax.Call, "list[Placed | Factored]"], "Placed | Factored | None"]
+FactoredRule = Callable[[CallContext, relax.Call, "list[Placed | Factored]"], "Placed | Factored | None"]
 
 
-def _reshape(site: Site, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored | None:
-    return reshape(site.builder, args[0], static_shape(site.builder.normalize(call)))
+def _reshape(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored | None:
+    return reshape(context.builder, args[0], static_shape(context.builder.normalize(call)))
 
 
-def _permute(site: Site, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored | None:
+def _permute(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored | None:
     (data,) = args
     axes = orders.transposed_axes(call.attrs.axes, len(data.shape))
     return data.permuted(axes) if isinstance(data, Factored) else None
 
 
-def _elementwise(site: Site, call: relax.Call, args: list[Placed | Factored]) -> Factored | None:
+def _elementwise(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Factored | None:
     """Tensors that lie in the same parts, with constants, before a move that ends their kernel."""
     data, *others = [arg for arg in args if isinstance(arg, Factored)]
     alike = all((other.factors, other.axes) == (data.factors, data.axes) for other in others)
     values = [arg.stored for arg in args if isinstance(arg, Placed)]
-    if data.keeps_last(data.wanted_order(site.wish)) or not alike or not all(map(_is_constant, values)):
+    if data.keeps_last(data.wanted_order(context.preference)) or not alike or not all(map(_is_constant, values)):
         return None
-    if static_shape(site.builder.normalize(call)) != data.shape:
+    if static_shape(context.builder.normalize(call)) != data.shape:
         return None
     operands = [
-        arg.in_memory(site.builder) if isinstance(arg, Factored) else constant(data.arranged(arg.stored.value.numpy()))
+        arg.in_memory(context.builder)
+        if isinstance(arg, Factored)
+        else constant(data.arranged(arg.stored.value.numpy()))
         for arg in args
     ]
-    made = site.builder.emit(with_attrs(call, [*operands, *call.args[len(args) :]]))
+    made = context.builder.emit(with_attrs(call, [*operands, *call.args[len(args) :]]))
     return Factored(made, data.factors, data.axes)
 
 
@@ -52,16 +54,16 @@ def _is_constant(expr: relax.Expr) -> bool:
     return isinstance(expr, GenericConst)
 
 
-def _instance_norm(site: Site, call: relax.Call, args: list[Placed | Factored]) -> Factored | None:
+def _instance_norm(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Factored | None:
     """A norm over a flattened image as a whole: which of its elements is where does not matter."""
     data, *weights = args
     channel = int(call.attrs.channel_axis)
     if not isinstance(data, Factored) or data.shape[channel] != 1:
         return None
     normed = {place + 1 for axis in call.attrs.axes for place in data.axes[int(axis)]}
-    stored = data.in_memory(site.builder, lead=1)
+    stored = data.in_memory(context.builder, lead=1)
     operands = [stored, *(weight.stored for weight in weights)]
-    made = site.builder.emit(with_attrs(call, operands, axes=sorted(normed), channel_axis=0))
+    made = context.builder.emit(with_attrs(call, operands, axes=sorted(normed), channel_axis=0))
     return Factored(made, data.factors, data.axes)
 
 

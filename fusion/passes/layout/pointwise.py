@@ -8,12 +8,12 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.passes.layout import order as orders
+from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.placed import Placed, move, reshaped, row_major
-from fusion.passes.layout.site import Site
 from fusion.passes.rebuild import constant
 
 
-def as_product(site: Site, call: relax.Call, data: Placed) -> Placed | None:
+def as_product(context: CallContext, call: relax.Call, data: Placed) -> Placed | None:
     """Return a 1x1 convolution of a row-major image, N x C x H x W, as the product of its weights, O x C (G x O/G x C/G
     in groups), with N images of C x HW; None where it is another convolution or channels-last costs less.
 
@@ -32,13 +32,13 @@ def as_product(site: Site, call: relax.Call, data: Placed) -> Placed | None:
     channels, groups, pixels = data.shape[1], int(attrs.groups), height * width
     if values.shape[2:] != (1, 1):
         return None
-    wasted = site.policy.padding_cycles(made * values.shape[1], pixels)
-    turned = site.policy.move_cycles(batch * made * pixels)
+    wasted = context.policy.padding_cycles(made * values.shape[1], pixels)
+    turned = context.policy.move_cycles(batch * made * pixels)
     last, shape = orders.channels_last(4), (batch, made, height, width)
-    is_wanted_last = site.is_unwanted(orders.identity(4), shape) and not site.is_unwanted(last, shape)
-    if wasted + is_wanted_last * turned >= site.policy.move_cycles(prod(data.shape)) + (not is_wanted_last) * turned:
+    is_wanted_last = context.is_disliked(orders.identity(4), shape) and not context.is_disliked(last, shape)
+    if wasted + is_wanted_last * turned >= context.policy.move_cycles(prod(data.shape)) + (not is_wanted_last) * turned:
         return None
-    builder = site.builder
+    builder = context.builder
     grouped = (groups,) if groups > 1 else ()
     matrix = values.reshape(*grouped, made // groups, channels // groups)
     read = builder.emit(_strided(builder, data, [int(stride) for stride in attrs.strides]))
@@ -55,7 +55,7 @@ def _strided(builder: relax.BlockBuilder, image: Placed, strides: list[int]) -> 
     return relax.op.strided_slice(stored, [2, 3], [0, 0], list(image.shape[2:]), strides)
 
 
-def columns_times_weights(site: Site, call: relax.Call, data: Placed) -> Placed | None:
+def columns_times_weights(context: CallContext, call: relax.Call, data: Placed) -> Placed | None:
     """Return `matmul(data, weights)`, whose rows lie as the columns of a matrix, as the product of the transposed
     weights with it, whose result lies so too; None where it is another matmul or costs more than moving the data.
 
@@ -70,11 +70,11 @@ def columns_times_weights(site: Site, call: relax.Call, data: Placed) -> Placed 
     made = int(call.ty.shape[-1])
     shape = (*data.shape[:-1], made)
     rows = (*(axis for axis in data.order if axis != reduced), reduced)
-    cost = before * site.policy.padding_cycles(depth * made, behind)
-    cost += site.is_unwanted(data.order, shape) * site.policy.move_cycles(prod(shape))
-    moved = site.policy.move_cycles(prod(data.shape))
-    if cost >= moved + site.is_unwanted(rows, shape) * site.policy.move_cycles(prod(shape)):
+    cost = before * context.policy.padding_cycles(depth * made, behind)
+    cost += context.is_disliked(data.order, shape) * context.policy.move_cycles(prod(shape))
+    moved = context.policy.move_cycles(prod(data.shape))
+    if cost >= moved + context.is_disliked(rows, shape) * context.policy.move_cycles(prod(shape)):
         return None
-    columns = reshaped(site.builder, data.stored, (before, depth, behind))
-    product = site.builder.emit(relax.op.matmul(constant(weight.value.numpy().T), columns))
-    return Placed(reshaped(site.builder, product, orders.stored_shape(data.order, shape)), data.order, shape)
+    columns = reshaped(context.builder, data.stored, (before, depth, behind))
+    product = context.builder.emit(relax.op.matmul(constant(weight.value.numpy().T), columns))
+    return Placed(reshaped(context.builder, product, orders.stored_shape(data.order, shape)), data.order, shape)

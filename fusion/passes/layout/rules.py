@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.passes.layout import order as orders
+from fusion.passes.layout.call_context import CallContext, Rule
 from fusion.passes.layout.factored import Factored, reshape
 from fusion.passes.layout.families import (
     ALONG_AXIS,
@@ -27,18 +28,17 @@ from fusion.passes.layout.families import (
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import Placed, move, reshaped, row_major
 from fusion.passes.layout.pointwise import as_product, columns_times_weights
-from fusion.passes.layout.site import Rule, Site
 from fusion.passes.rebuild import call_name, static_shape, with_attrs
 
 
-def _emit(site: Site, call: relax.Call, order: Order) -> Placed:
+def _emit(context: CallContext, call: relax.Call, order: Order) -> Placed:
     """Bind a call whose result is stored in `order` and return it under its logical shape."""
-    result = site.builder.emit(call)
+    result = context.builder.emit(call)
     shape = static_shape(result)
     return Placed(result, order, tuple(shape[order.index(axis)] for axis in range(len(shape))))
 
 
-def _spatial(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
+def _spatial(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | None:
     """Pooling, resize and convolution on N, C, spatial: run channels-last, or as they are where that is as fast."""
     data, *others = args
     attrs = call.attrs
@@ -48,37 +48,37 @@ def _spatial(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
         return None
     order, last = orders.channels_last(rank), "N" + layout[2:] + "C"
     is_row_major = data.is_row_major and not orders.same_storage(data.order, order, data.shape)
-    if is_row_major and site.policy.has_row_major_kernel(call):
+    if is_row_major and context.policy.has_row_major_kernel(call):
         order, last = orders.identity(rank), layout
     changes = {name: last for name in ("data_layout", "layout", "out_layout") if hasattr(attrs, name)}
-    operands = [move(site.builder, data, order), *(other.stored for other in others), *call.args[len(args) :]]
-    return _emit(site, with_attrs(call, operands, **changes), order)
+    operands = [move(context.builder, data, order), *(other.stored for other in others), *call.args[len(args) :]]
+    return _emit(context, with_attrs(call, operands, **changes), order)
 
 
-def _conv2d(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
+def _conv2d(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | None:
     """A product where the image is row-major and the kernel 1x1, otherwise as `_convolution`."""
     is_float = str(call.ty.dtype.dtype) == "float32"
-    product = as_product(site, call, args[0]) if is_float else None
-    return product or _convolution(site, call, args)
+    product = as_product(context, call, args[0]) if is_float else None
+    return product or _convolution(context, call, args)
 
 
-def _convolution(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
+def _convolution(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | None:
     """conv2d and its transpose: channels-last where there is an anchor for them; TVM has no other NHWC form with
     OIHW weights."""
     is_float = str(call.ty.dtype.dtype) == "float32" and isinstance(args[1].stored, GenericConst)
-    return _spatial(site, call, args) if is_float else None
+    return _spatial(context, call, args) if is_float else None
 
 
-def _elementwise(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
+def _elementwise(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | None:
     """Unary, binary and ternary operators with broadcasting."""
-    order = _cheapest_order(site, args, static_shape(site.builder.normalize(call)))
+    order = _cheapest_order(context, args, static_shape(context.builder.normalize(call)))
     if order is None:
         return None
-    operands = [_broadcastable(site, arg, order) for arg in args]
-    return _emit(site, with_attrs(call, [*operands, *call.args[len(args) :]]), order)
+    operands = [_broadcastable(context, arg, order) for arg in args]
+    return _emit(context, with_attrs(call, [*operands, *call.args[len(args) :]]), order)
 
 
-def _cheapest_order(site: Site, args: Sequence[Placed], shape: Shape) -> Order | None:
+def _cheapest_order(context: CallContext, args: Sequence[Placed], shape: Shape) -> Order | None:
     """Return the order of an operand for which fewest elements move: those of the other operands, and of the result of
     `shape` where another order is wanted. None means row-major."""
     whole = [arg for arg in args if len(arg.shape) == len(shape)]
@@ -87,7 +87,7 @@ def _cheapest_order(site: Site, args: Sequence[Placed], shape: Shape) -> Order |
 
     def moved(order: Order) -> int:
         apart = sum(prod(arg.shape) for arg in held if not orders.same_storage(arg.order, order, arg.shape))
-        return apart + prod(shape) * site.is_unwanted(order, shape)
+        return apart + prod(shape) * context.is_disliked(order, shape)
 
     candidates = [arg.order for arg in turned]
     if any(arg.is_row_major for arg in held):
@@ -96,26 +96,26 @@ def _cheapest_order(site: Site, args: Sequence[Placed], shape: Shape) -> Order |
     return None if best is None or best == orders.identity(len(shape)) else best
 
 
-def _broadcastable(site: Site, arg: Placed, order: Order) -> relax.Expr:
+def _broadcastable(context: CallContext, arg: Placed, order: Order) -> relax.Expr:
     """Return an operand of lower or equal rank so that it broadcasts against a tensor stored in `order`."""
     if not arg.shape or (prod(arg.shape) == 1 and len(arg.shape) < len(order)):
         return arg.stored
     missing = len(order) - len(arg.shape)
     if missing:
         shape = (1,) * missing + arg.shape
-        arg = row_major(reshaped(site.builder, move(site.builder, arg, orders.identity(len(arg.shape))), shape))
-    return move(site.builder, arg, order)
+        arg = row_major(reshaped(context.builder, move(context.builder, arg, orders.identity(len(arg.shape))), shape))
+    return move(context.builder, arg, order)
 
 
-def _along_axis(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
+def _along_axis(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | None:
     """softmax, cumsum and the like: one axis, shape kept."""
     data = args[0]
     if call.attrs.axis is None:
         return None
-    return _emit(site, with_attrs(call, [data.stored], axis=data.position(int(call.attrs.axis))), data.order)
+    return _emit(context, with_attrs(call, [data.stored], axis=data.position(int(call.attrs.axis))), data.order)
 
 
-def _normalize(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
+def _normalize(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | None:
     """layer_norm, rms_norm: axes in the order of gamma; group_norm, instance_norm also name the channel axis."""
     data, *weights = args
     axes = [data.position(int(axis)) for axis in call.attrs.axes]
@@ -124,17 +124,17 @@ def _normalize(site: Site, call: relax.Call, args: list[Placed]) -> Placed | Non
         return None
     if hasattr(call.attrs, "channel_axis"):
         changes["channel_axis"] = data.position(int(call.attrs.channel_axis))
-    return _emit(site, with_attrs(call, [data.stored, *(w.stored for w in weights)], **changes), data.order)
+    return _emit(context, with_attrs(call, [data.stored, *(w.stored for w in weights)], **changes), data.order)
 
 
-def _channel(site: Site, call: relax.Call, args: list[Placed]) -> Placed:
+def _channel(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed:
     """prelu: a weight along one axis."""
     data, *weights = args
     changed = with_attrs(call, [data.stored, *(w.stored for w in weights)], axis=data.position(int(call.attrs.axis)))
-    return _emit(site, changed, data.order)
+    return _emit(context, changed, data.order)
 
 
-def _reduce(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
+def _reduce(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | None:
     """sum, mean, max and the like over some axes."""
     data = args[0]
     if call.attrs.axis is None:
@@ -145,81 +145,81 @@ def _reduce(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
     places = sorted(data.order.index(axis) for axis in axes)
     changed = with_attrs(call, [data.stored], axis=places[0] if single else places)
     if call.attrs.keepdims:
-        return _emit(site, changed, data.order)
+        return _emit(context, changed, data.order)
     kept = [axis for axis in range(len(data.shape)) if axis not in axes]
-    return _emit(site, changed, tuple(kept.index(axis) for axis in data.order if axis not in axes))
+    return _emit(context, changed, tuple(kept.index(axis) for axis in data.order if axis not in axes))
 
 
-def _permute(site: Site, call: relax.Call, args: list[Placed]) -> Placed:
+def _permute(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed:
     """A transpose moves nothing: the result is the same storage under other names."""
     data = args[0]
     axes = orders.transposed_axes(call.attrs.axes, len(data.shape))
     return Placed(data.stored, orders.permuted(data.order, axes), tuple(data.shape[axis] for axis in axes))
 
 
-def _reshape(site: Site, call: relax.Call, args: list[Placed]) -> Placed | Factored:
+def _reshape(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | Factored:
     """reshape, squeeze, expand_dims, flatten: the same memory under other names wherever the axes divide."""
     (data,) = args
-    shape = static_shape(site.builder.normalize(call))
-    kept = reshape(site.builder, data, shape)
+    shape = static_shape(context.builder.normalize(call))
+    kept = reshape(context.builder, data, shape)
     if kept is not None:
         return kept
     needed, result = orders.reshape(data.order, data.shape, shape)
-    moved = move(site.builder, data, needed)
-    return Placed(reshaped(site.builder, moved, orders.stored_shape(result, shape)), result, shape)
+    moved = move(context.builder, data, needed)
+    return Placed(reshaped(context.builder, moved, orders.stored_shape(result, shape)), result, shape)
 
 
-def _concat(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
+def _concat(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | None:
     """Join along the renamed axis."""
-    order = _cheapest_order(site, args, static_shape(site.builder.normalize(call)))
+    order = _cheapest_order(context, args, static_shape(context.builder.normalize(call)))
     if order is None:
         return None
-    operands = relax.Tuple([move(site.builder, arg, order) for arg in args])
+    operands = relax.Tuple([move(context.builder, arg, order) for arg in args])
     axis = order.index(int(call.attrs.axis or 0) % len(order))
-    return _emit(site, with_attrs(call, [operands], axis=axis), order)
+    return _emit(context, with_attrs(call, [operands], axis=axis), order)
 
 
-def _split(site: Site, call: relax.Call, args: list[Placed]) -> list[Placed]:
+def _split(context: CallContext, call: relax.Call, args: list[Placed]) -> list[Placed]:
     data = args[0]
-    parts = site.builder.emit(with_attrs(call, [data.stored], axis=data.position(int(call.attrs.axis))))
-    return [_emit(site, relax.TupleGetItem(parts, index), data.order) for index in range(len(parts.ty.fields))]
+    parts = context.builder.emit(with_attrs(call, [data.stored], axis=data.position(int(call.attrs.axis))))
+    return [_emit(context, relax.TupleGetItem(parts, index), data.order) for index in range(len(parts.ty.fields))]
 
 
-def _strided_slice(site: Site, call: relax.Call, args: list[Placed]) -> Placed:
+def _strided_slice(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed:
     data = args[0]
     axes, begin, end, *strides = ([int(number) for number in arg] for arg in call.args[1:])
     places = [data.position(axis) for axis in axes]
     sliced = relax.op.strided_slice(data.stored, places, begin, end, *strides, assume_inbound=call.attrs.assume_inbound)
-    return _emit(site, sliced, data.order)
+    return _emit(context, sliced, data.order)
 
 
-def _pad(site: Site, call: relax.Call, args: list[Placed]) -> Placed:
+def _pad(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed:
     data = args[0]
     widths = [int(width) for width in call.attrs.pad_width]
     renamed = [width for axis in data.order for width in widths[2 * axis : 2 * axis + 2]]
-    return _emit(site, with_attrs(call, [data.stored, *call.args[1:]], pad_width=renamed), data.order)
+    return _emit(context, with_attrs(call, [data.stored, *call.args[1:]], pad_width=renamed), data.order)
 
 
-def _take(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
+def _take(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | None:
     """A row of indices along one axis, as paddings that reflect are; rows of a table stay rows."""
     data, *indices = args
     if call.attrs.axis is None or data.is_row_major or len(indices) != 1 or len(indices[0].shape) != 1:
         return None
     axis = data.position(int(call.attrs.axis))
-    return _emit(site, with_attrs(call, [data.stored, indices[0].stored], axis=axis), data.order)
+    return _emit(context, with_attrs(call, [data.stored, indices[0].stored], axis=axis), data.order)
 
 
-def _matmul(site: Site, call: relax.Call, args: list[Placed]) -> Placed | None:
+def _matmul(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed | None:
     """Rows times a weight matrix: any order of the rows will do as long as the reduced axis is contiguous."""
     data, weight = args
     rank = len(data.shape)
     if len(weight.shape) != 2 or rank < 3:
         return None
     if not orders.last_axis_is(data.order, rank - 1, data.shape):
-        return columns_times_weights(site, call, data)
+        return columns_times_weights(context, call, data)
     order = (*(axis for axis in data.order if axis != rank - 1), rank - 1)
-    stored = move(site.builder, data, order)
-    return _emit(site, with_attrs(call, [stored, move(site.builder, weight, (0, 1))]), order)
+    stored = move(context.builder, data, order)
+    return _emit(context, with_attrs(call, [stored, move(context.builder, weight, (0, 1))]), order)
 
 
 RULES: dict[str, Rule] = {

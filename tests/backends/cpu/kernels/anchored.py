@@ -20,7 +20,7 @@ from fusion import context
 from partition.dataflow import is_call_tir, read_graph
 from partition.emit_groups import merged
 from partition.form_groups import FormGroups
-from partition.verdicts import Judge, no_template
+from partition.profitability import Profitability, no_template
 from tests.passes.modules import Build, execute, module
 from tests.targets import AVX2, runs_here
 
@@ -53,7 +53,9 @@ class Ran:
         return sorted(kernel.made.template for kernel in self.kernels.values())
 
 
-def run(build: Build, arrays: Sequence[np.ndarray], target: str, threads: int, judge: Judge = no_template) -> Ran:
+def run(
+    build: Build, arrays: Sequence[np.ndarray], target: str, threads: int, judge: Profitability = no_template
+) -> Ran:
     """Return what `build(builder, *inputs)` gives on `arrays`, through the code generator for `target`."""
     compiler = context.resolve(target, threads=threads).compiler
     schedule = ScheduleKernels(compiler.schedule)

@@ -23,7 +23,7 @@ from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import find_anchors
 from backends.tensorir.space import Space
 from fusion import context
-from partition.verdicts import no_template
+from partition.profitability import no_template
 from tests.backends.cpu.kernels.anchored import TARGETS, Ran, check, normal, run
 from tests.backends.cpu.kernels.attention.test_attention import Attention, always, attentions
 from tests.backends.cpu.kernels.test_anchors import EXAMPLES, MACHINE, targets, threads

@@ -41,7 +41,7 @@ class Results:
     failure: str = ""
 
 
-class Laboratory:
+class MeasuringSession:
     """Runs experiments in one process, which is started anew after a crash."""
 
     def __init__(self, folder: Path, command: str = _COMMAND) -> None:
@@ -52,7 +52,7 @@ class Laboratory:
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def __enter__(self) -> Laboratory:
+    def __enter__(self) -> MeasuringSession:
         return self
 
     def __exit__(

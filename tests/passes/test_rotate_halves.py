@@ -10,7 +10,7 @@ from tvm import relax
 import fusion
 from fusion import context, pipeline
 from fusion.frontends import import_model
-from fusion.passes.turn_halves import TurnHalves
+from fusion.passes.rotate_halves import RotateHalves
 from tests.passes.modules import Build, apply, names, normal, unchanged
 
 
@@ -30,7 +30,7 @@ def turned(cut: int, negative: tuple[bool, bool]) -> Build:
 @pytest.mark.parametrize("negative", [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("cut", [6, 4, 11])
 def test_halves_that_change_places_are_one_function(cut: int, negative: tuple[bool, bool]) -> None:
-    assert names(apply(TurnHalves(), turned(cut, negative), [normal(2, 3, 12)])) == ["call_tir", "add"]
+    assert names(apply(RotateHalves(), turned(cut, negative), [normal(2, 3, 12)])) == ["call_tir", "add"]
 
 
 def _joined(b: relax.BlockBuilder, *parts: relax.Expr) -> relax.Expr:
@@ -51,7 +51,7 @@ OTHERS: dict[str, Build] = {
 
 @pytest.mark.parametrize("build", OTHERS.values(), ids=list(OTHERS))
 def test_other_concatenations_stay(build: Build) -> None:
-    unchanged(TurnHalves(), build, [normal(2, 3, 12)])
+    unchanged(RotateHalves(), build, [normal(2, 3, 12)])
 
 
 def rotary(front: str, behind: str) -> onnx.ModelProto:

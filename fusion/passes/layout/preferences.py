@@ -25,21 +25,21 @@ from fusion.passes.rebuild import bindings, call_name, static_shape
 
 
 @dataclass(frozen=True)
-class Wish:
+class Preference:
     """An order, of which the `last` innermost axes matter."""
 
     order: Order
     last: int
 
     @staticmethod
-    def exactly(order: Order) -> Wish:
-        """Return the wish for every axis of `order`."""
-        return Wish(order, len(order))
+    def exactly(order: Order) -> Preference:
+        """Return the preference for every axis of `order`."""
+        return Preference(order, len(order))
 
     @staticmethod
-    def innermost(axes: tuple[int, ...], rank: int) -> Wish:
-        """Return the wish that `axes` are the contiguous ones."""
-        return Wish((*(axis for axis in range(rank) if axis not in axes), *axes), len(axes))
+    def innermost(axes: tuple[int, ...], rank: int) -> Preference:
+        """Return the preference that `axes` are the contiguous ones."""
+        return Preference((*(axis for axis in range(rank) if axis not in axes), *axes), len(axes))
 
     def is_met(self, order: Order, shape: Shape) -> bool:
         """Return whether `order` has the axes that matter where they are wanted."""
@@ -48,43 +48,43 @@ class Wish:
         return dense[len(dense) - len(wanted) :] == wanted
 
 
-Demand = Callable[[relax.Call, "Wish | None"], "Wish | None"]
+Preferred = Callable[[relax.Call, "Preference | None"], "Preference | None"]
 """(call, what is wanted of its result) -> what it wants of its first argument."""
 
 
-def find_wishes(main: relax.Function) -> dict[relax.Var, Wish]:
+def find_preferences(main: relax.Function) -> dict[relax.Var, Preference]:
     """Return what most readers of each variable want, the first of them where others are as many; no entry where none
     wants anything."""
-    asked: dict[relax.Var, list[Wish]] = {}
+    asked: dict[relax.Var, list[Preference]] = {}
     result = main.body.body
     for reader, wanted in _row_major(result):
         asked[reader] = [wanted]
     for var, value in reversed(list(bindings(main))):
-        for reader, wanted in _demands(value, _most(asked.get(var, []))):
+        for reader, wanted in _preferred(value, _most(asked.get(var, []))):
             asked.setdefault(reader, []).append(wanted)
-    return {var: wish for var, wishes in asked.items() if (wish := _most(wishes)) is not None}
+    return {var: preference for var, preferences in asked.items() if (preference := _most(preferences)) is not None}
 
 
-def _most(wishes: list[Wish]) -> Wish | None:
-    counted = Counter(reversed(wishes)).most_common(1)
+def _most(preferences: list[Preference]) -> Preference | None:
+    counted = Counter(reversed(preferences)).most_common(1)
     return counted[0][0] if counted else None
 
 
-def _demands(value: relax.Expr, wish: Wish | None) -> Iterator[tuple[relax.Var, Wish]]:
-    """Yield each variable that `value` reads with what it wants of it; `wish` is what is wanted of `value`."""
+def _preferred(value: relax.Expr, preference: Preference | None) -> Iterator[tuple[relax.Var, Preference]]:
+    """Yield each variable that `value` reads with what it wants of it; `preference` is what is wanted of `value`."""
     if isinstance(value, relax.Var | relax.TupleGetItem):
         source = value.tuple_value if isinstance(value, relax.TupleGetItem) else value
-        if isinstance(source, relax.Var) and wish is not None:
-            yield source, wish
+        if isinstance(source, relax.Var) and preference is not None:
+            yield source, preference
         return
     name = call_name(value)
     if name in ELEMENTWISE or name == "concat":
-        if wish is not None:
+        if preference is not None:
             fields = value.args[0].fields if name == "concat" else value.args
-            yield from ((arg, wish) for arg in fields if _has_rank(arg, len(wish.order)))
-    elif name in _DEMANDS and is_static(value.args[0]) and (name == "split" or is_static(value)):
+            yield from ((arg, preference) for arg in fields if _has_rank(arg, len(preference.order)))
+    elif name in _PREFERRED and is_static(value.args[0]) and (name == "split" or is_static(value)):
         data = value.args[0]
-        wanted = _DEMANDS[name](value, wish)
+        wanted = _PREFERRED[name](value, preference)
         if wanted is not None and _has_rank(data, len(wanted.order)):
             yield data, wanted
     elif name not in REDUCTIONS:
@@ -96,7 +96,7 @@ def _has_rank(expr: relax.Expr, rank: int) -> bool:
     return isinstance(expr, relax.Var) and isinstance(expr.ty, relax.TensorType) and expr.ty.ndim == rank
 
 
-def _row_major(expr: relax.Expr) -> Iterator[tuple[relax.Var, Wish]]:
+def _row_major(expr: relax.Expr) -> Iterator[tuple[relax.Var, Preference]]:
     """Yield the tensors in `expr`, all wanted row-major."""
     if isinstance(expr, relax.Call):
         for arg in expr.args:
@@ -105,28 +105,28 @@ def _row_major(expr: relax.Expr) -> Iterator[tuple[relax.Var, Wish]]:
         for field in expr.fields:
             yield from _row_major(field)
     elif isinstance(expr, relax.Var) and isinstance(expr.ty, relax.TensorType) and expr.ty.ndim >= 0:
-        yield expr, Wish.exactly(orders.identity(expr.ty.ndim))
+        yield expr, Preference.exactly(orders.identity(expr.ty.ndim))
 
 
-def _same(call: relax.Call, wish: Wish | None) -> Wish | None:
+def _same(call: relax.Call, preference: Preference | None) -> Preference | None:
     """An operator that runs in any order."""
-    return wish
+    return preference
 
 
-def _image(call: relax.Call, wish: Wish | None) -> Wish | None:
+def _image(call: relax.Call, preference: Preference | None) -> Preference | None:
     """An operator of images that runs channels-last."""
-    return Wish.exactly(orders.channels_last(call.ty.ndim)) if _has_rule(call) else _plain(call, wish)
+    return Preference.exactly(orders.channels_last(call.ty.ndim)) if _has_rule(call) else _plain(call, preference)
 
 
-def _pool(call: relax.Call, wish: Wish | None) -> Wish | None:
-    return wish if _has_rule(call) else _plain(call, wish)
+def _pool(call: relax.Call, preference: Preference | None) -> Preference | None:
+    return preference if _has_rule(call) else _plain(call, preference)
 
 
-def _conv2d(call: relax.Call, wish: Wish | None) -> Wish | None:
+def _conv2d(call: relax.Call, preference: Preference | None) -> Preference | None:
     """1x1 and depthwise ones run in either order."""
     shape = static_shape(call.args[1])
     either = shape[2:] == (1, 1) or int(call.attrs.groups) == shape[0]
-    return _pool(call, wish) if either else _image(call, wish)
+    return _pool(call, preference) if either else _image(call, preference)
 
 
 def _has_rule(call: relax.Call) -> bool:
@@ -135,49 +135,51 @@ def _has_rule(call: relax.Call) -> bool:
     return layout[:2] == "NC" and all(isinstance(arg, GenericConst) for arg in call.args[1:] if is_static(arg))
 
 
-def _plain(call: relax.Call, wish: Wish | None) -> Wish | None:
-    return Wish.exactly(orders.identity(call.args[0].ty.ndim))
+def _plain(call: relax.Call, preference: Preference | None) -> Preference | None:
+    return Preference.exactly(orders.identity(call.args[0].ty.ndim))
 
 
-def _rows(call: relax.Call, wish: Wish | None) -> Wish | None:
+def _rows(call: relax.Call, preference: Preference | None) -> Preference | None:
     """A norm over axes that are contiguous at best."""
     rank = call.args[0].ty.ndim
-    return Wish.innermost(tuple(int(axis) % rank for axis in call.attrs.axes), rank)
+    return Preference.innermost(tuple(int(axis) % rank for axis in call.attrs.axes), rank)
 
 
-def _axis(call: relax.Call, wish: Wish | None) -> Wish | None:
+def _axis(call: relax.Call, preference: Preference | None) -> Preference | None:
     rank = call.args[0].ty.ndim
-    return None if call.attrs.axis is None else Wish.innermost((int(call.attrs.axis) % rank,), rank)
+    return None if call.attrs.axis is None else Preference.innermost((int(call.attrs.axis) % rank,), rank)
 
 
-def _matmul(call: relax.Call, wish: Wish | None) -> Wish | None:
+def _matmul(call: relax.Call, preference: Preference | None) -> Preference | None:
     """Rows times a weight matrix want them contiguous, or where that is wanted of the result, the columns."""
     rank = call.args[0].ty.ndim
     if call.args[1].ty.ndim != 2:
-        return Wish.exactly(orders.identity(rank))
-    return wish if wish is not None and wish.order[-1] != rank - 1 else Wish.innermost((rank - 1,), rank)
+        return Preference.exactly(orders.identity(rank))
+    by_columns = preference is not None and preference.order[-1] != rank - 1
+    return preference if by_columns else Preference.innermost((rank - 1,), rank)
 
 
-def _permute(call: relax.Call, wish: Wish | None) -> Wish | None:
-    if wish is None:
+def _permute(call: relax.Call, preference: Preference | None) -> Preference | None:
+    if preference is None:
         return None
-    axes = orders.transposed_axes(call.attrs.axes, len(wish.order))
-    return Wish(tuple(axes[axis] for axis in wish.order), wish.last)
+    axes = orders.transposed_axes(call.attrs.axes, len(preference.order))
+    return Preference(tuple(axes[axis] for axis in preference.order), preference.last)
 
 
-def _reshape(call: relax.Call, wish: Wish | None) -> Wish | None:
+def _reshape(call: relax.Call, preference: Preference | None) -> Preference | None:
     """The order from which the wanted one follows without moving anything."""
     old, new = static_shape(call.args[0]), static_shape(call)
-    if wish is None:
+    if preference is None:
         return None
-    if wish.order == orders.identity(len(new)) and old[len(old) - wish.last :] == new[len(new) - wish.last :]:
-        return Wish(orders.identity(len(old)), min(wish.last, len(old)))
-    needed, source = orders.reshape(wish.order, new, old)
-    is_whole = wish.last == len(wish.order) and orders.same_storage(needed, wish.order, new)
-    return Wish.exactly(source) if is_whole else None
+    last = preference.last
+    if preference.order == orders.identity(len(new)) and old[len(old) - last :] == new[len(new) - last :]:
+        return Preference(orders.identity(len(old)), min(preference.last, len(old)))
+    needed, source = orders.reshape(preference.order, new, old)
+    is_whole = preference.last == len(preference.order) and orders.same_storage(needed, preference.order, new)
+    return Preference.exactly(source) if is_whole else None
 
 
-_DEMANDS: dict[str, Demand] = {
+_PREFERRED: dict[str, Preferred] = {
     **dict.fromkeys((*NORMS_OF_CHANNELS, "nn.prelu", "nn.pad", "strided_slice", "take", "split"), _same),
     **dict.fromkeys(POOLS, _pool),
     **dict.fromkeys(("image.resize2d", "nn.conv2d_transpose"), _image),

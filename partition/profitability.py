@@ -10,7 +10,7 @@ from tvm import relax, tirx
 from partition.dataflow import Node, call_arguments
 from partition.emit_groups import merged, outputs_of
 
-Judge = Callable[[tirx.PrimFunc], str]
+Profitability = Callable[[tirx.PrimFunc], str]
 """Says why a chain, given as the kernel it would be, is better left in parts; "" where that kernel is faster."""
 
 Structure = tuple[tuple[str, tuple[int, ...], bool], ...]
@@ -22,10 +22,10 @@ def no_template(kernel: tirx.PrimFunc) -> str:
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class ProfitabilityCache:
     """What `judge` said, and will say again of equal groups of one module."""
 
-    judge: Judge
+    judge: Profitability
     known: dict[Structure, str] = field(default_factory=dict)
 
     def decline(self, nodes: Sequence[Node]) -> str:
