@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fusion.operators import OPERATORS, Kind, Operator, of_kind
 from fusion.rewrites.graph import CONSTANT, Value
 
 
@@ -16,7 +17,7 @@ class Cost(NamedTuple):
 
     Attributes:
         bytes: What the operators read and write, each for itself, but for constants.
-        flops: Operations, those that take several instructions counted as `_PER_ELEMENT` says.
+        flops: Operations, those that take several instructions counted as `Operator.flops` says.
         operators: How many there are; each takes time to compile.
     """
 
@@ -29,14 +30,7 @@ class Cost(NamedTuple):
         return self.bytes <= before.bytes and self.flops <= before.flops and self < before
 
 
-_VIEWS = frozenset(("reshape", "expand_dims", "squeeze", "flatten", "get", "tuple", "alias"))
-_PER_ELEMENT = {
-    **dict.fromkeys(("divide", "sqrt", "rsqrt"), 4),
-    **dict.fromkeys(("exp", "log", "erf", "tanh", "sigmoid"), 10),
-    "power": 20, "nn.silu": 11, "nn.gelu": 14, "nn.gelu_tanh": 16, "nn.rms_norm": 3,
-    "nn.layer_norm": 5, "nn.group_norm": 5, "nn.instance_norm": 5, "nn.softmax": 14, "permute_dims": 0,
-}  # fmt: skip
-_REDUCTIONS = frozenset(("mean", "sum", "max", "min", "variance"))
+_VIEWS = of_kind(Kind.RESHAPE) | {"get", "tuple", "alias"}
 
 
 def cost(values: Iterable[Value]) -> Cost:
@@ -69,6 +63,9 @@ def _flops(value: Value) -> int:
         data, weight = value.args[:2]
         transposed = "transpose" in value.op
         return 2 * prod(data.shape if transposed else value.shape) * prod(weight.shape[1:])
-    if value.op in _REDUCTIONS:
-        return prod(value.args[0].shape)
-    return elements * _PER_ELEMENT.get(value.op, 1)
+    row = OPERATORS.get(value.op, _UNKNOWN)
+    return row.flops * (prod(value.args[0].shape) if row.kind is Kind.REDUCTION else elements)
+
+
+_UNKNOWN = Operator(Kind.CALL)
+"""Fields of tuples, and what a module was given that is no operator of Relax."""

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.operators import Kind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.factored import Factored, reshape
-from fusion.passes.layout.families import ELEMENTWISE, RESHAPES
 from fusion.passes.layout.placed import Placed
 from fusion.passes.rebuild import constant, static_shape, with_attrs
 
@@ -68,8 +68,8 @@ def _instance_norm(context: CallContext, call: relax.Call, args: list[Placed | F
 
 
 FACTORED_RULES: dict[str, FactoredRule] = {
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(RESHAPES, _reshape),
+    **dict.fromkeys(of_kind(Kind.ELEMENTWISE), _elementwise),
+    **dict.fromkeys(of_kind(Kind.RESHAPE), _reshape),
     "permute_dims": _permute,
     "nn.instance_norm": _instance_norm,
 }

@@ -9,19 +9,13 @@ from dataclasses import dataclass
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.operators import Kind, of_kind
 from fusion.passes.layout import order as orders
-from fusion.passes.layout.families import (
-    ALONG_AXIS,
-    ELEMENTWISE,
-    NORMS_OF_CHANNELS,
-    NORMS_OF_ROWS,
-    POOLS,
-    REDUCTIONS,
-    RESHAPES,
-)
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import is_static
 from fusion.passes.rebuild import bindings, call_name, static_shape
+
+_ELEMENTWISE, _REDUCTIONS = of_kind(Kind.ELEMENTWISE), of_kind(Kind.REDUCTION)
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,7 @@ def _preferred(value: relax.Expr, preference: Preference | None) -> Iterator[tup
             yield source, preference
         return
     name = call_name(value)
-    if name in ELEMENTWISE or name == "concat":
+    if name in _ELEMENTWISE or name == "concat":
         if preference is not None:
             fields = value.args[0].fields if name == "concat" else value.args
             yield from ((arg, preference) for arg in fields if _has_rank(arg, len(preference.order)))
@@ -87,7 +81,7 @@ def _preferred(value: relax.Expr, preference: Preference | None) -> Iterator[tup
         wanted = _PREFERRED[name](value, preference)
         if wanted is not None and _has_rank(data, len(wanted.order)):
             yield data, wanted
-    elif name not in REDUCTIONS:
+    elif name not in _REDUCTIONS:
         yield from _row_major(value)
 
 
@@ -180,13 +174,13 @@ def _reshape(call: relax.Call, preference: Preference | None) -> Preference | No
 
 
 _PREFERRED: dict[str, Preferred] = {
-    **dict.fromkeys((*NORMS_OF_CHANNELS, "nn.prelu", "nn.pad", "strided_slice", "take", "split"), _same),
-    **dict.fromkeys(POOLS, _pool),
+    **dict.fromkeys((*of_kind(Kind.CHANNEL_NORM), "nn.prelu", "nn.pad", "strided_slice", "take", "split"), _same),
+    **dict.fromkeys(of_kind(Kind.POOL), _pool),
     **dict.fromkeys(("image.resize2d", "nn.conv2d_transpose"), _image),
     "nn.conv2d": _conv2d,
-    **dict.fromkeys(NORMS_OF_ROWS, _rows),
-    **dict.fromkeys(ALONG_AXIS, _axis),
-    **dict.fromkeys(RESHAPES, _reshape),
+    **dict.fromkeys(of_kind(Kind.ROW_NORM), _rows),
+    **dict.fromkeys(of_kind(Kind.ALONG_AXIS), _axis),
+    **dict.fromkeys(of_kind(Kind.RESHAPE), _reshape),
     "permute_dims": _permute,
     "matmul": _matmul,
 }

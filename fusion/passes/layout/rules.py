@@ -13,18 +13,10 @@ from math import prod
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.operators import Kind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext, Rule
 from fusion.passes.layout.factored import Factored, reshape
-from fusion.passes.layout.families import (
-    ALONG_AXIS,
-    ELEMENTWISE,
-    NORMS_OF_CHANNELS,
-    NORMS_OF_ROWS,
-    POOLS,
-    REDUCTIONS,
-    RESHAPES,
-)
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import Placed, move, reshaped, row_major
 from fusion.passes.layout.pointwise import as_product, columns_times_weights
@@ -223,14 +215,14 @@ def _matmul(context: CallContext, call: relax.Call, args: list[Placed]) -> Place
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys((*POOLS, "image.resize2d"), _spatial),
+    **dict.fromkeys(of_kind(Kind.ELEMENTWISE), _elementwise),
+    **dict.fromkeys(of_kind(Kind.POOL, Kind.RESIZE), _spatial),
     "nn.conv2d": _conv2d,
     "nn.conv2d_transpose": _convolution,
-    **dict.fromkeys(ALONG_AXIS, _along_axis),
-    **dict.fromkeys((*NORMS_OF_ROWS, *NORMS_OF_CHANNELS), _normalize),
-    **dict.fromkeys(REDUCTIONS, _reduce),
-    **dict.fromkeys(RESHAPES, _reshape),
+    **dict.fromkeys(of_kind(Kind.ALONG_AXIS), _along_axis),
+    **dict.fromkeys(of_kind(Kind.ROW_NORM, Kind.CHANNEL_NORM), _normalize),
+    **dict.fromkeys(of_kind(Kind.REDUCTION), _reduce),
+    **dict.fromkeys(of_kind(Kind.RESHAPE), _reshape),
     "nn.prelu": _channel,
     "permute_dims": _permute,
     "concat": _concat,

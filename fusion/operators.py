@@ -1,0 +1,118 @@
+"""What every pass may ask of a Relax operator: one row for each that TVM has, which a test holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """What an operator does with the axes of its operands, and so in which orders in memory it can run.
+
+    Attributes:
+        ELEMENTWISE: Each element of the result is made of those in its place, with broadcasting: any order.
+        RESHAPE: The same elements under other sizes: nothing moves where the axes divide.
+        TRANSPOSE: The axes change places: nothing moves, they are renamed.
+        MOVE: Elements are copied to other places, along axes that can be renamed.
+        CONTRACTION: A sum of products: matmuls and convolutions.
+        POOL: A window over the images of each channel.
+        RESIZE: Images get another size, each channel by itself.
+        ALONG_AXIS: Each row of one axis by itself, as softmax.
+        ROW_NORM: Rows of the last axes are normalised.
+        CHANNEL_NORM: Groups of channels, or each, are normalised.
+        REDUCTION: Axes vanish, or keep one element.
+        FIXED: Its axes have the places that the operator's definition gives them.
+        NEW: It reads no tensor.
+        CALL: A function, or something of the program and not of a tensor.
+    """
+
+    ELEMENTWISE = "elementwise"
+    RESHAPE = "reshape"
+    TRANSPOSE = "transpose"
+    MOVE = "move"
+    CONTRACTION = "contraction"
+    POOL = "pool"
+    RESIZE = "resize"
+    ALONG_AXIS = "along an axis"
+    ROW_NORM = "norm of rows"
+    CHANNEL_NORM = "norm of channels"
+    REDUCTION = "reduction"
+    FIXED = "fixed"
+    NEW = "new"
+    CALL = "call"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A row.
+
+    Attributes:
+        kind: What it does with axes.
+        flops: Operations for each element of the result, those that take several instructions counted as so many; of a
+            reduction, for each element that it reads; of a contraction, without its products.
+    """
+
+    kind: Kind
+    flops: int = 1
+
+
+def _rows(kind: Kind, names: str, flops: int = 1) -> Iterator[tuple[str, Operator]]:
+    return ((name, Operator(kind, flops)) for name in names.split())
+
+
+OPERATORS: dict[str, Operator] = dict(
+    (
+        *_rows(Kind.ELEMENTWISE, """
+            abs acos acosh add asin asinh astype atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil
+            clip cos cosh equal floor floor_divide floor_mod greater greater_equal isfinite isinf isnan left_shift less
+            less_equal log_add_exp logical_and logical_not logical_or logical_xor maximum minimum mod multiply negative
+            nn.leakyrelu nn.relu nn.selu nn.softplus not_equal right_shift round sign sin sinh square subtract tan trunc
+            where
+        """),
+        *_rows(Kind.ELEMENTWISE, "divide rsqrt sqrt", 4),
+        *_rows(Kind.ELEMENTWISE, "erf exp log sigmoid tanh", 10),
+        *_rows(Kind.ELEMENTWISE, "nn.silu", 11),
+        *_rows(Kind.ELEMENTWISE, "nn.gelu", 14),
+        *_rows(Kind.ELEMENTWISE, "nn.gelu_tanh", 16),
+        *_rows(Kind.ELEMENTWISE, "power", 20),
+        *_rows(Kind.RESHAPE, "expand_dims flatten nn.batch_flatten reshape squeeze"),
+        *_rows(Kind.TRANSPOSE, "permute_dims", 0),
+        *_rows(Kind.MOVE, "concat nn.pad split strided_slice take"),
+        *_rows(Kind.CONTRACTION, """
+            matmul nn.conv1d nn.conv1d_transpose nn.conv2d nn.conv2d_transpose nn.conv3d nn.conv3d_transpose
+        """),
+        *_rows(Kind.POOL, """
+            nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d nn.avg_pool1d nn.avg_pool2d
+            nn.avg_pool3d nn.max_pool1d nn.max_pool2d nn.max_pool3d
+        """),
+        *_rows(Kind.RESIZE, "image.resize2d"),
+        *_rows(Kind.ALONG_AXIS, "cumprod cumsum nn.log_softmax"),
+        *_rows(Kind.ALONG_AXIS, "nn.softmax", 14),
+        *_rows(Kind.ROW_NORM, "nn.layer_norm", 5),
+        *_rows(Kind.ROW_NORM, "nn.rms_norm", 3),
+        *_rows(Kind.CHANNEL_NORM, "nn.group_norm nn.instance_norm", 5),
+        *_rows(Kind.REDUCTION, "argmax argmin max mean min prod std sum variance"),
+        *_rows(Kind.FIXED, """
+            argsort broadcast_to bucketize collapse_sum_like collapse_sum_to dequantize dynamic_strided_slice einsum
+            ewise_fma flip gather_elements gather_nd image.affine_grid image.grid_sample image.resize3d index_put
+            index_tensor layout_transform median meshgrid multinomial_from_uniform nn.attention nn.attention_bias
+            nn.attention_var_len nn.batch_norm nn.cross_entropy_with_logits nn.dropout nn.nll_loss nn.pixel_shuffle
+            nn.prelu nonzero one_hot outer quantize repeat reverse_sequence scatter_elements scatter_nd slice_scatter
+            sort stack tile topk tril triu unique vision.all_class_non_max_suppression vision.get_valid_counts
+            vision.multibox_transform_loc vision.non_max_suppression vision.roi_align vision.roi_pool
+        """),
+        *_rows(Kind.NEW, "arange eye eye_like full full_like hamming_window ones ones_like zeros zeros_like"),
+        *_rows(Kind.CALL, """
+            assert_op call_builtin_with_ctx call_dps_packed call_inplace_packed call_pure_packed call_py_func call_tir
+            call_tir_inplace call_tir_with_grad hint_on_device invoke_closure invoke_pure_closure make_closure
+            null_value print shape_of shape_to_tensor size tensor_to_shape to_vdevice wrap_param
+        """),
+    )
+)  # fmt: skip
+"""By name, without "relax."."""
+
+
+def of_kind(*kinds: Kind) -> frozenset[str]:
+    """Return the names of all operators of these kinds."""
+    return frozenset(name for name, operator in OPERATORS.items() if operator.kind in kinds)
