@@ -13,10 +13,10 @@ from tvm import tirx
 from backends.backend import Load, Lowering, ObjectCache
 from backends.cpu import limits
 from backends.cpu.codegen.generate import generate_module, write_objects
-from backends.cpu.kernels.chains import decline_fusion, decline_kernel, estimate
 from backends.cpu.layout_policy import CpuLayouts
 from backends.cpu.lowerings import lowerings
 from backends.cpu.machine import DOT_BFLOAT16, Machine, machine_of
+from backends.cpu.profitability import decline_fusion, decline_kernel, estimate_fusion
 from backends.cpu.rounding_policy import CpuRounding
 from backends.cpu.schedule import read_choices, schedule
 from backends.cpu.target import architecture_of, features_of, foreign, resolve_target
@@ -24,7 +24,7 @@ from backends.machine_limits import MachineLimits
 from backends.tensorir.estimate import Estimate
 from backends.tensorir.legalize import LEGALIZATIONS, SAFE
 from backends.tensorir.legalize.common import FLegalize
-from backends.tensorir.result import NotRecognized, Scheduled
+from backends.tensorir.result import Scheduled
 from backends.tensorir.space import Choices, Point
 
 _SHOWN_FEATURES = (
@@ -83,10 +83,7 @@ class CpuCompiler:
 
     def estimate_fusion(self, kernel: tirx.PrimFunc) -> Estimate | None:
         """See `KernelCompiler`."""
-        try:
-            return estimate(kernel, self.machine, self.threads)
-        except NotRecognized:
-            return None
+        return estimate_fusion(kernel, self.machine, self.threads)
 
     def choices(self, kernel: tirx.PrimFunc) -> Choices | None:
         """See `KernelCompiler`."""

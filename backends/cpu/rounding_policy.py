@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tvm import relax
 
-from backends.cpu.kernels.conv2d.emit import prefers_bfloat16
-from backends.cpu.kernels.matmul.lower import pairs_rows
+from backends.cpu.kernels.batch_matmul.lower import pairs_rows
+from backends.cpu.kernels.conv2d.plan import prefers_bfloat16
 from backends.cpu.machine import Machine
 
 

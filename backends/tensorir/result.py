@@ -46,13 +46,6 @@ class Scheduled:
 
 
 @dataclass(frozen=True)
-class Declined:
-    """Why a template does not apply."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
 class Kernel:
     """A PrimFunc before and after it got its loops."""
 
@@ -62,4 +55,4 @@ class Kernel:
 
 @register_error  # unregistered, one raised in a `structural_map` came out of it as a RuntimeError
 class NotRecognized(Exception):
-    """Raised inside a template where the PrimFunc leaves its form; becomes `Declined`, never reaches a user."""
+    """Raised by a template that declines a PrimFunc, with the reason; never reaches a user as an error."""

@@ -9,7 +9,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from backends.cpu.kernels.attention.read import AttentionStages, Chain
-from backends.cpu.kernels.chains import read_kernel
+from backends.cpu.kernels.priority import recognise
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from partition.profitability import no_template
@@ -24,7 +24,7 @@ def grouped(build: Build, *arrays: np.ndarray, reason: str = "") -> tuple[int, l
     asked: list[Chain] = []
 
     def judge(kernel: tirx.PrimFunc) -> str:
-        parts = read_kernel(kernel)
+        _, parts = recognise(kernel)
         if not isinstance(parts, AttentionStages):
             return "not an attention"
         asked.append(parts.chain)

@@ -8,7 +8,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from backends.cpu.kernels.attention.read import AttentionStages
-from backends.cpu.kernels.chains import read_kernel
+from backends.cpu.kernels.priority import recognise
 from backends.tensorir.result import NotRecognized
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
@@ -31,7 +31,7 @@ def attention(b: relax.BlockBuilder, x: relax.Var, y: relax.Var) -> relax.Expr:
 def attentions(kernel: tirx.PrimFunc) -> str:
     """Take attentions, and no other kernel of several products or with what makes the rows of one."""
     try:
-        return "" if isinstance(read_kernel(kernel), AttentionStages) else "not an attention"
+        return "" if isinstance(recognise(kernel)[1], AttentionStages) else "not an attention"
     except NotRecognized as reason:
         return str(reason)
 

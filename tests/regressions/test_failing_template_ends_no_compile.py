@@ -10,12 +10,10 @@ from tvm import relax
 
 import fusion
 from backends.cpu import schedule
-from backends.cpu.kernels import memory_bound
-from backends.cpu.kernels.fallback_loops.emit import FallbackLoops
-from backends.cpu.kernels.matmul.emit import Matmul
-from backends.cpu.kernels.stitch_stages.emit import StitchStages
+from backends.cpu.kernels import priority
 from backends.tensorir.result import NotRecognized
 from tests.backends.cpu.kernels import memory_bound as kernels
+from tests.backends.cpu.kernels.templates import changed
 from tests.regressions.relax_models import module
 
 WEIGHT = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
@@ -43,35 +41,43 @@ def test_nothing_to_note() -> None:
     assert "failed" not in _compile_and_check()
 
 
-def test_anchored_template_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Matmul, "emit", _raise(ValueError("no such tile")))
-    report = _compile_and_check()
+def test_anchored_template_fails() -> None:
+    with changed("matmul", emit=_raise(ValueError("no such tile"))):
+        report = _compile_and_check()
     assert "schedule_anchored failed: ValueError: no such tile" in report
     assert "stitch_stages" in report
 
 
-def test_anchored_template_does_not_recognize(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Matmul, "emit", _raise(NotRecognized("two tiles")))
-    assert "schedule_anchored declined: two tiles" in _compile_and_check()
+def test_anchored_template_does_not_recognize() -> None:
+    with changed("matmul", emit=_raise(NotRecognized("two tiles"))):
+        assert "schedule_anchored declined: two tiles" in _compile_and_check()
 
 
-def test_unknown_kind_of_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "ANCHORED", {})
-    assert "schedule_anchored failed: KeyError" in _compile_and_check()
+def test_an_anchor_that_no_template_claims() -> None:
+    with changed("matmul", claims=lambda marks: False):
+        assert "stitch_stages" in _compile_and_check()
 
 
-def test_stitching_fails_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Matmul, "emit", _raise(ValueError("no such tile")))
-    monkeypatch.setattr(StitchStages, "apply", _raise(AssertionError()))
-    report = _compile_and_check()
+def test_a_family_that_is_not_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another lowers its operators, or nobody."""
+    products = ("matmul", "batch_matmul")
+    for gone in (products[:1], products):
+        monkeypatch.setattr(priority, "TEMPLATES", tuple(t for t in priority.TEMPLATES if t.name not in gone))
+        assert ("batch_matmul" in _compile_and_check()) == (gone != products)
+
+
+def test_stitching_fails_too() -> None:
+    stitching = changed("stitch_stages", read=_raise(AssertionError()))
+    with changed("matmul", emit=_raise(ValueError("no such tile"))), stitching:
+        report = _compile_and_check()
     assert "stitch_stages failed: AssertionError" in report
     assert "fallback_loops" in report
 
 
-def test_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    for template in (StitchStages, FallbackLoops):
-        monkeypatch.setattr(template, "apply", _raise(RuntimeError("broken\nfor a reason")))
-    made = kernels.schedule(lambda builder, x: relax.op.exp(x), [X])
+def test_everything_fails() -> None:
+    broken = _raise(RuntimeError("broken\nfor a reason"))
+    with changed("stitch_stages", emit=broken), changed("fallback_loops", emit=broken):
+        made = kernels.schedule(lambda builder, x: relax.op.exp(x), [X])
     assert made.template == "unscheduled"
     reason = "failed: RuntimeError: for a reason"
     assert made.note == f"stitch_stages {reason}; fallback_loops {reason}"
@@ -79,6 +85,6 @@ def test_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_vector_math_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_bound.VectorizeMath, "__call__", _raise(TypeError("no math")))
+    monkeypatch.setattr(schedule.VectorizeMath, "__call__", _raise(TypeError("no math")))
     made = kernels.schedule(lambda builder, x: relax.op.exp(x), [X])
     assert made.template == "unscheduled"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -17,8 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, te
 
 import fusion
-from backends.cpu import lowerings
 from backends.cpu.codegen import generate as codegen
+from backends.cpu.kernels import priority
 from backends.tensorir import legalize
 from backends.tensorir.legalize_calls import LegalizeCalls
 from backends.tensorir.lower_anchors import LowerAnchors
@@ -147,7 +148,9 @@ def test_operators_as_tvm_lowers_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_forms_of_operators_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(legalize.LEGALIZATIONS, "relax.tanh", _raise)
-    monkeypatch.setitem(lowerings.LOWERINGS, "relax.matmul", (_raise,))
+    raising = {"relax.matmul": _raise}
+    templates = [replace(t, lowerings=raising) if "relax.matmul" in t.lowerings else t for t in priority.TEMPLATES]
+    monkeypatch.setattr(priority, "TEMPLATES", templates)
     for model in (_onnx(), _relax()):
         report = _check(model, "our form of relax.tanh failed, and TVM's is used: IndexError")
         assert "_raise failed, and another form is used: IndexError" in report

@@ -1,23 +1,80 @@
-"""What a template without anchors is asked."""
+"""What a family of kernels is to the rest of the backend: one object, its `TEMPLATE`."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from tvm import tirx
+from tvm import relax, tirx
+from tvm.s_tir.stmt import SBlock
 
 from backends.cpu.machine import Machine
-from backends.tensorir.result import Declined, Scheduled
+from backends.tensorir.estimate import Estimate
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import anchor_of
+from backends.tensorir.space import Point, Space
+from fusion.structural import find
+from partition.access import ANCHOR, POOL
+from partition.recurrence import recurrence_of
+
+R = TypeVar("R")
+P = TypeVar("P", bound=Point)
+
+Lower = Callable[[relax.BlockBuilder, relax.Call, int], "relax.Expr | None"]
+"""(builder, call, float32 lanes of a vector) -> the call as TensorIR, weights packed; None where it is not one of the
+family's."""
 
 
-class Template(Protocol):
-    """Makes fast loops of the PrimFuncs it recognises and declines all others."""
+@dataclass(frozen=True)
+class Marks:
+    """What lowerings wrote on a kernel, by which its family is told.
+
+    Attributes:
+        blocks: Those of an anchor or of a pool that says what its window is, in order.
+        is_recurrence: Whether all of it is a recurrence.
+    """
+
+    blocks: tuple[SBlock, ...]
+    is_recurrence: bool
+
+    @staticmethod
+    def of(func: tirx.PrimFunc) -> Marks:
+        """Return the marks of `func`."""
+        found = (block for block in find(func.body, SBlock) if ANCHOR in block.annotations or POOL in block.annotations)
+        return Marks(tuple(found), recurrence_of(func) is not None)
 
     @property
-    def name(self) -> str:
-        """Name for reports."""
-        ...
+    def anchors(self) -> list[str]:
+        """The kind of each anchor."""
+        return [kind for kind in map(anchor_of, self.blocks) if kind]
 
-    def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled | Declined:
-        """Return the scheduled function, or why not. Never raises for a valid PrimFunc."""
-        ...
+    def is_one(self, *kinds: str) -> bool:
+        """Return whether there is one anchor, of one of these kinds."""
+        return len(self.anchors) == 1 and self.anchors[0] in kinds
+
+
+@dataclass(frozen=True)
+class Template(Generic[R, P]):
+    """A family of kernels. `R` is what it reads of a PrimFunc, `P` a point of its space.
+
+    Attributes:
+        name: In reports.
+        read: Returns what the blocks of a kernel are. Raises `NotRecognized` with the reason why it is none of these.
+        space: Returns the ways to cut its loops, all of them right. Raises `NotRecognized` where there is none.
+        emit: Returns the kernel with the loops of a point.
+        claims: Whether kernels with such marks are this family's, and no other's; None for one that takes any kernel
+            that it can read.
+        lowerings: By operator, what writes it as a call that the family claims.
+        estimate: For a family that computes in one kernel what several can, what both take. Raises `NotRecognized`.
+        decline: Why several kernels are the better form, where the estimate does not tell all; "" where one is.
+    """
+
+    name: str
+    read: Callable[[tirx.PrimFunc], R]
+    space: Callable[[R, Machine, int], Space[P]]
+    emit: Callable[[tirx.PrimFunc, R, Machine, P], Scheduled]
+    claims: Callable[[Marks], bool] | None = None
+    lowerings: Mapping[str, Lower] = field(default_factory=dict)
+    estimate: Callable[[R, Machine, int], Estimate] | None = None
+    decline: Callable[[R, Machine, int], str] | None = None

@@ -12,7 +12,8 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from backends.cpu.vector_math import GELU, VectorizeMath
+from backends.cpu.vector_math import VectorizeMath
+from backends.tensorir.intrinsics import GELU
 from fusion import context
 
 SIZE = 1 << 16

@@ -1,1 +1,17 @@
 """Two products of batches with a softmax, other row-wise work or nothing between."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.attention.emit import emit_attention
+from backends.cpu.kernels.attention.plan import Demand, attention_space, decline_one_kernel, estimate
+from backends.cpu.kernels.attention.read import ATTENTION, read_attention
+from backends.cpu.kernels.template import Template
+
+TEMPLATE = Template(
+    ATTENTION, read_attention,
+    lambda stages, machine, threads: attention_space(Demand.of(stages), machine, threads),
+    emit_attention,
+    claims=lambda marks: len(marks.anchors) > 1,
+    estimate=lambda stages, machine, threads: estimate(Demand.of(stages), machine, threads),
+    decline=lambda stages, machine, threads: decline_one_kernel(Demand.of(stages), machine, threads),
+)  # fmt: skip

@@ -25,9 +25,10 @@ from tvm.ir import Var
 from tvm.tirx import ForKind
 
 from backends.cpu.kernels.attention.emit_online import OnlineBlock
-from backends.cpu.kernels.attention.plan import AttentionPlan, Demand, attention_space, padded
+from backends.cpu.kernels.attention.plan import AttentionPlan, padded
 from backends.cpu.kernels.attention.products import Products, Right, multiplied, row_of
 from backends.cpu.kernels.attention.read import (
+    ATTENTION,
     AttentionStages,
     Block,
     Rows,
@@ -44,31 +45,16 @@ from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.nests import allocate
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import Output, compose
-from backends.tensorir.space import Space
 from backends.tensorir.stages import dtype_of, shape_of
 
 
-@dataclass(frozen=True)
-class Attention:
-    """Template of kernels with two anchors."""
-
-    name: str = "attention"
-
-    def space(self, stages: AttentionStages, machine: Machine, threads: int) -> Space[AttentionPlan]:
-        """Return the blocks of rows, and of keys where the rows are a softmax, with every cut into tasks.
-
-        Raises:
-            NotRecognized: None fits the cache.
-        """
-        return attention_space(Demand.of(stages), machine, threads)
-
-    def emit(self, func: tirx.PrimFunc, stages: AttentionStages, machine: Machine, point: AttentionPlan) -> Scheduled:
-        """Return the loops of a point."""
-        nest = Nest()
-        behind = {stage.buffer for stage in (stages.values, *stages.behind)}
-        values = compose(stages.values.buffer, stages.behind, [param for param in func.params if param in behind])
-        _Tasks(nest, stages, point, machine, values).emit()
-        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+def emit_attention(func: tirx.PrimFunc, stages: AttentionStages, machine: Machine, point: AttentionPlan) -> Scheduled:
+    """Return the loops of a point."""
+    nest = Nest()
+    behind = {stage.buffer for stage in (stages.values, *stages.behind)}
+    values = compose(stages.values.buffer, stages.behind, [param for param in func.params if param in behind])
+    _Tasks(nest, stages, point, machine, values).emit()
+    return Scheduled(func.with_body(nest.finish()), ATTENTION, str(point))
 
 
 @dataclass(frozen=True)

@@ -110,10 +110,10 @@ def padded(keys: int, lanes: int) -> int:
 
 
 def attention_space(demand: Demand, machine: Machine, threads: int) -> Space[AttentionPlan]:
-    """Return the points for one kernel.
+    """Return the blocks of rows, and of keys where the rows are a softmax, with every cut into tasks.
 
     Raises:
-        NotRecognized: There are none.
+        NotRecognized: None fits the cache.
     """
     default = plan_attention(demand, machine, threads)
     if default is None:

@@ -17,6 +17,8 @@ from backends.tensorir.stages import Axis, Stage, dtype_of, is_at, loads, read_s
 from fusion.structural import map_nodes
 from partition.access import is_zero
 
+ATTENTION = "attention"
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -40,7 +42,6 @@ class AttentionStages:
             there is no reduction.
         values: The second product.
         behind: What follows it.
-        kind: Of the template that takes it.
     """
 
     scores: Stage
@@ -48,7 +49,6 @@ class AttentionStages:
     rows: tuple[Stage, ...]
     values: Stage
     behind: tuple[Stage, ...]
-    kind: str = "attention"
 
     @property
     def weights(self) -> Var:

@@ -1,1 +1,16 @@
 """Convolution over channels-last images, as a sum over taps or by Winograd's method."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.conv2d.emit import emit_conv2d
+from backends.cpu.kernels.conv2d.lower import lower_conv2d
+from backends.cpu.kernels.conv2d.plan import conv2d_space
+from backends.cpu.kernels.template import Template
+from backends.tensorir.roles import read_roles
+from partition.access import CONV2D
+
+TEMPLATE = Template(
+    CONV2D, read_roles, conv2d_space, emit_conv2d,
+    claims=lambda marks: marks.is_one(CONV2D),
+    lowerings={"relax.nn.conv2d": lower_conv2d},
+)  # fmt: skip

@@ -1,1 +1,14 @@
 """Two convolutions of which the second reads what the first makes."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.conv_chain.emit import emit_conv_chain
+from backends.cpu.kernels.conv_chain.plan import chain_space, estimate
+from backends.cpu.kernels.conv_chain.read import CONV_CHAIN, has_chain_form, read_conv_chain
+from backends.cpu.kernels.template import Template
+
+TEMPLATE = Template(
+    CONV_CHAIN, read_conv_chain, chain_space, emit_conv_chain,
+    claims=has_chain_form,
+    estimate=estimate,
+)  # fmt: skip

@@ -21,9 +21,9 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 from backends.cpu.kernels.conv2d.emit import rows_from, sum_over_taps
-from backends.cpu.kernels.conv_chain.plan import ChainPlan, chain_space
+from backends.cpu.kernels.conv_chain.plan import ChainPlan
 from backends.cpu.kernels.conv_chain.read import CONV_CHAIN, ChainStages
-from backends.cpu.kernels.matmul.lower import rows_times
+from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel
 from backends.cpu.kernels.shared.image_maker import row_maker, stored_in
 from backends.cpu.kernels.shared.ring import Ring
@@ -31,25 +31,14 @@ from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.result import Scheduled
-from backends.tensorir.space import Space
 from partition.access import CONV2D
 
 
-@dataclass(frozen=True)
-class ConvChain:
-    """Template of kernels of two convolutions."""
-
-    name: str = CONV_CHAIN
-
-    def space(self, chain: ChainStages, machine: Machine, threads: int) -> Space[ChainPlan]:
-        """Return the register tiles of both, each with every cut of the rows into passes and tasks."""
-        return chain_space(chain.sizes, machine, threads)
-
-    def emit(self, func: tirx.PrimFunc, chain: ChainStages, machine: Machine, point: ChainPlan) -> Scheduled:
-        """Return the loops of a point."""
-        nest = Nest()
-        _emit_tasks(nest, chain, point, machine)
-        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+def emit_conv_chain(func: tirx.PrimFunc, chain: ChainStages, machine: Machine, point: ChainPlan) -> Scheduled:
+    """Return the loops of a point."""
+    nest = Nest()
+    _emit_tasks(nest, chain, point, machine)
+    return Scheduled(func.with_body(nest.finish()), CONV_CHAIN, str(point))
 
 
 def _emit_tasks(nest: Nest, chain: ChainStages, plan: ChainPlan, machine: Machine) -> None:

@@ -50,8 +50,9 @@ class ChainPlan:
         return f"{self.first} then {self.second}, {self.rows} at a time, rows/{self.bands}"
 
 
-def chain_space(sizes: ChainSizes, machine: Machine, threads: int) -> Space[ChainPlan]:
-    """Return the points for one kernel."""
+def chain_space(chain: ChainStages, machine: Machine, threads: int) -> Space[ChainPlan]:
+    """Return the register tiles of both, each with every cut of the rows into passes and tasks."""
+    sizes = chain.sizes
     return Space(plan_chain(sizes, machine, threads), lambda: plans(sizes, machine, threads))
 
 
@@ -94,15 +95,10 @@ def _reading_cycles(sizes: ChainSizes, machine: Machine, band: int, rows: int) -
     return (passes * weights + again) / BYTES_PER_CYCLE + image / L2_BYTES_PER_CYCLE
 
 
-def decline_one_kernel(chain: ChainStages, machine: Machine, threads: int) -> str:
-    """Return why two kernels are the faster form; "" where one is."""
-    return estimate(chain, machine, threads).reason
-
-
 def estimate(chain: ChainStages, machine: Machine, threads: int) -> Estimate:
     """Return what both forms are estimated to take."""
     sizes = chain.sizes
-    together = chain_space(sizes, machine, threads).default.cycles
+    together = chain_space(chain, machine, threads).default.cycles
     between = passing_cycles(sizes.batch * sizes.height * sizes.width * sizes.channels, machine, threads)
     alone = [cycles_alone(conv, machine, threads) for conv in (chain.first, chain.second)]
     return Estimate(together, sum(alone) + between + LAUNCH_CYCLES, 2, _MARGIN)

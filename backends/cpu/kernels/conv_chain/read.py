@@ -10,8 +10,9 @@ from tvm import tirx
 from backends.cpu.kernels.shared.image_maker import read_image_maker, steps_of
 from backends.cpu.kernels.shared.kernel_parts import check_loads, results_behind
 from backends.cpu.kernels.shared.window import UnderWindow, Window
+from backends.cpu.kernels.template import Marks
 from backends.tensorir.result import NotRecognized
-from backends.tensorir.roles import Roles, anchor_of, find_anchors, operands_of, roles_of
+from backends.tensorir.roles import Roles, find_anchors, operands_of, roles_of
 from backends.tensorir.stages import dtype_of, read_stages, shape_of
 from partition.access import CONV2D, IMAGE_MAKERS, MATMUL
 
@@ -47,12 +48,11 @@ class ChainStages:
     sizes: ChainSizes
     first: Roles
     second: Roles
-    kind: str = CONV_CHAIN
 
 
-def has_chain_form(func: tirx.PrimFunc) -> bool:
-    """Return whether `func` has two convolutions, not both of which are matmuls."""
-    kinds = [anchor_of(block) for block in find_anchors(func)]
+def has_chain_form(marks: Marks) -> bool:
+    """Return whether a kernel has two convolutions, not both of which are matmuls."""
+    kinds = marks.anchors
     return len(kinds) == 2 and kinds[0] in IMAGE_MAKERS and kinds[1] in (CONV2D, MATMUL) and set(kinds) != {MATMUL}
 
 
@@ -62,7 +62,7 @@ def read_conv_chain(func: tirx.PrimFunc) -> ChainStages:
     Raises:
         NotRecognized: It has another form.
     """
-    if not has_chain_form(func):
+    if not has_chain_form(Marks.of(func)):
         raise NotRecognized("not two convolutions")
     stages, (before, last) = read_stages(func), find_anchors(func)
     image, panels = operands_of(last)

@@ -1,1 +1,16 @@
 """Depthwise convolution over channels-last images, and convolution in groups of which a vector has several."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.depthwise.emit import emit_depthwise
+from backends.cpu.kernels.depthwise.lower import GROUPED, lower_depthwise
+from backends.cpu.kernels.depthwise.plan import depthwise_space
+from backends.cpu.kernels.template import Template
+from backends.tensorir.roles import read_roles
+from partition.access import DEPTHWISE
+
+TEMPLATE = Template(
+    DEPTHWISE, read_roles, depthwise_space, emit_depthwise,
+    claims=lambda marks: marks.is_one(DEPTHWISE, GROUPED),
+    lowerings={"relax.nn.conv2d": lower_depthwise},
+)  # fmt: skip

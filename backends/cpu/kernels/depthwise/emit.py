@@ -1,181 +1,56 @@
 """Depthwise convolution over N, H, W, C activations, vectorised over channels, and convolution in narrow groups, of
-which a vector has several."""
+which a vector has several.
+
+    parallel (n, output row)
+      for block of channels
+        for x tile of `width` pixels                tiles at the border know which taps fall outside
+          acc[pixels] = 0                           registers, one vector of channels each
+          for ry inside the image, rx
+            acc[i] += data[row, x_i + rx] * weight[ry, rx]
+          outputs = epilogue(acc)
+
+Nothing is padded or copied: rows outside shorten the loop over ry, columns outside are left out of the border
+tiles.
+
+Where a vector has groups of several channels, each pixel is loaded once for a row of the window:
+
+          for ry inside the image, channel j of the groups
+            for pixel p of the image under the tile
+              each = data[row, p], that of channel j in all lanes of its group
+              acc[i] += each * weight[ry, rx, j]    for every x_i that sees p under rx
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
-from math import prod
 
-import numpy as np
-from tvm import relax, te, tirx
-from tvm.ir import GenericConst, Var
+from tvm import tirx
+from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.kernels.shared.blocking import TASK_CYCLES, chunk_counts
+from backends.cpu.kernels.depthwise.lower import GROUPED
+from backends.cpu.kernels.depthwise.plan import DepthwiseTile
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
-from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split, tile_count
-from backends.cpu.kernels.shared.window import Window, read_under
+from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, pieces, ramp, splat
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import Roles
-from backends.tensorir.space import Space
 from backends.tensorir.stages import shape_of
-from partition.access import ANCHOR, DEPTHWISE
-
-GROUPED = "grouped_conv2d"
 
 
-def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return a channels-last `nn.conv2d` as an anchor, depthwise or of groups of which a vector has several; None where
-    it is neither."""
-    data, weight = call.args
-    attrs = call.attrs
-    if attrs.data_layout != "NHWC" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
-        return None
-    values = weight.value.numpy()
-    groups, shape = int(attrs.groups), values.shape
-    if any(str(part.ty.dtype.dtype) != "float32" for part in (call, data)) or 0 in call.ty.shape:
-        return None
-    if not has_narrow_groups(shape, groups, lanes):
-        return None
-    window = Window.of(attrs, shape[2:])
-    if groups == shape[0] and shape[1] == 1:
-        packed = relax.const(np.ascontiguousarray(values[:, 0].transpose(1, 2, 0)))
-        return builder.call_te(partial(_convolve, window=window), data, packed, primfunc_name_hint=DEPTHWISE)
-    packed = relax.const(np.ascontiguousarray(values.transpose(2, 3, 1, 0)))
-    compute = partial(_convolve_groups, window=window, groups=groups)
-    return builder.call_te(compute, data, packed, primfunc_name_hint=GROUPED)
-
-
-def has_narrow_groups(weight: Sequence[int], groups: int, lanes: int) -> bool:
-    """Return whether a convolution with weights O x I x H x W makes whole groups with each vector, of no more channels
-    than it has, and reads no more for it than a vector."""
-    channels, members = int(weight[0]), int(weight[1])
-    return groups > 1 and lanes % (channels // groups) == 0 and (channels // groups) % members == 0
-
-
-def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
-    batch, height, width, channels = (int(n) for n in data.shape)
-    out_height, out_width = window.output(height, width)
-    ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window.kernel, ("ry", "rx"), strict=True))
-
-    def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        value = read_under(window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, c])
-        return te.sum(value * weight[ry, rx, c], axis=[ry, rx])
-
-    attrs = {ANCHOR: DEPTHWISE, "window": window.annotation()}
-    return te.compute((batch, out_height, out_width, channels), sum_over_window, name=DEPTHWISE, attrs=attrs)
-
-
-def _convolve_groups(data: te.Tensor, weight: te.Tensor, window: Window, groups: int) -> te.Tensor:
-    batch, height, width, _ = (int(n) for n in data.shape)
-    members, channels = (int(n) for n in weight.shape[2:])
-    made = channels // groups
-    out_height, out_width = window.output(height, width)
-    extents = zip((*window.kernel, members), ("ry", "rx", "rc"), strict=True)
-    ry, rx, rc = (te.reduce_axis((0, extent), name) for extent, name in extents)
-
-    def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        first = c // made * members
-        value = read_under(
-            window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, first + rc]
-        )
-        return te.sum(value * weight[ry, rx, rc, c], axis=[ry, rx, rc])
-
-    attrs = {ANCHOR: GROUPED, "window": window.annotation(), "groups": groups}
-    return te.compute((batch, out_height, out_width, channels), sum_over_window, name=GROUPED, attrs=attrs)
-
-
-_SPARE_REGISTERS = 4
-"""For weights and loaded pixels."""
-_MAX_WIDTH = 14
-
-
-@dataclass(frozen=True)
-class DepthwiseTile:
-    """How the loops are cut.
-
-    Attributes:
-        tile: Pixels of a row times vectors of channels in registers.
-        chunks: Cuts of the channels; each with an output row is a parallel task.
-        cycles: Estimate for the slowest thread.
-    """
-
-    tile: RegisterTile
-    chunks: int
-    cycles: float
-
-    def __str__(self) -> str:
-        return f"{self.tile} channels/{self.chunks}"
-
-
-@dataclass(frozen=True)
-class Depthwise:
-    """Recipe:
-
-        parallel (n, output row)
-          for block of channels
-            for x tile of `width` pixels                tiles at the border know which taps fall outside
-              acc[pixels] = 0                           registers, one vector of channels each
-              for ry inside the image, rx
-                acc[i] += data[row, x_i + rx] * weight[ry, rx]
-              outputs = epilogue(acc)
-
-    Nothing is padded or copied: rows outside shorten the loop over ry, columns outside are left out of the border
-    tiles.
-
-    Where a vector has groups of several channels, each pixel is loaded once for a row of the window:
-
-              for ry inside the image, channel j of the groups
-                for pixel p of the image under the tile
-                  each = data[row, p], that of channel j in all lanes of its group
-                  acc[i] += each * weight[ry, rx, j]    for every x_i that sees p under rx
-    """
-
-    name: str = DEPTHWISE
-
-    def space(self, roles: Roles, machine: Machine, threads: int) -> Space[DepthwiseTile]:
-        """Return every width of a register tile, with one vector of channels or two, and cuts of the channels."""
-        batch, height, width, channels = roles.shape
-        taps = prod(Window.from_annotation(roles.attrs["window"]).kernel)
-        taps *= shape_of(roles.operands[1])[2] if roles.kind == GROUPED else 1
-
-        def point(vectors: int, most: int, chunks: int) -> DepthwiseTile:
-            tile = RegisterTile(1, Split.of(width, most).longest, vectors)
-            blocks = -(-channels // (vectors * machine.vector_lanes))
-            sizes = Split.of(width, most).sizes()
-            row = sum(RegisterTile(1, size, vectors).cycles(taps) * many for size, many in sizes)
-            rounds = -(-batch * height * chunks // threads)
-            cycles = rounds * (Split(blocks, chunks).longest * row + TASK_CYCLES)
-            return DepthwiseTile(tile, chunks, cycles)
-
-        def every() -> Iterator[DepthwiseTile]:
-            for vectors in (1, 2) if channels >= 2 * machine.vector_lanes else (1,):
-                blocks = -(-channels // (vectors * machine.vector_lanes))
-                widths = range(1, min(width, (machine.vector_registers - _SPARE_REGISTERS) // vectors) + 1)
-                for most, chunks in product(widths, chunk_counts(blocks, threads)):
-                    yield point(vectors, most, chunks)
-
-        # Two vectors where one pixel row alone would leave the FMA units waiting.
-        vectors = 2 if channels >= 2 * machine.vector_lanes and width <= 8 else 1
-        most = min((machine.vector_registers - _SPARE_REGISTERS) // vectors, _MAX_WIDTH)
-        blocks = -(-channels // (vectors * machine.vector_lanes))
-        return Space(point(vectors, most, 1 if batch * height >= 8 * threads else min(blocks, threads)), every)
-
-    def emit(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: DepthwiseTile) -> Scheduled:
-        """Return the vectorised form of `func`."""
-        data, weight = roles.operands
-        nest = Nest()
-        window = Window.from_annotation(roles.attrs["window"])
-        groups = int(roles.attrs["groups"]) if roles.kind == GROUPED else None
-        _Work(nest, data, weight, groups, window, roles, machine, point).emit()
-        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+def emit_depthwise(func: tirx.PrimFunc, roles: Roles, machine: Machine, point: DepthwiseTile) -> Scheduled:
+    """Return the vectorised form of `func`."""
+    data, weight = roles.operands
+    nest = Nest()
+    window = Window.from_annotation(roles.attrs["window"])
+    groups = int(roles.attrs["groups"]) if roles.kind == GROUPED else None
+    _Work(nest, data, weight, groups, window, roles, machine, point).emit()
+    return Scheduled(func.with_body(nest.finish()), roles.kind, str(point))
 
 
 @dataclass(frozen=True)

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tvm import s_tir, tirx
 
+from backends.cpu.kernels.fallback_loops.plan import PlainLoops
 from backends.cpu.machine import Machine
 from backends.tensorir.result import Scheduled
 from fusion.failures import last_line
 
+FALLBACK_LOOPS = "fallback_loops"
 
-@dataclass(frozen=True)
-class FallbackLoops:
-    """Inline what can be inlined, then per block `for outer in T.parallel: ...: for v in T.vectorized`."""
 
-    name: str = "fallback_loops"
-
-    def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
-        """Return a schedule of `func`, or `func` itself where no primitive applies."""
-        try:
-            schedule = s_tir.Schedule(func)
-            root = schedule.get_sblock("root")
-            blocks = schedule.get_child_blocks(root)
-        except Exception as reason:
-            return Scheduled(func, self.name, f"unscheduled: {last_line(reason)}")
-        if any(not schedule.get(block).writes for block in blocks):
-            return Scheduled(func, self.name, "unscheduled: a block does not declare what it writes")
-        for block in blocks:
-            _inline(schedule, block)
-        for block in schedule.get_child_blocks(root):
-            _parallelize(schedule, block, threads)
-        return Scheduled(schedule.mod["main"].with_attrs(func.attrs), self.name, "block by block")
+def emit_plain(func: tirx.PrimFunc, _: tirx.PrimFunc, machine: Machine, point: PlainLoops) -> Scheduled:
+    """Return a schedule of `func`, or `func` itself where no primitive applies: what can be is inlined, then each block
+    is `for outer in T.parallel: ...`."""
+    try:
+        schedule = s_tir.Schedule(func)
+        root = schedule.get_sblock("root")
+        blocks = schedule.get_child_blocks(root)
+    except Exception as reason:
+        return Scheduled(func, FALLBACK_LOOPS, f"unscheduled: {last_line(reason)}")
+    if any(not schedule.get(block).writes for block in blocks):
+        return Scheduled(func, FALLBACK_LOOPS, "unscheduled: a block does not declare what it writes")
+    for block in blocks:
+        _inline(schedule, block)
+    for block in schedule.get_child_blocks(root):
+        _parallelize(schedule, block, point.threads)
+    return Scheduled(schedule.mod["main"].with_attrs(func.attrs), FALLBACK_LOOPS, "block by block")
 
 
 def _inline(schedule: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> None:

@@ -1,1 +1,16 @@
 """Convolution of an image of few channels that lies plane by plane: a network's first layer."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.image_conv2d.emit import emit_image_conv2d
+from backends.cpu.kernels.image_conv2d.lower import lower_image_conv2d
+from backends.cpu.kernels.image_conv2d.plan import image_conv2d_space
+from backends.cpu.kernels.template import Template
+from backends.tensorir.roles import read_roles
+from partition.access import IMAGE_CONV2D
+
+TEMPLATE = Template(
+    IMAGE_CONV2D, read_roles, image_conv2d_space, emit_image_conv2d,
+    claims=lambda marks: marks.is_one(IMAGE_CONV2D),
+    lowerings={"relax.nn.conv2d": lower_image_conv2d},
+)  # fmt: skip

@@ -1,1 +1,17 @@
 """Rows times constant matrices: one matmul, or several that share their left operand, and what makes that."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.matmul.emit import emit_products
+from backends.cpu.kernels.matmul.lower import lower_matmul
+from backends.cpu.kernels.matmul.plan import estimate, products_space
+from backends.cpu.kernels.matmul.read import read_row_products
+from backends.cpu.kernels.template import Template
+from partition.access import MATMUL
+
+TEMPLATE = Template(
+    MATMUL, read_row_products, products_space, emit_products,
+    claims=lambda marks: set(marks.anchors) == {MATMUL},
+    lowerings={"relax.matmul": lower_matmul},
+    estimate=estimate,
+)  # fmt: skip

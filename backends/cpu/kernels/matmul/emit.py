@@ -23,8 +23,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.sym import Analyzer
 
-from backends.cpu.kernels.matmul.lower import rows_times
-from backends.cpu.kernels.matmul.plan import block_rows, block_tile, products_space
+from backends.cpu.kernels.matmul.plan import block_rows, block_tile
+from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.matmul.read import Product, RowProducts
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, emit, emit_inside
 from backends.cpu.kernels.shared.split import Split
@@ -35,32 +35,20 @@ from backends.tensorir.emit import Expr, Nest, int64, ramp, vector_runs
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import Output
 from backends.tensorir.rows import RowBlock
-from backends.tensorir.space import Space
 from backends.tensorir.stages import shape_of
 from fusion.structural import map_nodes
 from partition.access import MATMUL
 
 
-@dataclass(frozen=True)
-class Matmul:
-    """Template of one matmul, or of several with one left operand; the parameters are those of `Blocking`, for all of
-    them together."""
-
-    name: str = MATMUL
-
-    def space(self, parts: RowProducts, machine: Machine, threads: int) -> Space[Blocking]:
-        """Return every blocking."""
-        return products_space(parts, machine, threads)
-
-    def emit(self, func: tirx.PrimFunc, parts: RowProducts, machine: Machine, point: Blocking) -> Scheduled:
-        """Return the loops of a point."""
-        nest = Nest()
-        for buffer in parts.held:
-            nest.add(tirx.AllocBuffer(buffer))
-        works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
-        prologue = _Maker.of(parts, point, machine).fill if parts.makes_rows else None
-        emit(nest, works, point, prologue, parts.alike)
-        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+def emit_products(func: tirx.PrimFunc, parts: RowProducts, machine: Machine, point: Blocking) -> Scheduled:
+    """Return the loops of a point, whose parameters are those of `Blocking`, for all products together."""
+    nest = Nest()
+    for buffer in parts.held:
+        nest.add(tirx.AllocBuffer(buffer))
+    works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
+    prologue = _Maker.of(parts, point, machine).fill if parts.makes_rows else None
+    emit(nest, works, point, prologue, parts.alike)
+    return Scheduled(func.with_body(nest.finish()), MATMUL, str(point))
 
 
 @dataclass(frozen=True)

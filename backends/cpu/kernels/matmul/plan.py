@@ -8,13 +8,13 @@ from math import prod
 import tvm_ffi
 from tvm.ir import Var
 
-from backends.cpu.kernels.matmul.lower import rows_times
+from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.matmul.read import RowProducts
 from backends.cpu.kernels.shared.blocking import BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE, REGION_CYCLES, blocking_space
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, total_cycles
-from backends.cpu.kernels.stitch_stages.emit import has_turn, stitched_work
+from backends.cpu.kernels.stitch_stages.plan import has_turn, stitched_work
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
 from backends.tensorir.rows import RowBlock
@@ -33,11 +33,6 @@ _BLOCK_ROWS = 64
 def products_space(parts: RowProducts, machine: Machine, threads: int) -> Space[Blocking]:
     """Return every blocking of the products side by side."""
     return blocking_space(_extents(parts, machine), machine, threads)
-
-
-def decline_one_kernel(parts: RowProducts, machine: Machine, threads: int) -> str:
-    """Return why a kernel for the rows, if they are made, and for each product is the faster form; "" where one is."""
-    return estimate(parts, machine, threads).reason
 
 
 def estimate(parts: RowProducts, machine: Machine, threads: int) -> Estimate:

@@ -56,7 +56,6 @@ class RowProducts:
         held: What a product leaves for the epilogue of a later one and nobody else.
         alike: Whether a product leaves something for another: then all have the same channels.
         kept: Whether the rows that the kernel makes are one of its results too.
-        kind: Of the template that takes it.
     """
 
     before: tuple[Stage, ...]
@@ -66,7 +65,6 @@ class RowProducts:
     held: tuple[Var, ...]
     alike: bool = False
     kept: bool = False
-    kind: str = MATMUL
 
     @property
     def height(self) -> int:

@@ -1,1 +1,19 @@
 """Windows over images that lie plane by plane: depthwise convolution, maximum and average."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.planar_window.emit import emit_planar
+from backends.cpu.kernels.planar_window.lower import PLANAR, lower_planar_depthwise, lower_planar_pool
+from backends.cpu.kernels.planar_window.plan import planar_space
+from backends.cpu.kernels.template import Template
+from backends.tensorir.roles import read_roles
+
+TEMPLATE = Template(
+    PLANAR, read_roles, planar_space, emit_planar,
+    claims=lambda marks: marks.is_one(PLANAR),
+    lowerings={
+        "relax.nn.conv2d": lower_planar_depthwise,
+        "relax.nn.max_pool2d": lower_planar_pool,
+        "relax.nn.avg_pool2d": lower_planar_pool,
+    },
+)  # fmt: skip

@@ -1,4 +1,20 @@
-"""Loops of windows over planes: vectors run along the rows, and output rows share the input rows they load."""
+"""Loops of windows over planes: vectors run along the rows, and output rows share the input rows they load.
+
+    parallel (equal shares of planes and bands)
+      for block of (plane, band of output rows) in the share
+        line[row, phase] = rows under each band, padded             per-task scratch, half of L1 at most
+        for band in block, for tile of output rows x vectors along the row
+          acc[rows, vectors] = 0 or -inf                            registers
+          for kx, for input row under the tile
+            v = line[row, kx % stride][x + kx // stride]            one load for all output rows above it
+            acc[y] = acc[y] + v * weight[ky, kx], or max(acc[y], v)
+          outputs = epilogue(acc)
+
+Nothing is copied where the windows lie inside the image and neighbouring outputs read neighbouring elements. A row
+shorter than a vector goes to `gathered`, scratch without gaps, each row over what the one before it wrote too
+much; the epilogue takes whole vectors from there. Prefetching the next band gained nothing at a stride of 1
+(64x128x128: 151 us, 154 without) and lost at 2 (128x128x128: 174 us, 155 without).
+"""
 
 from __future__ import annotations
 
@@ -13,62 +29,25 @@ from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
 from backends.cpu.kernels.planar_window.lower import PLANAR
-from backends.cpu.kernels.planar_window.plan import Line, Plan, Planes, plan_space
+from backends.cpu.kernels.planar_window.plan import Line, Plan, Planes, planes_of
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.split import Split, tile_count
-from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, ramp, splat
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import Roles
-from backends.tensorir.space import Space
-from backends.tensorir.stages import shape_of
 from backends.tensorir.vectors import fitting_lanes
 
 _UNROLLED_STEPS = 512  # of multiply-adds in one register tile; beyond it the window's columns are a loop
 
 
-@dataclass(frozen=True)
-class PlanarWindow:
-    """Recipe:
-
-        parallel (equal shares of planes and bands)
-          for block of (plane, band of output rows) in the share
-            line[row, phase] = rows under each band, padded             per-task scratch, half of L1 at most
-            for band in block, for tile of output rows x vectors along the row
-              acc[rows, vectors] = 0 or -inf                            registers
-              for kx, for input row under the tile
-                v = line[row, kx % stride][x + kx // stride]            one load for all output rows above it
-                acc[y] = acc[y] + v * weight[ky, kx], or max(acc[y], v)
-              outputs = epilogue(acc)
-
-    Nothing is copied where the windows lie inside the image and neighbouring outputs read neighbouring elements. A row
-    shorter than a vector goes to `gathered`, scratch without gaps, each row over what the one before it wrote too
-    much; the epilogue takes whole vectors from there. Prefetching the next band gained nothing at a stride of 1
-    (64x128x128: 151 us, 154 without) and lost at 2 (128x128x128: 174 us, 155 without).
-    """
-
-    name: str = PLANAR
-
-    def space(self, roles: Roles, machine: Machine, threads: int) -> Space[Plan]:
-        """Return the plans of the window."""
-        return plan_space(_planes(roles), machine, threads)
-
-    def emit(self, func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Plan) -> Scheduled:
-        """Return the vectorised form of `func`."""
-        data, *weights = roles.operands
-        nest = Nest()
-        takes_max = bool(int(roles.attrs["takes_max"]))
-        _Work(nest, data, weights[0] if weights else None, _planes(roles), point, roles, machine, takes_max).emit()
-        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
-
-
-def _planes(roles: Roles) -> Planes:
+def emit_planar(func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Plan) -> Scheduled:
+    """Return the vectorised form of `func`."""
     data, *weights = roles.operands
-    batch, channels, height, width = shape_of(data)
-    window = Window.from_annotation(roles.attrs["window"])
-    _, _, out_height, out_width = roles.shape
-    return Planes(window, batch * channels, height, width, out_height, out_width, bool(weights))
+    nest = Nest()
+    takes_max = bool(int(roles.attrs["takes_max"]))
+    _Work(nest, data, weights[0] if weights else None, planes_of(roles), point, roles, machine, takes_max).emit()
+    return Scheduled(func.with_body(nest.finish()), PLANAR, str(point))
 
 
 @dataclass(frozen=True)

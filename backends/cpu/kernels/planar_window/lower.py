@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from math import inf, prod
 from typing import Any
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from tvm import relax, te
 from tvm.ir import GenericConst
 
-from backends.cpu.kernels.shared.window import Window, read_under
+from backends.cpu.kernels.shared.window import Window, fitted_window, has_elements, read_under
 from backends.tensorir.emit import Expr
 from backends.tensorir.legalize.common import largest
 from partition.access import ANCHOR
@@ -55,24 +54,6 @@ def lower_planar_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int)
     counted = np.full((1, 1), prod(window.kernel)) if attrs.count_include_pad else _valid_taps(window, data)
     counts = relax.const(counted.astype("float32"))
     return builder.call_te(partial(_avg_pool, window=window), data, counts, primfunc_name_hint="avg_pool2d")
-
-
-def has_elements(call: relax.Call) -> bool:
-    """Return whether an operator reads and makes float32 tensors that are not empty."""
-    data = call.args[0]
-    return str(call.ty.dtype.dtype) == "float32" and 0 not in [int(n) for n in (*call.ty.shape, *data.ty.shape)]
-
-
-def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr]) -> Window:
-    """Return the window over an `image` of height x width with the padding at the end that its `result` needs, which
-    `ceil_mode` may have enlarged."""
-    top, left, _, _ = window.padding
-    ends = []
-    for axis, before in enumerate((top, left)):
-        span = (window.kernel[axis] - 1) * window.dilation[axis] + 1
-        last = (int(result[axis]) - 1) * window.strides[axis] - before + span
-        ends.append(max(0, last - int(image[axis])))
-    return Window(window.kernel, window.strides, (top, left, ends[0], ends[1]), window.dilation)
 
 
 def _valid_taps(window: Window, data: relax.Expr) -> npt.NDArray[Any]:

@@ -9,7 +9,9 @@ from backends.cpu.kernels.shared.blocking import REGION_CYCLES
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
+from backends.tensorir.roles import Roles
 from backends.tensorir.space import Space
+from backends.tensorir.stages import shape_of
 
 _TILE_OVERHEAD = 12  # cycles to enter and leave a register tile
 _LOAD_CYCLES = 1.5  # of a vector at a multiple of 4 bytes: most of them lie in two cache lines
@@ -126,6 +128,20 @@ def _band_rows(planes: Planes, line: Line, machine: Machine) -> int:
 def _fitting_rows(planes: Planes, line: Line, machine: Machine) -> int:
     """Return how many rows of scratch half of L1 holds."""
     return machine.l1_bytes // 2 // (4 * line.pitch * planes.window.strides[1])
+
+
+def planar_space(roles: Roles, machine: Machine, threads: int) -> Space[Plan]:
+    """Return the plans of the window."""
+    return plan_space(planes_of(roles), machine, threads)
+
+
+def planes_of(roles: Roles) -> Planes:
+    """Return the operator that the anchor is."""
+    data, *weights = roles.operands
+    batch, channels, height, width = shape_of(data)
+    window = Window.from_annotation(roles.attrs["window"])
+    _, _, out_height, out_width = roles.shape
+    return Planes(window, batch * channels, height, width, out_height, out_width, bool(weights))
 
 
 def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:

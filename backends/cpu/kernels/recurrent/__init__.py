@@ -1,1 +1,13 @@
 """RNN, GRU and LSTM over a whole sequence."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.recurrent.emit import RECURRENT, emit_recurrent
+from backends.cpu.kernels.recurrent.plan import recurrent_space
+from backends.cpu.kernels.recurrent.read import read_recurrent
+from backends.cpu.kernels.template import Template
+
+TEMPLATE = Template(
+    RECURRENT, read_recurrent, recurrent_space, emit_recurrent,
+    claims=lambda marks: marks.is_recurrence,
+)  # fmt: skip

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from backends.cpu.kernels.recurrent.read import RecurrentKernel
 from backends.cpu.kernels.shared.blocking import L2_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES, chunk_counts
 from backends.cpu.kernels.shared.contraction import PREFETCH_STEPS
 from backends.cpu.kernels.shared.register_tile import RegisterTile, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
+from backends.tensorir.stages import shape_of
 
 # Measured on Zen 4, one sequence: 256 KiB of weights take 2.5 us a step, 4 MiB 66 us.
 _L3_BYTES_PER_CYCLE = 18.0
@@ -59,9 +61,17 @@ class Demand:
     batch: int
     hidden: int
 
+    @staticmethod
+    def of(kernel: RecurrentKernel) -> Demand:
+        """Return what `kernel` demands."""
+        recurrence = kernel.recurrence
+        steps, directions, batch, hidden = shape_of(kernel.parameters["sequence"])
+        return Demand(directions, recurrence.gates, len(recurrence.phases()), steps, batch, hidden)
 
-def recurrent_space(demand: Demand, machine: Machine, threads: int) -> Space[RecurrentPlan]:
-    """Return every register tile with every cut."""
+
+def recurrent_space(kernel: RecurrentKernel, machine: Machine, threads: int) -> Space[RecurrentPlan]:
+    """Return every register tile with every cut into tasks."""
+    demand = Demand.of(kernel)
     vectors = -(-demand.hidden // machine.vector_lanes)
 
     found = list(dict.fromkeys(tiles(demand.batch, 1, vectors, machine.vector_registers)))

@@ -1,1 +1,18 @@
 """A depthwise convolution or a pool with the convolutions before and behind it."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.rolling_window.emit import emit_rolling_window
+from backends.cpu.kernels.rolling_window.lower import lower_channels_last_pool
+from backends.cpu.kernels.rolling_window.plan import decline_one_kernel, estimate, rolling_space
+from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, has_rolling_form, read_rolling_window
+from backends.cpu.kernels.template import Template
+
+TEMPLATE = Template(
+    ROLLING_WINDOW, read_rolling_window,
+    lambda stages, machine, threads: rolling_space(stages.sizes, machine, threads),
+    emit_rolling_window,
+    claims=has_rolling_form,
+    lowerings={"relax.nn.max_pool2d": lower_channels_last_pool},
+    estimate=estimate, decline=decline_one_kernel,
+)  # fmt: skip

@@ -39,7 +39,7 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.kernels.rolling_window.plan import RollingPlan, projection_tile, rolling_space
+from backends.cpu.kernels.rolling_window.plan import RollingPlan, projection_tile
 from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, Projection, RollingSizes, RollingStages
 from backends.cpu.kernels.shared.contraction import MicroKernel, emit_inside
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
@@ -50,28 +50,13 @@ from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, ramp, splat
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import Output
-from backends.tensorir.space import Space
 
 
-@dataclass(frozen=True)
-class RollingWindow:
-    """Template of kernels with a window between convolutions."""
-
-    name: str = ROLLING_WINDOW
-
-    def space(self, stages: RollingStages, machine: Machine, threads: int) -> Space[RollingPlan]:
-        """Return the widths of a block of channels, each with every cut of rows and blocks into tasks.
-
-        Raises:
-            NotRecognized: The window skips rows.
-        """
-        return rolling_space(stages.sizes, machine, threads)
-
-    def emit(self, func: tirx.PrimFunc, stages: RollingStages, machine: Machine, point: RollingPlan) -> Scheduled:
-        """Return the loops of a point."""
-        nest = Nest()
-        _emit_tasks(nest, stages, point, machine)
-        return Scheduled(func.with_body(nest.finish()), self.name, str(point))
+def emit_rolling_window(func: tirx.PrimFunc, stages: RollingStages, machine: Machine, point: RollingPlan) -> Scheduled:
+    """Return the loops of a point."""
+    nest = Nest()
+    _emit_tasks(nest, stages, point, machine)
+    return Scheduled(func.with_body(nest.finish()), ROLLING_WINDOW, str(point))
 
 
 def _emit_tasks(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: Machine) -> None:

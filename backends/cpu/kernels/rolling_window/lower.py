@@ -7,8 +7,7 @@ from math import inf
 
 from tvm import relax, te
 
-from backends.cpu.kernels.planar_window.lower import fitted_window, has_elements
-from backends.cpu.kernels.shared.window import Window, read_under
+from backends.cpu.kernels.shared.window import Window, fitted_window, has_elements, read_under
 from backends.tensorir.emit import Expr
 from backends.tensorir.legalize.common import largest
 from partition.access import POOL

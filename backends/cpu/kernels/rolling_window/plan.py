@@ -8,7 +8,7 @@ from functools import cache
 from itertools import product
 from math import prod
 
-from backends.cpu.kernels.depthwise.emit import Depthwise
+from backends.cpu.kernels.depthwise.plan import depthwise_space
 from backends.cpu.kernels.rolling_window.read import RollingSizes, RollingStages
 from backends.cpu.kernels.shared.blocking import (
     BYTES_PER_CYCLE,
@@ -28,7 +28,7 @@ from backends.cpu.kernels.shared.register_tile import (
     total_cycles,
 )
 from backends.cpu.kernels.shared.split import Split
-from backends.cpu.kernels.stitch_stages.emit import stitched_work
+from backends.cpu.kernels.stitch_stages.plan import stitched_work
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
 from backends.tensorir.result import NotRecognized
@@ -220,4 +220,4 @@ def _window_alone(stages: RollingStages, machine: Machine, threads: int) -> floa
         return stitched_work([stages.stage], {stages.stage.buffer}, machine).space(threads).default.cycles
     shape = (sizes.batch, sizes.rows, sizes.columns, sizes.channels)
     roles = Roles(DEPTHWISE, {"window": sizes.window.annotation()}, (), shape, ())
-    return Depthwise().space(roles, machine, threads).default.cycles
+    return depthwise_space(roles, machine, threads).default.cycles

@@ -11,17 +11,17 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
 
-from backends.cpu.kernels.matmul.lower import rows_times
+from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.shared.contraction import Contraction
 from backends.cpu.kernels.shared.image_maker import read_image_maker, steps_of
 from backends.cpu.kernels.shared.kernel_parts import between, check_loads, in_place, results_behind
 from backends.cpu.kernels.shared.window import UnderWindow, Window
+from backends.cpu.kernels.template import Marks
 from backends.cpu.machine import Machine
 from backends.tensorir.result import NotRecognized
 from backends.tensorir.roles import Output, Roles, anchor_of, operands_of, result_of
 from backends.tensorir.stages import Stage, dtype_of, read_stages, shape_of
-from fusion.structural import find
-from partition.access import ANCHOR, DEPTHWISE, IMAGE_MAKERS, MATMUL, POOL
+from partition.access import DEPTHWISE, IMAGE_MAKERS, MATMUL, POOL
 
 ROLLING_WINDOW = "rolling_window"
 
@@ -82,12 +82,12 @@ class RollingStages:
     stage: Stage
     convolved: tuple[Output, ...]
     projection: Projection | None
-    kind: str = ROLLING_WINDOW
 
 
-def has_rolling_form(func: tirx.PrimFunc) -> bool:
-    """Return whether `func` has a window, a depthwise convolution or a pool, with convolutions before or behind it."""
-    return _places(func) is not None
+def has_rolling_form(marks: Marks) -> bool:
+    """Return whether a kernel has a window, a depthwise convolution or a pool, with convolutions before or behind
+    it."""
+    return _places(marks) is not None
 
 
 def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
@@ -96,7 +96,7 @@ def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
     Raises:
         NotRecognized: It has another form.
     """
-    places = _places(func)
+    places = _places(Marks.of(func))
     if places is None:
         raise NotRecognized("not a window between convolutions")
     before, window, behind = places
@@ -119,9 +119,9 @@ def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
     return RollingStages(sizes, making, image, taps[0] if taps else None, stage, convolved, projection)
 
 
-def _places(func: tirx.PrimFunc) -> tuple[SBlock | None, SBlock, SBlock | None] | None:
+def _places(marks: Marks) -> tuple[SBlock | None, SBlock, SBlock | None] | None:
     """Return the blocks of the convolution before the window, of the window, and of the product behind it."""
-    found = [block for block in find(func.body, SBlock) if _is_part(block)]
+    found = marks.blocks
     windows = [block for block in found if POOL in block.annotations or anchor_of(block) == DEPTHWISE]
     if len(windows) != 1:
         return None
@@ -133,10 +133,6 @@ def _places(func: tirx.PrimFunc) -> tuple[SBlock | None, SBlock, SBlock | None] 
     if makers not in ([], [True]) or products not in ([], [True]) or alone:
         return None
     return before[0] if before else None, windows[0], behind[0] if behind else None
-
-
-def _is_part(block: SBlock) -> bool:
-    return ANCHOR in block.annotations or POOL in block.annotations
 
 
 def _window_of(block: SBlock) -> Window:

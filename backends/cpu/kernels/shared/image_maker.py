@@ -10,9 +10,11 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
 
-from backends.cpu.kernels.conv2d.emit import Conv2D, sum_over_taps
-from backends.cpu.kernels.image_conv2d.emit import ImageConv2D, sum_over_planes
-from backends.cpu.kernels.matmul.lower import rows_times
+from backends.cpu.kernels.conv2d.emit import sum_over_taps
+from backends.cpu.kernels.conv2d.plan import conv2d_space
+from backends.cpu.kernels.image_conv2d.emit import sum_over_planes
+from backends.cpu.kernels.image_conv2d.plan import image_conv2d_space
+from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.shared.blocking import choose_blocking
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel, Prologue
 from backends.cpu.kernels.shared.kernel_parts import between, in_place
@@ -54,9 +56,9 @@ def steps_of(maker: Roles) -> int:
 def cycles_alone(conv: Roles, machine: Machine, threads: int) -> float:
     """Return what the convolution is estimated to take as a kernel of its own."""
     if conv.kind == CONV2D:
-        return float(Conv2D().space(conv, machine, threads).default.cycles)
+        return float(conv2d_space(conv, machine, threads).default.cycles)
     if conv.kind == IMAGE_CONV2D:
-        return ImageConv2D().space(conv, machine, threads).default.cycles
+        return image_conv2d_space(conv, machine, threads).default.cycles
     data, panels = conv.operands
     extents = rows_times(data, panels, conv.shape[-1], conv.outputs, machine).extents
     return choose_blocking(extents, machine, threads).cycles

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
 from backends.tensorir.emit import Expr
 
@@ -108,6 +108,24 @@ class UnderWindow:
     def skips_rows(self) -> bool:
         """Whether there are rows of the image under no window."""
         return bool(self.window.strides[0] > self.ring_rows())
+
+
+def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr]) -> Window:
+    """Return the window over an `image` of height x width with the padding at the end that its `result` needs, which
+    `ceil_mode` may have enlarged."""
+    top, left, _, _ = window.padding
+    ends = []
+    for axis, before in enumerate((top, left)):
+        span = (window.kernel[axis] - 1) * window.dilation[axis] + 1
+        last = (int(result[axis]) - 1) * window.strides[axis] - before + span
+        ends.append(max(0, last - int(image[axis])))
+    return Window(window.kernel, window.strides, (top, left, ends[0], ends[1]), window.dilation)
+
+
+def has_elements(call: relax.Call) -> bool:
+    """Return whether an operator reads and makes float32 tensors that are not empty."""
+    data = call.args[0]
+    return str(call.ty.dtype.dtype) == "float32" and 0 not in [int(n) for n in (*call.ty.shape, *data.ty.shape)]
 
 
 def read_into(

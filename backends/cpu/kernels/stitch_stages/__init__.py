@@ -1,1 +1,10 @@
-"""Stages without an anchor, stitched into tiles: elementwise work, reductions, transposes, pools, gathers."""
+"""Stages without an anchor, stitched into tiles: elementwise work, reductions, transposes, pools, concats, gathers."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.stitch_stages.emit import STITCH_STAGES, emit_stages
+from backends.cpu.kernels.stitch_stages.plan import stitch_space
+from backends.cpu.kernels.stitch_stages.read import StageGroup
+from backends.cpu.kernels.template import Template
+
+TEMPLATE = Template(STITCH_STAGES, StageGroup.read, stitch_space, emit_stages)

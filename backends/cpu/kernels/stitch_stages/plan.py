@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from tvm.ir import Var
+
+from backends.cpu.kernels.stitch_stages.read import StageGroup
+from backends.cpu.kernels.stitch_stages.vector_axis import choose_vector_axis, find_turn
+from backends.cpu.machine import Machine
+from backends.tensorir.accesses import Accesses
+from backends.tensorir.inlining import operation_cost
 from backends.tensorir.space import Space
+from backends.tensorir.stages import Stage
 
 # A parallel region costs about 2 us. Two threads begin to pay at 45,000 elements of relu, 24,000 of exp, 12,000 of
 # softmax, 25,000 of layer_norm (Zen 4): 180,000 to 560,000 of the operations that `Work` counts.
@@ -22,6 +30,11 @@ COLUMN_VECTORS = 8
 """Independent accumulators: 4 hide the 4-cycle latency of an add on 1 port, 8 on 2 ports (Intel and AMD alike)."""
 UNROLLED = 4
 _WIDTHS = (1, 2, 4, 8)
+_STRIDED_COST = 8
+_COPY_COST = 4
+"""Of what only moves data, which takes as long as a relu."""
+# Bodies up to this many operations are unrolled: there the loop's own instructions count.
+_UNROLL_BELOW = 12
 
 
 @dataclass(frozen=True)
@@ -95,3 +108,56 @@ class Work:
         cycles = rounds * (cycles / cut.tasks + cut.tiles * _TILE_CYCLES)
         cycles += _REGION_CYCLES if cut.tasks > 1 else 0
         return Tiling(cut.tasks, cut.tiles, cut.row_vectors, cut.column_vectors, cut.unrolled, cycles)
+
+
+def stitch_space(group: StageGroup, machine: Machine, threads: int) -> Space[Tiling]:
+    """Return the cuts of a group."""
+    return work_of(group, machine.vector_lanes).space(threads)
+
+
+def stitched_work(stages: Sequence[Stage], outputs: set[Var], machine: Machine) -> Work:
+    """Return what `stages` compute, of which `outputs` are read outside of them."""
+    return work_of(StageGroup.of(list(stages), outputs), machine.vector_lanes)
+
+
+def has_turn(stages: Sequence[Stage], outputs: set[Var], machine: Machine) -> bool:
+    """Return whether a stage reads something along another axis than it writes."""
+    group = StageGroup.of(list(stages), outputs)
+    lanes = machine.vector_lanes
+    found = ((stage, group.accesses[stage.buffer]) for stage in group.kept)
+    return any(find_turn(stage, access, choose_vector_axis(stage, access), lanes) for stage, access in found)
+
+
+def work_of(group: StageGroup, lanes: int) -> Work:
+    """Return what the stages of a group compute, in vectors of `lanes` float32; inlined ones are counted once."""
+    kinds: dict[str, list[tuple[float, float]]] = {"maps": [], "rows": [], "columns": [], "others": []}
+    operations = 0
+    for stage in (*group.kept, *group.inlined.values()):
+        each = max(_COPY_COST, 2 + operation_cost(stage.value))
+        kind = "others" if stage.buffer in group.inlined else _kind(stage, group.accesses[stage.buffer])
+        vectors = stage.iterations / lanes
+        kinds[kind].append((vectors, each))
+        operations += stage.iterations * each
+    gathered = sum(_gathered(stage, group.accesses[stage.buffer]) for stage in group.kept)
+    kinds["others"].append((gathered / lanes, 1))
+    return Work(operations + gathered, **{kind: tuple(found) for kind, found in kinds.items()})
+
+
+def _kind(stage: Stage, accesses: Accesses) -> str:
+    if stage.combine is None:
+        return "maps" if is_unrolled(stage) else "others"
+    vector = choose_vector_axis(stage, accesses)
+    return "rows" if vector in stage.reduce else "columns"
+
+
+def is_unrolled(stage: Stage) -> bool:
+    """Return whether a map is so cheap that its loop's own instructions count."""
+    return operation_cost(stage.value) <= _UNROLL_BELOW
+
+
+def _gathered(stage: Stage, accesses: Accesses) -> int:
+    """Return what accesses cost more, in simple operations, that are strided along the vector axis: of 100,000 elements
+    a transpose took 28 us and every second one 64, one thread each."""
+    vector = choose_vector_axis(stage, accesses)
+    strided = [access for access in accesses.all if vector and access.steps[vector.var] not in (0, 1)]
+    return _STRIDED_COST * stage.iterations if strided else 0

@@ -13,10 +13,10 @@ from tvm.ir import Call, Range, Var
 from tvm.tirx.analysis import undefined_vars
 from tvm_ffi import StructuralKey
 
-from backends.cpu.kernels.stitch_stages.plan import Tiling
+from backends.cpu.kernels.stitch_stages.plan import Tiling, is_unrolled
 from backends.tensorir.accesses import Accesses
 from backends.tensorir.collapsing import Run, axis_values, run_extent
-from backends.tensorir.inlining import Place, Resolver, guards, is_branch, operation_cost, uses
+from backends.tensorir.inlining import Place, Resolver, guards, is_branch, uses
 from backends.tensorir.nests import (
     allocate,
     bound,
@@ -34,8 +34,6 @@ from backends.tensorir.vectors import fitting_lanes, fold_lanes, map_vectors
 Expr = Any
 At = dict[Var, Expr]
 
-# Bodies up to this many operations are unrolled: there the loop's own instructions count.
-_UNROLL_BELOW = 12
 _MAX_SEGMENTS = 64
 
 
@@ -375,11 +373,6 @@ class StageWriter:
         vectors = [load_flat(accumulators, position) for position in at_lanes]
         folds, scalar = fold_lanes(vectors, lanes, dtype, self.stage.combined)
         return sequence(*folds, self._store(at, [], scalar))
-
-
-def is_unrolled(stage: Stage) -> bool:
-    """Return whether a map is so cheap that its loop's own instructions count."""
-    return operation_cost(stage.value) <= _UNROLL_BELOW
 
 
 def _sum(a: Expr, b: Expr) -> Expr:

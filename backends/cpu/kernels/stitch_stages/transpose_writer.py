@@ -15,50 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Var
 from tvm_ffi import StructuralKey
 
 from backends.cpu.kernels.stitch_stages.stage_writer import At, LoopAxis, StageWriter
-from backends.tensorir.accesses import Access, Accesses
-from backends.tensorir.collapsing import collapse_runs, run_extent
+from backends.cpu.kernels.stitch_stages.vector_axis import ELEMENT_BYTES, Turn
 from backends.tensorir.inlining import Resolver
 from backends.tensorir.nests import allocate, bound, index, loop, sequence, unrolled, vectorized
-from backends.tensorir.stages import Axis, Stage, dtype_of
+from backends.tensorir.stages import dtype_of
 
 Expr = Any
-# The interleaving network is for 4-byte elements: one vector of them is one square's row.
-_ELEMENT_BYTES = 4
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A load to be turned.
-
-    Attributes:
-        load: The access that is contiguous along `across`.
-        across: The load's contiguous axis.
-    """
-
-    load: Access
-    across: Axis
-
-
-def find_turn(stage: Stage, accesses: Accesses, vector: Axis | None, lanes: int) -> Turn | None:
-    """Return the load of a map that is strided along the vector axis and contiguous along another long axis."""
-    if stage.combine is not None or vector is None or accesses.guarded:
-        return None
-    run = next(run for run in collapse_runs(stage.spatial, accesses) if vector in run)
-    if run_extent(run) < lanes:
-        return None
-    for load in accesses.loads:
-        strided = load.steps[vector.var] not in (None, 0, 1)
-        long = [axis for axis in stage.spatial if axis not in run and axis.extent >= lanes]
-        across = next((axis for axis in long if load.steps[axis.var] == 1), None)
-        if strided and across is not None and tvm_ffi.dtype(dtype_of(load.buffer)).itemsize == _ELEMENT_BYTES:
-            return Turn(load, across)
-    return None
 
 
 @dataclass
@@ -87,7 +54,7 @@ class TransposeWriter(StageWriter):
 
     @property
     def _side(self) -> int:
-        return self.vector_bytes // _ELEMENT_BYTES
+        return self.vector_bytes // ELEMENT_BYTES
 
     def _square(self, at: At, across: LoopAxis, along: LoopAxis, begin: Expr, square: Var) -> tirx.Stmt:
         corner = tirx.Var("corner", "int64")

@@ -9,7 +9,8 @@ import tvm
 from tvm import relax, tirx
 
 from backends.cpu.codegen.generate import generate_module
-from backends.cpu.kernels.memory_bound import schedule_memory_bound
+from backends.cpu.kernels import priority
+from backends.cpu.schedule import schedule_with
 from backends.tensorir.legalize import LEGALIZATIONS
 from backends.tensorir.result import Scheduled
 from fusion import context
@@ -39,7 +40,8 @@ def prim_func(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:
 
 def schedule(build: Build, arrays: Sequence[np.ndarray], target: str = "llvm", threads: int = 2) -> Scheduled:
     """Return the scheduled kernel."""
-    return schedule_memory_bound(prim_func(build, arrays), context.resolve(target).compiler.machine, threads)
+    templates = [template for template in priority.TEMPLATES if template.claims is None]
+    return schedule_with(templates, prim_func(build, arrays), context.resolve(target).compiler.machine, threads)
 
 
 def run(kernel: Scheduled, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from tvm import relax
 
-from backends.cpu.kernels.conv2d import emit as conv2d
-from backends.cpu.kernels.conv2d import winograd
-from backends.cpu.kernels.conv2d.winograd import TRANSFORMS
-from backends.cpu.kernels.conv2d.winograd_transform import Transform
+from backends.cpu.kernels.conv2d import plan as conv2d
+from backends.cpu.kernels.conv2d.winograd import plan as winograd
+from backends.cpu.kernels.conv2d.winograd.plan import TRANSFORMS
+from backends.cpu.kernels.conv2d.winograd.transform import Transform
 from backends.cpu.kernels.shared.blocking import choose_blocking
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.machine import Machine

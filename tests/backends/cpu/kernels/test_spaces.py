@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
-from tvm import relax, tirx
+from tvm import relax
 
-from backends.cpu import schedule
-from backends.cpu.kernels.memory_bound import TEMPLATES, schedule_with
-from backends.cpu.kernels.stitch_stages.emit import StitchStages
-from backends.cpu.kernels.stitch_stages.plan import Tiling
+from backends.cpu.kernels import stitch_stages
+from backends.cpu.kernels.priority import TEMPLATES
+from backends.cpu.kernels.stitch_stages.plan import stitch_space
+from backends.cpu.kernels.stitch_stages.read import StageGroup
+from backends.cpu.kernels.template import Template
 from backends.cpu.machine import Machine
-from backends.cpu.schedule import ANCHORED, Anchored
-from backends.tensorir.result import Scheduled
+from backends.cpu.schedule import schedule_with
 from backends.tensorir.space import Space
 from fusion import context
 from tests.backends.cpu.kernels import memory_bound as kernels
 from tests.backends.cpu.kernels.anchored import normal, run
 from tests.backends.cpu.kernels.attention.test_attention import always
+from tests.backends.cpu.kernels.templates import changed
 from tests.passes.modules import Build
 
 op = relax.op
@@ -33,23 +33,19 @@ MOST = 12
 
 @dataclass
 class Sampled:
-    """A template whose default is another point of its space: the one at `share` of the way through it."""
+    """The space of a template with another default: the point at `share` of the way through it."""
 
-    template: Anchored[Any]
+    template: Template[Any, Any]
     share: float
-    name: str = ""
     points: int = 0
 
-    def space(self, roles: Any, machine: Machine, threads: int) -> Space[Any]:
+    def __call__(self, roles: Any, machine: Machine, threads: int) -> Space[Any]:
         space = self.template.space(roles, machine, threads)
         points = list(space)
         self.points = len(points)
         assert space.default in points
         assert all(isfinite(point.cycles) and point.cycles > 0 for point in points)
         return Space(points[int(self.share * (len(points) - 1))], space.every)
-
-    def emit(self, func: tirx.PrimFunc, roles: Any, machine: Machine, point: Any) -> Scheduled:
-        return self.template.emit(func, roles, machine, point)
 
 
 def matmul(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -113,8 +109,14 @@ CASES: dict[str, tuple[Build, tuple[int, ...]]] = {
 }
 
 
+FAMILIES = {template.name: template for template in TEMPLATES}
+FAMILIES["grouped_conv2d"] = FAMILIES["depthwise_conv2d"]  # kernels of one family, by name
+ELSEWHERE = {"recurrent", "stitch_stages", "fallback_loops"}
+"""The first has its own file, the second cases below, and the last has one point."""
+
+
 def test_every_template_has_a_case() -> None:
-    assert set(CASES) == set(ANCHORED)
+    assert set(CASES) == FAMILIES.keys() - ELSEWHERE
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -124,8 +126,8 @@ def test_points_spread_over_the_space_are_right(kind: str) -> None:
     (expected,) = run(build, [data], "llvm", 1, judge=always).outputs
     counts, tiles = set(), set()
     for step, threads in zip(range(MOST), itertools.cycle((1, 2, 3)), strict=False):
-        sampled = Sampled(ANCHORED[kind], step / (MOST - 1), kind)
-        with mock.patch.dict(schedule.ANCHORED, {kind: sampled}):
+        sampled = Sampled(FAMILIES[kind], step / (MOST - 1))
+        with changed(FAMILIES[kind].name, space=sampled):
             ran = run(build, [data], "llvm", threads, judge=always)
         np.testing.assert_allclose(ran.outputs[0], expected, rtol=1e-5, atol=2e-5)
         counts.add(sampled.points)
@@ -145,33 +147,24 @@ STITCHED: dict[str, tuple[Build, tuple[int, ...]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Stitched:
-    """The template of kernels without an anchor, at one point."""
-
-    point: Tiling
-    name: str = "stitch_stages"
-
-    def apply(self, func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
-        return StitchStages().emit(func, machine, self.point)
-
-
 @pytest.mark.parametrize("name", STITCHED)
 def test_points_of_stitched_stages_are_right(name: str) -> None:
     build, shape = STITCHED[name]
     data = np.abs(normal(shape, 0)) + np.float32(0.5)
     func, machine = kernels.prim_func(build, [data]), context.resolve("llvm").compiler.machine
-    usual = schedule_with(TEMPLATES, func, machine, 2)
+    template = stitch_stages.TEMPLATE
+    usual = schedule_with((template,), func, machine, 2)
     (expected,) = kernels.run(usual, [data])
     tiles = set()
     for threads in (1, 2, 3):
-        space = StitchStages().space(func, machine, threads)
+        space = stitch_space(StageGroup.read(func), machine, threads)
         points = list(space)
         assert space.default in points
         assert all(isfinite(point.cycles) and point.cycles > 0 for point in points)
         for step in range(MOST // 3):
             point = points[step * (len(points) - 1) // (MOST // 3 - 1)]
-            made = schedule_with((Stitched(point),), func, machine, threads)
+            one = replace(template, space=lambda *_, point=point: Space(point, lambda: iter(())))
+            made = schedule_with((one,), func, machine, threads)
             np.testing.assert_allclose(kernels.run(made, [data])[0], expected, rtol=1e-5, atol=2e-5)
             tiles.add(made.tile)
     assert usual.tile.endswith("1 threads")
@@ -182,6 +175,6 @@ def test_the_default_of_stitched_stages_is_what_is_estimated_to_be_fast() -> Non
     machine = context.resolve("llvm").compiler.machine
     for rows in (1, 8, 200, 5000):
         func = kernels.prim_func(lambda b, x: op.nn.softmax(x, -1), [normal((rows, 100), 0)])
-        space = StitchStages().space(func, machine, 2)
+        space = stitch_space(StageGroup.read(func), machine, 2)
         assert space.default.tasks == (2 if rows >= 200 else 1)
         assert space.default.cycles <= 1.1 * min(point.cycles for point in space)

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import relax, tirx
+from tvm import relax
 
-from backends.cpu.kernels.attention.emit import Attention as Template
 from backends.cpu.kernels.attention.plan import AttentionPlan, Demand, decline_one_kernel, plan_attention
 from backends.cpu.kernels.attention.read import AttentionStages, Chain, read_attention
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
-from backends.cpu.schedule import ANCHORED
-from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import find_anchors
 from backends.tensorir.space import Space
 from fusion import context
 from partition.profitability import no_template
 from tests.backends.cpu.kernels.anchored import TARGETS, Ran, check, normal, run
 from tests.backends.cpu.kernels.attention.test_attention import Attention, always, attentions
+from tests.backends.cpu.kernels.templates import changed
 from tests.backends.cpu.kernels.test_anchors import EXAMPLES, MACHINE, targets, threads
 from tests.passes.modules import Build
 
@@ -34,24 +31,20 @@ op = relax.op
 
 @dataclass(frozen=True)
 class InBlocks:
-    """The template of attention with one point: blocks of `rows` rows by `keys` keys."""
+    """A space of attention with one point: blocks of `rows` rows by `keys` keys."""
 
     rows: int
     keys: int
-    name: str = "attention"
 
-    def space(self, stages: AttentionStages, machine: Machine, many: int) -> Space[AttentionPlan]:
+    def __call__(self, stages: AttentionStages, machine: Machine, many: int) -> Space[AttentionPlan]:
         blocks = Split.of(stages.chain.rows, min(self.rows, stages.chain.rows))
         tile = RegisterTile(min(3, blocks.longest), 1, 2)
         point = AttentionPlan(blocks.longest, self.keys, tile, tile, min(blocks.count, many), 1.0)
         return Space(point, lambda: iter([point]))
 
-    def emit(self, func: tirx.PrimFunc, stages: AttentionStages, machine: Machine, point: AttentionPlan) -> Scheduled:
-        return Template().emit(func, stages, machine, point)
-
 
 def run_in_blocks(build: Build, arrays: list[np.ndarray], blocks: InBlocks, target: str = "llvm", many: int = 2) -> Ran:
-    with mock.patch.dict(ANCHORED, {"attention": blocks}):
+    with changed("attention", space=blocks):
         return run(build, arrays, target, many, judge=always)
 
 

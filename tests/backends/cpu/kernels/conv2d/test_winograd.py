@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from backends.cpu.kernels.conv2d.winograd import Shape, plan_winograd
-from backends.cpu.kernels.conv2d.winograd_transform import F2, F4, Transform, square
+from backends.cpu.kernels.conv2d.winograd.plan import Shape, plan_winograd
+from backends.cpu.kernels.conv2d.winograd.transform import F2, F4, Transform, square
 from backends.cpu.machine import Machine
 from tests.backends.cpu.kernels.anchored import check, convolve, normal, run
 

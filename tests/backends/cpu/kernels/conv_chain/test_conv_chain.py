@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.cpu.kernels.conv_chain.plan import ChainPlan, decline_one_kernel, plans
+from backends.cpu.kernels.conv_chain.plan import ChainPlan, estimate, plans
 from backends.cpu.kernels.conv_chain.read import ChainSizes, read_conv_chain
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
@@ -158,4 +158,4 @@ def test_all_products_are_counted() -> None:
     ],
 )
 def test_the_judge_says_why_two_convolutions_stay_in_two_kernels(chain: Pair, reason: str) -> None:
-    check_reason(decline_one_kernel(read_conv_chain(chain.asked()), MACHINE, 2), reason)
+    check_reason(estimate(read_conv_chain(chain.asked()), MACHINE, 2).reason, reason)

@@ -9,8 +9,9 @@ import pytest
 from tvm import relax, tirx
 from tvm.relax import op
 
-from backends.cpu.kernels import chains
 from backends.cpu.kernels.matmul.read import RowProducts
+from backends.cpu.kernels.priority import recognise
+from backends.cpu.profitability import decline_fusion
 from backends.tensorir.result import NotRecognized
 from fusion import context
 from tests.backends.cpu.kernels.anchored import TARGETS, normal, one_kernel, run
@@ -25,7 +26,7 @@ GAMMA, BETA = normal((DEPTH,), 4), normal((DEPTH,), 5)
 def whatever_is_read(kernel: tirx.PrimFunc) -> str:
     """Take every chain that has a template."""
     try:
-        chains.read_kernel(kernel)
+        recognise(kernel)
     except NotRecognized as reason:
         return str(reason)
     return ""
@@ -179,9 +180,9 @@ def test_one_kernel_is_declined_where_it_would_be_slower() -> None:
     asked: dict[str, str] = {}
 
     def ask(kernel: tirx.PrimFunc) -> str:
-        parts = chains.read_kernel(kernel)
+        _, parts = recognise(kernel)
         assert isinstance(parts, RowProducts)
-        asked["reason"] = chains.decline_fusion(kernel, machine, 16)
+        asked["reason"] = decline_fusion(kernel, machine, 16)
         return asked["reason"]
 
     data = normal((1, 112, 112, DEPTH), 0)
@@ -204,4 +205,4 @@ def _first_layer_kept(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
 def test_what_makes_the_rows_is_no_result(build: Build) -> None:
     """A task keeps it to itself: nothing would store it."""
     with pytest.raises(NotRecognized, match="what makes the rows is needed outside"):
-        chains.read_kernel(one_kernel(build, [normal((DEPTH, DEPTH), 0)]))
+        recognise(one_kernel(build, [normal((DEPTH, DEPTH), 0)]))

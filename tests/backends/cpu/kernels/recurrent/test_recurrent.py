@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,12 +12,15 @@ from tvm import relax, s_tir
 from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_walk
 
-from backends.cpu.kernels.memory_bound import schedule_with
-from backends.cpu.kernels.recurrent.read import Recurrent
-from backends.cpu.schedule import schedule
+from backends.cpu.kernels.recurrent import TEMPLATE
+from backends.cpu.kernels.recurrent.plan import RecurrentPlan, recurrent_space
+from backends.cpu.kernels.recurrent.read import RecurrentKernel, read_recurrent
+from backends.cpu.machine import Machine
+from backends.cpu.schedule import schedule, schedule_with
 from backends.tensorir.kernel_info import kernel_info
 from backends.tensorir.repack_weights import repack_weights
-from backends.tensorir.result import Declined, Kernel, Scheduled
+from backends.tensorir.result import Kernel
+from backends.tensorir.space import Space
 from fusion import context
 from fusion.frontends.recurrence import Sizes, call_recurrence, recurrence_func
 from partition.access import Kind, read_access
@@ -50,6 +53,10 @@ class Case:
         made["weights"] /= np.float32(np.sqrt(self.sizes.hidden))
         return made
 
+    def kernel(self) -> RecurrentKernel:
+        """Return what the template reads of it."""
+        return read_recurrent(recurrence_func(self.recurrence, self.sizes, "float32"))
+
     def _results(self) -> list[str]:
         return [f"last_{state}" for state in self.recurrence.states]
 
@@ -76,7 +83,7 @@ class Case:
 
     def _scheduled(self, mod: tvm.IRModule, target: str, threads: int, share: float | None) -> tvm.IRModule:
         ((symbol, func),) = [item for item in mod.functions.items() if isinstance(item[1], tvm.tirx.PrimFunc)]
-        template, machine = Pinned(share), context.resolve(target).compiler.machine
+        template, machine = replace(TEMPLATE, space=Pinned(share)), context.resolve(target).compiler.machine
         made = schedule_with([template], func, machine, threads)
         assert made.template == "recurrent", made.note
         mod = mod.clone()
@@ -103,19 +110,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Pinned:
-    """The template at another point than its default."""
+    """The space of the template with another default."""
 
     share: float | None
-    name: str = "recurrent"
 
-    def apply(self, func: tvm.tirx.PrimFunc, machine: context.Machine, threads: int) -> Scheduled | Declined:
-        template = Recurrent()
-        space = template.space(func, machine, threads)
+    def __call__(self, kernel: RecurrentKernel, machine: Machine, threads: int) -> Space[RecurrentPlan]:
+        space = recurrent_space(kernel, machine, threads)
         points = list(space)
         assert space.default in points
         assert all(point.cycles > 0 for point in points)
-        point = space.default if self.share is None else points[int(self.share * (len(points) - 1))]
-        return template.emit(func, machine, point)
+        return space if self.share is None else Space(points[int(self.share * (len(points) - 1))], space.every)
 
 
 NUMPY = {
@@ -213,11 +217,11 @@ def test_threads_share_units_where_a_direction_leaves_l2() -> None:
     plans = {}
     for hidden in (64, 1024):
         case = make("LSTM", "forward", 16, 1, hidden)
-        plans[hidden] = Recurrent().space(recurrence_func(case.recurrence, case.sizes, "float32"), machine, 2).default
+        plans[hidden] = recurrent_space(case.kernel(), machine, 2).default
     assert plans[64].shares == 1
     assert plans[1024].shares == 2
     both = make("LSTM", "both", 16, 1, 64)
-    plan = Recurrent().space(recurrence_func(both.recurrence, both.sizes, "float32"), machine, 2).default
+    plan = recurrent_space(both.kernel(), machine, 2).default
     assert plan.shares == 1  # each thread has a direction
 
 

@@ -1,0 +1,16 @@
+"""Products of batches of two activations."""
+
+from __future__ import annotations
+
+from backends.cpu.kernels.batch_matmul.emit import emit_batch_matmul
+from backends.cpu.kernels.batch_matmul.lower import lower_batch_matmul
+from backends.cpu.kernels.batch_matmul.plan import batch_matmul_space
+from backends.cpu.kernels.template import Template
+from backends.tensorir.roles import read_roles
+from partition.access import BATCH_MATMUL
+
+TEMPLATE = Template(
+    BATCH_MATMUL, read_roles, batch_matmul_space, emit_batch_matmul,
+    claims=lambda marks: marks.is_one(BATCH_MATMUL),
+    lowerings={"relax.matmul": lower_batch_matmul},
+)  # fmt: skip

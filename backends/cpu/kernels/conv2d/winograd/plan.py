@@ -1,0 +1,113 @@
+"""How a 3x3 convolution is cut for Winograd's method, and which transform it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from backends.cpu.kernels.conv2d.winograd.transform import F2, F4, KERNEL, Transform
+from backends.cpu.kernels.shared.blocking import BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES, chunk_counts
+from backends.cpu.kernels.shared.register_tile import LOADS_PER_CYCLE, RegisterTile, choose, total_cycles
+from backends.cpu.kernels.shared.split import Split
+from backends.cpu.machine import Machine
+
+TRANSFORMS = (F2, F4)
+_MAX_BLOCK = 64
+"""Tiles of a block beyond this gain nothing: the weights are read once for all of them."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a convolution that Winograd's method can do: 3x3, stride 1, one group.
+
+    Attributes:
+        batch, height, width, depth: Of the input; `depth` counts its channels.
+        out_height, out_width, channels: Of the result.
+        top, left: Rows and columns of zeros before the image.
+        lanes: float32 lanes of a vector.
+    """
+
+    batch: int
+    height: int
+    width: int
+    depth: int
+    out_height: int
+    out_width: int
+    channels: int
+    top: int
+    left: int
+    lanes: int
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of output channels."""
+        return -(-self.channels // self.lanes)
+
+
+@dataclass(frozen=True)
+class WinogradPlan:
+    """How one convolution is computed.
+
+    Attributes:
+        transform: F2 or F4.
+        tile: The register tile of the products; its rows are tiles of the image.
+        blocks: Cuts of an image's tiles.
+        chunks: Cuts of the panels; each pair with a block is a parallel task.
+        cycles: Estimate for the slowest thread.
+    """
+
+    transform: Transform
+    tile: RegisterTile
+    blocks: int
+    chunks: int
+    cycles: float
+
+    def __str__(self) -> str:
+        return f"F({self.transform.tile}x{self.transform.tile}) {self.tile} tiles/{self.blocks} panels/{self.chunks}"
+
+
+def plan_winograd(shape: Shape, machine: Machine, threads: int) -> WinogradPlan | None:
+    """Return the plan that is estimated to take the fewest cycles; None where none fits the caches."""
+    return min(plans(shape, machine, threads), key=lambda plan: plan.cycles, default=None)
+
+
+def plans(shape: Shape, machine: Machine, threads: int) -> Iterator[WinogradPlan]:
+    """Yield the points of the space."""
+    for transform in TRANSFORMS:
+        yield from _plans(shape, transform, machine, threads)
+
+
+def _plans(shape: Shape, transform: Transform, machine: Machine, threads: int) -> Iterator[WinogradPlan]:
+    """Yield every size of block whose data fits half of L2, with every cut of the panels."""
+    tiles = -(-shape.out_height // transform.tile) * -(-shape.out_width // transform.tile)
+    products = transform.size**2
+    for blocks in sorted({-(-tiles // size) for size in range(1, min(tiles, _MAX_BLOCK) + 1)}):
+        rows = Split(tiles, blocks).longest
+        tile = choose(rows, 1, shape.vectors, shape.depth, machine.vector_registers)
+        held = 4 * products * rows * (shape.depth + (1 + tile.vectors) * shape.lanes)
+        if held > machine.l2_bytes // 2:
+            continue
+        panels = -(-shape.vectors // tile.vectors)
+        for chunks in chunk_counts(panels, threads):
+            vectors = min(shape.vectors, Split(panels, chunks).longest * tile.vectors)
+            cycles = (
+                products * total_cycles(tile, rows, 1, vectors, shape.depth)
+                + rows * (shape.depth / shape.lanes + vectors) * _transform_cycles(transform)
+                + 4 * products * shape.depth * vectors * shape.lanes / BYTES_PER_CYCLE
+                + TASK_CYCLES
+            )
+            tasks = shape.batch * blocks * chunks
+            region = REGION_CYCLES if tasks > 1 else 0
+            yield WinogradPlan(transform, tile, blocks, chunks, -(-tasks // threads) * cycles + region)
+
+
+def _transform_cycles(transform: Transform) -> float:
+    """Return the cycles to transform one vector of a tile: a load and a store of each value, and in each of two passes
+    about 2 operations a value."""
+    values = transform.size**2
+    return values / LOADS_PER_CYCLE + values + 2 * 2 * values / LOADS_PER_CYCLE
+
+
+def applies(kernel: tuple[int, int], strides: tuple[int, int], dilation: tuple[int, int], groups: int) -> bool:
+    """Return whether Winograd's method can do a convolution."""
+    return kernel == (KERNEL, KERNEL) and strides == dilation == (1, 1) and groups == 1

@@ -1,0 +1,77 @@
+"""Lowers depthwise convolution over N, H, W, C activations, and convolution in narrow groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from tvm import relax, te
+from tvm.ir import GenericConst
+
+from backends.cpu.kernels.shared.window import Window, read_under
+from backends.tensorir.emit import Expr
+from partition.access import ANCHOR, DEPTHWISE
+
+GROUPED = "grouped_conv2d"
+
+
+def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
+    """Return a channels-last `nn.conv2d` as an anchor, depthwise or of groups of which a vector has several; None where
+    it is neither."""
+    data, weight = call.args
+    attrs = call.attrs
+    if attrs.data_layout != "NHWC" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
+        return None
+    values = weight.value.numpy()
+    groups, shape = int(attrs.groups), values.shape
+    if any(str(part.ty.dtype.dtype) != "float32" for part in (call, data)) or 0 in call.ty.shape:
+        return None
+    if not has_narrow_groups(shape, groups, lanes):
+        return None
+    window = Window.of(attrs, shape[2:])
+    if groups == shape[0] and shape[1] == 1:
+        packed = relax.const(np.ascontiguousarray(values[:, 0].transpose(1, 2, 0)))
+        return builder.call_te(partial(_convolve, window=window), data, packed, primfunc_name_hint=DEPTHWISE)
+    packed = relax.const(np.ascontiguousarray(values.transpose(2, 3, 1, 0)))
+    compute = partial(_convolve_groups, window=window, groups=groups)
+    return builder.call_te(compute, data, packed, primfunc_name_hint=GROUPED)
+
+
+def has_narrow_groups(weight: Sequence[int], groups: int, lanes: int) -> bool:
+    """Return whether a convolution with weights O x I x H x W makes whole groups with each vector, of no more channels
+    than it has, and reads no more for it than a vector."""
+    channels, members = int(weight[0]), int(weight[1])
+    return groups > 1 and lanes % (channels // groups) == 0 and (channels // groups) % members == 0
+
+
+def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:
+    batch, height, width, channels = (int(n) for n in data.shape)
+    out_height, out_width = window.output(height, width)
+    ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window.kernel, ("ry", "rx"), strict=True))
+
+    def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+        value = read_under(window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, c])
+        return te.sum(value * weight[ry, rx, c], axis=[ry, rx])
+
+    attrs = {ANCHOR: DEPTHWISE, "window": window.annotation()}
+    return te.compute((batch, out_height, out_width, channels), sum_over_window, name=DEPTHWISE, attrs=attrs)
+
+
+def _convolve_groups(data: te.Tensor, weight: te.Tensor, window: Window, groups: int) -> te.Tensor:
+    batch, height, width, _ = (int(n) for n in data.shape)
+    members, channels = (int(n) for n in weight.shape[2:])
+    made = channels // groups
+    out_height, out_width = window.output(height, width)
+    extents = zip((*window.kernel, members), ("ry", "rx", "rc"), strict=True)
+    ry, rx, rc = (te.reduce_axis((0, extent), name) for extent, name in extents)
+
+    def sum_over_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+        first = c // made * members
+        value = read_under(
+            window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, first + rc]
+        )
+        return te.sum(value * weight[ry, rx, rc, c], axis=[ry, rx, rc])
+
+    attrs = {ANCHOR: GROUPED, "window": window.annotation(), "groups": groups}
+    return te.compute((batch, out_height, out_width, channels), sum_over_window, name=GROUPED, attrs=attrs)
