@@ -6,6 +6,7 @@ The one of a backend is tests/backends/test_third_party.py.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,17 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import helper
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
 import fusion
+from backends.cpu.kernels import priority
+from backends.cpu.kernels.template import Template
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Nest
+from backends.tensorir.result import NotRecognized, Scheduled
+from backends.tensorir.space import Space
+from backends.tensorir.stages import Stage, read_stages, substitute
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.onnx import registry
 from fusion.frontends.onnx.node import Node
@@ -93,3 +101,44 @@ def test_a_fusion_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     explained = fusion.compile(mlp()).explain()
     assert "it is a relu" in explained
     assert len(re.findall(r"\d+ kernels", explained)) == 1
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The point of the family below: elements of a step."""
+
+    width: int
+    cycles: float = 1.0
+
+
+def read_vector(func: tirx.PrimFunc) -> Stage:
+    """Return the one stage of a kernel over one axis."""
+    stages = read_stages(func)
+    if len(stages) != 1 or stages[0].combine is not None or len(stages[0].spatial) != 1:
+        raise NotRecognized("not one map over one axis")
+    return stages[0]
+
+
+def emit_vector(func: tirx.PrimFunc, stage: Stage, machine: Machine, point: Steps) -> Scheduled:
+    nest, (axis,) = Nest(), stage.spatial
+    with nest.loop("step", axis.extent // point.width) as step, nest.loop("element", point.width) as element:
+        at = step * point.width + element
+        nest.store(stage.buffer, [at], substitute(stage.value, {axis.var: at}))
+    return Scheduled(func.with_body(nest.finish()), "vectors", f"steps of {point.width}")
+
+
+def vector_space(stage: Stage, machine: Machine, threads: int) -> Space[Steps]:
+    points = [Steps(width) for width in (4, 1) if stage.spatial[0].extent % width == 0]
+    return Space(points[0], lambda: iter(points))
+
+
+def test_a_kernel_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = Template(name="vectors", read=read_vector, space=vector_space, emit=emit_vector)
+    *before, stitching, plain = priority.TEMPLATES
+    monkeypatch.setattr(priority, "TEMPLATES", (*before, family, stitching, plain))
+    for shape, tile in (([12], "steps of 4"), ([3], "steps of 1"), ([3, 4], "stitch_stages")):
+        network = model([helper.make_node("Exp", ["x"], ["y"])], [("x", FLOAT, shape)], [("y", FLOAT, shape)])
+        compiled = fusion.compile(network)
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(compiled(x)[0], np.exp(x), rtol=1e-5)
+        assert tile in compiled.explain()

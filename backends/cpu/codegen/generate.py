@@ -169,7 +169,7 @@ def _has_steps(func: tirx.PrimFunc) -> bool:
 
 
 def _lower_blocks() -> tvm.transform.Pass:
-    """Return TVM's own list, for what `FallbackLoops` and TVM's legalizations leave."""
+    """Return TVM's own list, for what `fallback_loops` and TVM's legalizations leave."""
     lower, finish, _ = block_pipeline.default_s_tir_pipeline()
     return tvm.transform.Sequential([lower, finish()])
 

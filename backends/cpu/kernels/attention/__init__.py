@@ -8,10 +8,11 @@ from backends.cpu.kernels.attention.read import ATTENTION, read_attention
 from backends.cpu.kernels.template import Template
 
 TEMPLATE = Template(
-    ATTENTION, read_attention,
-    lambda stages, machine, threads: attention_space(Demand.of(stages), machine, threads),
-    emit_attention,
+    name=ATTENTION,
+    read=read_attention,
+    space=lambda stages, machine, threads: attention_space(Demand.of(stages), machine, threads),
+    emit=emit_attention,
     claims=lambda marks: len(marks.anchors) > 1,
     estimate=lambda stages, machine, threads: estimate(Demand.of(stages), machine, threads),
     decline=lambda stages, machine, threads: decline_one_kernel(Demand.of(stages), machine, threads),
-)  # fmt: skip
+)

@@ -10,7 +10,10 @@ from backends.tensorir.roles import read_roles
 from partition.access import BATCH_MATMUL
 
 TEMPLATE = Template(
-    BATCH_MATMUL, read_roles, batch_matmul_space, emit_batch_matmul,
+    name=BATCH_MATMUL,
+    read=read_roles,
+    space=batch_matmul_space,
+    emit=emit_batch_matmul,
     claims=lambda marks: marks.is_one(BATCH_MATMUL),
     lowerings={"relax.matmul": lower_batch_matmul},
-)  # fmt: skip
+)

@@ -10,7 +10,10 @@ from backends.tensorir.roles import read_roles
 from partition.access import CONV2D
 
 TEMPLATE = Template(
-    CONV2D, read_roles, conv2d_space, emit_conv2d,
+    name=CONV2D,
+    read=read_roles,
+    space=conv2d_space,
+    emit=emit_conv2d,
     claims=lambda marks: marks.is_one(CONV2D),
     lowerings={"relax.nn.conv2d": lower_conv2d},
-)  # fmt: skip
+)

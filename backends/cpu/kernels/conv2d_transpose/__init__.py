@@ -9,7 +9,10 @@ from backends.cpu.kernels.template import Template
 from backends.tensorir.roles import read_roles
 
 TEMPLATE = Template(
-    CONV2D_TRANSPOSE, read_roles, conv2d_transpose_space, emit_conv2d_transpose,
+    name=CONV2D_TRANSPOSE,
+    read=read_roles,
+    space=conv2d_transpose_space,
+    emit=emit_conv2d_transpose,
     claims=lambda marks: marks.is_one(CONV2D_TRANSPOSE),
     lowerings={"relax.nn.conv2d_transpose": lower_conv2d_transpose},
-)  # fmt: skip
+)

@@ -8,7 +8,10 @@ from backends.cpu.kernels.conv_chain.read import CONV_CHAIN, has_chain_form, rea
 from backends.cpu.kernels.template import Template
 
 TEMPLATE = Template(
-    CONV_CHAIN, read_conv_chain, chain_space, emit_conv_chain,
+    name=CONV_CHAIN,
+    read=read_conv_chain,
+    space=chain_space,
+    emit=emit_conv_chain,
     claims=has_chain_form,
     estimate=estimate,
-)  # fmt: skip
+)

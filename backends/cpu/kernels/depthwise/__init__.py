@@ -10,7 +10,10 @@ from backends.tensorir.roles import read_roles
 from partition.access import DEPTHWISE
 
 TEMPLATE = Template(
-    DEPTHWISE, read_roles, depthwise_space, emit_depthwise,
+    name=DEPTHWISE,
+    read=read_roles,
+    space=depthwise_space,
+    emit=emit_depthwise,
     claims=lambda marks: marks.is_one(DEPTHWISE, GROUPED),
     lowerings={"relax.nn.conv2d": lower_depthwise},
-)  # fmt: skip
+)

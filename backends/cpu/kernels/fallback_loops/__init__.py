@@ -6,4 +6,4 @@ from backends.cpu.kernels.fallback_loops.emit import FALLBACK_LOOPS, emit_plain
 from backends.cpu.kernels.fallback_loops.plan import plain_space
 from backends.cpu.kernels.template import Template
 
-TEMPLATE = Template(FALLBACK_LOOPS, lambda func: func, plain_space, emit_plain)
+TEMPLATE = Template(name=FALLBACK_LOOPS, read=lambda func: func, space=plain_space, emit=emit_plain)

@@ -10,7 +10,10 @@ from backends.tensorir.roles import read_roles
 from partition.access import IMAGE_CONV2D
 
 TEMPLATE = Template(
-    IMAGE_CONV2D, read_roles, image_conv2d_space, emit_image_conv2d,
+    name=IMAGE_CONV2D,
+    read=read_roles,
+    space=image_conv2d_space,
+    emit=emit_image_conv2d,
     claims=lambda marks: marks.is_one(IMAGE_CONV2D),
     lowerings={"relax.nn.conv2d": lower_image_conv2d},
-)  # fmt: skip
+)

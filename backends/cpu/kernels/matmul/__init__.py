@@ -10,8 +10,11 @@ from backends.cpu.kernels.template import Template
 from partition.access import MATMUL
 
 TEMPLATE = Template(
-    MATMUL, read_row_products, products_space, emit_products,
+    name=MATMUL,
+    read=read_row_products,
+    space=products_space,
+    emit=emit_products,
     claims=lambda marks: set(marks.anchors) == {MATMUL},
     lowerings={"relax.matmul": lower_matmul},
     estimate=estimate,
-)  # fmt: skip
+)

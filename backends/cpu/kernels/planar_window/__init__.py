@@ -9,11 +9,14 @@ from backends.cpu.kernels.template import Template
 from backends.tensorir.roles import read_roles
 
 TEMPLATE = Template(
-    PLANAR, read_roles, planar_space, emit_planar,
+    name=PLANAR,
+    read=read_roles,
+    space=planar_space,
+    emit=emit_planar,
     claims=lambda marks: marks.is_one(PLANAR),
     lowerings={
         "relax.nn.conv2d": lower_planar_depthwise,
         "relax.nn.max_pool2d": lower_planar_pool,
         "relax.nn.avg_pool2d": lower_planar_pool,
     },
-)  # fmt: skip
+)

@@ -8,6 +8,9 @@ from backends.cpu.kernels.recurrent.read import read_recurrent
 from backends.cpu.kernels.template import Template
 
 TEMPLATE = Template(
-    RECURRENT, read_recurrent, recurrent_space, emit_recurrent,
+    name=RECURRENT,
+    read=read_recurrent,
+    space=recurrent_space,
+    emit=emit_recurrent,
     claims=lambda marks: marks.is_recurrence,
-)  # fmt: skip
+)

@@ -9,10 +9,12 @@ from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, has_rolling
 from backends.cpu.kernels.template import Template
 
 TEMPLATE = Template(
-    ROLLING_WINDOW, read_rolling_window,
-    lambda stages, machine, threads: rolling_space(stages.sizes, machine, threads),
-    emit_rolling_window,
+    name=ROLLING_WINDOW,
+    read=read_rolling_window,
+    space=lambda stages, machine, threads: rolling_space(stages.sizes, machine, threads),
+    emit=emit_rolling_window,
     claims=has_rolling_form,
     lowerings={"relax.nn.max_pool2d": lower_channels_last_pool},
-    estimate=estimate, decline=decline_one_kernel,
-)  # fmt: skip
+    estimate=estimate,
+    decline=decline_one_kernel,
+)

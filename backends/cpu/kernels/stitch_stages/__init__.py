@@ -7,4 +7,4 @@ from backends.cpu.kernels.stitch_stages.plan import stitch_space
 from backends.cpu.kernels.stitch_stages.read import StageGroup
 from backends.cpu.kernels.template import Template
 
-TEMPLATE = Template(STITCH_STAGES, StageGroup.read, stitch_space, emit_stages)
+TEMPLATE = Template(name=STITCH_STAGES, read=StageGroup.read, space=stitch_space, emit=emit_stages)

@@ -25,15 +25,54 @@ from backends.tensorir.stages import Axis, Stage, dtype_of, shape_of
 Expr = Any
 
 
+@dataclass(frozen=True)
+class _Tiles:
+    """How the axes that stages share are cut.
+
+    Attributes:
+        shared: Axes that a tile holds fixed, outermost first.
+        blocked: The shared axis that is vectorised; a tile covers `block` elements of it.
+    """
+
+    shared: list[SharedAxis]
+    blocked: SharedAxis | None
+    block: int
+
+    @classmethod
+    def of_vectors(cls, blocked: SharedAxis | None, shared: list[SharedAxis], tiling: Tiling) -> _Tiles:
+        """Return the tiles of stages that are vectorised along `blocked`, or inside a tile where that is None."""
+        outer = [axis for axis in shared if axis is not blocked]
+        if blocked is None:
+            return cls(outer, None, 1)
+        others = prod(axis.extent for axis in outer)
+        return cls(outer, blocked, _block_size(blocked, others, tiling.tasks * tiling.tiles))
+
+    @classmethod
+    def of_transpose(
+        cls, stage: Stage, accesses: Accesses, vector: Axis | None, shared: list[SharedAxis], turn: Turn, lanes: int
+    ) -> _Tiles:
+        """Return the tiles of a transpose: each is as many positions of the input's contiguous axis as lanes.
+
+        Where these tiles overlap (24 channels are 16 and 16), threads also share out the leading axes of the result's
+        run: 24 channels of 120x120 took 123 us with two that wrote the same lines at once, and take 59.
+        """
+        along = next(run for run in collapse_runs(stage.spatial, accesses) if vector in run)
+        if turn.across.extent % lanes:
+            along = _trailing(along, 2 * lanes)
+        taken = {turn.across.var} | {axis.var for axis in along}
+        outer = [SharedAxis(((axis,),)) for run in shared for axis in run.members[0] if axis.var not in taken]
+        return cls([axis for axis in outer if axis.extent > 1], SharedAxis(((turn.across,),)), lanes)
+
+
 @dataclass
 class Cluster:
     """Stages computed tile by tile in one parallel loop.
 
     Attributes:
-        shared: Axes that a tile holds fixed, outermost first.
-        blocked: The shared axis that is vectorised; a tile covers `block` elements of it.
-        vectors: The axis of each stage whose neighbours become lanes.
         full: What holds a stage's whole buffer; the other stages of the cluster have scratch of one tile.
+        tiles: What a tile is.
+        vectors: The axis of each stage whose neighbours become lanes.
+        turn: The load that is turned, where the cluster is a transpose.
     """
 
     stages: list[Stage]
@@ -41,9 +80,7 @@ class Cluster:
     full: dict[Var, Var]
     machine: Machine
     tiling: Tiling
-    shared: list[SharedAxis]
-    blocked: SharedAxis | None
-    block: int
+    tiles: _Tiles
     vectors: list[Axis | None]
     accesses: dict[Var, Accesses]
     turn: Turn | None = None
@@ -60,50 +97,29 @@ class Cluster:
         cut = [var for access, var in pairs if var in access.guarded]
         shared = [axis for axis in shared if not any(axis.has(var) for var in cut)]
         lanes = machine.vector_lanes
-        turn = find_turn(stages[0], accesses[stages[0].buffer], vectors[0], lanes) if len(stages) == 1 else None
+        own = accesses[stages[0].buffer]
+        turn = find_turn(stages[0], own, vectors[0], lanes) if len(stages) == 1 else None
         if turn is not None:
-            return cls._make_turning(stages, inlined, full, machine, tiling, shared, vectors, accesses, turn)
-        blocked = _blocked_axis(stages, vectors, shared)
-        outer = [axis for axis in shared if axis is not blocked]
-        block = _block_size(blocked, prod(axis.extent for axis in outer), tiling.tasks * tiling.tiles) if blocked else 1
-        if blocked is None and _computes_once(vectors[-1], accesses[stages[-1].buffer], machine):
-            full = full | _in_place(stages, accesses, full)
-        return cls(stages, inlined, full, machine, tiling, outer, blocked, block, vectors, accesses)
-
-    @classmethod
-    def _make_turning(
-        cls, stages: list[Stage], inlined: dict[Var, Stage], full: dict[Var, Var], machine: Machine, tiling: Tiling,
-        shared: list[SharedAxis], vectors: list[Axis | None], accesses: dict[Var, Accesses], turn: Turn,
-    ) -> Cluster:  # fmt: skip
-        """Return the cluster of a transpose: a tile is as many positions of the input's contiguous axis as lanes.
-
-        Where these tiles overlap (24 channels are 16 and 16), threads also share out the leading axes of the result's
-        run: 24 channels of 120x120 took 123 us with two that wrote the same lines at once, and take 59.
-        """
-        (vector,) = vectors
-        lanes = machine.vector_lanes
-        across = SharedAxis(((turn.across,),))
-        along = next(run for run in collapse_runs(stages[0].spatial, accesses[stages[0].buffer]) if vector in run)
-        if turn.across.extent % lanes:
-            along = _trailing(along, 2 * lanes)
-        taken = {turn.across.var} | {axis.var for axis in along}
-        outer = [SharedAxis(((axis,),)) for run in shared for axis in run.members[0] if axis.var not in taken]
-        outer = [axis for axis in outer if axis.extent > 1]
-        return cls(stages, inlined, full, machine, tiling, outer, across, lanes, vectors, accesses, turn)
+            tiles = _Tiles.of_transpose(stages[0], own, vectors[0], shared, turn, lanes)
+        else:
+            tiles = _Tiles.of_vectors(_blocked_axis(stages, vectors, shared), shared, tiling)
+        overlaps = tiles.blocked is not None or not _computes_once(vectors[-1], accesses[stages[-1].buffer], machine)
+        full = full if overlaps else full | _in_place(stages, accesses, full)
+        return cls(stages, inlined, full, machine, tiling, tiles, vectors, accesses, turn)
 
     def describe(self) -> str:
-        tiles = " x ".join(str(axis.extent) for axis in self.shared) or "1"
-        inner = f", blocks of {self.block} of {self.blocked.extent}" if self.blocked else ""
+        tiles = " x ".join(str(axis.extent) for axis in self.tiles.shared) or "1"
+        inner = f", blocks of {self.tiles.block} of {self.tiles.blocked.extent}" if self.tiles.blocked else ""
         return f"{len(self.stages)} stages, {tiles} tiles{inner}"
 
     @property
     def units(self) -> int:
         """Number of tiles."""
-        return prod(axis.extent for axis in self.shared) * self._blocks
+        return prod(axis.extent for axis in self.tiles.shared) * self._blocks
 
     @property
     def _blocks(self) -> int:
-        return -(-self.blocked.extent // self.block) if self.blocked else 1
+        return -(-self.tiles.blocked.extent // self.tiles.block) if self.tiles.blocked else 1
 
     def body(self, sizes: DistinctSizes) -> tirx.Stmt:
         """Return the loop over tiles, cut into one run of neighbouring tiles per thread."""
@@ -130,10 +146,10 @@ class Cluster:
         """Return a tile's buffer for a stage and the extent of each of its dimensions, 1 where the tile is fixed."""
         extents = []
         for axis in stage.spatial:
-            if self.blocked is not None and self.blocked.has(axis.var):
-                extents.append(self.block)
+            if self.tiles.blocked is not None and self.tiles.blocked.has(axis.var):
+                extents.append(self.tiles.block)
             else:
-                extents.append(1 if any(shared.has(axis.var) for shared in self.shared) else axis.extent)
+                extents.append(1 if any(shared.has(axis.var) for shared in self.tiles.shared) else axis.extent)
         return sizes.allocate(prod(extents), dtype_of(stage.buffer), "tile"), extents
 
     def _tile(self, unit: Var, scratch: dict[Var, tuple[Var, list[int]]], analyzer: sym.Analyzer) -> tirx.Stmt:
@@ -147,7 +163,7 @@ class Cluster:
 
         for stage, vector in zip(self.stages, self.vectors, strict=True):
             at: dict[Var, Expr] = {}
-            for shared in self.shared:
+            for shared in self.tiles.shared:
                 at |= self._fix(shared, stage, fixed[shared])
             spatial = self._loop_axes([axis for axis in stage.spatial if axis.var not in at], stage, start)
             reduce = [_whole(run) for run in collapse_runs(stage.reduce, self.accesses[stage.buffer])]
@@ -165,7 +181,7 @@ class Cluster:
 
     def _loop_axes(self, axes: list[Axis], stage: Stage, start: Expr) -> list[LoopAxis]:
         """Return the loops of a stage inside a tile: its own axes in runs, and its part of the blocked axis."""
-        blocked = self.blocked.members[self.stages.index(stage)] if self.blocked else ()
+        blocked = self.tiles.blocked.members[self.stages.index(stage)] if self.tiles.blocked else ()
         result = []
         own: list[Axis] = []
         for axis in axes:
@@ -173,7 +189,7 @@ class Cluster:
                 own.append(axis)
             elif axis is blocked[-1]:
                 result += [_whole(run) for run in collapse_runs(own, self.accesses[stage.buffer])]
-                result.append(LoopAxis(blocked, start, self.block))
+                result.append(LoopAxis(blocked, start, self.tiles.block))
                 own = []
         return result + [_whole(run) for run in collapse_runs(own, self.accesses[stage.buffer])]
 
@@ -185,13 +201,13 @@ class Cluster:
         fixed: dict[SharedAxis, Expr] = {}
         rest: Expr = unit
         start: Expr = index(0)
-        if self.blocked is not None and self._blocks > 1:
-            last = index(self.blocked.extent - self.block)
-            begin = tirx.min(tirx.floormod(rest, index(self._blocks)) * self.block, last)
-            start = _bind(bindings, "start", begin, self.blocked.extent - self.block + 1, analyzer)
+        if self.tiles.blocked is not None and self._blocks > 1:
+            last = index(self.tiles.blocked.extent - self.tiles.block)
+            begin = tirx.min(tirx.floormod(rest, index(self._blocks)) * self.tiles.block, last)
+            start = _bind(bindings, "start", begin, self.tiles.blocked.extent - self.tiles.block + 1, analyzer)
             rest = tirx.floordiv(rest, index(self._blocks))
-        for number, axis in enumerate(reversed(self.shared)):
-            value = tirx.floormod(rest, index(axis.extent)) if number < len(self.shared) - 1 else rest
+        for number, axis in enumerate(reversed(self.tiles.shared)):
+            value = tirx.floormod(rest, index(axis.extent)) if number < len(self.tiles.shared) - 1 else rest
             fixed[axis] = _bind(bindings, axis.members[-1][-1].var.name, value, axis.extent, analyzer)
             rest = tirx.floordiv(rest, index(axis.extent))
         return bindings, fixed, start
@@ -203,7 +219,7 @@ class Cluster:
         stage = next(stage for stage in self.stages if stage.buffer.same_as(buffer))
         local: list[Expr] = []
         for axis, extent, position in zip(stage.spatial, extents, indices, strict=True):
-            if self.blocked is not None and self.blocked.has(axis.var):
+            if self.tiles.blocked is not None and self.tiles.blocked.has(axis.var):
                 local.append(position - start)
             else:
                 local.append(index(0) if extent == 1 else position)
