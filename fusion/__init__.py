@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fusion.api import compile
+    from fusion.compiled_module import CompiledModule
     from fusion.errors import FusionError
-    from fusion.module import CompiledModule
-    from fusion.module.load import load
+    from fusion.load_saved import load
     from fusion.relax_source import convert
 
 __version__ = "0.1.0"
@@ -21,9 +21,9 @@ __all__ = ["CompiledModule", "FusionError", "__version__", "compile", "convert",
 _HOME = {
     "compile": "fusion.api",
     "convert": "fusion.relax_source",
-    "load": "fusion.module.load",
+    "load": "fusion.load_saved",
     "FusionError": "fusion.errors",
-    "CompiledModule": "fusion.module",
+    "CompiledModule": "fusion.compiled_module",
 }
 
 

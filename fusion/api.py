@@ -1,4 +1,4 @@
-"""The public function `compile`; `load` is in `fusion.module.load`, which needs none of the compiler."""
+"""The public function `compile`; `load` is in `fusion.load_saved`, which needs none of the compiler."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fusion import context
 from fusion.abandon import checkpoint
 from fusion.cached_forms import find_or_compile, uses_cache
 from fusion.closed_builders import forget_builders
+from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.errors import InvalidModelError, ShapeError, TargetError
 from fusion.forks import Lock
@@ -25,7 +26,6 @@ from fusion.frontends import (
 )
 from fusion.memory import check_memory
 from fusion.model_digest import ModelDigest
-from fusion.module.compiled import CompiledModule
 from fusion.module.input_slot import TEXT
 from fusion.module.overrides import Overrides
 from fusion.module.program import Program, static_shape

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 
 from fusion.cache import Store
+from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.errors import LimitError, ResourceError, SavedFileError
 from fusion.failures import tells_of_defect
@@ -19,7 +20,6 @@ from fusion.forks import Lock
 from fusion.model_digest import ModelDigest
 from fusion.module.archive import MANIFEST, Archive, Data, write_members
 from fusion.module.code_key import decided_by, key_of
-from fusion.module.compiled import CompiledModule
 from fusion.module.read_saved import read_saved
 from fusion.module.save import saved_members
 from fusion.module.settings import refusal, settings_of

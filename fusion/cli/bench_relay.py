@@ -35,7 +35,7 @@ def bench_relay(options: argparse.Namespace) -> int:
     """Print the comparison; 1 where the results differ."""
     if options.peers not in (None, _PEER):
         raise OptionError(f"{options.peers} cannot run a Relay module", hint=f"--peers takes {_PEER} there")
-    from fusion.module.feed import complete_inputs
+    from fusion.cli.feed import complete_inputs
 
     shapes = parse_shapes(options.shape)
     with progress(f"compiling {options.model}"):

@@ -19,7 +19,7 @@ from fusion.errors import OptionError, UnsupportedOperatorError
 from fusion.files import read_file
 
 if TYPE_CHECKING:
-    from fusion.module import CompiledModule
+    from fusion.compiled_module import CompiledModule
 
 _TOLERANCE = 1e-3
 """What the float64 gate of bench allows where it has only ONNX Runtime to go by."""
@@ -51,7 +51,7 @@ def compare(options: argparse.Namespace) -> int:
     _check(engine, other, options)
     given = read_inputs(options.input)
     # Here, not above: what follows imports what runs modules.
-    from fusion.module.feed import complete_inputs, random_values
+    from fusion.cli.feed import complete_inputs, random_values
 
     alone = engine == "onnxruntime" or is_saved(other)
     module = open_module(options.model, options, alone=alone).module

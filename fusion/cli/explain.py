@@ -33,7 +33,7 @@ def explain(options: argparse.Namespace) -> int:
     check_arguments(options, [options.html] if options.html is not None else [])
     given, shapes = read_inputs(options.input), parse_shapes(options.shape)
     # Here, not above: these import what runs modules.
-    from fusion.module.feed import complete_inputs, random_values
+    from fusion.cli.feed import complete_inputs, random_values
     from fusion.report.explain import as_dict
 
     module = open_module(options.model, options).module

@@ -18,7 +18,7 @@ from fusion.errors import OptionError
 from fusion.stages import Stages, stage
 
 if TYPE_CHECKING:
-    from fusion.module import CompiledModule
+    from fusion.compiled_module import CompiledModule
     from fusion.signature import TensorSpec
 
 _COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "no_cache", "params")

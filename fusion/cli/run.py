@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     check_arguments(options, [Path(options.output)] if options.output else [])
     given = read_inputs(options.input)
     # Here, not above: what follows imports what runs modules.
-    from fusion.module.feed import complete_inputs, random_values
+    from fusion.cli.feed import complete_inputs, random_values
 
     module = open_module(options.model, options).module
     inputs = complete_inputs(module, given, parse_shapes(options.shape), options.seed)

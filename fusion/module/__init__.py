@@ -1,7 +1,1 @@
-"""The compiled module: build, run, save, load, explain, profile."""
-
-from __future__ import annotations
-
-from fusion.module.compiled import CompiledModule
-
-__all__ = ["CompiledModule"]
+"""What a compiled module is made of: programs, plans, forms, and files."""

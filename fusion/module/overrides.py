@@ -11,7 +11,7 @@ from fusion.forks import Lock
 from fusion.signature import TensorSpec
 
 if TYPE_CHECKING:
-    from fusion.module.compiled import CompiledModule
+    from fusion.compiled_module import CompiledModule
 
 
 MAX_MODULES = 8

@@ -17,7 +17,7 @@ from fusion.runtime import FFI_VERSION, TVM_VERSION, Tensor
 from fusion.tensors import byte_view
 
 if TYPE_CHECKING:
-    from fusion.module.compiled import CompiledModule
+    from fusion.compiled_module import CompiledModule
 
 _WEIGHTS = "weights.safetensors"
 

@@ -17,7 +17,7 @@ from fusion.signature import FallbackNode, TensorSpec
 from fusion.tensors import tensor_bytes
 
 if TYPE_CHECKING:
-    from fusion.module.compiled import CompiledModule
+    from fusion.compiled_module import CompiledModule
 
 _SUMMARY_NAMES = 4
 _SUMMARY_WIDTH = 80

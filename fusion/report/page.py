@@ -17,7 +17,7 @@ from fusion.report.page_data import graph_columns
 from fusion.signature import TensorSpec, require_static
 
 if TYPE_CHECKING:
-    from fusion.module.compiled import CompiledModule
+    from fusion.compiled_module import CompiledModule
     from fusion.module.specialization import Specialization
     from fusion.report.profile import Profile
 

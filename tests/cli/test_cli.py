@@ -304,7 +304,7 @@ def test_a_defect_of_fusion_ends_with_four(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("on purpose")
 
-    monkeypatch.setattr("fusion.module.load.load", fail)
+    monkeypatch.setattr("fusion.load_saved.load", fail)
     code, _, err = run(capsys, "run", folder / "mlp.fusion")
     assert code == 4
     assert "F901" in err

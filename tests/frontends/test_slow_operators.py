@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantType
 
 import fusion
+from fusion.compiled_module import CompiledModule
 from fusion.failures import tells_of_defect
 from fusion.frontends import import_model
-from fusion.module import CompiledModule
 from tests.frontends.narrow import networks, quantized
 
 SIGNED = QuantType.QInt8

@@ -12,8 +12,8 @@ import onnx.parser
 import pytest
 
 import fusion
+from fusion.compiled_module import CompiledModule
 from fusion.errors import ExecutionError
-from fusion.module.compiled import CompiledModule
 from tests.fuzz.engines import run_onnxruntime
 
 MODEL = onnx.parser.parse_model(

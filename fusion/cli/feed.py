@@ -8,8 +8,8 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from fusion.compiled_module import CompiledModule
 from fusion.errors import ExecutionError, InputError, ShapeError
-from fusion.module.compiled import CompiledModule
 from fusion.module.random_inputs import random_inputs
 from fusion.signature import TensorSpec
 

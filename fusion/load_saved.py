@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fusion.compiled_module import CompiledModule, restore
 from fusion.files import as_path
 from fusion.module.archive import Archive
-from fusion.module.compiled import CompiledModule, restore
 from fusion.module.read_saved import read_saved
 from fusion.options import check_flag
 
