@@ -14,6 +14,7 @@ from onnx import helper
 
 import fusion
 from backends import registry
+from fusion import context
 from fusion.errors import ExecutionError, NotInstalledError, OptionError
 from tests.module.small_models import FLOAT, model
 
@@ -56,6 +57,7 @@ def network() -> object:
 
 @pytest.mark.usefixtures("installed")
 def test_it_runs_what_it_takes(tmp_path: Path) -> None:
+    assert context.resolve(backends=BACKENDS, cache=True).cache is None, "nobody knows the version of its code"
     module = fusion.compile(network(), backends=BACKENDS)
     assert "numpy.softmax runs nn.softmax" in module.explain()
     alone = fusion.compile(network())

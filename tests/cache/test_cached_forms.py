@@ -168,7 +168,7 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
     model, ctx = ModelDigest("0", ()), context.resolve(threads=1)
     compiler: Any = ctx.compiler
     assert set(COMPILER) == {field.name for field in dataclasses.fields(compiler)}
-    assert set(OPTIONS) | {"compiler", "cache"} == {field.name for field in dataclasses.fields(Context)}
+    assert set(OPTIONS) | {"compiler", "cache", "libraries"} == {field.name for field in dataclasses.fields(Context)}
     others = [{"compiler": dataclasses.replace(compiler, **{name: value})} for name, value in COMPILER.items()]
     others += [{name: value} for name, value in OPTIONS.items()]
     keys = [form_key(model, {}, ctx)]

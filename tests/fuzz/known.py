@@ -153,7 +153,7 @@ _INTEGER_SUMS = r"Reduce(Sum|SumSquare|Prod|L1|L2|LogSumExp|Mean)\b|Einsum"
 _LOGARITHMS = "(LogSoftmax|SoftmaxCrossEntropyLoss).*double"
 _ROUNDED = r"\d{16}|for \[[^]]*(2147483647|-2147483648)"
 """Integers that float64 may have to round, or that were cut off at the ends of their type."""
-_WITH_FACTORS = "Swish|Gemm|HardSigmoid|Selu"
+_WITH_FACTORS = "Celu|Swish|Gemm|HardSigmoid|Selu"
 
 KNOWN = (
     Known("an axis, stride, dilation or other number beyond 32 bits", "refused", detail=r"F204.*\d{10}"),
@@ -191,6 +191,7 @@ KNOWN = (
     Known("LRN of other than four axes", "accepted", "LRN", r"NumDimensions\(\) == 4"),
     Known("ScatterElements into data without", "accepted", r"\bDiv\b", "division by zero", when=_has_no_elements),
     Known("Sign of int64", "differs", "Sign", when=_beyond_int32),
+    Known("MaxRoiPool of float64 where", "differs", r"MaxRoiPool.*double", r"for \[-3\.40282347e\+38"),
     Known("MaxRoiPool of an image with NaN", "differs", "MaxRoiPool", "NaN or infinity", when=_odd),
     Known("`linear` Resize and Upsample", "differs", "Resize|Upsample", "NaN or infinity.*nan[^]]*] for", when=_odd),
     Known("InstanceNormalization with a scale", "differs", "InstanceNormalization", "NaN or infinity", when=_odd),
@@ -224,6 +225,7 @@ KNOWN = (
     Known("ConvTranspose of NaN", "differs", "ConvTranspose", "NaN or infinity", when=_odd),
     Known("LSTM, GRU of NaN", "differs", "LSTM|GRU", r"NaN or infinity.*\[nan[^]]*\] for|\[False", when=_odd),
     Known("LRN of NaN", "differs", "LRN", r"NaN or infinity.* for \[[^]]*nan", when=_odd),
+    Known("LRN with an infinite `alpha`", "differs", "LRN", r"NaN or infinity.* for \[[^]]*nan", note="inf"),
     Known("Unique of NaN", "differs", "Unique", when=_meets_nan),
     Known("Gelu of -inf", "differs", "Gelu", r"NaN or infinity.* for \[nan", when=_odd),
     Known("BatchNormalization, of statistics", "differs", "BatchNormalization", "NaN or infinity", when=_odd),

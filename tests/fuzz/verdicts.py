@@ -73,7 +73,7 @@ def _is_strict(expected: Ran, spoiled: bool) -> bool:
 
 
 def _by_reference(case: Case, model: onnx.ModelProto, ours: Ran, expected: Ran) -> tuple[str, str]:
-    """Profitability what ONNX Runtime cannot run by what it makes of that in float32, else by onnx's reference."""
+    """Judge what ONNX Runtime cannot run by what it makes of that in float32, else by onnx's reference."""
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     known = run_in_float32(model, case.inputs)
     if known.status != "ran" and not any(opset < _MISTAKEN.get(node.op_type, 0) for node in model.graph.node):
@@ -107,7 +107,6 @@ _MISTAKEN = {
 of integers at each step; its samples lie elsewhere; a scalar has no places; it multiplies scales in bfloat16; it
 squares and adds integers in their own type; it cuts off no gates; it takes what it does not sort along the first axis;
 it does not know that softmax was over all axes from one on, nor how the first sets broadcast."""
-
 
 
 def _is_nothing(values: Values) -> bool:
