@@ -78,7 +78,7 @@ def resolve(
             is not allowed, or the effort is to measure kernels and the target is another machine than this.
     """
     check_effort(effort)
-    check_backends(backends, tuple(others()))
+    check_backends(backends, () if backends is None else tuple(others()))
     check_threads(threads)
     check_flag("strict", strict)
     check_flag("cache", cache)
