@@ -88,6 +88,8 @@ def test_trees_without_targets() -> None:
         ("float[2,3] x", "axis = Constant <value = int64[1,1] {1}> () y = CumSum (x, axis)"),
         ("float[2,3] x, int64[1,1] k", "y = Trilu (x, k)"),
         ("int64[2] x, int64[1,1] depth, float[2] pair", "y = OneHot (x, depth, pair)"),
+        ("float x, int64[1] repeats", "y = Tile (x, repeats)"),
+        ("float[2,3] x, int64[1] repeats", "y = Tile (x, repeats)"),
         ("float[2,3] x", "sizes = Constant <value = int64[1,1] {1}> () y = CenterCropPad <axes = [0]> (x, sizes)"),
         ("float[2,3] x", "axes = Constant <value = int64[1,1] {0}> () y = Unsqueeze (x, axes)"),
         ("float[2,3] x", "shape = Constant <value = int64 {3}> () y = ConstantOfShape (shape)"),

@@ -108,10 +108,12 @@ def _expand(node: Node) -> Iterator[str]:
 
 
 def _tile(node: Node) -> Iterator[str]:
-    dims, repeats = node.dims(0), node.known_ints(1)
-    if dims is None or repeats is None or node.opset < 6:
+    dims, repeats, counts = node.dims(0), node.known_ints(1), node.dims(1)
+    if dims is None or node.opset < 6:
         return
-    if len(repeats) != len(dims) or any(count < 0 for count in repeats):
+    if counts is not None and (len(counts) != 1 or counts[0] not in (None, len(dims))):
+        yield f"the repeats are {text(counts)}, and must be one for each axis of {text(dims)}"
+    elif repeats is not None and any(count < 0 for count in repeats):
         yield f"the repeats are {repeats}, and must be 0 or more for each axis of {text(dims)}"
 
 
