@@ -211,11 +211,8 @@ class ModelRunner(Protocol):
     """A library that runs ONNX models, and what of them no kernels are written for.
 
     Attributes:
-        name: As in `fusion.compile(backends=...)`.
         versions: By domain, the set of operators that a node of it is from where the model does not say.
     """
-
-    name: str
 
     @property
     def versions(self) -> Mapping[str, int]: ...
@@ -288,12 +285,8 @@ class Backend(Protocol):
     """A machine that kernels are written for.
 
     Attributes:
-        name: As in `fusion.compile(backends=...)` and in reports.
         kinds: TVM's names of the kinds of targets that it writes kernels for.
     """
-
-    @property
-    def name(self) -> str: ...
 
     @property
     def kinds(self) -> tuple[str, ...]: ...

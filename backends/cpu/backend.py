@@ -137,7 +137,6 @@ class CpuCompiler:
 class CpuBackend:
     """A `Backend`."""
 
-    name: str = "cpu"
     kinds: tuple[str, ...] = ("llvm",)
 
     def compiler(self, fields: Mapping[str, object], threads: int) -> CpuCompiler:

@@ -20,8 +20,6 @@ _VERSIONS = {"": MAX_OPSET, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.
 class OnnxRuntime:
     """A `ModelRunner`."""
 
-    name: str = "onnxruntime"
-
     @property
     def versions(self) -> Mapping[str, int]:
         """See `ModelRunner`."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from backends.backend import Library
 from backends.subgraphs import FALLBACK
+from fusion.passes.rebuild import bindings, call_name, rebuild_main
 
 _COMPOSITE = "Composite"
 """The attribute by which TVM says of what pattern a function is."""
@@ -38,11 +38,7 @@ class TakeSubgraphs:
         for library in self.libraries:
             matched = relax.transform.FuseOpsByPattern(list(library.patterns))(mod)
             parts = {symbol: func for symbol, func in matched.functions.items() if _pattern_of(func)}
-            mod = tvm.IRModule(
-                {symbol: func for symbol, func in matched.functions.items() if symbol not in parts}, attrs=mod.attrs
-            )
-            keys = {symbol: self._take(library, func) for symbol, func in parts.items()}
-            mod["main"] = _Caller(keys).visit_expr(matched["main"])
+            mod = rebuild_main(matched, _Call({symbol: self._take(library, func) for symbol, func in parts.items()}))
         return mod
 
     def _take(self, library: Library, func: relax.Function) -> str:
@@ -53,21 +49,17 @@ class TakeSubgraphs:
         return key
 
 
-@mutator
-class _Caller(PyExprMutator):  # type: ignore[misc]  # TVM's decorator is untyped
+@dataclass(frozen=True)
+class _Call:
     """Replaces calls of functions by calls of subgraphs by their keys."""
 
-    def __init__(self, keys: dict[tvm.ir.GlobalVar, str]) -> None:
-        super().__init__()
-        self.keys = keys
+    keys: Mapping[tvm.ir.GlobalVar, str]
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Replace the callee of a call of a subgraph."""
-        call = self.visit_expr_post_order(call)
-        key = self.keys.get(call.op) if isinstance(call.op, tvm.ir.GlobalVar) else None
+    def __call__(self, builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
+        key = self.keys.get(value.op) if isinstance(value, relax.Call) else None
         if key is None:
-            return call
-        return relax.op.call_pure_packed(FALLBACK, tvm.ir.StringImm(key), *call.args, ty_args=call.ty)
+            return value
+        return relax.op.call_pure_packed(FALLBACK, tvm.ir.StringImm(key), *value.args, ty_args=var.ty)
 
 
 def _pattern_of(func: tvm.ir.BaseFunc) -> str:
@@ -76,5 +68,4 @@ def _pattern_of(func: tvm.ir.BaseFunc) -> str:
 
 
 def _operators(func: relax.Function) -> list[str]:
-    calls = (binding.value for block in func.body.blocks for binding in block.bindings)
-    return [str(call.op.name).removeprefix("relax.") for call in calls if isinstance(call, relax.Call)]
+    return [name for name in (call_name(value) for _, value in bindings(func)) if name]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from backends.backend import KernelCompiler
 from backends.kernel import KernelInfo
-from backends.machine_limits import Stream
+from backends.machine_limits import MachineLimits, Stream
 from fusion.model_graph import Call
 from fusion.runtime import Tensor
 from fusion.tensors import tensor_bytes
@@ -23,13 +23,18 @@ def estimate_kernels(
         weights: All of the model; those of a kernel lie where there is room for all.
     """
     taken = {call.op: call.weights for call in calls}
+    limits = compiler.nominal_limits()
     size = sum(tensor_bytes(tuple(weight.shape), str(weight.dtype)) for weight in weights)
-    return {name: _with_estimate(info, taken.get(name, 0), size, compiler) for name, info in infos.items()}
+
+    def with_estimate(info: KernelInfo) -> KernelInfo:
+        floor_us = _floor_us(info, taken.get(info.name, 0), size, limits)
+        return replace(info, estimate_us=max(floor_us, compiler.estimate_us(info.cycles)))
+
+    return {name: with_estimate(info) for name, info in infos.items()}
 
 
-def _with_estimate(info: KernelInfo, weights: int, model_weights: int, compiler: KernelCompiler) -> KernelInfo:
+def _floor_us(info: KernelInfo, weights: int, model_weights: int, limits: MachineLimits) -> float:
     weights = min(weights, info.bytes)
     others = info.bytes - weights
     streams = Stream(weights, model_weights), Stream(others, weights + others)
-    floor = compiler.nominal_limits().floor(info.flops, *streams)
-    return replace(info, estimate_us=max(floor.seconds * 1e6, compiler.estimate_us(info.cycles)))
+    return limits.floor(info.flops, *streams).seconds * 1e6

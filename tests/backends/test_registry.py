@@ -11,6 +11,7 @@ import pytest
 import fusion
 from backends import registry
 from backends.cpu.backend import BACKEND as CPU
+from tests.backends.importable import importable
 from tests.module import small_models
 
 OTHER = """
@@ -21,7 +22,6 @@ from backends.cpu.backend import BACKEND as CPU
 
 @dataclass(frozen=True)
 class Slow:
-    name: str = "slow"
     kinds: tuple = ("c",)
 
     def compiler(self, fields, threads):
@@ -37,11 +37,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-backend\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(f"[{registry.GROUP}]\nslow = slow_backend:BACKEND\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    registry.backends.cache_clear()
-    yield
-    registry.backends.cache_clear()
-    sys.modules.pop("slow_backend", None)
+    with importable(tmp_path, "slow_backend", monkeypatch):
+        yield
 
 
 def test_own_backends_are_found_by_the_kind_of_target() -> None:

@@ -16,6 +16,7 @@ import fusion
 from backends import registry
 from fusion import context
 from fusion.errors import ExecutionError, NotInstalledError, OptionError
+from tests.backends.importable import importable
 from tests.module.small_models import FLOAT, model
 
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
@@ -38,11 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(folder))
-    registry.backends.cache_clear()
-    yield
-    registry.backends.cache_clear()
-    sys.modules.pop("numpy_backend", None)
+    with importable(folder, "numpy_backend", monkeypatch):
+        yield
 
 
 def network() -> object:

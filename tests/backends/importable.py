@@ -1,0 +1,22 @@
+"""A package of a backend, for the length of a test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from backends import registry
+
+
+@contextmanager
+def importable(folder: Path, module: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the registry find what the package in `folder` registers; `module`, and what it found, are forgotten then."""
+    monkeypatch.syspath_prepend(str(folder))
+    registry.backends.cache_clear()
+    yield
+    registry.backends.cache_clear()
+    sys.modules.pop(module, None)
