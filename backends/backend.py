@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a machine that only loads modules has none of the compiler
     from tvm import relax, tirx
 
     from backends.machine_limits import MachineLimits
+    from backends.memory_costs import MemoryCosts
     from backends.tensorir.estimate import Estimate
     from backends.tensorir.legalize.common import FLegalize
     from backends.tensorir.result import Scheduled
@@ -102,6 +103,7 @@ class KernelCompiler(Protocol):
         machine: What it knows of the machine, a dataclass of plain values: part of the keys of caches.
         layouts: What the order of a tensor's axes in memory is chosen by.
         rounding: What operands are rounded to bfloat16 by.
+        memory: What kernels are formed and parts of concatenations placed by.
         lowerings: By operator, in the order they are tried; what none takes is legalized.
         legalizations: TensorIR forms of operators, in place of TVM's.
         safe_legalizations: Those of them in whose place TVM's would read or write outside of a tensor, or trap.
@@ -124,6 +126,9 @@ class KernelCompiler(Protocol):
 
     @property
     def rounding(self) -> RoundingPolicy: ...
+
+    @property
+    def memory(self) -> MemoryCosts: ...
 
     @property
     def lowerings(self) -> Mapping[str, Sequence[Lowering]]: ...

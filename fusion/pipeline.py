@@ -106,7 +106,7 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         relax.transform.FuseTIR(),
         RewriteReshapes(),
         relax.transform.DeadCodeElimination(["main"]),
-        *([PlaceConcats(compiler.decline_kernel, trace.groups, trace.joined)] if concats else []),
+        *([PlaceConcats(compiler.decline_kernel, compiler.memory, trace.groups, trace.joined)] if concats else []),
     ]
 
 
@@ -163,7 +163,7 @@ def lower(
         graphs, traces = {}, {}
         for name, mod in {**imported.branches, MAIN: imported.mod}.items():
             dump(f"{name}.imported" if name else "imported", mod)
-            traces[name] = trace = Trace(FormGroups(decline, techniques), failures=failures)
+            traces[name] = trace = Trace(FormGroups(decline, techniques, ctx.compiler.memory.start), failures=failures)
             passes = plain_passes(ctx, trace) if form is Form.PLAIN else graph_passes(ctx, trace, techniques)
             graphs[name] = _apply(passes, mod, form, failures, f"{name}." if name else "")
         joined = kernel_passes(graphs, kernels, measured.passes(imported.inputs))

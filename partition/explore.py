@@ -23,8 +23,11 @@ _Places = list[list[int]]
 """For each group which nodes of a region it has."""
 
 
-def explore(groups: Groups, declined: Sequence[Edge], verdicts: ProfitabilityCache) -> list[Edge]:
+def explore(groups: Groups, declined: Sequence[Edge], verdicts: ProfitabilityCache, start_bytes: int) -> list[Edge]:
     """Give regions of `groups` the kernels that save most, once for all regions that differ in names alone.
+
+    Args:
+        start_bytes: What the start of a kernel is worth.
 
     Returns:
         The edges between the kernels that are new.
@@ -36,7 +39,7 @@ def explore(groups: Groups, declined: Sequence[Edge], verdicts: ProfitabilityCac
         places = _places(nodes, before)
         key = structure_of(nodes), str(places)
         if key not in known:
-            region = Region.of(before, verdicts)
+            region = Region.of(before, verdicts, start_bytes)
             parts += len(region.parts)
             known[key] = _places(nodes, region.best_kernels()) if parts <= _MOST_PARTS else places
         after = [[nodes[place] for place in group] for group in known[key]]

@@ -56,10 +56,12 @@ class FormGroups:
     Attributes:
         judge: Which chains of two products become one kernel; none unless given.
         techniques: What may share a kernel.
+        start_bytes: What the start of a kernel is worth, in bytes that need not go through memory.
     """
 
     judge: Profitability = no_template
     techniques: frozenset[Technique] = ALL
+    start_bytes: int = 0
     kept: list[Kept] = field(default_factory=list)
     formed: list[Formed] = field(default_factory=list)
     name: str = "form_groups"
@@ -79,7 +81,7 @@ class FormGroups:
         groups, verdicts = Groups(nodes), ProfitabilityCache(self.judge)
         declined = [edge for node in nodes for edge in self._join(node, groups, verdicts)]
         if self.techniques >= _EXPLORED:
-            declined += explore(groups, declined, verdicts)
+            declined += explore(groups, declined, verdicts, self.start_bytes)
         if Technique.INTENSIVE in self.techniques:
             declined += [edge for node in nodes for edge in _join_layers(node, groups, verdicts)]
         reasons = {(producer, node): reason for producer, node, reason in (*declined, *_through_tuples(nodes))}

@@ -24,9 +24,6 @@ _UNIONS = 16
 _PLANS = 3
 """Width of the beam, as in FusionStitching."""
 
-_START_BYTES = 64_000
-"""What the start of a kernel is worth: 8000 cycles, in each of which a core gets 8 bytes from memory."""
-
 Pattern = int
 """A set of parts of a region: bit `i` stands for the one at place `i`."""
 
@@ -43,6 +40,7 @@ class Region:
         readers: For each part the places of those that read it.
         groups: The patterns that are groups now.
         complex: The parts with complex operators.
+        start_bytes: What the start of a kernel is worth.
         kernels: Whether a pattern may be one kernel, as far as that is known.
         savings: What a pattern would save, in bytes.
     """
@@ -52,11 +50,12 @@ class Region:
     groups: Plan
     complex: Pattern
     verdicts: ProfitabilityCache
+    start_bytes: int
     kernels: dict[Pattern, bool] = field(default_factory=dict)
     savings: dict[Pattern, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, groups: Sequence[Sequence[Node]], verdicts: ProfitabilityCache) -> Region:
+    def of(cls, groups: Sequence[Sequence[Node]], verdicts: ProfitabilityCache, start_bytes: int) -> Region:
         """Return the region of `groups`."""
         parts = sorted((part for group in groups for part in parts_of(group)), key=lambda part: part[0].index)
         place = {node: index for index, part in enumerate(parts) for node in part}
@@ -66,13 +65,13 @@ class Region:
         ]
         plan = tuple(sum(1 << index for index in {place[node] for node in group}) for group in groups)
         with_anchors = sum(1 << index for index, part in enumerate(parts) if anchors_of(part))
-        return cls(parts, readers, plan, with_anchors, verdicts, dict.fromkeys(plan, True))
+        return cls(parts, readers, plan, with_anchors, verdicts, start_bytes, dict.fromkeys(plan, True))
 
     def best_kernels(self) -> list[list[Node]]:
         """Return the kernels that save most, which may be the groups that there are."""
         now = [self.nodes(pattern) for pattern in self.groups]
         found = [join_parts([self.nodes(pattern) for pattern in plan], self.verdicts) for plan in self._search()]
-        return max([now, *found], key=lambda kernels: sum(map(_saved, kernels)))
+        return max([now, *found], key=lambda kernels: sum(map(self._saved, kernels)))
 
     def nodes(self, pattern: Pattern) -> list[Node]:
         """Return the members of the parts in `pattern`, in order of execution."""
@@ -82,7 +81,7 @@ class Region:
     def saved(self, pattern: Pattern) -> int:
         """Return what `pattern` saves as one kernel, in bytes."""
         if pattern not in self.savings:
-            self.savings[pattern] = _saved(self.nodes(pattern))
+            self.savings[pattern] = self._saved(self.nodes(pattern))
         return self.savings[pattern]
 
     def is_kernel(self, pattern: Pattern) -> bool:
@@ -131,6 +130,14 @@ class Region:
         unions = {one | other for one in left for other in right} - {0}
         return [0, *sorted(unions, key=lambda union: (self.saved(own | union), union), reverse=True)[:_UNIONS]]
 
+    def _saved(self, kernel: Sequence[Node]) -> int:
+        """Return what one kernel saves against one for each node, in bytes, starts of kernels among them.
+
+        What is computed again is not counted, as rules allow that for small values only.
+        """
+        starts = sum(not (node.access.kind is Kind.REORDER and not node.access.moves) for node in kernel)
+        return saved_bytes(kernel, outputs_of(kernel)) + self.start_bytes * max(0, starts - 1)
+
 
 def _continued(plan: Plan, index: int, patterns: Iterable[Pattern]) -> Iterator[Plan]:
     """Yield `plan` with each of `patterns`, which begin with the part at `index` and take their parts from those that
@@ -149,12 +156,3 @@ def _completed(plan: Plan, index: int, best: Sequence[list[Pattern]]) -> Plan:
             plan = (*plan, next(pattern for pattern in best[later] if not pattern & covered))
             covered |= plan[-1]
     return plan
-
-
-def _saved(kernel: Sequence[Node]) -> int:
-    """Return what one kernel saves against one for each node, in bytes, starts of kernels among them.
-
-    What is computed again is not counted, as rules allow that for small values only.
-    """
-    starts = sum(not (node.access.kind is Kind.REORDER and not node.access.moves) for node in kernel)
-    return saved_bytes(kernel, outputs_of(kernel)) + _START_BYTES * max(0, starts - 1)

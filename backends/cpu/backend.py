@@ -13,6 +13,7 @@ from tvm import tirx
 from backends.backend import Load, Lowering, ObjectCache
 from backends.cpu import limits
 from backends.cpu.codegen.generate import generate_module, write_objects
+from backends.cpu.costs import ANCHORED_RUN_BYTES, CALL_BYTES, CLOCK_GHZ, LAUNCH_BYTES, RUN_BYTES
 from backends.cpu.layout_policy import CpuLayouts
 from backends.cpu.lowerings import lowerings
 from backends.cpu.machine import DOT_BFLOAT16, Machine, machine_of
@@ -21,6 +22,7 @@ from backends.cpu.rounding_policy import CpuRounding
 from backends.cpu.schedule import read_choices, schedule
 from backends.cpu.target import architecture_of, features_of, foreign, resolve_target
 from backends.machine_limits import MachineLimits
+from backends.memory_costs import MemoryCosts
 from backends.tensorir.estimate import Estimate
 from backends.tensorir.legalize import LEGALIZATIONS, SAFE
 from backends.tensorir.legalize.common import FLegalize
@@ -51,6 +53,11 @@ class CpuCompiler:
     def rounding(self) -> CpuRounding:
         """See `KernelCompiler`."""
         return CpuRounding(self.machine, self.threads)
+
+    @property
+    def memory(self) -> MemoryCosts:
+        """See `KernelCompiler`."""
+        return MemoryCosts(LAUNCH_BYTES, CALL_BYTES, RUN_BYTES, ANCHORED_RUN_BYTES)
 
     @cached_property
     def lowerings(self) -> Mapping[str, tuple[Lowering, ...]]:
@@ -126,7 +133,7 @@ class CpuCompiler:
 
     def estimate_us(self, cycles: float) -> float:
         """See `KernelCompiler`."""
-        return cycles / (limits.CLOCK_GHZ * 1e3)
+        return cycles / (CLOCK_GHZ * 1e3)
 
     def measure_limits(self, load: Load) -> MachineLimits:
         """See `KernelCompiler`."""

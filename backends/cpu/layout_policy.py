@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tvm import relax
 
-_BYTES_PER_CYCLE = 3.0  # what a transpose reads and writes on two cores; 2.5 to 5 measured
-_TRANSPOSE_CYCLES = 10_000  # a kernel more, its fork and join included
+from backends.cpu.costs import TRANSPOSE_BYTES_PER_CYCLE, TRANSPOSE_LAUNCH_CYCLES
+
 _MOST_PHASES = 16  # sorting a row's elements: windows of 32x32 over 64x128x128 took 173 us, of 16x16 100 us, of 8x8 64
 
 
@@ -23,7 +23,7 @@ class CpuLayouts:
 
     def move_cycles(self, elements: int) -> float:
         """Return an estimate for a transpose of float32 elements, on two cores."""
-        return 2 * 4 * elements / _BYTES_PER_CYCLE + _TRANSPOSE_CYCLES
+        return 2 * 4 * elements / TRANSPOSE_BYTES_PER_CYCLE + TRANSPOSE_LAUNCH_CYCLES
 
     def padding_cycles(self, rows: int, columns: int) -> float:
         """Return what the lanes cost that the last columns leave empty."""

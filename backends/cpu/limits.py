@@ -13,12 +13,9 @@ import tvm
 from tvm.script import tirx as T
 
 from backends.backend import Load
-from backends.cpu.kernels.shared.blocking import BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE
+from backends.cpu.costs import CLOCK_GHZ, L2_BYTES_PER_CYCLE, MEMORY_BYTES_PER_CYCLE
 from backends.cpu.machine import Machine
 from backends.machine_limits import Level, MachineLimits
-
-CLOCK_GHZ = 3.0
-"""Of a server core with all cores busy: Intel's Sapphire Rapids and AMD's Genoa have 2.7 to 3.7 (their data sheets)."""
 
 
 def nominal_limits(machine: Machine, threads: int) -> MachineLimits:
@@ -28,11 +25,11 @@ def nominal_limits(machine: Machine, threads: int) -> MachineLimits:
     caches = [
         Level("L1", machine.l1_bytes * threads, 2 * vector_bytes * cycles),
         Level("L2", machine.l2_bytes * threads, L2_BYTES_PER_CYCLE * cycles),
-        Level("L3", machine.l3_bytes, BYTES_PER_CYCLE * cycles),
+        Level("L3", machine.l3_bytes, MEMORY_BYTES_PER_CYCLE * cycles),
     ]
     known = tuple(level for level in caches if level.bytes)
     return MachineLimits(
-        threads, 2 * 2 * machine.vector_lanes * cycles, (*known, Level("memory", 0, BYTES_PER_CYCLE * cycles))
+        threads, 2 * 2 * machine.vector_lanes * cycles, (*known, Level("memory", 0, MEMORY_BYTES_PER_CYCLE * cycles))
     )
 
 

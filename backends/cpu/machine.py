@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tvm
 
+from backends.cpu.costs import CACHE_BYTES
 from backends.cpu.target import architecture_of, is_host
 
 DOT_BFLOAT16 = "avx512bf16"
@@ -34,20 +35,15 @@ class Machine:
 def machine_of(target: tvm.target.Target, features: frozenset[str]) -> Machine:
     """Return the CPU that `target` names, which has these of LLVM's `features`."""
     lanes, registers = next(row for feature, *row in _VECTOR_UNITS if feature in features or not feature)
-    sizes = _CACHES.get(architecture_of(target), _CACHES["x86_64"])
+    l1, l2, l3 = CACHE_BYTES.get(architecture_of(target), CACHE_BYTES["x86_64"])
     if is_host(target):
-        sizes = [_cache_bytes(index, size) for index, size in zip(_CACHE_INDICES, sizes, strict=True)]
-    l1, l2, l3 = sizes
+        l1, l2, l3 = (_cache_bytes(index, size) for index, size in zip(_CACHE_INDICES, (l1, l2, l3), strict=True))
     return Machine(lanes, registers, l1, l2, l3, DOT_BFLOAT16 in features)
 
 
 # (LLVM feature, float32 lanes, registers): the first whose feature the CPU has. Intel SDM vol. 1 ch. 14-15, Arm ARM
 # A1.4. Vectors of SVE have no fixed length: its CPUs count as NEON's.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx2", 8, 16), ("avx", 8, 16), ("neon", 4, 32), ("", 4, 16))
-# Bytes of L1, L2 and L3, for a CPU that is not this machine's, so that a target gives the same code wherever it is
-# compiled, and where the kernel tells none. aarch64: a Cortex-A72 (TRM 100095), without L3; others: the smallest of
-# current server cores.
-_CACHES = {"x86_64": [32 << 10, 1 << 20, 16 << 20], "aarch64": [32 << 10, 1 << 20, 0]}
 # In sysfs; 1 is that of instructions.
 _CACHE_INDICES = (0, 2, 3)
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

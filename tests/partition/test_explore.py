@@ -22,18 +22,19 @@ from tests.partition.test_form_groups import build_graph, graphs, grouped, legal
 from tests.passes.modules import Build, normal, weight
 
 X = normal(6, 32)
+START_BYTES = 64_000
 
 
 def kernels(build: Build, *arrays: np.ndarray, judge: Profitability = no_template) -> set[tuple[str, ...]]:
     """Return the names of the functions that share a kernel, for kernels of several."""
-    groups, _ = FormGroups(judge).join(read_graph(legal(build, list(arrays))))
+    groups, _ = FormGroups(judge, start_bytes=START_BYTES).join(read_graph(legal(build, list(arrays))))
     return {tuple(node.name for node in group) for group in groups.all() if len(group) > 1}
 
 
 @pytest.fixture
 def in_order(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return what switches exploration off."""
-    return lambda: monkeypatch.setattr(form_groups, "explore", lambda groups, declined, verdicts: [])
+    return lambda: monkeypatch.setattr(form_groups, "explore", lambda groups, declined, verdicts, start_bytes: [])
 
 
 def other_rows(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -109,8 +110,8 @@ def test_groups_that_would_wait_for_each_other_are_not_made() -> None:
 def value(build: Build) -> int:
     """Return what the kernels save, in bytes, starts of kernels among them."""
     nodes = read_graph(legal(build, [normal(16, 16)]))
-    groups, _ = FormGroups().join(nodes)
-    return sum(saved_bytes(group, outputs_of(group)) for group in groups.all()) - 64_000 * len(groups.all())
+    groups, _ = FormGroups(start_bytes=START_BYTES).join(nodes)
+    return sum(saved_bytes(group, outputs_of(group)) for group in groups.all()) - START_BYTES * len(groups.all())
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
@@ -118,5 +119,5 @@ def value(build: Build) -> int:
 def test_no_graph_gets_worse(steps: list[tuple[str, int, int]]) -> None:
     explored = value(build_graph(steps))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(form_groups, "explore", lambda groups, declined, verdicts: [])
+        patch.setattr(form_groups, "explore", lambda groups, declined, verdicts, start_bytes: [])
         assert explored >= value(build_graph(steps))

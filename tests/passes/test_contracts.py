@@ -28,7 +28,7 @@ UNSETTLED = {"schedule_kernels"}
 def passes() -> Iterator[tuple[str, Pass]]:
     """Yield the passes of a whole compilation in order, by name, for a graph without branches."""
     ctx = context.resolve("llvm", threads=2)
-    trace = Trace(FormGroups(ctx.compiler.decline_fusion))
+    trace = Trace(FormGroups(ctx.compiler.decline_fusion, start_bytes=ctx.compiler.memory.start))
     kernels = ScheduleKernels(ctx.compiler.schedule)
     for each in (*pipeline.graph_passes(ctx, trace), *pipeline.kernel_passes({}, kernels)):
         yield pipeline.name_of(each), each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -10,8 +11,8 @@ import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
 import fusion
+from fusion import context
 from fusion.model_graph import MAPPED
-from fusion.passes.concats import plan
 from tests.fuzz import large
 from tests.fuzz.verdicts import judge
 from tests.module.small_models import BOOL, FLOAT, INT64, Value, model
@@ -267,9 +268,9 @@ def test_every_operator_is_accounted_for() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_graphs_of_concatenations(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is written in place that can be, however few bytes lie together."""
-    monkeypatch.setattr(plan, "_LINE", 1)
-    monkeypatch.setattr(plan, "_LANES", 1)
-    monkeypatch.setattr(plan, "_CALL", 1 << 30)
+    compiler = type(context.resolve().compiler)
+    costs = context.resolve().compiler.memory
+    monkeypatch.setattr(compiler, "memory", replace(costs, run=1, anchored_run=1, call=1 << 30))
     monkeypatch.setattr(large, "_STEPS", (*large._STEPS, *[large._concat] * 8))
     found = judge(large.make_case(seed), lambda stage: None)
     assert found.verdict == "same", found.detail

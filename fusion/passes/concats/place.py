@@ -9,6 +9,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
+from backends.memory_costs import MemoryCosts
 from fusion.passes.concats.plan import Decline, Place, Plan, Planner
 from fusion.passes.concats.read import Graph, Result
 from fusion.passes.rebuild import call_name, rebuild_main
@@ -27,11 +28,13 @@ class PlaceConcats:
 
     Attributes:
         decline: Says why no template takes a kernel.
+        costs: Of the machine.
         groups: The pass that made the kernels; what it tells of them is brought up to date.
         joined: Takes the variables of the calls that write each concatenation that has no kernel any more.
     """
 
     decline: Decline
+    costs: MemoryCosts
     groups: FormGroups
     joined: dict[str, tuple[str, ...]] = field(default_factory=dict)
     name: str = "place_concats"
@@ -40,7 +43,7 @@ class PlaceConcats:
         graph = Graph.read(mod)
         if not graph.operands:
             return mod
-        plan = Planner(graph, self.decline).run()
+        plan = Planner(graph, self.decline, self.costs).run()
         emitter = _Emitter(graph, plan)
         result = emitter.run() if plan.joined else mod
         self._tell(graph, plan, emitter)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tvm import relax, tirx
 from tvm.s_tir.stmt import SBlock
 
+from backends.memory_costs import MemoryCosts
 from fusion.passes.concats.read import Graph, Part, Result, row_bytes
 from fusion.passes.rebuild import static_shape
 from fusion.structural import find
@@ -18,13 +19,6 @@ from partition.slices import Region, hide_outputs, read_slice, write_slice
 Decline = Callable[[tirx.PrimFunc], str]
 """Says why no template takes a kernel; "" where one does."""
 
-_LINE = 64
-"""Bytes that lie together where a memory-bound kernel reads or writes a slice, a cache line or more: with fewer its
-vectors are mostly empty."""
-_LANES = 16
-"""The same for a matmul or a convolution, which writes each of its rows by itself in any case."""
-_CALL = 64 << 10
-"""Bytes that two cores move in the 3 us that another call of a kernel takes."""
 _PLACES = 2
 """Joined tensors that one result is written into."""
 
@@ -86,6 +80,7 @@ class Planner:
 
     graph: Graph
     decline: Decline
+    costs: MemoryCosts
     plan: Plan = field(default_factory=Plan)
 
     def run(self) -> Plan:
@@ -122,7 +117,7 @@ class Planner:
                 self.plan.reasons[concat, operand] = taken
                 copies.append((part, place))
             offset += part.shape[axis]
-        if _pays(chosen, copies):
+        if self._pays(chosen, copies):
             self._accept(concat, chosen, copies)
         else:
             self._keep(concat, "copying the other parts costs as much")
@@ -193,7 +188,7 @@ class Planner:
         if reader in self.plan.joined:
             return True  # it copies this part
         func = self.graph.kernel(reader)
-        if func is None or row_bytes(place.part, place.region.shape, str(name.ty.dtype.dtype)) < _LINE:
+        if func is None or row_bytes(place.part, place.region.shape, str(name.ty.dtype.dtype)) < self.costs.run:
             return False
         anchors = _anchors(func)
         for position, argument in enumerate(self.graph.arguments(reader)):
@@ -211,18 +206,18 @@ class Planner:
         assert func is not None
         buffer = self.graph.buffer(result)
         row = row_bytes(place.part, place.region.shape, str(buffer.ty.dtype.dtype))
-        if row < (_LANES if _anchors(func) else _LINE):
+        if row < (self.costs.anchored_run if _anchors(func) else self.costs.run):
             return f"its rows in the joined tensor have {row} bytes"
         func = write_slice(func, buffer, place.part, place.region)
         return self.decline(hide_outputs(func, [buffer]) if alone else func)
 
-
-def _pays(chosen: Sequence[_Chosen], copies: Sequence[tuple[Part, Place]]) -> bool:
-    """Return whether what is still written twice or copied is less than what one kernel for all reads and writes."""
-    size = sum(each.part.bytes for each in chosen) + sum(part.bytes for part, _ in copies)
-    twice = sum(each.part.bytes for each in chosen if not each.alone)
-    copied = sum(_CALL + 2 * part.bytes for part, _ in copies)
-    return bool(chosen) and twice + copied < _CALL + 2 * size
+    def _pays(self, chosen: Sequence[_Chosen], copies: Sequence[tuple[Part, Place]]) -> bool:
+        """Return whether what is still written twice or copied is less than what one kernel for all reads and
+        writes."""
+        size = sum(each.part.bytes for each in chosen) + sum(part.bytes for part, _ in copies)
+        twice = sum(each.part.bytes for each in chosen if not each.alone)
+        copied = sum(self.costs.call + 2 * part.bytes for part, _ in copies)
+        return bool(chosen) and twice + copied < self.costs.call + 2 * size
 
 
 def _anchors(func: tirx.PrimFunc) -> list[SBlock]:

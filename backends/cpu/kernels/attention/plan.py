@@ -7,10 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
+from backends.cpu.costs import (
+    LAUNCH_CYCLES,
+    MEMORY_BYTES_PER_CYCLE,
+    SOFTMAX_L2_CYCLES,
+    SOFTMAX_ROW_CYCLES,
+    SOFTMAX_VECTOR_CYCLES,
+    TASK_CYCLES,
+    TRANSPOSE_CYCLES,
+    TURN_CYCLES,
+)
 from backends.cpu.kernels.attention.read import AttentionStages, Chain, operand
 from backends.cpu.kernels.attention.softmax import find_softmax
-from backends.cpu.kernels.shared.blocking import BYTES_PER_CYCLE, TASK_CYCLES, choose_blocking, chunk_counts
-from backends.cpu.kernels.shared.estimate import LAUNCH_CYCLES
+from backends.cpu.kernels.shared.blocking import choose_blocking, chunk_counts
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
@@ -30,17 +39,6 @@ _ONLINE_KEYS = (64, 128, 256, 512)
 _MAX_STREAMS = 6
 """Rows of weights that the second product reads at a time: 4x4x256x36 took 900 us with 6, 1000 to 1200 with 8 or 9;
 12x128x64 took 251 with 6, 263 with 11 to 13."""
-_VECTOR_CYCLES = 17
-"""One core, a vector of a softmax in L1 (two Zen 4 vCPUs with AVX-512)."""
-_ROW_CYCLES = 100
-"""A row's maximum and sum across the lanes, and the exponential that scales what was summed before."""
-_L2_CYCLES = 4
-"""More where scores and weights of a block do not fit L1."""
-_TURN_CYCLES = 0.7
-"""One core, an element of keys that a task transposes on their way into L2."""
-_TRANSPOSE_CYCLES = 0.55
-"""One core, an element of a transpose of its own: with the 192 heads of 49x32 of swin_t turned inside, it took 56.3 ms,
-not 55.8; bert_base and vit_s, of 12 and 6 larger heads, were 0.1% and 0.3% faster."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def decline_one_kernel(demand: Demand, machine: Machine, threads: int) -> str:
     if plan is None:
         return "; ".join(filter(None, (f"rows of {chain.keys} scores do not fit the cache", demand.unread)))
     if demand.turned:
-        before = chain.batch * demand.turned * _TRANSPOSE_CYCLES / threads + LAUNCH_CYCLES
+        before = chain.batch * demand.turned * TRANSPOSE_CYCLES / threads + LAUNCH_CYCLES
         apart = plan_attention(replace(demand, turned=0), machine, threads)
         if apart is not None and apart.cycles + before <= plan.cycles:
             return "its operands are transposed by a kernel of their own in less time"
@@ -219,11 +217,11 @@ class _Block:
         for keys, many in ((self.keys, chain.keys // self.keys), (chain.keys % self.keys, 1)):
             total += many * total_cycles(scores, rows, 1, self._vectors(keys), chain.depth)
             total += many * total_cycles(values, rows, 1, channels, keys)
-            total += many * rows * self._vectors(keys) * _VECTOR_CYCLES * self.demand.between
+            total += many * rows * self._vectors(keys) * SOFTMAX_VECTOR_CYCLES * self.demand.between
         if self.score_bytes > self.machine.l1_bytes:
-            total += rows * self._vectors(chain.keys) * _L2_CYCLES
+            total += rows * self._vectors(chain.keys) * SOFTMAX_L2_CYCLES
         if self.keys < chain.keys:
-            total += rows * -(-chain.keys // self.keys) * (_ROW_CYCLES + channels)
+            total += rows * -(-chain.keys // self.keys) * (SOFTMAX_ROW_CYCLES + channels)
         return total
 
     def _vectors(self, elements: int) -> int:
@@ -245,7 +243,9 @@ def _tasks(block: _Block, threads: int) -> Iterator[AttentionPlan]:
         tasks = chain.batch * chunks
         longest = Split(blocks, chunks).longest
         again = longest if stream > block.machine.l2_bytes // 2 else 1
-        task = block.demand.turned * _TURN_CYCLES + longest * cycles + again * stream / BYTES_PER_CYCLE + TASK_CYCLES
+        task = (
+            block.demand.turned * TURN_CYCLES + longest * cycles + again * stream / MEMORY_BYTES_PER_CYCLE + TASK_CYCLES
+        )
         yield AttentionPlan(block.rows, block.keys, *block.tiles, chunks, -(-tasks // threads) * task)
 
 
@@ -259,8 +259,8 @@ def _cycles_apart(demand: Demand, machine: Machine, threads: int) -> float:
     )
     vectors = chain.batch * chain.rows * -(-chain.keys // machine.vector_lanes) / threads
     score_bytes = 4 * vectors * machine.vector_lanes
-    traffic = 2 * passes * score_bytes / BYTES_PER_CYCLE if score_bytes > machine.l2_bytes else 0
-    return sum(products) + vectors * _VECTOR_CYCLES * demand.between + traffic + passes * LAUNCH_CYCLES
+    traffic = 2 * passes * score_bytes / MEMORY_BYTES_PER_CYCLE if score_bytes > machine.l2_bytes else 0
+    return sum(products) + vectors * SOFTMAX_VECTOR_CYCLES * demand.between + traffic + passes * LAUNCH_CYCLES
 
 
 def _extents(chain: Chain, channels: int, depth: int, machine: Machine) -> Extents:

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from backends.cpu.kernels.conv_chain.read import ChainSizes, ChainStages
-from backends.cpu.kernels.shared.blocking import (
-    BYTES_PER_CYCLE,
+from backends.cpu.costs import (
+    CONV_CHAIN_MARGIN,
     L2_BYTES_PER_CYCLE,
+    LAUNCH_CYCLES,
+    MEMORY_BYTES_PER_CYCLE,
     REGION_CYCLES,
     TASK_CYCLES,
-    chunk_counts,
 )
-from backends.cpu.kernels.shared.estimate import LAUNCH_CYCLES, passing_cycles
+from backends.cpu.kernels.conv_chain.read import ChainSizes, ChainStages
+from backends.cpu.kernels.shared.blocking import chunk_counts
+from backends.cpu.kernels.shared.estimate import passing_cycles
 from backends.cpu.kernels.shared.image_maker import cycles_alone
 from backends.cpu.kernels.shared.register_tile import RegisterTile, cheapest_by_width, total_cycles
 from backends.cpu.kernels.shared.split import Split
@@ -24,9 +26,6 @@ from backends.tensorir.estimate import Estimate
 from backends.tensorir.space import Space
 
 _PASSES = (1, 2, 4, 8)
-_MARGIN = 1.23
-"""At 1.21 to 1.70 times as fast by the estimate (first layers of 224 to 640 pixels) one kernel took 1 to 10% less, at
-1.04 to 1.17 (Chimera's C1, C5, a ResNet's 1x1 and 3x3 of stride 2) from 1% less to 3% more."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def _reading_cycles(sizes: ChainSizes, machine: Machine, band: int, rows: int) -
     passes = 1 if weights + ring <= machine.l2_bytes // 2 else -(-band // rows)
     again = passes * ring if ring > machine.l2_bytes // 2 else 0
     image = sizes.input_bytes * sizes.made_rows(band) / sizes.height
-    return (passes * weights + again) / BYTES_PER_CYCLE + image / L2_BYTES_PER_CYCLE
+    return (passes * weights + again) / MEMORY_BYTES_PER_CYCLE + image / L2_BYTES_PER_CYCLE
 
 
 def estimate(chain: ChainStages, machine: Machine, threads: int) -> Estimate:
@@ -101,4 +100,4 @@ def estimate(chain: ChainStages, machine: Machine, threads: int) -> Estimate:
     together = chain_space(chain, machine, threads).default.cycles
     between = passing_cycles(sizes.batch * sizes.height * sizes.width * sizes.channels, machine, threads)
     alone = [cycles_alone(conv, machine, threads) for conv in (chain.first, chain.second)]
-    return Estimate(together, sum(alone) + between + LAUNCH_CYCLES, 2, _MARGIN)
+    return Estimate(together, sum(alone) + between + LAUNCH_CYCLES, 2, CONV_CHAIN_MARGIN)

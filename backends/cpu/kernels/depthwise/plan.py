@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from backends.cpu.costs import TASK_CYCLES
 from backends.cpu.kernels.depthwise.lower import GROUPED
-from backends.cpu.kernels.shared.blocking import TASK_CYCLES, chunk_counts
+from backends.cpu.kernels.shared.blocking import chunk_counts
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.window import Window

@@ -8,9 +8,16 @@ from math import prod
 import tvm_ffi
 from tvm.ir import Var
 
+from backends.cpu.costs import (
+    L2_BYTES_PER_CYCLE,
+    LAYERS_MARGIN,
+    MEMORY_BYTES_PER_CYCLE,
+    REGION_CYCLES,
+    ROW_BLOCK_CYCLES,
+)
 from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.matmul.read import RowProducts
-from backends.cpu.kernels.shared.blocking import BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE, REGION_CYCLES, blocking_space
+from backends.cpu.kernels.shared.blocking import blocking_space
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, total_cycles
@@ -21,11 +28,6 @@ from backends.tensorir.rows import RowBlock
 from backends.tensorir.space import Space
 from backends.tensorir.stages import dtype_of, loads, shape_of
 
-_BLOCK_CYCLES = 20
-"""Where a block of rows begins, and the loops that it starts."""
-_LAYERS_MARGIN = 1.15
-"""By how much one kernel of layers has to be estimated the faster. At 4 to 11% it took from 15% less (64x240x480)
-to as long; between MBConv blocks (100 rows, 480 to 80 to 480) more: efficientnet_b0_hard 2.44 ms with, 2.38 without."""
 _BLOCK_ROWS = 64
 """Of what products make at a time: four tiles of AVX-512."""
 
@@ -46,15 +48,15 @@ def estimate(parts: RowProducts, machine: Machine, threads: int) -> Estimate:
     if parts.before:
         work = stitched_work(parts.before, {parts.rows}, machine)
         made = work.space(threads).default
-        apart += made.cycles + REGION_CYCLES + _source_bytes(parts) / min(threads, made.tasks) / BYTES_PER_CYCLE
+        apart += made.cycles + REGION_CYCLES + _source_bytes(parts) / min(threads, made.tasks) / MEMORY_BYTES_PER_CYCLE
         kernels += 1
     if parts.first is not None:
         first = estimate(parts.first, machine, threads)
         apart += min(first.weighed, first.apart)
         kernels += 1 if first.weighed < first.apart else first.kernels
     if parts.makes_rows:
-        apart += _spilled_bytes(parts, machine, threads) / threads / BYTES_PER_CYCLE
-    return Estimate(together, apart, kernels, 1.0 if parts.first is None else _LAYERS_MARGIN)
+        apart += _spilled_bytes(parts, machine, threads) / threads / MEMORY_BYTES_PER_CYCLE
+    return Estimate(together, apart, kernels, 1.0 if parts.first is None else LAYERS_MARGIN)
 
 
 def block_rows(parts: RowProducts, machine: Machine) -> int:
@@ -99,8 +101,8 @@ def _row_cycles(parts: RowProducts, machine: Machine) -> float:
     if parts.before:
         work = stitched_work(parts.before, {parts.rows}, machine)
         copied = parts.depth / machine.vector_lanes
-        read = _source_bytes(parts) / parts.height / BYTES_PER_CYCLE
-        return work.space(1).default.cycles / parts.height + read + copied + _BLOCK_CYCLES
+        read = _source_bytes(parts) / parts.height / MEMORY_BYTES_PER_CYCLE
+        return work.space(1).default.cycles / parts.height + read + copied + ROW_BLOCK_CYCLES
     if parts.first is None:
         return 0.0
     rows = block_rows(parts, machine)
@@ -109,7 +111,7 @@ def _row_cycles(parts: RowProducts, machine: Machine) -> float:
         extents = replace(_product_extents(parts.first, place, machine), height=rows)
         cycles += total_cycles(block_tile(extents, machine), rows, 1, extents.vectors, extents.steps)
         size = 4 * extents.vectors * extents.lanes * extents.depth
-        cycles += size / (L2_BYTES_PER_CYCLE if size <= machine.l2_bytes // 2 else BYTES_PER_CYCLE)
+        cycles += size / (L2_BYTES_PER_CYCLE if size <= machine.l2_bytes // 2 else MEMORY_BYTES_PER_CYCLE)
     return cycles / rows
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from backends.cpu.kernels.shared.blocking import REGION_CYCLES
+from backends.cpu.costs import PLANAR_TILE_CYCLES, REGION_CYCLES, UNALIGNED_LOAD_CYCLES, UNHIDDEN_LOADS
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.roles import Roles
 from backends.tensorir.space import Space
 from backends.tensorir.stages import shape_of
-
-_TILE_OVERHEAD = 12  # cycles to enter and leave a register tile
-_LOAD_CYCLES = 1.5  # of a vector at a multiple of 4 bytes: most of them lie in two cache lines
 
 
 @dataclass(frozen=True)
@@ -187,7 +184,8 @@ def _tiles(planes: Planes, most_rows: int, row_vectors: int, registers: int) -> 
         steps = sum(len(pairs) for pairs in taps.values())
         for vectors in range(1, min(row_vectors, budget // rows) + 1):
             compute = steps * vectors * kernel_columns
-            loads = len(taps) * vectors * kernel_columns * _LOAD_CYCLES
+            loads = len(taps) * vectors * kernel_columns * UNALIGNED_LOAD_CYCLES
             loads += kernel_rows * kernel_columns if planes.weighted else 0
             tiles = -(-most_rows // rows) * -(-row_vectors // vectors)
-            yield rows, vectors, tiles * (max(compute, loads) + min(compute, loads) / 8 + _TILE_OVERHEAD)
+            overlapped = max(compute, loads) + UNHIDDEN_LOADS * min(compute, loads)
+            yield rows, vectors, tiles * (overlapped + PLANAR_TILE_CYCLES)

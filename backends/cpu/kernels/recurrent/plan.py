@@ -10,19 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from backends.cpu.costs import (
+    GATE_VECTOR_CYCLES,
+    L2_BYTES_PER_CYCLE,
+    L2_SHARE,
+    L3_BYTES_PER_CYCLE,
+    PREFETCH_STEPS,
+    REGION_CYCLES,
+    TASK_CYCLES,
+    UNHIDDEN_STREAM,
+)
 from backends.cpu.kernels.recurrent.read import RecurrentKernel
-from backends.cpu.kernels.shared.blocking import L2_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES, chunk_counts
-from backends.cpu.kernels.shared.contraction import PREFETCH_STEPS
+from backends.cpu.kernels.shared.blocking import chunk_counts
 from backends.cpu.kernels.shared.register_tile import RegisterTile, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
 from backends.tensorir.stages import shape_of
-
-# Measured on Zen 4, one sequence: 256 KiB of weights take 2.5 us a step, 4 MiB 66 us.
-_L3_BYTES_PER_CYCLE = 18.0
-_L2_SHARE = 0.8  # 1 MiB of weights stream from L3 where L2 has 1 MiB
-_UNIT_CYCLES = 20  # a vector of one gate: its activation is a polynomial
 
 
 @dataclass(frozen=True)
@@ -108,9 +112,9 @@ def _step(demand: Demand, tile: RegisterTile, machine: Machine, rows: int, vecto
     products = demand.gates * total_cycles(tile, rows, 1, vectors, demand.hidden)
     column = 4 * machine.vector_lanes * demand.hidden
     weights = demand.gates * vectors * column
-    near = sets * weights <= _L2_SHARE * machine.l2_bytes
-    stream = weights / (L2_BYTES_PER_CYCLE if near else _L3_BYTES_PER_CYCLE)
+    near = sets * weights <= L2_SHARE * machine.l2_bytes
+    stream = weights / (L2_BYTES_PER_CYCLE if near else L3_BYTES_PER_CYCLE)
     if tile.vectors * column > machine.l1_bytes // 2:  # every row tile reads a panel from L2 again
         stream += (Split.of(rows, tile.height).count - 1) * weights / L2_BYTES_PER_CYCLE
-    overlapped = max(products, stream) + min(products, stream) / 4
-    return overlapped + rows * demand.gates * vectors * _UNIT_CYCLES
+    overlapped = max(products, stream) + UNHIDDEN_STREAM * min(products, stream)
+    return overlapped + rows * demand.gates * vectors * GATE_VECTOR_CYCLES

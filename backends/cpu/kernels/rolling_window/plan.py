@@ -8,25 +8,21 @@ from functools import cache
 from itertools import product
 from math import prod
 
+from backends.cpu.costs import (
+    L2_BYTES_PER_CYCLE,
+    LAUNCH_CYCLES,
+    LOADS_PER_CYCLE,
+    MEMORY_BYTES_PER_CYCLE,
+    PROJECTION_MARGIN,
+    TASK_CYCLES,
+    TILE_CYCLES,
+)
 from backends.cpu.kernels.depthwise.plan import depthwise_space
 from backends.cpu.kernels.rolling_window.read import RollingSizes, RollingStages
-from backends.cpu.kernels.shared.blocking import (
-    BYTES_PER_CYCLE,
-    L2_BYTES_PER_CYCLE,
-    TASK_CYCLES,
-    choose_blocking,
-    chunk_counts,
-)
-from backends.cpu.kernels.shared.estimate import LAUNCH_CYCLES, passing_cycles
+from backends.cpu.kernels.shared.blocking import choose_blocking, chunk_counts
+from backends.cpu.kernels.shared.estimate import passing_cycles
 from backends.cpu.kernels.shared.image_maker import cycles_alone
-from backends.cpu.kernels.shared.register_tile import (
-    LOADS_PER_CYCLE,
-    TILE_OVERHEAD,
-    RegisterTile,
-    choose,
-    tiles,
-    total_cycles,
-)
+from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.stitch_stages.plan import stitched_work
 from backends.cpu.machine import Machine
@@ -45,9 +41,6 @@ _ACCUMULATORS = 14
 _MOST_TAPS = 9
 """A larger window is faster alone: 5x5 on 28x28x240 took 113 us in two kernels and 124 in one, on 14x14x672 166 and
 171."""
-_PROJECTION_MARGIN = 1.2
-"""By how much one kernel with the projection has to be estimated the faster. At 1.24 (112x112x96, stride 2) and 1.37
-(56x56x144) it took 2 to 3% less, at 1.06 to 1.16 from 1% less to 4% more (28x28x192, 56x56x128)."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +114,8 @@ def _projection_cycles(sizes: RollingSizes, machine: Machine, rows: int) -> floa
     compute = total_cycles(projection_tile(sizes, machine), sizes.columns, 1, vectors, sizes.channels)
     weights = 4 * sizes.channels * (sizes.steps + sizes.projected)
     held = weights + 4 * sizes.ring_rows() * sizes.ring_columns * sizes.channels
-    again = L2_BYTES_PER_CYCLE if held <= machine.l2_bytes // 2 else BYTES_PER_CYCLE
-    return rows * (compute + weights / again) + weights / BYTES_PER_CYCLE
+    again = L2_BYTES_PER_CYCLE if held <= machine.l2_bytes // 2 else MEMORY_BYTES_PER_CYCLE
+    return rows * (compute + weights / again) + weights / MEMORY_BYTES_PER_CYCLE
 
 
 def decline_one_kernel(stages: RollingStages, machine: Machine, threads: int) -> str:
@@ -147,7 +140,7 @@ def estimate(stages: RollingStages, machine: Machine, threads: int) -> Estimate:
     together = rolling_space(sizes, machine, threads).default.cycles
     window = _window_alone(stages, machine, threads)
     if stages.making is None:
-        apart, kernels = window + sizes.batch * sizes.input_bytes / threads / BYTES_PER_CYCLE, 1
+        apart, kernels = window + sizes.batch * sizes.input_bytes / threads / MEMORY_BYTES_PER_CYCLE, 1
     else:
         image = sizes.batch * sizes.height * sizes.width * sizes.channels
         made = cycles_alone(stages.making, machine, threads)
@@ -159,7 +152,7 @@ def estimate(stages: RollingStages, machine: Machine, threads: int) -> Estimate:
     between = passing_cycles(sizes.batch * sizes.rows * sizes.columns * sizes.channels, machine, threads)
     kernels = 2 if pair <= apart else kernels + 1
     several = min(pair, apart) + between + projected + LAUNCH_CYCLES
-    return Estimate(together, several, kernels, _PROJECTION_MARGIN)
+    return Estimate(together, several, kernels, PROJECTION_MARGIN)
 
 
 def _foreign_cycles(sizes: RollingSizes, chunks: int) -> float:
@@ -171,7 +164,7 @@ def _foreign_cycles(sizes: RollingSizes, chunks: int) -> float:
     """
     result = 4 * sizes.rows * sizes.columns * sizes.channels / chunks
     size = sizes.batch * (sizes.input_bytes + result) * (1 - 1 / chunks)
-    return size / BYTES_PER_CYCLE - size / L2_BYTES_PER_CYCLE
+    return size / MEMORY_BYTES_PER_CYCLE - size / L2_BYTES_PER_CYCLE
 
 
 @dataclass(frozen=True)
@@ -201,17 +194,17 @@ class _Block:
         image = sizes.input_bytes * under / sizes.height
         if not sizes.steps:
             copied = 2 * under * sizes.width * tile.vectors / LOADS_PER_CYCLE
-            return float(many * (copied + rows * convolved) + image / BYTES_PER_CYCLE)
+            return float(many * (copied + rows * convolved) + image / MEMORY_BYTES_PER_CYCLE)
         passes = 1 if image <= self.machine.l2_bytes // 2 or sizes.projected else many
         weights = 0 if sizes.projected else 4 * tile.vectors * self.machine.vector_lanes * sizes.steps
         block = under * total_cycles(tile, 1, sizes.width, tile.vectors, sizes.steps) + rows * convolved
-        return float(many * block + (many * weights + passes * image) / BYTES_PER_CYCLE)
+        return float(many * block + (many * weights + passes * image) / MEMORY_BYTES_PER_CYCLE)
 
     def _window_cycles(self, columns: int) -> float:
         """Return the estimate for one register tile of the window, each of whose operations reads memory once, and each
         tap of which once more."""
         taps, vectors = prod(self.sizes.window.kernel), self.tile.vectors
-        return taps * (columns + 1) * vectors / LOADS_PER_CYCLE + TILE_OVERHEAD + 2 * columns * vectors
+        return taps * (columns + 1) * vectors / LOADS_PER_CYCLE + TILE_CYCLES + 2 * columns * vectors
 
 
 def _window_alone(stages: RollingStages, machine: Machine, threads: int) -> float:

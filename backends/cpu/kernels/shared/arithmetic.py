@@ -8,7 +8,7 @@ from typing import Protocol
 from tvm import tirx
 
 from backends.cpu import bfloat16
-from backends.cpu.kernels.shared.register_tile import BFLOAT16_DOTS_PER_CYCLE, FMA_PER_CYCLE
+from backends.cpu.costs import BFLOAT16_DOTS_PER_CYCLE, FMA_PER_CYCLE
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, ramp, splat
 from backends.tensorir.result import NotRecognized

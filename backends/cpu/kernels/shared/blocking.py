@@ -6,23 +6,13 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
+from backends.cpu.costs import FMA_PER_CYCLE, L2_BYTES_PER_CYCLE, MEMORY_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
-from backends.cpu.kernels.shared.register_tile import (
-    FMA_PER_CYCLE,
-    RegisterTile,
-    cheapest_by_width,
-    tiles,
-    total_cycles,
-)
+from backends.cpu.kernels.shared.register_tile import RegisterTile, cheapest_by_width, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
-
-BYTES_PER_CYCLE = 8.0  # one core from L3 or memory, the slower of the two kinds of machines measured
-L2_BYTES_PER_CYCLE = 32.0  # one core from L2, half of what the vendors' manuals give as the peak
-TASK_CYCLES = 600  # hand a task to a worker and leave it
-REGION_CYCLES = 5_000  # wake the workers and wait for the last one: 1.5 us
 
 
 @cache
@@ -65,12 +55,12 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
         # beyond half of L2 the chunk's rows are read again for every panel
         spill = max(1.0, extents.input_bytes / row_chunks / (machine.l2_bytes / 2))
         # a task with all panels of its rows reads them from its own L2, where the kernel before has left them
-        reads = panel_chunks if panel_chunks > 1 else BYTES_PER_CYCLE / L2_BYTES_PER_CYCLE
+        reads = panel_chunks if panel_chunks > 1 else MEMORY_BYTES_PER_CYCLE / L2_BYTES_PER_CYCLE
         traffic = outer * (weight_bytes * row_chunks + extents.input_bytes * reads * spill)
         busy = min(tasks, threads)
         made = extents.row_cycles * extents.height * Split(rows, row_chunks).longest / rows
         cycles = (compute * share + made) * -(-tasks // threads)
-        cycles += (traffic / BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
+        cycles += (traffic / MEMORY_BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
         cycles += REGION_CYCLES if tasks > 1 else 0
         block = min(max(1, machine.l2_bytes // 2 // panel_bytes), longest)
         yield Blocking(tile, row_chunks, panel_chunks, block, cycles)

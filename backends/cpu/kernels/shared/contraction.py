@@ -28,6 +28,7 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 from backends.cpu import bfloat16
+from backends.cpu.costs import PREFETCH_STEPS
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, Arithmetic, BFloat16
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents
@@ -37,10 +38,6 @@ from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
 from backends.tensorir.roles import Output
 
 Pixels = list[tuple[Expr, Expr]]
-
-
-PREFETCH_STEPS = 48
-"""Steps of k by which weights are fetched ahead: about 700 cycles, twice the latency of memory."""
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
 from backends.cpu import bfloat16
+from backends.cpu.costs import CALL_OPERATIONS, EPILOGUE_OPERATIONS
 from backends.tensorir.emit import Expr, Nest, ramp, splat
 from backends.tensorir.inlining import uses
 from backends.tensorir.roles import Output
 from backends.tensorir.stages import substitute
 from fusion.structural import find
 
-UNROLLED_COST = 12  # an epilogue beyond this is emitted once in a loop over the tile, not once per register
-_CALL_COST = 12  # a math call becomes a polynomial of about as many operations
 _OPERATIONS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.FloorDiv, tirx.FloorMod, tirx.Max, tirx.Min, tirx.Select)
 
 Coordinates = Callable[[Expr, Expr, Expr], list[Expr]]
@@ -83,7 +82,7 @@ class Epilogue:
     @staticmethod
     def prepare(nest: Nest, outputs: tuple[Output, ...], elements: int, rounds: bool = False) -> Epilogue:
         """Return the epilogue of tiles of up to `elements`; scratch is allocated where `nest` stands."""
-        costly = sum(_cost(output) for output in outputs) > UNROLLED_COST
+        costly = sum(_cost(output) for output in outputs) > EPILOGUE_OPERATIONS
         return Epilogue(outputs, nest.allocate("tile", (elements,)) if costly else None, rounds)
 
     def store(
@@ -164,4 +163,4 @@ def _is_contiguous(indices: Sequence[Expr], lane: Var) -> bool:
 def _cost(output: Output) -> int:
     """Return the operations of one element, those of its indices included."""
     found = [node for expr in (*output.indices, output.value) for node in find(expr, (*_OPERATIONS, Call))]
-    return sum(_CALL_COST if isinstance(node, Call) else 1 for node in found)
+    return sum(CALL_OPERATIONS if isinstance(node, Call) else 1 for node in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from backends.cpu.kernels.shared.register_tile import FMA_PER_CYCLE
+from backends.cpu.costs import FMA_PER_CYCLE
 
 
 @dataclass(frozen=True)

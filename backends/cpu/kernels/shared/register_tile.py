@@ -1,4 +1,4 @@
-"""Which register tile a contraction uses: a table of machine costs and the analytic choice over it.
+"""Which register tile a contraction uses: the analytic choice over what the machine takes for it.
 
 The micro-kernel is an outer product: for each k, `rows` broadcast scalars times `vectors` loaded vectors into rows x
 vectors accumulators. Cost model after Chimera (HPCA'23) section 5 and the port model of Agner Fog's tables: two FMA and
@@ -12,13 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+from backends.cpu.costs import FMA_LATENCY, FMA_PER_CYCLE, LOADS_PER_CYCLE, TILE_CYCLES
 from backends.cpu.kernels.shared.split import Split
-
-FMA_PER_CYCLE = 2
-BFLOAT16_DOTS_PER_CYCLE = 1  # VDPBF16PS of 512 bits: Zen 4 and Sapphire Rapids alike (uops.info)
-LOADS_PER_CYCLE = 2
-FMA_LATENCY = 4
-TILE_OVERHEAD = 24  # cycles to set up, store and leave one tile, measured with K = 0
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,7 @@ class RegisterTile:
         """Return the estimated cycles of one tile over `depth` steps of k."""
         fma = self.rows * self.vectors / FMA_PER_CYCLE
         loads = (self.rows + self.vectors) / LOADS_PER_CYCLE
-        return depth * max(fma, loads, FMA_LATENCY) + TILE_OVERHEAD + 2 * self.rows * self.vectors
+        return depth * max(fma, loads, FMA_LATENCY) + TILE_CYCLES + 2 * self.rows * self.vectors
 
     def __str__(self) -> str:
         return f"{self.height}x{self.width}x{self.vectors}v"

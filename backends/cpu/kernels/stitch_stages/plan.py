@@ -8,6 +8,16 @@ from itertools import product
 
 from tvm.ir import Var
 
+from backends.cpu.costs import (
+    ADD_LATENCY,
+    COPY_OPERATIONS,
+    OPERATION_CYCLES,
+    SERIAL_OPERATIONS,
+    STITCHED_REGION_CYCLES,
+    STITCHED_TILE_CYCLES,
+    STRIDED_OPERATIONS,
+    UNROLLED_OPERATIONS,
+)
 from backends.cpu.kernels.stitch_stages.read import StageGroup
 from backends.cpu.kernels.stitch_stages.vector_axis import choose_vector_axis, find_turn
 from backends.cpu.machine import Machine
@@ -16,25 +26,11 @@ from backends.tensorir.inlining import operation_cost
 from backends.tensorir.space import Space
 from backends.tensorir.stages import Stage
 
-# A parallel region costs about 2 us. Two threads begin to pay at 45,000 elements of relu, 24,000 of exp, 12,000 of
-# softmax, 25,000 of layer_norm (Zen 4): 180,000 to 560,000 of the operations that `Work` counts.
-_SERIAL_BELOW = 18 << 14
-_OPERATION_CYCLES = 0.5
-"""Of one simple operation on a vector: a softmax has 34 and takes 17 cycles a vector in L1 (Zen 4)."""
-_ADD_LATENCY = 4
-_REGION_CYCLES = 6_600
-_TILE_CYCLES = 20
-"""Where a tile begins, and the loops that it starts."""
 ROW_VECTORS = 4
 COLUMN_VECTORS = 8
 """Independent accumulators: 4 hide the 4-cycle latency of an add on 1 port, 8 on 2 ports (Intel and AMD alike)."""
 UNROLLED = 4
 _WIDTHS = (1, 2, 4, 8)
-_STRIDED_COST = 8
-_COPY_COST = 4
-"""Of what only moves data, which takes as long as a relu."""
-# Bodies up to this many operations are unrolled: there the loop's own instructions count.
-_UNROLL_BELOW = 12
 
 
 @dataclass(frozen=True)
@@ -95,18 +91,18 @@ class Work:
             for many, tiles, *widths in product(tasks, _WIDTHS, *heeded):
                 yield self._point(threads, Tiling(many, tiles, *widths))
 
-        default = Tiling(threads if self.operations >= _SERIAL_BELOW else 1)
+        default = Tiling(threads if self.operations >= SERIAL_OPERATIONS else 1)
         return Space(self._point(threads, default), every)
 
     def _point(self, threads: int, cut: Tiling) -> Tiling:
         """Return `cut` with its estimate."""
-        cycles = sum(many * each * _OPERATION_CYCLES for many, each in self.others)
-        cycles += sum(many * (each * _OPERATION_CYCLES + 1 / cut.unrolled) for many, each in self.maps)
+        cycles = sum(many * each * OPERATION_CYCLES for many, each in self.others)
+        cycles += sum(many * (each * OPERATION_CYCLES + 1 / cut.unrolled) for many, each in self.maps)
         for stages, side_by_side in ((self.rows, cut.row_vectors), (self.columns, cut.column_vectors)):
-            cycles += sum(many * max(each * _OPERATION_CYCLES, _ADD_LATENCY / side_by_side) for many, each in stages)
+            cycles += sum(many * max(each * OPERATION_CYCLES, ADD_LATENCY / side_by_side) for many, each in stages)
         rounds = -(-cut.tasks // threads)
-        cycles = rounds * (cycles / cut.tasks + cut.tiles * _TILE_CYCLES)
-        cycles += _REGION_CYCLES if cut.tasks > 1 else 0
+        cycles = rounds * (cycles / cut.tasks + cut.tiles * STITCHED_TILE_CYCLES)
+        cycles += STITCHED_REGION_CYCLES if cut.tasks > 1 else 0
         return Tiling(cut.tasks, cut.tiles, cut.row_vectors, cut.column_vectors, cut.unrolled, cycles)
 
 
@@ -133,7 +129,7 @@ def work_of(group: StageGroup, lanes: int) -> Work:
     kinds: dict[str, list[tuple[float, float]]] = {"maps": [], "rows": [], "columns": [], "others": []}
     operations = 0
     for stage in (*group.kept, *group.inlined.values()):
-        each = max(_COPY_COST, 2 + operation_cost(stage.value))
+        each = max(COPY_OPERATIONS, 2 + operation_cost(stage.value))
         kind = "others" if stage.buffer in group.inlined else _kind(stage, group.accesses[stage.buffer])
         vectors = stage.iterations / lanes
         kinds[kind].append((vectors, each))
@@ -152,12 +148,11 @@ def _kind(stage: Stage, accesses: Accesses) -> str:
 
 def is_unrolled(stage: Stage) -> bool:
     """Return whether a map is so cheap that its loop's own instructions count."""
-    return operation_cost(stage.value) <= _UNROLL_BELOW
+    return operation_cost(stage.value) <= UNROLLED_OPERATIONS
 
 
 def _gathered(stage: Stage, accesses: Accesses) -> int:
-    """Return what accesses cost more, in simple operations, that are strided along the vector axis: of 100,000 elements
-    a transpose took 28 us and every second one 64, one thread each."""
+    """Return what accesses cost more, in simple operations, that are strided along the vector axis."""
     vector = choose_vector_axis(stage, accesses)
     strided = [access for access in accesses.all if vector and access.steps[vector.var] not in (0, 1)]
-    return _STRIDED_COST * stage.iterations if strided else 0
+    return STRIDED_OPERATIONS * stage.iterations if strided else 0

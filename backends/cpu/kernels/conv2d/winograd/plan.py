@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from backends.cpu.costs import LOADS_PER_CYCLE, MEMORY_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES
 from backends.cpu.kernels.conv2d.winograd.transform import F2, F4, KERNEL, Transform
-from backends.cpu.kernels.shared.blocking import BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES, chunk_counts
-from backends.cpu.kernels.shared.register_tile import LOADS_PER_CYCLE, RegisterTile, choose, total_cycles
+from backends.cpu.kernels.shared.blocking import chunk_counts
+from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 
@@ -93,7 +94,7 @@ def _plans(shape: Shape, transform: Transform, machine: Machine, threads: int) -
             cycles = (
                 products * total_cycles(tile, rows, 1, vectors, shape.depth)
                 + rows * (shape.depth / shape.lanes + vectors) * _transform_cycles(transform)
-                + 4 * products * shape.depth * vectors * shape.lanes / BYTES_PER_CYCLE
+                + 4 * products * shape.depth * vectors * shape.lanes / MEMORY_BYTES_PER_CYCLE
                 + TASK_CYCLES
             )
             tasks = shape.batch * blocks * chunks

@@ -1,0 +1,247 @@
+"""What a CPU takes for what kernels do: the one table of numbers that estimates add up, each with its unit, what it was
+measured on and by what.
+
+None is looked up by name: a number is imported by those that use it, and its annotation says where it is from. What a
+family leaves open, and how far (its tiles, its blocks), is no cost and stands in the family's `plan.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+ZEN4 = "two vCPUs of Zen 4: AVX-512 in two halves, 32 KiB of L1 and 1 MiB of L2 a core"
+WHOLE_UNITS = "two vCPUs with whole AVX-512 units, 48 KiB of L1 and 2 MiB of L2 a core"
+EITHER = f"the slower of {ZEN4}; {WHOLE_UNITS}"
+SOME = "two vCPUs with AVX-512; which of the two kinds was not written down"
+VENDORS = "Intel's and AMD's server cores"
+NOT_TOLD = "chosen with the kernels that use it; no measurement of it alone was written down"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Where a number is from.
+
+    Attributes:
+        unit: Of the number.
+        source: The measurement, or the document.
+        machine: What it was measured on, or what the document is about.
+    """
+
+    unit: str
+    source: str
+    machine: str
+
+
+# The core -------------------------------------------------------------------------------------------------------------
+
+CLOCK_GHZ: Annotated[float, Cost("GHz", "data sheets: 2.7 to 3.7 with all cores busy", "Sapphire Rapids, Genoa")] = 3.0
+"""By which cycles become microseconds where nothing is measured."""
+
+FMA_PER_CYCLE: Annotated[int, Cost("instructions/cycle", "port model of Agner Fog's tables", VENDORS)] = 2
+
+BFLOAT16_DOTS_PER_CYCLE: Annotated[
+    int, Cost("instructions/cycle", "uops.info: VDPBF16PS of 512 bits", "Zen 4, Sapphire Rapids")
+] = 1
+
+LOADS_PER_CYCLE: Annotated[int, Cost("instructions/cycle", "port model of Agner Fog's tables", VENDORS)] = 2
+
+FMA_LATENCY: Annotated[int, Cost("cycles", "Agner Fog's tables", VENDORS)] = 4
+
+ADD_LATENCY: Annotated[int, Cost("cycles", "Agner Fog's tables", VENDORS)] = 4
+
+UNALIGNED_LOAD_CYCLES: Annotated[
+    float, Cost("cycles/vector", "most vectors at a multiple of 4 bytes lie in two cache lines", VENDORS)
+] = 1.5
+
+OPERATION_CYCLES: Annotated[
+    float, Cost("cycles/vector", "a softmax has 34 simple operations and takes 17 cycles a vector in L1", ZEN4)
+] = 0.5
+"""Of one simple operation, one core."""
+
+# Memory ---------------------------------------------------------------------------------------------------------------
+
+CACHE_BYTES: Annotated[
+    Mapping[str, tuple[int, int, int]],
+    Cost(
+        "bytes of L1, L2 and L3",
+        "data sheets: the smallest of current server cores; TRM 100095, which has no L3",
+        "x86_64: Sapphire Rapids, Genoa; aarch64: Cortex-A72",
+    ),
+] = {"x86_64": (32 << 10, 1 << 20, 16 << 20), "aarch64": (32 << 10, 1 << 20, 0)}
+"""For a CPU that is not this machine's, so that a target gives the same code wherever it is compiled, and where the
+kernel tells none."""
+
+CACHE_LINE: Annotated[int, Cost("bytes", "Intel's and AMD's optimisation manuals, TRM 100095", "all of them")] = 64
+
+L2_BYTES_PER_CYCLE: Annotated[
+    float, Cost("bytes/cycle", "half of what the vendors' manuals give as the peak", VENDORS)
+] = 32.0
+"""One core."""
+
+L3_BYTES_PER_CYCLE: Annotated[
+    float, Cost("bytes/cycle", "a step of a recurrence of one sequence: 4 MiB of weights take 66 us", ZEN4)
+] = 18.0
+"""One core, of weights that it reads again and again."""
+
+MEMORY_BYTES_PER_CYCLE: Annotated[float, Cost("bytes/cycle", "streams from L3 and from memory", EITHER)] = 8.0
+"""One core, from L3 or memory."""
+
+TRANSPOSE_BYTES_PER_CYCLE: Annotated[float, Cost("bytes/cycle", "transposes of images: 2.5 to 5", ZEN4)] = 3.0
+"""Two cores, read and written."""
+
+L2_SHARE: Annotated[
+    float, Cost("share of L2", "a recurrence: 256 KiB of weights take 2.5 us a step, 1 MiB comes from L3", ZEN4)
+] = 0.8
+"""What of L2 holds weights that are read again and again."""
+
+PREFETCH_STEPS: Annotated[
+    int, Cost("steps of k", "matmuls of cold weights, GFLOP/s without and with: 128x768x3072 261 323", SOME)
+] = 48
+"""By which weights are fetched ahead: about 700 cycles, twice the latency of memory."""
+
+# Starting work --------------------------------------------------------------------------------------------------------
+
+TASK_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, SOME)] = 600
+"""Hand a task to a worker and leave it."""
+
+REGION_CYCLES: Annotated[int, Cost("cycles", "1.5 us: wake the workers and wait for the last one", ZEN4)] = 5_000
+"""A parallel region around register tiles."""
+
+STITCHED_REGION_CYCLES: Annotated[int, Cost("cycles", "about 2 us", ZEN4)] = 6_600
+"""A parallel region around stitched stages."""
+
+LAUNCH_CYCLES: Annotated[int, Cost("cycles", "about 2.5 us", ZEN4)] = 8_000
+"""One kernel more: its start on all threads and the wait for the last."""
+
+TRANSPOSE_LAUNCH_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 10_000
+"""One kernel more, which moves an image: its fork and join included."""
+
+LAUNCH_BYTES: Annotated[
+    int, Cost("bytes", "`LAUNCH_CYCLES` at `MEMORY_BYTES_PER_CYCLE`: what a core gets meanwhile", ZEN4)
+] = round(LAUNCH_CYCLES * MEMORY_BYTES_PER_CYCLE)
+
+RUN_BYTES: Annotated[int, Cost("bytes", "a cache line: with fewer, vectors are mostly empty", VENDORS)] = CACHE_LINE
+"""That lie together where a memory-bound kernel reads or writes a part of a tensor."""
+
+ANCHORED_RUN_BYTES: Annotated[int, Cost("bytes", NOT_TOLD, ZEN4)] = 16
+"""The same for a matmul or a convolution, which writes each of its rows by itself in any case."""
+
+CALL_BYTES: Annotated[int, Cost("bytes", "a call takes 3 us", ZEN4)] = 64 << 10
+"""What two cores move in the time of one more call."""
+
+SERIAL_OPERATIONS: Annotated[
+    int,
+    Cost(
+        "simple operations",
+        "two threads pay from 45,000 elements of relu, 24,000 of exp, 12,000 of softmax, 25,000 of layer_norm on: "
+        "180,000 to 560,000 of the operations that `Work` counts",
+        ZEN4,
+    ),
+] = 18 << 14
+"""With fewer, stages stay on one thread."""
+
+# Starting a tile ------------------------------------------------------------------------------------------------------
+
+TILE_CYCLES: Annotated[int, Cost("cycles", "register tiles with K = 0", SOME)] = 24
+"""Set up, store and leave a register tile of a contraction."""
+
+PLANAR_TILE_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 12
+"""Enter and leave a register tile over planes."""
+
+STITCHED_TILE_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 20
+"""Begin a tile of stages, and the loops that it starts."""
+
+ROW_BLOCK_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 20
+"""Begin a block of rows, and the loops that it starts."""
+
+# Parts of kernels -----------------------------------------------------------------------------------------------------
+
+SOFTMAX_VECTOR_CYCLES: Annotated[int, Cost("cycles/vector", "17 cycles a vector of scores in L1", ZEN4)] = 17
+"""A vector of a softmax, one core."""
+
+SOFTMAX_ROW_CYCLES: Annotated[int, Cost("cycles/row", NOT_TOLD, ZEN4)] = 100
+"""A row's maximum and sum across the lanes, and the exponential that scales what was summed before."""
+
+SOFTMAX_L2_CYCLES: Annotated[int, Cost("cycles/vector", NOT_TOLD, ZEN4)] = 4
+"""More where scores and weights of a block do not fit L1."""
+
+TURN_CYCLES: Annotated[float, Cost("cycles/element", NOT_TOLD, ZEN4)] = 0.7
+"""An element that a task transposes on its way into L2, one core."""
+
+TRANSPOSE_CYCLES: Annotated[
+    float,
+    Cost(
+        "cycles/element",
+        "with the 192 heads of 49x32 of swin_t turned inside, it took 56.3 ms, not 55.8; bert_base and vit_s, of 12 "
+        "and 6 larger heads, were 0.1% and 0.3% faster",
+        ZEN4,
+    ),
+] = 0.55
+"""An element of a transpose of its own, one core."""
+
+GATE_VECTOR_CYCLES: Annotated[int, Cost("cycles/vector", NOT_TOLD, ZEN4)] = 20
+"""A vector of one gate: its activation is a polynomial."""
+
+UNHIDDEN_STREAM: Annotated[float, Cost("share", NOT_TOLD, ZEN4)] = 0.25
+"""Of the shorter of a step's products and the stream of its weights, which overlap."""
+
+UNHIDDEN_LOADS: Annotated[float, Cost("share", NOT_TOLD, ZEN4)] = 0.125
+"""Of the shorter of a plane tile's operations and its loads, which overlap."""
+
+# In simple operations, of which stages have so many an element --------------------------------------------------------
+
+COPY_OPERATIONS: Annotated[int, Cost("simple operations", "a copy takes as long as a relu", ZEN4)] = 4
+"""Of what only moves data."""
+
+STRIDED_OPERATIONS: Annotated[
+    int, Cost("simple operations", "of 100,000 elements every second one took 64 us, a transpose 28, one thread", ZEN4)
+] = 8
+"""More of an access that is strided along the axis of the vectors."""
+
+UNROLLED_OPERATIONS: Annotated[int, Cost("simple operations", NOT_TOLD, ZEN4)] = 12
+"""Maps up to this many are unrolled: there the loop's own instructions count."""
+
+EPILOGUE_OPERATIONS: Annotated[
+    int, Cost("simple operations", "a sigmoid over 28 registers compiled in 0.7 s unrolled, in 0.1 as a loop", SOME)
+] = 12
+"""An epilogue beyond this is emitted once in a loop over the tile, not once per register."""
+
+CALL_OPERATIONS: Annotated[int, Cost("simple operations", "the polynomials of `vector_math`", "none: a count")] = 12
+"""A math call in an epilogue."""
+
+# By how much one kernel has to be estimated the faster ----------------------------------------------------------------
+
+CONV_CHAIN_MARGIN: Annotated[
+    float,
+    Cost(
+        "times",
+        "at 1.21 to 1.70 times as fast by the estimate (first layers of 224 to 640 pixels) one kernel took 1 to 10% "
+        "less, at 1.04 to 1.17 (Chimera's C1, C5, a ResNet's 1x1 and 3x3 of stride 2) from 1% less to 3% more",
+        ZEN4,
+    ),
+] = 1.23
+"""Two convolutions."""
+
+PROJECTION_MARGIN: Annotated[
+    float,
+    Cost(
+        "times",
+        "at 1.24 (112x112x96, stride 2) and 1.37 (56x56x144) one kernel took 2 to 3% less, at 1.06 to 1.16 from 1% "
+        "less to 4% more (28x28x192, 56x56x128)",
+        ZEN4,
+    ),
+] = 1.2
+"""A window with the projection behind it."""
+
+LAYERS_MARGIN: Annotated[
+    float,
+    Cost(
+        "times",
+        "at 4 to 11% one kernel took from 15% less (64x240x480) to as long; between MBConv blocks (100 rows, 480 to "
+        "80 to 480) more: efficientnet_b0_hard 2.44 ms with, 2.38 without",
+        ZEN4,
+    ),
+] = 1.15
+"""Layers of matmuls."""
