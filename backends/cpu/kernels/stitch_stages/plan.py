@@ -28,7 +28,7 @@ from backends.tensorir.stages import Stage
 
 ROW_VECTORS = 4
 COLUMN_VECTORS = 8
-"""Independent accumulators: 4 hide the 4-cycle latency of an add on 1 port, 8 on 2 ports (Intel and AMD alike)."""
+"""Independent accumulators: 4 hide the latency of an add on 1 port, 8 on 2 ports (Intel and AMD alike)."""
 UNROLLED = 4
 _WIDTHS = (1, 2, 4, 8)
 
