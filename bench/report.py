@@ -41,8 +41,8 @@ def _model_row(result: ComparisonResult, peers: Sequence[str]) -> markdown.Row:
     ours, ratio, verdict = result.ours, result.ratio, result.ours.verdict
     return (
         result.model,
-        markdown.number(ours.latency_ms, ".2f"),
-        *(markdown.number(result.engines[peer].latency_ms, ".2f") if peer in result.engines else "" for peer in peers),
+        markdown.milliseconds(ours.latency_ms),
+        *(markdown.milliseconds(result.engines[peer].latency_ms) if peer in result.engines else "" for peer in peers),
         f"{ratio.median:.2f}" if ratio else "",
         f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio else "",
         markdown.number(ours.compile_s, ".1f"),

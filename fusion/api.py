@@ -37,7 +37,7 @@ from fusion.module.stand_in import StandIn
 from fusion.options import check_flag, read_shapes
 from fusion.pinned_model import PinnedModel
 from fusion.second_forms import compile_form
-from fusion.signature import require_static
+from fusion.signature import complete_shapes, require_static
 from fusion.tensors import numpy_dtype
 from fusion.threads import require_threads
 
@@ -70,9 +70,10 @@ def compile(
             Relay module: its text, the path of that, an object with `astext`, or a tuple of it and its parameters.
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
             -mcpu=cortex-a72" another architecture. A module that cannot run here can be saved, and needs every shape.
-        shapes: Shape of each input that the model leaves open. Without it such a model is compiled for each input
-            shape when it is first called with it, and the last 16 forms are kept. A weight that the model lists among
-            its inputs too is an input if it is named here.
+        shapes: Shape of each input that the model leaves open; none is needed where the names of the open dimensions
+            have sizes in other shapes. Without it such a model is compiled for each input shape when it is first called
+            with it, and the last 16 forms are kept. A weight that the model lists among its inputs too is an input if
+            it is named here.
         effort: "fast": nothing is measured or tuned while compiling; "balanced": each kernel's few best forms are
             measured on this machine, in about half a minute, and the fastest is taken.
         threads: Threads at run time; None for one on each core that this process gets the time of.
@@ -108,6 +109,7 @@ def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledMod
     strangers = shapes.keys() - {spec.name for spec in inputs}
     if strangers and strangers <= {spec.name for spec in read_overridable(model)}:
         return _module(with_inputs(model, strangers), shapes, ctx, wait)
+    shapes = complete_shapes(inputs, shapes)
     bound = bind_shapes(inputs, shapes)
     if reason is None:
         require_threads(ctx.threads)
@@ -117,7 +119,7 @@ def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledMod
     pinned = PinnedModel(model)
     if all(spec.is_static for spec in bound):
         overrides = _overrides(pinned, shapes, ctx, wait)
-        form = _specialize(pinned, {name: tuple(shape) for name, shape in shapes.items()}, ctx)
+        form = _specialize(pinned, shapes, ctx)
         return CompiledModule(form.inputs, form.outputs, settings, fixed=form, overrides=overrides)
     _require_result(outputs)
     pinned.pin()

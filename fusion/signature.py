@@ -5,7 +5,8 @@ A leaf: running a saved module needs nothing of TVM's compiler, and so nothing t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusion.errors import Declared, unknown_shape
@@ -67,6 +68,23 @@ def require_static(inputs: Sequence[TensorSpec], why: str = "") -> None:
     declared = {spec.name: spec.declared for spec in inputs if not spec.is_static}
     for name in declared:
         raise unknown_shape(name, declared[name], why, declared)
+
+
+def complete_shapes(inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Return `shapes`, and those of inputs whose open dimensions all have names that `shapes` gives one size."""
+    sizes: dict[str, set[int]] = defaultdict(set)
+    for spec in inputs:
+        for axis, extent in zip(spec.axes, shapes.get(spec.name, ()), strict=False):
+            sizes[axis].add(extent)
+    named = {axis: extents.pop() for axis, extents in sizes.items() if axis and len(extents) == 1}
+    completed = {name: tuple(shape) for name, shape in shapes.items()}
+    for spec in inputs:
+        if spec.name not in shapes and not spec.is_static and spec.declared is not None:
+            known = [named.get(size) if isinstance(size, str) else size for size in spec.declared]
+            extents = [extent for extent in known if extent is not None]
+            if len(extents) == len(known):
+                completed[spec.name] = tuple(extents)
+    return completed
 
 
 @dataclass(frozen=True)

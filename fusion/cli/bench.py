@@ -15,7 +15,7 @@ from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import FusionError, InternalError, OptionError
-from fusion.signature import require_static
+from fusion.signature import complete_shapes, require_static
 
 
 def add_parser(verbs: Any) -> None:
@@ -47,8 +47,7 @@ def bench(options: argparse.Namespace) -> int:
         return bench_relay(options)
     if options.params:
         raise OptionError("--params is for Relay modules", hint="leave it out")
-    shapes = parse_shapes(options.shape)
-    _check_before_compiling(options, shapes)
+    shapes = _all_shapes(options)
     # Here, not above: bench imports onnx and more, which `fusion --help` should not.
     from bench.protocol import compare_model
     from bench.remote import EngineError
@@ -70,12 +69,19 @@ def _check_peers(names: Sequence[str]) -> None:
             raise OptionError(f"there is no peer {name!r}", hint=f"--peers takes {', '.join(bench.peers.names())}")
 
 
-def _check_before_compiling(options: argparse.Namespace, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _all_shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that are given, and those that follow from them.
+
+    Raises:
+        ShapeError: A shape is still open, or contradicts the model.
+    """
     inputs = read_inputs_of(options.model)
     # Here, not above: this imports the compiler, which `fusion --help` should not.
     from fusion.api import bind_shapes
 
+    shapes = complete_shapes(inputs, parse_shapes(options.shape))
     require_static(bind_shapes(inputs, shapes))
+    return shapes
 
 
 def _reason(options: argparse.Namespace, shapes: Mapping[str, tuple[int, ...]], error: Exception) -> FusionError:

@@ -11,7 +11,7 @@ import numpy as np
 from fusion.compiled_module import CompiledModule
 from fusion.errors import ExecutionError, InputError, ShapeError
 from fusion.module.random_inputs import random_inputs
-from fusion.signature import TensorSpec
+from fusion.signature import TensorSpec, complete_shapes
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -20,15 +20,15 @@ def complete_inputs(
     module: CompiledModule, given: Mapping[str, np.ndarray], shapes: Shapes, seed: int
 ) -> dict[str, np.ndarray]:
     """Return `given` and a random array for each other input; `shapes` says how large where the module leaves it open,
-    or the form that a loaded one has.
+    or a dimension of the same name, or the form that a loaded one has.
 
     Raises:
         InputError: The module has no such input.
         ShapeError: An input's shape is open and `shapes` does not name it.
     """
     _refuse_strangers(module, (*given, *shapes))
-    known = {**shapes, **{name: array.shape for name, array in given.items()}}
-    rest = [_shaped(spec, shapes) for spec in module.inputs if spec.name not in given]
+    known = complete_shapes(module.inputs, {**shapes, **{name: array.shape for name, array in given.items()}})
+    rest = [_shaped(spec, known) for spec in module.inputs if spec.name not in given]
     if module.specializations and not all(spec.is_static for spec in rest):
         rest = [spec for spec in _of_the_form(module, known) if spec.name not in given]
     return {**given, **random_inputs(rest, seed)}

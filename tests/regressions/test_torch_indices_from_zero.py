@@ -47,5 +47,8 @@ def test_what_pytorch_refuses_is_an_error(
     with pytest.raises((IndexError, RuntimeError)):
         model(*map(torch.from_numpy, arrays))
     names = [spec.name for spec in compiled.inputs]
-    with pytest.raises(ExecutionError):
+    with pytest.raises(ExecutionError) as caught:
         compiled.run(dict(zip(names, arrays, strict=True)))
+    operator, name = ("embedding", "index_select", "gather", "index_select")[position], caught.value.where
+    assert name.startswith(f"{operator} '{operator}")
+    assert "in forward" in name  # the line of the module's source

@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from fusion.errors import FusionError, UnsupportedOperatorError
+from fusion.frontends.origins import Origins
 from fusion.frontends.torch.converters import CONVERTERS
 from fusion.frontends.torch.decompositions import decompositions
 from fusion.frontends.torch.program import first_line, place_of, quiet
@@ -101,8 +102,7 @@ def _drop_constant_inputs(program: Any) -> None:
     specs[:] = [
         spec
         for spec in specs
-        if spec.kind.name != "TOKEN"
-        and (spec.kind.name != "USER_INPUT" or hasattr(values.get(spec.arg.name), "dtype"))
+        if spec.kind.name != "TOKEN" and (spec.kind.name != "USER_INPUT" or hasattr(values.get(spec.arg.name), "dtype"))
     ]
 
 
@@ -118,11 +118,19 @@ def _import(program: Any) -> tvm.IRModule:
         ) from error
     main = mod["main"]
     mod["main"] = main.without_attr("params") if main.attrs and "params" in main.attrs else main
-    return mod
+    return importer.origins.attach(mod)
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
-    """TVM's importer with our converters in front of its own, every failure an error that names the node."""
+    """TVM's importer with our converters in front of its own, every failure an error that names the node.
+
+    Attributes:
+        origins: The nodes that its results are of, for errors of the run.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.origins = Origins()
 
     def create_convert_map(self) -> dict[str, Convert]:
         """Return the converters by the name of the operator."""
@@ -142,7 +150,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 raise
             except Exception as error:  # TVM's converters raise whatever their assumptions do
                 raise _unsupported(node, first_line(error)) from error
-            return self._as_torch_says(node, value)
+            result = self._as_torch_says(node, value)
+            self.origins.note(result, f"{node.target.__name__.partition('.')[0]} {_place(node)}")
+            return result
 
         return run
 
@@ -172,15 +182,15 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
 def _unsupported(node: fx.Node, why: str, hint: str = _HINT) -> UnsupportedOperatorError:
     return UnsupportedOperatorError(
-        f"the operator {node.target} of torch cannot be compiled", where=_place(node), why=why, hint=hint
+        f"the operator {node.target} of torch cannot be compiled", where=f"node {_place(node)}", why=why, hint=hint
     )
 
 
 def _place(node: fx.Node) -> str:
-    """Return the node's name, the module that it is in and the line of its source."""
+    """Return the node's name in quotes, the module that it is in and the line of its source."""
     stack: Mapping[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
     path = list(stack.values())[-1][0] if stack else ""
     lines = [line.strip() for line in (node.meta.get("stack_trace") or "").strip().splitlines()]
     source = " ".join(lines[-2:])
-    parts = [f"node {node.name!r}", f"module {path!r}" if path else "", source]
+    parts = [repr(node.name), f"module {path!r}" if path else "", source]
     return ", ".join(part for part in parts if part)
