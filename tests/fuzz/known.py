@@ -116,11 +116,11 @@ def _has_constant_zero(case: Case) -> bool:
     return any(array is not None and array.size == 1 and not array.any() for array in weights)
 
 
-def _skips_elements(case: Case) -> bool:
-    """Whether a window is padded by a rule, and its strides are longer than it by 2 or more."""
-    return any(
+def _skips(most: int) -> Callable[[Case], bool]:
+    """Return whether a window is padded by a rule, and its strides are longer than it by more than `most`."""
+    return lambda case: any(
         values.get("auto_pad", b"").startswith(b"SAME")
-        and any(stride > size + 1 for stride, size in zip(values["strides"], values["kernel_shape"], strict=False))
+        and any(stride > size + most for stride, size in zip(values["strides"], values["kernel_shape"], strict=False))
         for values in _attributes(case)
         if "strides" in values and "kernel_shape" in values
     )
@@ -177,6 +177,7 @@ KNOWN = (
     Known("`auto_pad` of a convolution with dilations", "accepted", "Conv", "ilation"),
     Known("`RNN`, `LSTM` and `GRU` of `layout` 1", "accepted", "RNN|LSTM|GRU", "layout"),
     Known("QuantizeLinear, QLinearConv, QLinearMatMul of NaN", "differs", "QuantizeLinear|QLinear", note="nan|inf"),
+    Known("`auto_pad` of a pool whose strides", "accepted", "Pool", "must be non-negative", when=_skips(0)),
     Known("A pool over no axes", "accepted", "Pool", "Unsupported (pooling|kernel)|less than 3"),
     Known("`Binarizer` of NaN", "accepted", "Binarizer", "is NaN", when=_odd),
     Known("`MeanVarianceNormalization` of float16", "accepted", "MeanVarianceNormalization.*float16", "ReduceMean"),
@@ -218,7 +219,7 @@ KNOWN = (
     Known("BatchNormalization whose `training_mode`", "differs", "BatchNormalization", "one of the values is empty"),
     Known("x plus a constant 0", "differs", "ReduceLogSumExp", r"NaN or infinity.*inf\] for \[-?inf"),
     Known("ReduceLogSumExp of bfloat16", "differs", "ReduceLogSumExp.*bfloat16", r"for \[-?inf"),
-    Known("`Conv` and `LpPool` with `auto_pad`", "differs", r"\b(Conv|LpPool)\b", when=_skips_elements),
+    Known("`Conv` and `LpPool` with `auto_pad`", "differs", r"\b(Conv|LpPool)\b", when=_skips(1)),
     Known("ArgMax, ArgMin, reductions by an axis", "differs", "ArgMax|ArgMin|Reduce", "^shape", when=_has_no_elements),
     Known("ArgMax, ArgMin, reductions by an axis", "differs", "ArgMax|ArgMin|Reduce", r"^shape .* of \(.*\b0\b"),
     Known("ArgMax, ArgMin, reductions by an axis", "refused", "ArgMax|ArgMin", "F204.*no entry", when=_has_no_elements),

@@ -1,6 +1,6 @@
 """Nodes that ONNX Runtime refuses and that ran: operands that do not broadcast yet, weights of pixels that are none, an
 axis named twice by the run, operands of another rank than a scalar or a list has, a window that fits no image, be there
-images or not."""
+images or not, a ratio of elements to drop that is none, though nothing is dropped."""
 
 from __future__ import annotations
 
@@ -127,3 +127,24 @@ def test_axes_of_old_softmaxes(operator: str, shape: str, named: str) -> None:
         onnxruntime_runs(model, {"x": np.ones([1] * len(shape[:1]), np.float32)})
     with pytest.raises(ShapeError, match=r"axis is 1|scalar"):
         fusion.compile(model)
+
+
+@pytest.mark.parametrize("outputs", ["y", "y, kept"])
+@pytest.mark.parametrize("ratio", [np.nan, -0.5, 1.0])
+def test_ratios_of_a_dropout(ratio: float, outputs: str) -> None:
+    """As constants and as inputs; those of an attribute ONNX Runtime does not look at."""
+    text = f"graph (float[2,3] x, float ratio) => (float[2,3] y) {{ {outputs} = Dropout (x, ratio) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 13]> {text}')
+    fixed = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 13]> {text}')
+    fixed.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(ratio), "ratio"))
+    del fixed.graph.input[1]
+    inputs = {"x": X, "ratio": np.array(0.5, np.float32)}
+    module = check(model, inputs, fallbacks=None)
+    for refused, given in ((module, {"x": X, "ratio": np.array(ratio, np.float32)}), (fusion.compile(fixed), {"x": X})):
+        with pytest.raises(ExecutionError, match="ratio"):
+            refused.run(given)
+
+
+def test_the_ratio_of_an_old_dropout() -> None:
+    text = "graph (float[2,3] x) => (float[2,3] y) { y = Dropout <ratio = 2.0> (x) }"
+    check(onnx.parser.parse_model(f'<ir_version: 5, opset_import: ["": 10]> {text}'), {"x": X})

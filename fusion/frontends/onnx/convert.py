@@ -29,7 +29,7 @@ _READ_SHAPES = frozenset({"EyeLike", "Shape", "Size"})
 _DATA_DEPENDENT = frozenset({"Compress", "NonZero", "Unique"})
 # Operators of which ONNX Runtime checks operands, be there anything to compute or not.
 _CHECKED = frozenset(
-    {"ArrayFeatureExtractor", "Div", "Gather", "Mod", "ReverseSequence", "RoiAlign", "ScatterND", "Slice"}
+    {"ArrayFeatureExtractor", "Div", "Dropout", "Gather", "Mod", "ReverseSequence", "RoiAlign", "ScatterND", "Slice"}
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 
 
@@ -28,15 +28,3 @@ def cast_to(node: Node, x: Expr, source: str, target: str) -> Expr:
 @converts("Identity")
 def identity(node: Node) -> Expr:
     return node.x(0)
-
-
-@converts("Dropout")
-def dropout(node: Node) -> list[Expr]:
-    """In inference the input itself, and a mask that is all true (before opset 10, all ones)."""
-    training = node.const(2)
-    if training is not None and bool(training.reshape(-1)[0]):
-        ratio = node.const(1)
-        if ratio is None or float(ratio.reshape(-1)[0]) != 0.0:
-            raise Decline("training mode draws random numbers")
-    mask = [relax.op.ones(node.shape(0), node.out_dtype(1))] if node.wants(1) else []
-    return [node.x(0), *mask]

@@ -169,8 +169,14 @@ def where(node: Node) -> Expr:
 
 @converts("Dropout")
 def dropout(node: Node) -> Expr | list[Expr]:
-    """What it is in inference: nothing. Before set 12 ONNX Runtime's mask then holds zeros, later on ones."""
-    if node.has(2) and bool(node.needed_const(2).any()):
+    """What it is in inference: nothing. Before set 12 ONNX Runtime's mask then holds zeros, later on ones.
+
+    ONNX Runtime looks at the ratio nevertheless, and fails in the run where it is none.
+    """
+    ratio, training = node.const(1), node.const(2)
+    if ratio is not None and not (ratio.size == 1 and 0 <= ratio.item() < 1):
+        raise Decline("the ratio is not from 0 to 1")
+    if training is not None and bool(training.any()):
         raise Decline("training is asked for")
     mask = relax.op.ones if node.opset >= 12 else relax.op.zeros
     return [node.x(0), mask(node.shape(0), node.out_dtype(1))] if node.wants(1) else node.x(0)
