@@ -82,6 +82,19 @@ def test_a_sequence_beside_a_narrow_type_is_judged_by_the_reference() -> None:
     assert judge(Case("graphs", 0, model.SerializeToString(), inputs), silent).verdict == "same"
 
 
+def test_nodes_of_onnx_runtimes_own_making_refuse_nothing() -> None:
+    """Its form of CenterCropPad is of int64 alone; of a scalar onnx's reference makes nothing."""
+    sizes = onnx.numpy_helper.from_array(np.array(1, np.int32), "sizes")
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> graph (float[1] x, int32 sizes) => (float[1] y) '
+        "{ y = CenterCropPad (x, sizes) }"
+    )
+    del model.graph.input[1]
+    model.graph.initializer.append(sizes)
+    case = Case("graphs", 0, model.SerializeToString(), {"x": np.ones(1, np.float32)}, "input 1 of shape ()")
+    assert judge(case, silent).verdict == "no oracle"
+
+
 def silent(stage: str) -> None:
     """Hear of a stage."""
 
