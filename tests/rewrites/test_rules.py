@@ -66,10 +66,10 @@ def test_twice_is_the_same_as_once(rule: Rule) -> None:
     assert tvm_ffi.structural_equal(again, after)
 
 
-def test_the_documentation_lists_the_rules() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "design" / "rewrites.md").read_text()
-    rows = re.findall(r"^\| (\w+) \| `(.*)` \| (.*) \| [\d, ]*\|$", page, re.MULTILINE)
-    assert rows == [(rule.name, rule.form, rule.source) for rule in RULES]
+def test_the_documentation_counts_the_rules() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+    table = page.partition("## Rewrites of the zoo")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| (\w+) \| \d+ \| \d+ \|$", table, re.MULTILINE) == [rule.name for rule in RULES]
 
 
 def test_every_rule_says_what_it_is() -> None:

@@ -78,6 +78,12 @@ def one_kernel(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:
     return merged([node for node in read_graph(_legalised(build, arrays, 16)) if is_call_tir(node.value)])
 
 
+def groups(build: Build, arrays: Sequence[np.ndarray], judge: Profitability = no_template) -> list[tirx.PrimFunc]:
+    """Return the kernels of `build(builder, *inputs)` without their loops."""
+    mod = relax.transform.FuseTIR()(FormGroups(judge)(_legalised(build, arrays, 16)))
+    return [func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)]
+
+
 def _legalised(build: Build, arrays: Sequence[np.ndarray], lanes: int) -> tvm.IRModule:
     return relax.transform.LegalizeOps(LEGALIZATIONS)(LowerAnchors(lowerings(lanes))(module(build, arrays)))
 
