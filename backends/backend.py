@@ -7,7 +7,6 @@ is bound to a target and a number of threads, and asks that whatever depends on 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -28,17 +27,27 @@ Load = Callable[[Mapping[str, "tirx.PrimFunc"]], Any]
 """Makes a library of kernels by their names, which runs in this process."""
 
 
-@dataclass(frozen=True)
-class Lowering:
+class Lowering(Protocol):
     """Writes one kind of operator as a TensorIR call that a template of the backend recognises.
 
     Attributes:
         name: For notes.
-        apply: Returns the call, or None where it does not take the operator.
     """
 
-    name: str
-    apply: Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
+    @property
+    def name(self) -> str: ...
+
+    def concerns(self, builder: relax.BlockBuilder, call: relax.Call) -> bool:
+        """Return whether `call` has the form that the template computes; where not, nobody asks why."""
+        ...
+
+    def apply(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        """Return `call` as TensorIR.
+
+        Raises:
+            Declined: The template does not take it; `explain()` shows the reason.
+        """
+        ...
 
 
 class LayoutPolicy(Protocol):

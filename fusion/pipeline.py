@@ -41,7 +41,7 @@ from fusion.passes.take_subgraphs import TakeSubgraphs
 from fusion.passes.widen_conv1d import WidenConv1d
 from fusion.report.estimate import estimate_kernels
 from fusion.report.read_graph import MAIN
-from fusion.report.record import Trace, record_graph
+from fusion.report.record import Trace, read_origins, record_graph
 from fusion.rewrites import Rewrite
 from fusion.stages import stage
 from partition.form_groups import FormGroups
@@ -91,14 +91,14 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         relax.transform.DecomposeOpsForInference(),
         *([TakeSubgraphs(ctx.libraries, trace.taken, trace.notes)] if ctx.libraries else []),
         # Phase 2: where each tensor lies
-        AssignLayouts(compiler.layouts, trace.stored),
+        AssignLayouts(compiler.layouts, trace.stored, trace.layouts),
         *([LowerPrecision(compiler.rounding)] if ctx.precision == "bf16" else []),
         RotateHalves(),
         MergeEqual(),
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
         CallHostFunctions(),
-        LowerAnchors(compiler.lowerings, trace.failures),
+        LowerAnchors(compiler.lowerings, trace.failures, trace.lowerings),
         LegalizeCalls(compiler.legalizations, compiler.safe_legalizations, trace.failures),
         # Phase 4: groups become kernels; a value that nobody reads would be a reader of others
         relax.transform.DeadCodeElimination(["main"]),
@@ -163,7 +163,8 @@ def lower(
         graphs, traces = {}, {}
         for name, mod in {**imported.branches, MAIN: imported.mod}.items():
             dump(f"{name}.imported" if name else "imported", mod)
-            traces[name] = trace = Trace(FormGroups(decline, techniques, ctx.compiler.memory.start), failures=failures)
+            groups = FormGroups(decline, techniques, ctx.compiler.memory.start)
+            traces[name] = trace = Trace(groups, failures=failures, origins=read_origins(mod))
             passes = plain_passes(ctx, trace) if form is Form.PLAIN else graph_passes(ctx, trace, techniques)
             graphs[name] = _apply(passes, mod, form, failures, f"{name}." if name else "")
         joined = kernel_passes(graphs, kernels, measured.passes(imported.inputs))
@@ -173,7 +174,7 @@ def lower(
     with stage("report"):
         infos, graph = _report(imported, graphs, mod, weights, traces, kernels, ctx, failures)
     rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
-    rewritten = [note for trace in traces.values() for note in (*trace.rewrites.notes(), *trace.notes)]
+    rewritten = [note for trace in traces.values() for note in trace.told()]
     taken = {key: data for trace in traces.values() for key, data in trace.taken.items()}
     notes = (*failures.notes, *rounding, *rewritten, *kernels.notes(), *measured.notes)
     return Lowered(mod, weights, infos, notes, graph, taken)

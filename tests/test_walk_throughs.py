@@ -22,9 +22,10 @@ from backends.cpu.kernels import priority
 from backends.cpu.kernels.template import Template
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Nest
-from backends.tensorir.result import NotRecognized, Scheduled
+from backends.tensorir.result import Scheduled
 from backends.tensorir.space import Space
 from backends.tensorir.stages import Stage, read_stages, substitute
+from fusion.declined import Declined
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.onnx import registry
 from fusion.frontends.onnx.node import Node
@@ -115,7 +116,7 @@ def read_vector(func: tirx.PrimFunc) -> Stage:
     """Return the one stage of a kernel over one axis."""
     stages = read_stages(func)
     if len(stages) != 1 or stages[0].combine is not None or len(stages[0].spatial) != 1:
-        raise NotRecognized("not one map over one axis")
+        raise Declined("not one map over one axis")
     return stages[0]
 
 

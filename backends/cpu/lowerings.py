@@ -9,18 +9,36 @@ from tvm import relax
 
 from backends.backend import Lowering
 from backends.cpu.kernels import priority
+from backends.cpu.kernels.shared.operands import has_known_shapes
 from backends.cpu.kernels.template import Lower
+from fusion.declined import Declined
 
 
 @dataclass(frozen=True)
 class _WithLanes:
-    """A lowering for panels of weights as wide as a vector."""
+    """A lowering of a template, for panels of weights as wide as a vector.
 
+    Attributes:
+        name: That of the template.
+    """
+
+    name: str
     lower: Lower
     lanes: int
 
-    def __call__(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-        return self.lower(builder, call, self.lanes)
+    def concerns(self, builder: relax.BlockBuilder, call: relax.Call) -> bool:
+        """Return whether `call` has the form that the family computes, or its shapes do not tell."""
+        return not has_known_shapes(call) or self.lower.concerns(builder, call, self.lanes)
+
+    def apply(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        """Return `call` as TensorIR.
+
+        Raises:
+            Declined: It is not one of the family's.
+        """
+        if not has_known_shapes(call):
+            raise Declined("only the run knows a shape of it")
+        return self.lower.write(builder, call, self.lanes)
 
 
 def lowerings(lanes: int) -> dict[str, tuple[Lowering, ...]]:
@@ -28,5 +46,5 @@ def lowerings(lanes: int) -> dict[str, tuple[Lowering, ...]]:
     found = defaultdict(list)
     for template in priority.TEMPLATES:
         for operator, lower in template.lowerings.items():
-            found[operator].append(Lowering(lower.__name__, _WithLanes(lower, lanes)))
+            found[operator].append(_WithLanes(template.name, lower, lanes))
     return {operator: tuple(tried) for operator, tried in found.items()}

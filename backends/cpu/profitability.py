@@ -7,7 +7,7 @@ from tvm import tirx
 from backends.cpu.kernels.priority import recognise
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
-from backends.tensorir.result import NotRecognized
+from fusion.declined import Declined
 from partition.profitability import no_template
 
 
@@ -15,7 +15,7 @@ def decline_kernel(kernel: tirx.PrimFunc) -> str:
     """Return why no template writes `kernel`, but the plain loops; "" where one does."""
     try:
         recognise(kernel)
-    except NotRecognized as reason:
+    except Declined as reason:
         return str(reason)
     return ""
 
@@ -29,7 +29,7 @@ def decline_fusion(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> str
         if template.decline is None:
             return template.estimate(parts, machine, threads).reason
         return template.decline(parts, machine, threads)
-    except NotRecognized as reason:
+    except Declined as reason:
         return str(reason)
 
 
@@ -39,5 +39,5 @@ def estimate_fusion(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> Es
     try:
         template, parts = recognise(kernel)
         return template.estimate(parts, machine, threads) if template.estimate else None
-    except NotRecognized:
+    except Declined:
         return None

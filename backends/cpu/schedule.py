@@ -13,10 +13,11 @@ from backends.cpu.kernels.priority import takers
 from backends.cpu.kernels.template import Template
 from backends.cpu.machine import Machine
 from backends.cpu.vector_math import VectorizeMath
-from backends.tensorir.result import NotRecognized, Scheduled
+from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import find_anchors
 from backends.tensorir.space import Choices, Point
 from backends.tensorir.written import written_loops
+from fusion.declined import Declined
 from fusion.failures import cause
 
 _AVX512_LANES = 16
@@ -30,7 +31,7 @@ class _Attempt:
 
     Attributes:
         name: For notes.
-        run: Returns the kernel with its loops. Raises `NotRecognized` with the reason where it declines.
+        run: Returns the kernel with its loops. Raises `Declined` with the reason where it declines.
     """
 
     name: str
@@ -66,7 +67,7 @@ def read_choices(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices
     for template in takers(func):
         try:
             return _choices_of(template, func, machine, threads)
-        except NotRecognized:
+        except Declined:
             continue
     return None
 
@@ -92,7 +93,7 @@ def _first(attempts: Sequence[_Attempt] | Iterator[_Attempt], func: tirx.PrimFun
             return replace(made, func=math(made.func), note="; ".join(refusals))
         except MemoryError:
             raise
-        except NotRecognized as reason:
+        except Declined as reason:
             refusals.append(f"{attempt.name} declined: {reason}")
         except Exception as failure:  # TVM raises whatever its checks raise
             refusals.append(f"{attempt.name} failed: {cause(failure)}")
@@ -110,7 +111,7 @@ def _default_of(template: Template[Any, Any], func: tirx.PrimFunc, machine: Mach
 def _at_point(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point) -> Scheduled:
     choices = read_choices(func, machine, threads)
     if choices is None:
-        raise NotRecognized("it has no space")
+        raise Declined("it has no space")
     return choices.emit(point)
 
 

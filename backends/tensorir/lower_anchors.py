@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from backends.backend import Lowering
+from fusion.declined import Declined, Declines
 from fusion.failures import Failures
 
 
@@ -20,38 +21,51 @@ class LowerAnchors:
     Attributes:
         lowerings: Those of the backend.
         failures: Takes which lowerings failed; such a call is left to `LegalizeOps` too.
+        declines: Takes which lowerings declined an operator that they concern, and why.
     """
 
     lowerings: Mapping[str, Sequence[Lowering]]
     failures: Failures = field(default_factory=Failures)
+    declines: Declines = field(default_factory=Declines)
     name: str = "lower_anchors"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        rewriter = _Lower(mod, self.lowerings, self.failures)
+        rewriter = _Lower(mod, self.lowerings, self.failures, self.declines)
         rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
         return rewriter.builder_.get()
 
 
 @mutator
 class _Lower(PyExprMutator):  # type: ignore[misc]  # TVM's decorator is untyped
-    def __init__(self, mod: tvm.IRModule, lowerings: Mapping[str, Sequence[Lowering]], failures: Failures) -> None:
+    def __init__(
+        self, mod: tvm.IRModule, lowerings: Mapping[str, Sequence[Lowering]], failures: Failures, declines: Declines
+    ) -> None:
         super().__init__(mod)
-        self.lowerings, self.failures = lowerings, failures
+        self.lowerings, self.failures, self.declines = lowerings, failures, declines
+        self.result = ""
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Keep the name of what is bound, for notes."""
+        self.result = str(binding.var.name)
+        super().visit_var_binding_(binding)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Try the lowerings of one operator in order."""
         call = self.visit_expr_post_order(call)
-        for lower in self.lowerings.get(str(getattr(call.op, "name", "")), ()):
-            lowered = self._lower(lower, call)
-            if lowered is not None:
-                return lowered
-        return call
-
-    def _lower(self, lower: Lowering, call: relax.Call) -> relax.Expr | None:
-        try:
-            return lower.apply(self.builder_, call)
-        except MemoryError:
-            raise
-        except Exception as error:  # a lowering may have any defect, and TVM prints a warning where one passes
-            self.failures.add(f"{lower.name} failed, and another form is used", error)
-            return None
+        operator = str(getattr(call.op, "name", ""))
+        declined: dict[str, list[str]] = {}
+        lowered = call
+        for lower in self.lowerings.get(operator, ()):
+            try:
+                if lower.concerns(self.builder_, call):
+                    lowered = lower.apply(self.builder_, call)
+                    break
+            except MemoryError:
+                raise
+            except Declined as reason:
+                declined.setdefault(str(reason), []).append(lower.name)
+            except Exception as error:  # a lowering may have any defect, and TVM prints a warning where one passes
+                self.failures.add(f"the lowering to {lower.name} failed, and another form is used", error)
+        for why, names in declined.items():
+            self.declines.add(operator, self.result, f"not lowered to {', '.join(names)}", why)
+        return lowered

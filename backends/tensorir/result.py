@@ -1,4 +1,4 @@
-"""What a template answers: a scheduled kernel, or the reason why it is not its job."""
+"""What a template makes of a PrimFunc: a kernel with loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy.typing as npt
 from tvm import tirx
-from tvm_ffi import register_error
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,3 @@ class Kernel:
 
     source: tirx.PrimFunc
     made: Scheduled
-
-
-@register_error  # unregistered, one raised in a `structural_map` came out of it as a RuntimeError
-class NotRecognized(Exception):
-    """Raised by a template that declines a PrimFunc, with the reason; never reaches a user as an error."""

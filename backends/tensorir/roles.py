@@ -19,8 +19,8 @@ from tvm_ffi.structural import structural_equal
 from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Expr
 from backends.tensorir.inlining import uses
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.stages import Stage, dtype_of, read_stages, shape_of, substitute
+from fusion.declined import Declined
 from fusion.structural import find, map_nodes
 from partition.access import ANCHOR
 
@@ -66,18 +66,18 @@ def read_roles(func: tirx.PrimFunc) -> Roles:
     """Return the roles of the blocks of `func`.
 
     Raises:
-        NotRecognized: There is no anchor, or a block behind it is not elementwise in its result.
+        Declined: There is no anchor, or a block behind it is not elementwise in its result.
     """
     anchor = find_anchor(func)
     if anchor is None:
-        raise NotRecognized("no anchor")
+        raise Declined("no anchor")
     result = result_of(anchor)
     behind = [stage for stage in read_stages(func) if not stage.buffer.same_as(result)]
     producers = {stage.buffer for stage in behind}
     written = [buffer for buffer in func.params if buffer in producers or buffer.same_as(result)]
     roles = roles_of(anchor, compose(result, behind, written))
     if any(operand in producers for operand in roles.operands):
-        raise NotRecognized("the anchor reads a value made inside the kernel")
+        raise Declined("the anchor reads a value made inside the kernel")
     return roles
 
 
@@ -106,7 +106,7 @@ def compose(result: Var, behind: Sequence[Stage], buffers: Sequence[Var]) -> tup
     """Return how each of `buffers`, which `behind` computes from an anchor's `result`, follows from one element of it.
 
     Raises:
-        NotRecognized: A stage is not elementwise in the result.
+        Declined: A stage is not elementwise in the result.
     """
     coordinates = tuple(Var(f"c{axis}", "int64") for axis in range(len(shape_of(result))))
     composer = _Composer(result, {stage.buffer: stage for stage in behind}, coordinates)
@@ -141,9 +141,9 @@ class _Composer:
         reads: list[tuple[Expr, ...]] = []
         value = self._load(buffer, at, accumulator, reads)
         if not reads:
-            raise NotRecognized(f"{buffer.name} does not depend on the anchor")
+            raise Declined(f"{buffer.name} does not depend on the anchor")
         if any(not _same(reads[0], other) for other in reads[1:]):
-            raise NotRecognized("the anchor's result is read at two places")
+            raise Declined("the anchor's result is read at two places")
         indices = _invert(at, shape, reads[0], self.coordinates)
         composed = substitute(value, dict(zip(at, indices, strict=True)))
         indices = indices if stage is None else stage.stored_at(indices)
@@ -176,7 +176,7 @@ class _Composer:
         if stage is None:
             return tirx.BufferLoad(buffer, list(at))
         if stage.reduce:
-            raise NotRecognized(f"{buffer.name} is reduced")
+            raise Declined(f"{buffer.name} is reduced")
         value = substitute(stage.value, dict(zip((axis.var for axis in stage.spatial), at, strict=True)))
         load = (TensorLoad, lambda load: self._load(load.source, list(load.indices), accumulator, reads))
         return map_nodes(value, load)
@@ -198,5 +198,5 @@ def _invert(at: Sequence[Var], shape: Sequence[int], read: Sequence[Expr], coord
     try:
         inverse = tirx.IndexMap(list(at), simple, None).inverse(list(shape))
     except Exception as error:  # TVM raises its plain InternalError for a map that is not bijective
-        raise NotRecognized("an epilogue block is no permutation of the anchor's result") from error
+        raise Declined("an epilogue block is no permutation of the anchor's result") from error
     return list(inverse.map_indices(list(coordinates)))

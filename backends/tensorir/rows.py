@@ -13,8 +13,8 @@ from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, int64
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.stages import Axis, Stage, dtype_of, shape_of, substitute
+from fusion.declined import Declined
 from fusion.structural import map_nodes
 
 
@@ -37,7 +37,7 @@ class RowBlock:
         `sum[b, m] += exp[b, m, k]`  ->  `local_sum[i] += local_exp[i, k]`
 
         Raises:
-            NotRecognized: The leading axes of what a stage makes are not the rows, or it reads another row than the one
+            Declined: The leading axes of what a stage makes are not the rows, or it reads another row than the one
                 it computes.
         """
         local = {stage.buffer: self._part_of(stage.buffer) for stage in stages}
@@ -64,7 +64,7 @@ class RowBlock:
             lead = row_axes(load.source, self.total)
             at = [substitute(index, places) for index in load.indices[:lead]]
             if lead and not structural_equal(flat_index(shape_of(load.source)[:lead], at, analyzer), computed):
-                raise NotRecognized(f"{stage.buffer.name} reads another row")
+                raise Declined(f"{stage.buffer.name} reads another row")
             return tirx.BufferLoad(local[load.source], [row.var, *load.indices[lead:]])
 
         value = substitute(map_nodes(stage.value, (TensorLoad, move)), places)
@@ -75,10 +75,10 @@ def row_axes(buffer: Var, total: int) -> int:
     """Return how many leading axes of `buffer` make up its `total` rows.
 
     Raises:
-        NotRecognized: None do.
+        Declined: None do.
     """
     shape = shape_of(buffer)
     for count in range(len(shape) + 1):
         if prod(shape[:count]) == total:
             return count
-    raise NotRecognized(f"{buffer.name} has other rows")
+    raise Declined(f"{buffer.name} has other rows")

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 
-from backends.tensorir.result import NotRecognized
+from fusion.declined import Declined
 from fusion.structural import find, map_nodes
 from partition.access import is_zero
 
@@ -85,21 +85,21 @@ def read_stages(func: tirx.PrimFunc) -> list[Stage]:
     """Return the stages of `func` in order of execution.
 
     Raises:
-        NotRecognized: A block is not one store over its whole buffer, or over a slice of an output, or the function is
+        Declined: A block is not one store over its whole buffer, or over a slice of an output, or the function is
             not made of blocks.
     """
     root = func.body
     if not isinstance(root, SBlockRealize):
-        raise NotRecognized("the function is not made of blocks")
+        raise Declined("the function is not made of blocks")
     body = root.block.body
     nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     stages = [_read_nest(nest) for nest in nests]
     if len({stage.buffer for stage in stages}) != len(stages):
-        raise NotRecognized("two blocks write one buffer")
+        raise Declined("two blocks write one buffer")
     sliced = {stage.buffer for stage in stages if stage.offsets}
     read = {load.source for stage in stages for load in loads(stage.value)} if sliced else set()
     if not sliced.issubset(func.params) or not sliced.isdisjoint(read):
-        raise NotRecognized("a block writes a part of a buffer that is no output")
+        raise Declined("a block writes a part of a buffer that is no output")
     return stages
 
 
@@ -125,12 +125,12 @@ def shape_of(buffer: Var) -> tuple[int, ...]:
     """Return the static shape of a buffer.
 
     Raises:
-        NotRecognized: A dimension is symbolic.
+        Declined: A dimension is symbolic.
     """
     dims = []
     for dim in buffer.ty.shape:
         if not isinstance(dim, tirx.IntImm):
-            raise NotRecognized("a shape is symbolic")
+            raise Declined("a shape is symbolic")
         dims.append(int(dim.value))
     return tuple(dims)
 
@@ -144,25 +144,25 @@ def _read_nest(nest: tirx.Stmt) -> Stage:
     extents: dict[Var, int] = {}
     while isinstance(nest, tirx.For):
         if nest.kind != tirx.ForKind.SERIAL or not isinstance(nest.extent, tirx.IntImm):
-            raise NotRecognized("the loops are scheduled or symbolic")
+            raise Declined("the loops are scheduled or symbolic")
         extents[nest.loop_var] = int(nest.extent.value)
         nest = nest.body
     if not isinstance(nest, SBlockRealize):
-        raise NotRecognized("a loop holds more than one block")
+        raise Declined("a loop holds more than one block")
     return _read_block(nest, extents)
 
 
 def _read_block(realize: SBlockRealize, extents: dict[Var, int]) -> Stage:
     block = realize.block
     if block.match_buffers or block.alloc_buffers or not isinstance(block.body, tirx.BufferStore):
-        raise NotRecognized(f"block {block.name_hint} is not a single store")
+        raise Declined(f"block {block.name_hint} is not a single store")
     axes: dict[Var, Axis] = {}
     reduce = []
     for iter_var, bound in zip(block.iter_vars, realize.iter_values, strict=True):
         axis = Axis(iter_var.var, int(iter_var.dom.extent.value))
         whole = axis.extent == 1 or (isinstance(bound, Var) and extents.get(bound) == axis.extent)
         if not whole:
-            raise NotRecognized(f"block {block.name_hint} covers its domain in an order that is not plain")
+            raise Declined(f"block {block.name_hint} covers its domain in an order that is not plain")
         if int(iter_var.iter_type) == _REDUCE_ITER:
             reduce.append(axis)
         else:
@@ -177,14 +177,14 @@ def _make_stage(block: SBlock, axes: dict[Var, Axis], reduce: tuple[Axis, ...]) 
     spatial = tuple(axis for axis, _ in stored)
     written = prod(axis.extent for axis in spatial)
     if len({axis.var for axis in spatial}) != len(spatial) or prod(a.extent for a in axes.values()) != written:
-        raise NotRecognized(f"block {block.name_hint} does not write its whole buffer once")
+        raise Declined(f"block {block.name_hint} does not write its whole buffer once")
     if block.init is None:
         if reduce or any(load.source.same_as(store.buffer) for load in loads(store.value)):
-            raise NotRecognized(f"block {block.name_hint} updates its buffer without an initial value")
+            raise Declined(f"block {block.name_hint} updates its buffer without an initial value")
         offsets = tuple(offset for _, offset in stored) if written != prod(shape) else ()
         return Stage(store.buffer, spatial, (), store.value, offsets=offsets)
     if written != prod(shape):
-        raise NotRecognized(f"block {block.name_hint} reduces into a part of its buffer")
+        raise Declined(f"block {block.name_hint} reduces into a part of its buffer")
     return _reduction(block, spatial, reduce)
 
 
@@ -197,16 +197,16 @@ def _store_axis(index: Expr, extent: int, axes: dict[Var, Axis]) -> tuple[Axis, 
         return axes[index], begin
     if isinstance(index, tirx.IntImm) and int(index.value) == 0 and extent == 1:
         return Axis(Var("unit", index.ty), 1), 0
-    raise NotRecognized("a block stores to an index that is not one of its axes")
+    raise Declined("a block stores to an index that is not one of its axes")
 
 
 def _reduction(block: SBlock, spatial: tuple[Axis, ...], reduce: tuple[Axis, ...]) -> Stage:
     store, update = block.body, block.body.value
     if not isinstance(block.init, tirx.BufferStore) or type(update) not in COMBINERS:
-        raise NotRecognized(f"block {block.name_hint} reduces by something else than + * max min")
+        raise Declined(f"block {block.name_hint} reduces by something else than + * max min")
     itself, term = update.a, update.b
     if not isinstance(itself, TensorLoad) or not itself.source.same_as(store.buffer):
-        raise NotRecognized(f"block {block.name_hint} does not combine with its own buffer")
+        raise Declined(f"block {block.name_hint} does not combine with its own buffer")
     if any(load.source.same_as(store.buffer) for load in loads(term)):
-        raise NotRecognized(f"block {block.name_hint} reads its own buffer twice")
+        raise Declined(f"block {block.name_hint} reads its own buffer twice")
     return Stage(store.buffer, spatial, reduce, term, type(update), block.init.value)

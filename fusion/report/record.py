@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import tvm
+from tvm import relax
 
+from fusion.declined import Declines
 from fusion.failures import Failures
 from fusion.frontends.imported import ImportedModel
+from fusion.frontends.origins import origins_of
 from fusion.model_graph import FOLDED, INFERRED, MAPPED, Call, KeptEdge, ModelGraph, Operator
 from fusion.report.read_graph import CallReader, Named, OperatorReader, branch_names
 from fusion.rewrites import Log
@@ -29,6 +32,9 @@ class Trace:
         stored: Variables that hold each one of the imported graph after storage orders were assigned.
         joined: Variables of the calls that write each concatenation without a kernel of its own.
         rewrites: What was rewritten, and why not.
+        origins: Operators of the model by the variables of the imported graph.
+        layouts: Which operators layout rules declined, and why.
+        lowerings: Which operators lowerings declined, and why.
         failures: What failed and was done in another way.
         taken: What the subgraphs that libraries took are made from, by key.
         notes: Who took what.
@@ -38,9 +44,20 @@ class Trace:
     stored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     joined: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rewrites: Log = field(default_factory=Log)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    layouts: Declines = field(default_factory=Declines)
+    lowerings: Declines = field(default_factory=Declines)
     failures: Failures = field(default_factory=Failures)
     taken: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def told(self) -> list[str]:
+        """Return the notes of all passes, which say of which operators of the model they are where those are known."""
+        held = dict(self.origins)  # what is the result keeps its variable
+        for name, stored in self.stored.items():
+            held.update((each, self.origins[name]) for each in stored if name in self.origins)
+        own = *self.rewrites.notes(self.origins), *self.notes
+        return [*own, *self.layouts.notes(self.origins), *self.lowerings.notes(held)]
 
     def variables(self, imported: set[str]) -> dict[str, tuple[str, ...]]:
         """Return the variables of the calls that each variable of the graph became a part of.
@@ -67,6 +84,15 @@ class Trace:
         }  # fmt: skip
 
 
+def read_origins(mod: tvm.IRModule) -> dict[str, str]:
+    """Return the operators of the model that the variables of an imported `mod` are of, its result among them."""
+    origins, body = dict(origins_of(mod)), mod["main"].body
+    result = body.blocks[-1].bindings[-1] if body.blocks and body.blocks[-1].bindings else None
+    if isinstance(result, relax.VarBinding) and isinstance(result.value, relax.Var) and result.value.name in origins:
+        origins[result.var.name] = origins[result.value.name]
+    return origins
+
+
 def record_graph(
     imported: ImportedModel,
     graphs: Mapping[str, tvm.IRModule],
@@ -91,9 +117,7 @@ def record_graph(
     return ModelGraph(tuple(_map(before.operators, into)), tuple(calls), kept, dict(loops))
 
 
-def _calls_of(
-    before: OperatorReader, after: CallReader, traces: Mapping[str, Trace]
-) -> dict[int, tuple[int, ...]]:
+def _calls_of(before: OperatorReader, after: CallReader, traces: Mapping[str, Trace]) -> dict[int, tuple[int, ...]]:
     """Return the calls of each operator whose result was followed through the passes."""
     found: dict[int, tuple[int, ...]] = {}
     variables = {
@@ -173,4 +197,3 @@ def _kept(graph: str, trace: Trace, named: Named, calls: list[Call]) -> list[Kep
         size = next((read.bytes for read in reads if read.source == source), 0)
         edges.append(KeptEdge(kept.producer, kept.consumer, kept.reason, source, target, size))
     return edges
-

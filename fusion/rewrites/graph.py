@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.declined import Declined
 from fusion.passes.rebuild import all_bindings, call_name, constant
 
 Array = npt.NDArray[Any]
@@ -90,10 +91,6 @@ class Value:
     def attrs(self) -> Any:
         """The attributes of the call that computes it."""
         return self.bound.attrs
-
-
-class Declined(Exception):
-    """Raised by `match` and `build` where the pattern fits but the replacement would not be right; says why."""
 
 
 class Proposal(NamedTuple):
@@ -307,4 +304,3 @@ class Graph:
         if isinstance(expr, relax.Tuple):
             return Value("tuple", tuple(self._operand(item) for item in expr.fields), expr, expr)
         return Value("", (), expr, expr)
-

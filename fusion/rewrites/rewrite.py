@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import tvm
 import tvm_ffi
 
+from fusion.declined import Declined, Declines
 from fusion.rewrites.cost import cost
-from fusion.rewrites.graph import Declined, Emit, Graph, Value
+from fusion.rewrites.graph import Emit, Graph, Value
 from fusion.rewrites.rule import Rule
 from fusion.rewrites.table import RULES
 
 
 @dataclass
 class Log:
-    """What was done: how often each rule was applied, and why one was declined, by variable."""
+    """What was done: how often each rule was applied, and why one was declined."""
 
     applied: Counter[str] = field(default_factory=Counter)
-    declined: dict[tuple[str, str], str] = field(default_factory=dict)
+    declines: Declines = field(default_factory=Declines)
 
-    def notes(self) -> list[str]:
-        """Return one sentence for all that was done, and one for each reason not to."""
+    def notes(self, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+        """Return one sentence for all that was done, and those of `Declines.notes`."""
         applied = ", ".join(f"{count} {name}" for name, count in sorted(self.applied.items()))
-        reasons = Counter((rule, reason) for (rule, _), reason in self.declined.items())
-        return [
-            *([f"rewritten: {applied}"] if applied else []),
-            *(f"not rewritten by {rule}: {reason} ({count} times)" for (rule, reason), count in reasons.items()),
-        ]
+        return [*([f"rewritten: {applied}"] if applied else []), *self.declines.notes(origins)]
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def _apply(graph: Graph, rule: Rule, root: Value, log: Log) -> list[Value]:
         if not tvm_ffi.structural_equal(made.ty, root.expr.ty):
             raise Declined(f"it broadcasts to {list(root.shape)}")
     except Declined as reason:
-        log.declined[rule.name, root.expr.name] = str(reason)
+        log.declines.add(root.op, str(root.expr.name), f"not rewritten by {rule.name}", str(reason))
         return []
     proposal = graph.proposed(emit, made)
     new = [*proposal.new, *(() if proposal.known else (proposal.result,))]

@@ -9,7 +9,7 @@ from tvm.relax import op
 
 from backends.cpu.kernels.conv_chain.read import read_conv_chain
 from backends.cpu.kernels.rolling_window.read import read_rolling_window
-from backends.tensorir.result import NotRecognized
+from fusion.declined import Declined
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from tests.backends.cpu.kernels.anchored import one_kernel
@@ -25,7 +25,7 @@ def grouped(build: Build, reason: str = "") -> tuple[int, list[str]]:
     def judge(kernel: tirx.PrimFunc) -> str:
         try:
             read_conv_chain(kernel)
-        except NotRecognized as error:
+        except Declined as error:
             return str(error)
         return reason
 
@@ -128,7 +128,7 @@ def _scaled_first(kernel: int, groups: int) -> Build:
 @pytest.mark.parametrize(("kernel", "groups"), [(3, 1), (3, 20)])
 def test_what_makes_the_first_convolution_s_image_stays_outside(kernel: int, groups: int) -> None:
     """Random graph 1741: the kernel read a buffer that nothing wrote."""
-    with pytest.raises(NotRecognized, match="made inside the kernel"):
+    with pytest.raises(Declined, match="made inside the kernel"):
         (read_conv_chain if groups == 1 else read_rolling_window)(one_kernel(_scaled_first(kernel, groups), [X]))
 
 
@@ -140,5 +140,5 @@ def test_two_matmuls_and_two_convolutions_of_one_image_are_no_chain() -> None:
         return op.add(conv(b, x, 20, 6, 3), conv(b, x, 20, 6, 5))
 
     for build in (matmuls, branches):
-        with pytest.raises(NotRecognized):
+        with pytest.raises(Declined):
             read_conv_chain(one_kernel(build, [X]))

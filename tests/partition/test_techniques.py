@@ -9,7 +9,7 @@ from tvm.relax import op
 
 from backends.cpu.kernels.attention.read import AttentionStages
 from backends.cpu.kernels.priority import recognise
-from backends.tensorir.result import NotRecognized
+from fusion.declined import Declined
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from partition.joins import MOST_MEMBERS
@@ -32,7 +32,7 @@ def attentions(kernel: tirx.PrimFunc) -> str:
     """Take attentions, and no other kernel of several products or with what makes the rows of one."""
     try:
         return "" if isinstance(recognise(kernel)[1], AttentionStages) else "not an attention"
-    except NotRecognized as reason:
+    except Declined as reason:
         return str(reason)
 
 

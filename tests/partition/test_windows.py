@@ -9,7 +9,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from backends.cpu.kernels.rolling_window.read import read_rolling_window
-from backends.tensorir.result import NotRecognized
+from fusion.declined import Declined
 from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from tests.partition.test_form_groups import legal
@@ -25,7 +25,7 @@ def grouped(build: Build, reason: str = "") -> tuple[int, list[str], int]:
     def judge(kernel: tirx.PrimFunc) -> str:
         try:
             asked.append(read_rolling_window(kernel).sizes)
-        except NotRecognized as error:
+        except Declined as error:
             return str(error)
         return reason
 

@@ -45,6 +45,7 @@ refused("def @main(%x: Tensor[(2, 3), float32]) { nn.conv2d(nn.relu(%x), %x) }")
 _RELAX = """
 from dataclasses import replace
 from backends.cpu.kernels import priority
+from backends.cpu.kernels.template import Lower
 from backends.tensorir import legalize, legalize_calls
 from fusion.passes import rebuild
 from fusion.passes.layout import assign_layouts
@@ -57,7 +58,7 @@ for owner, name in places:
     setattr(owner, name, fails)
     refused(Module)
     setattr(owner, name, whole)
-priority.TEMPLATES = [replace(template, lowerings={"relax.matmul": fails}) for template in priority.TEMPLATES]
+priority.TEMPLATES = [replace(template, lowerings={"relax.matmul": Lower(fails)}) for template in priority.TEMPLATES]
 legalize.LEGALIZATIONS["relax.nn.softmax"] = fails
 legalize_calls._of_tvm()
 fusion.compile(Module)

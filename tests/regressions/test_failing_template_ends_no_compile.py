@@ -11,7 +11,7 @@ from tvm import relax
 import fusion
 from backends.cpu import schedule
 from backends.cpu.kernels import priority
-from backends.tensorir.result import NotRecognized
+from fusion.declined import Declined
 from tests.backends.cpu.kernels import memory_bound as kernels
 from tests.backends.cpu.kernels.templates import changed
 from tests.regressions.relax_models import module
@@ -49,7 +49,7 @@ def test_anchored_template_fails() -> None:
 
 
 def test_anchored_template_does_not_recognize() -> None:
-    with changed("matmul", emit=_raise(NotRecognized("two tiles"))):
+    with changed("matmul", emit=_raise(Declined("two tiles"))):
         assert "schedule_anchored declined: two tiles" in _compile_and_check()
 
 

@@ -10,8 +10,8 @@ from tvm import relax, tirx
 from tvm.ir import Var
 from tvm_ffi.structural import structural_map
 
-from backends.tensorir.result import NotRecognized
 from fusion import context
+from fusion.declined import Declined
 from tests.backends.cpu.kernels.anchored import normal, one_kernel
 from tests.passes.modules import Build
 
@@ -20,9 +20,9 @@ op = relax.op
 
 def test_it_keeps_its_type_and_its_words() -> None:
     def refuse(var: tirx.Var) -> NoReturn:
-        raise NotRecognized(f"{var.name} has other rows")
+        raise Declined(f"{var.name} has other rows")
 
-    with pytest.raises(NotRecognized, match=r"^scores has other rows$"):
+    with pytest.raises(Declined, match=r"^scores has other rows$"):
         structural_map(Var("scores", "int64") + 1, (Var, refuse))
 
 

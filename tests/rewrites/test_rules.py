@@ -55,7 +55,7 @@ def test_the_example_is_rewritten(rule: Rule, rules: str) -> None:
 def test_the_near_miss_is_not(rule: Rule) -> None:
     before, after, rewrite = apply((rule,), rule.near_miss)
     assert tvm_ffi.structural_equal(before, after)
-    reasons = [reason for (name, _), reason in rewrite.log.declined.items() if name == rule.name]
+    reasons = [reason for _, what, reason in rewrite.log.declines.values if what == f"not rewritten by {rule.name}"]
     assert any(rule.declines in reason for reason in reasons) if rule.declines else not reasons
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax, tirx
 
 from backends.cpu.kernels.priority import recognise
-from backends.tensorir.result import NotRecognized
+from fusion.declined import Declined
 from fusion.frontends.recurrence import Sizes, recurrence_func
 from partition.recurrence import Recurrence
 from tests.backends.cpu.kernels.anchored import groups, normal
@@ -31,7 +31,7 @@ def kernel_of(family: str) -> tuple[tirx.PrimFunc, str]:
 def _family(func: tirx.PrimFunc) -> str:
     try:
         return recognise(func)[0].name
-    except NotRecognized:
+    except Declined:
         return "fallback_loops"
 
 

@@ -54,4 +54,8 @@ def _applied(rule: Rule, example: Example) -> tuple[tvm.IRModule, tvm.IRModule, 
     before = module(example.build, inputs(example))
     rewrite = Rewrite((rule,))
     after = canonical(rewrite(before))
-    return before, after, [reason for (name, _), reason in rewrite.log.declined.items() if name == rule.name]
+    return (
+        before,
+        after,
+        [reason for _, what, reason in rewrite.log.declines.values if what == f"not rewritten by {rule.name}"],
+    )

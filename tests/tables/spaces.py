@@ -107,7 +107,7 @@ def _reasons(folder: Path) -> Iterator[str]:
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-                if ast.unparse(node.exc.func) == "NotRecognized":
+                if ast.unparse(node.exc.func) == "Declined":
                     yield _words(node.exc.args[0])
             elif isinstance(node, ast.FunctionDef) and node.name.startswith("decline"):
                 returned = (each.value for each in ast.walk(node) if isinstance(each, ast.Return))

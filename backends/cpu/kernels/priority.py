@@ -52,7 +52,7 @@ def recognise(func: tirx.PrimFunc) -> tuple[Template[Any, Any], Any]:
     """Return the template that is the first to take `func`, and what it reads of it.
 
     Raises:
-        NotRecognized: It cannot read `func`, which is then left to those behind.
+        Declined: It cannot read `func`, which is then left to those behind.
     """
     template = next(takers(func))
     return template, template.read(func)

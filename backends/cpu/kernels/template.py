@@ -21,9 +21,23 @@ from partition.recurrence import recurrence_of
 R = TypeVar("R")
 P = TypeVar("P", bound=Point)
 
-Lower = Callable[[relax.BlockBuilder, relax.Call, int], "relax.Expr | None"]
-"""(builder, call, float32 lanes of a vector) -> the call as TensorIR, weights packed; None where it is not one of the
-family's."""
+Concerns = Callable[[relax.BlockBuilder, relax.Call, int], bool]
+Write = Callable[[relax.BlockBuilder, relax.Call, int], relax.Expr]
+
+
+@dataclass(frozen=True)
+class Lower:
+    """How a family takes an operator. Both functions get a builder, the call and the float32 lanes of a vector.
+
+    Attributes:
+        write: Returns the call as TensorIR, weights packed. Raises `Declined` with the reason why it is not one of the
+            family's, which reaches `explain()`.
+        concerns: Whether the call has the form that the family computes; others are those of other families, and
+            nobody asks why this one has not taken them.
+    """
+
+    write: Write
+    concerns: Concerns = lambda builder, call, lanes: True
 
 
 @dataclass(frozen=True)
@@ -60,13 +74,13 @@ class Template(Generic[R, P]):
 
     Attributes:
         name: In reports.
-        read: Returns what the blocks of a kernel are. Raises `NotRecognized` with the reason why it is none of these.
-        space: Returns the ways to cut its loops, all of them right. Raises `NotRecognized` where there is none.
+        read: Returns what the blocks of a kernel are. Raises `Declined` with the reason why it is none of these.
+        space: Returns the ways to cut its loops, all of them right. Raises `Declined` where there is none.
         emit: Returns the kernel with the loops of a point.
         claims: Whether kernels with such marks are this family's, and no other's; None for one that takes any kernel
             that it can read.
         lowerings: By operator, what writes it as a call that the family claims.
-        estimate: For a family that computes in one kernel what several can, what both take. Raises `NotRecognized`.
+        estimate: For a family that computes in one kernel what several can, what both take. Raises `Declined`.
         decline: Why several kernels are the better form, where the estimate does not tell all; "" where one is.
     """
 

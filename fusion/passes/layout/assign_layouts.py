@@ -11,11 +11,13 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from backends.backend import LayoutPolicy
+from fusion.declined import Declined, Declines
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.factored import Factored
 from fusion.passes.layout.factored_rules import FACTORED_RULES
 from fusion.passes.layout.placed import Placed, is_static, move, row_major
+from fusion.passes.layout.pointwise import POINTWISE
 from fusion.passes.layout.preferences import Preference, find_preferences
 from fusion.passes.layout.rules import RULES
 from fusion.passes.rebuild import all_bindings, call_name
@@ -37,17 +39,19 @@ class AssignLayouts:
 
     Attributes:
         policy: What an order costs.
+        declines: Takes what rules declined, and why.
         stored: After a call, the names of the variables that hold each one of the old `main`, by its name.
     """
 
     policy: LayoutPolicy
     stored: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    declines: Declines = field(default_factory=Declines)
     name: str = "assign_layouts"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         main = mod["main"]
         builder = relax.BlockBuilder()
-        walk = _Walk(builder, self.policy, find_preferences(main))
+        walk = _Walk(builder, self.policy, find_preferences(main), self.declines)
         with builder.function("main", list(main.params)):
             with builder.dataflow():
                 result = builder.emit_output(walk.run(main))
@@ -65,6 +69,7 @@ class _Walk:
     builder: relax.BlockBuilder
     policy: LayoutPolicy
     preferences: dict[relax.Var, Preference]
+    declines: Declines
     placed: dict[relax.Var, Value] = field(default_factory=dict)
 
     def run(self, main: relax.Function) -> relax.Expr:
@@ -73,10 +78,11 @@ class _Walk:
                 cast = self.builder.match_cast(self._row_major(binding.value), binding.ty)
                 self.placed[binding.var] = row_major(cast) if is_static(cast) else cast
             else:
-                self.placed[binding.var] = self._visit(binding.value, self.preferences.get(binding.var))
+                self.placed[binding.var] = self._visit(binding.value, binding.var)
         return self._row_major(main.body.body)
 
-    def _visit(self, value: relax.Expr, preference: Preference | None = None) -> Value:
+    def _visit(self, value: relax.Expr, result: relax.Var | None = None) -> Value:
+        """Return what holds `value`, which is bound to `result`."""
         if isinstance(value, relax.Tuple):
             items = [self._visit(item) for item in value.fields]
             return items if all(isinstance(item, Placed) for item in items) else self._row_major(value)
@@ -87,8 +93,10 @@ class _Walk:
             return self._value(value)
         if isinstance(value.ty, relax.TensorType) and not is_static(value):
             return self._plain(value)
-        context = CallContext(self.builder, self.policy, preference)
-        return self._in_parts(context, value) or self._in_order(context, value) or self._plain(value)
+        name = "" if result is None else str(result.name)
+        context = CallContext(self.builder, self.policy, self.preferences.get(result), name, self.declines)
+        ways = self._in_parts, self._as_product, self._in_order
+        return next((made for way in ways if (made := way(context, value)) is not None), None) or self._plain(value)
 
     def _in_parts(self, context: CallContext, value: relax.Expr) -> Value | None:
         """Run an operator on tensors of which one lies in parts; None where none does or it has no rule for that."""
@@ -96,14 +104,39 @@ class _Walk:
         operands = self._operands(value, self._value) if rule else None
         if rule is None or operands is None or all(isinstance(operand, Placed) for operand in operands):
             return None
-        return rule(context, value, operands)
+        try:
+            return rule(context, value, operands)
+        except Declined as reason:
+            context.note(value, "its operand moves", reason)
+            return None
+
+    def _as_product(self, context: CallContext, value: relax.Expr) -> Value | None:
+        """Run an operator as a product with data as it lies; None where that is no such operator or costs more."""
+        rule = POINTWISE.get(call_name(value))
+        operands = self._operands(value, self._settled) if rule else None
+        if rule is None or not operands or not isinstance(data := operands[0], Placed):
+            return None
+        if not rule.concerns(value, data):
+            return None
+        try:
+            return rule.build(context, value, data)
+        except Declined as reason:
+            context.note(value, rule.what, reason)
+            return None
 
     def _in_order(self, context: CallContext, value: relax.Expr) -> Value | None:
-        """Run an operator on the orders that its operands have; None where it has no rule."""
+        """Run an operator on the orders that its operands have; None where it has no rule or that declines."""
         rule = RULES.get(call_name(value))
         operands = self._operands(value, self._settled) if rule else None
         placed = [operand for operand in operands or () if isinstance(operand, Placed)]
-        return rule(context, value, placed) if rule and placed else None
+        if rule is None or not placed:
+            return None
+        try:
+            return rule(context, value, placed)
+        except Declined as reason:
+            if not all(operand.is_row_major for operand in placed):
+                context.note(value, "its operands move to row-major storage", reason)
+            return None
 
     def _plain(self, value: relax.Expr) -> Value:
         """Run an operator that has no rule on row-major operands."""

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from fusion.declined import Declined
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import Placed, reshaped, transposed
@@ -102,17 +103,18 @@ def factored(tensor: Placed) -> Factored:
     return Factored(tensor.stored, tuple(tensor.shape[axis] for axis in dense), axes)
 
 
-def reshape(builder: relax.BlockBuilder, tensor: Placed | Factored, shape: Shape) -> Placed | Factored | None:
-    """Return `reshape(tensor, shape)` over the same memory; None where an axis would end inside a factor."""
+def reshape(builder: relax.BlockBuilder, tensor: Placed | Factored, shape: Shape) -> Placed | Factored:
+    """Return `reshape(tensor, shape)` over the same memory.
+
+    Raises:
+        Declined: An axis would end inside a factor, or there is no memory.
+    """
     data = factored(tensor) if isinstance(tensor, Placed) else tensor
     if not prod(shape):
-        return None
+        raise Declined("it has no elements")
     axes: dict[int, list[_Piece]] = {}
     for old, new in orders.factor_groups(data.shape, shape):
-        pieces = _cut(_runs(data, old), [shape[axis] for axis in new])
-        if pieces is None:
-            return None
-        axes.update(zip(new, pieces, strict=True))
+        axes.update(zip(new, _cut(_runs(data, old), [shape[axis] for axis in new]), strict=True))
     lying = sorted(piece for axis in axes.values() for piece in axis)
     places = {piece: place for place, piece in enumerate(lying)}
     made = Factored(
@@ -151,8 +153,8 @@ def _runs(data: Factored, axes: Iterable[int]) -> list[_Piece]:
     return runs
 
 
-def _cut(runs: list[_Piece], extents: Sequence[int]) -> list[list[_Piece]] | None:
-    """Cut `runs` into axes of `extents`; None where one ends inside a run that it does not divide."""
+def _cut(runs: list[_Piece], extents: Sequence[int]) -> list[list[_Piece]]:
+    """Cut `runs` into axes of `extents`; declines where one ends inside a run that it does not divide."""
     left = list(reversed(runs))
     axes: list[list[_Piece]] = []
     for extent in extents:
@@ -167,5 +169,5 @@ def _cut(runs: list[_Piece], extents: Sequence[int]) -> list[list[_Piece]] | Non
                 left.append(_Piece(run.run, run.inside * extent, run.extent // extent))
                 extent = 1
             else:
-                return None
+                raise Declined("an axis of its result would end inside of what lies together")
     return axes

@@ -1,7 +1,7 @@
 """The operators that run on tensors whose axes lie in parts as they are.
 
-A rule gets the call and its tensors, of which one is `Factored`; where it returns None, that one moves to an order of
-its axes.
+A rule gets the call and its tensors, of which one is `Factored`; where it raises `Declined`, that one moves to an order
+of its axes.
 """
 
 from __future__ import annotations
@@ -11,35 +11,38 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.declined import Declined
 from fusion.operators import Kind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
-from fusion.passes.layout.factored import Factored, reshape
+from fusion.passes.layout.factored import Factored, factored, reshape
 from fusion.passes.layout.placed import Placed
 from fusion.passes.rebuild import constant, static_shape, with_attrs
 
-FactoredRule = Callable[[CallContext, relax.Call, "list[Placed | Factored]"], "Placed | Factored | None"]
+FactoredRule = Callable[[CallContext, relax.Call, "list[Placed | Factored]"], "Placed | Factored"]
 
 
-def _reshape(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored | None:
+def _reshape(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored:
     return reshape(context.builder, args[0], static_shape(context.builder.normalize(call)))
 
 
-def _permute(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored | None:
+def _permute(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Factored:
     (data,) = args
     axes = orders.transposed_axes(call.attrs.axes, len(data.shape))
-    return data.permuted(axes) if isinstance(data, Factored) else None
+    return (data if isinstance(data, Factored) else factored(data)).permuted(axes)
 
 
-def _elementwise(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Factored | None:
+def _elementwise(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Factored:
     """Tensors that lie in the same parts, with constants, before a move that ends their kernel."""
     data, *others = [arg for arg in args if isinstance(arg, Factored)]
     alike = all((other.factors, other.axes) == (data.factors, data.axes) for other in others)
     values = [arg.stored for arg in args if isinstance(arg, Placed)]
-    if data.keeps_last(data.wanted_order(context.preference)) or not alike or not all(map(_is_constant, values)):
-        return None
+    if data.keeps_last(data.wanted_order(context.preference)):
+        raise Declined("the kernel before it takes the move along")
+    if not alike or not all(map(_is_constant, values)):
+        raise Declined("its operands lie in other parts")
     if static_shape(context.builder.normalize(call)) != data.shape:
-        return None
+        raise Declined("it broadcasts")
     operands = [
         arg.in_memory(context.builder)
         if isinstance(arg, Factored)
@@ -54,12 +57,12 @@ def _is_constant(expr: relax.Expr) -> bool:
     return isinstance(expr, GenericConst)
 
 
-def _instance_norm(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Factored | None:
+def _instance_norm(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Factored:
     """A norm over a flattened image as a whole: which of its elements is where does not matter."""
     data, *weights = args
     channel = int(call.attrs.channel_axis)
     if not isinstance(data, Factored) or data.shape[channel] != 1:
-        return None
+        raise Declined("it has several channels")
     normed = {place + 1 for axis in call.attrs.axes for place in data.axes[int(axis)]}
     stored = data.in_memory(context.builder, lead=1)
     operands = [stored, *(weight.stored for weight in weights)]

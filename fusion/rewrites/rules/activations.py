@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from fusion.rewrites.graph import Declined, Emit, Value
+from fusion.declined import Declined
+from fusion.rewrites.graph import Emit, Value
 from fusion.rewrites.patterns import Either, Is, Named, Names, Power, Product, Sum, Tensor, matcher, minus
 from fusion.rewrites.rule import Example, Rule
 

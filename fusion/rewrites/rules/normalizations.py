@@ -6,8 +6,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
+from fusion.declined import Declined
 from fusion.passes.rebuild import constant
-from fusion.rewrites.graph import Declined, Emit, Value
+from fusion.rewrites.graph import Emit, Value
 from fusion.rewrites.patterns import Is, Named, Names, Power, Product, Sum, Tensor, Weight, matcher, minus
 from fusion.rewrites.rule import Example, Rule
 
@@ -102,9 +103,7 @@ def _group_norm(emit: Emit, root: Value, names: Names) -> relax.Expr:
     together = len(norm.shape) == 3 and norm.shape[0] == batch and channels % groups == 0
     if value.shape != root.shape or not space or not together or list(map(int, norm.attrs.axes)) != [2]:
         raise Declined("its rows are no groups of channels")
-    scale, shift = (
-        constant(np.repeat(names[name].array, channels // groups)) for name in ("gamma", "beta")
-    )
+    scale, shift = (constant(np.repeat(names[name].array, channels // groups)) for name in ("gamma", "beta"))
     axes = list(range(2, len(value.shape)))
     return op.nn.group_norm(value.expr, scale, shift, groups, 1, axes, float(norm.attrs.epsilon))
 

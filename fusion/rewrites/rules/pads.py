@@ -6,8 +6,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
+from fusion.declined import Declined
 from fusion.passes.rebuild import with_attrs
-from fusion.rewrites.graph import Declined, Emit, Value
+from fusion.rewrites.graph import Emit, Value
 from fusion.rewrites.rule import Example, Rule
 
 _LAYOUTS = {"nn.conv1d": "NCW", "nn.conv2d": "NCHW", "nn.conv3d": "NCDHW"}

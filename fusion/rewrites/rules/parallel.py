@@ -9,8 +9,9 @@ import numpy.typing as npt
 from tvm import relax
 from tvm.relax import op
 
+from fusion.declined import Declined
 from fusion.passes.rebuild import constant
-from fusion.rewrites.graph import Declined, Emit, Value
+from fusion.rewrites.graph import Emit, Value
 from fusion.rewrites.patterns import Parts, total
 from fusion.rewrites.rule import Example, Rule
 from fusion.rewrites.rules.channels import has_constant_weights

@@ -25,8 +25,8 @@ from backends.cpu.kernels.shared.register_tile import RegisterTile, tiles, total
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.space import Space
+from fusion.declined import Declined
 
 _MAX_ROWS = 48
 """Rows of a block of whole rows beyond this gain nothing: no register tile is as high."""
@@ -65,7 +65,7 @@ class Demand:
         try:
             find_softmax(stages)
             unread = ""
-        except NotRecognized as reason:
+        except Declined as reason:
             unread = str(reason)
         rights = (operand(product, 1) for product in (stages.scores, stages.values))
         turned = sum(side.step.extent * side.place.extent for side in rights if not side.is_contiguous(side.place))
@@ -111,11 +111,11 @@ def attention_space(demand: Demand, machine: Machine, threads: int) -> Space[Att
     """Return the blocks of rows, and of keys where the rows are a softmax, with every cut into tasks.
 
     Raises:
-        NotRecognized: None fits the cache.
+        Declined: None fits the cache.
     """
     default = plan_attention(demand, machine, threads)
     if default is None:
-        raise NotRecognized("a block of rows does not fit the cache")
+        raise Declined("a block of rows does not fit the cache")
     return Space(default, lambda: plans(demand, machine, threads))
 
 
@@ -145,7 +145,7 @@ def estimate(demand: Demand, machine: Machine, threads: int) -> Estimate:
     """Return what both forms are estimated to take.
 
     Raises:
-        NotRecognized: One kernel cannot be.
+        Declined: One kernel cannot be.
     """
     together = attention_space(demand, machine, threads).default.cycles
     return Estimate(together, _cycles_apart(demand, machine, threads), demand.kernels)

@@ -11,9 +11,9 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from backends.tensorir.emit import Expr, int64
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.roles import compose, find_anchors
 from backends.tensorir.stages import Axis, Stage, dtype_of, is_at, loads, read_stages, shape_of, substitute
+from fusion.declined import Declined
 from fusion.structural import map_nodes
 from partition.access import is_zero
 
@@ -74,22 +74,22 @@ def read_attention(func: tirx.PrimFunc) -> AttentionStages:
     """Return the parts of `func`.
 
     Raises:
-        NotRecognized: It has another form.
+        Declined: It has another form.
     """
     products = {block.writes[0].source for block in find_anchors(func)}
     stages = _operands_inlined(read_stages(func), products, func.params)
     places = [place for place, stage in enumerate(stages) if stage.buffer in products]
     if len(places) != 2 or places[0] != 0:
-        raise NotRecognized("not two products, the first before all else")
+        raise Declined("not two products, the first before all else")
     scores, values = (stages[place] for place in places)
     middle, behind = stages[1 : places[1]], stages[places[1] + 1 :]
     epilogue = tuple(takewhile(lambda stage: stage.combine is None, middle))
     rows = tuple(middle[len(epilogue) :])
     if not all(operand(product, 0).is_contiguous(operand(product, 0).step) for product in (scores, values)):
-        raise NotRecognized("the rows of a product are not contiguous")
+        raise Declined("the rows of a product are not contiguous")
     found = AttentionStages(scores, epilogue, rows, values, tuple(behind))
     if not found.weights.same_as(stages[places[1] - 1].buffer):
-        raise NotRecognized("the second product does not read what stands before it")
+        raise Declined("the second product does not read what stands before it")
     _check_rows(found)
     return found
 
@@ -101,7 +101,7 @@ def _check_rows(found: AttentionStages) -> None:
     scores = shape_of(found.scores.buffer)
     made = [*found.entering, *(stage.buffer for stage in found.rows)]
     if any(dtype_of(buffer) != "float32" for buffer in made):
-        raise NotRecognized("a stage between the products is not of float32")
+        raise Declined("a stage between the products is not of float32")
     zero = tirx.const(0, "int64")
     local = {buffer: tirx.decl_buffer(local_shape(buffer, scores, 1, scores[-1])) for buffer in made}
     in_block(found.rows, Block((zero,) * (len(scores) - 2), zero, 1), local)
@@ -166,12 +166,12 @@ def operand(product: Stage, position: int) -> Operand:
     """Return the left (0) or right (1) operand of a product."""
     factors = (product.value.a, product.value.b) if isinstance(product.value, tirx.Mul) else ()
     if not all(isinstance(factor, TensorLoad) for factor in factors) or not factors:
-        raise NotRecognized("a product is not one of two loads")
+        raise Declined("a product is not one of two loads")
     *batch, row, column = product.spatial
     (step,) = product.reduce
     own, load = [*batch, (row, column)[position], step], factors[position]
     if not all(any(is_at(index, axis) for axis in own) or is_zero(index) for index in load.indices):
-        raise NotRecognized("an operand of a product lies in other axes than its own")
+        raise Declined("an operand of a product lies in other axes than its own")
     return Operand(load, tuple(batch), (row, column)[position], step)
 
 
@@ -207,7 +207,7 @@ def _in_block(stage: Stage, block: Block, local: Mapping[Var, Var]) -> Stage:
         if load.source not in local:
             return load
         if not all(map(is_at, load.indices[:lead], own)):
-            raise NotRecognized(f"{stage.buffer.name} reads another row")
+            raise Declined(f"{stage.buffer.name} reads another row")
         return tirx.BufferLoad(local[load.source], [row.var, *load.indices[lead:]])
 
     places = dict(zip((axis.var for axis in own), (*block.batch, block.first + row.var), strict=True))
@@ -219,11 +219,11 @@ def local_shape(buffer: Var, scores: tuple[int, ...], rows: int, row_elements: i
     """Return the shape of the part of a buffer that belongs to `rows` rows of `scores`, `row_elements` apart.
 
     Raises:
-        NotRecognized: The buffer has other rows.
+        Declined: The buffer has other rows.
     """
     shape, lead = shape_of(buffer), scores[:-1]
     if shape[: len(lead)] != lead or shape[len(lead) :] not in ((), (1,), scores[-1:]):
-        raise NotRecognized(f"{buffer.name} has other rows")
+        raise Declined(f"{buffer.name} has other rows")
     return (rows,) if len(shape) == len(lead) else (rows, row_elements)
 
 

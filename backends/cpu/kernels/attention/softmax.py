@@ -17,8 +17,8 @@ from tvm_ffi.structural import structural_equal
 
 from backends.cpu.kernels.attention.read import AttentionStages
 from backends.tensorir.emit import Expr
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.stages import Axis, Stage, is_at, shape_of
+from fusion.declined import Declined
 from fusion.structural import map_nodes
 
 _LEAST = -3.4028234663852886e38
@@ -32,21 +32,21 @@ def find_softmax(stages: AttentionStages) -> Var:
     exp(s[i, n] - max over n of s[i, n]) / (sum over n of exp(s[i, n] - max)), or times the sum's reciprocal
 
     Raises:
-        NotRecognized: The rows are something else.
+        Declined: The rows are something else.
     """
     reductions = [stage for stage in stages.rows if stage.combine is not None]
     if [stage.combine for stage in reductions] != [tirx.Max, tirx.Add] or len(stages.entering) != 1:
-        raise NotRecognized("its rows are no softmax: other than a maximum and a sum of one kind of scores")
+        raise Declined("its rows are no softmax: other than a maximum and a sum of one kind of scores")
     names = _Names(stages.rows, len(shape_of(stages.scores.buffer)))
     (entering,), (top, total) = stages.entering, reductions
     scores, maximum, summed = (names.of(buffer) for buffer in (entering, top.buffer, total.buffer))
     grown, one = tirx.exp(scores - maximum), tirx.const(1, "float32")
     if not structural_equal(names.value(top), scores) or not structural_equal(names.value(total), grown):
-        raise NotRecognized("its rows are no softmax: a maximum of other numbers, or a sum of others than exponentials")
+        raise Declined("its rows are no softmax: a maximum of other numbers, or a sum of others than exponentials")
     results = (grown / summed, grown * (one / summed), (one / summed) * grown)
     last = names.of(stages.rows[-1].buffer)
     if not any(structural_equal(last, result) for result in results):
-        raise NotRecognized("its rows are no softmax: not exponentials divided by their sum")
+        raise Declined("its rows are no softmax: not exponentials divided by their sum")
     return entering
 
 
@@ -77,7 +77,7 @@ class _Names:
         def name(load: TensorLoad) -> Expr:
             *_, extent = shape_of(load.source)
             if len(load.indices) == self.rank and not is_at(load.indices[-1], Axis(key.var, extent)):
-                raise NotRecognized(f"{stage.buffer.name} reads another key")
+                raise Declined(f"{stage.buffer.name} reads another key")
             return self.of(load.source)
 
         return map_nodes(stage.value, (TensorLoad, name))

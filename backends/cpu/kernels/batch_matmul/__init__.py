@@ -5,7 +5,7 @@ from __future__ import annotations
 from backends.cpu.kernels.batch_matmul.emit import emit_batch_matmul
 from backends.cpu.kernels.batch_matmul.lower import lower_batch_matmul
 from backends.cpu.kernels.batch_matmul.plan import batch_matmul_space
-from backends.cpu.kernels.template import Template
+from backends.cpu.kernels.template import Lower, Template
 from backends.tensorir.roles import read_roles
 from partition.access import BATCH_MATMUL
 
@@ -15,5 +15,5 @@ TEMPLATE = Template(
     space=batch_matmul_space,
     emit=emit_batch_matmul,
     claims=lambda marks: marks.is_one(BATCH_MATMUL),
-    lowerings={"relax.matmul": lower_batch_matmul},
+    lowerings={"relax.matmul": Lower(lower_batch_matmul)},
 )

@@ -8,18 +8,23 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from backends.cpu import bfloat16
-from backends.cpu.kernels.matmul.lower import factor_types
+from backends.cpu.kernels.matmul.lower import check_matrices
+from backends.cpu.kernels.shared.operands import BFLOAT16
 from backends.tensorir.emit import Expr
+from fusion.declined import Declined
 from partition.access import ANCHOR, BATCH_MATMUL
 
 
-def lower_batch_matmul(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return `relax.matmul` of float32 operands, or of bfloat16 ones with a result in float32, as an anchor; None where
-    it is not one."""
+def lower_batch_matmul(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr:
+    """Return `relax.matmul` of float32 operands, or of bfloat16 ones with a result in float32, as an anchor.
+
+    Raises:
+        Declined: It is another product.
+    """
+    check_matrices(call)
     left, right = call.args
-    types = factor_types(call)
-    if types != ["float32"] * 2 and not (types == ["bfloat16"] * 2 and pairs_rows([int(n) for n in right.ty.shape])):
-        return None
+    if str(right.ty.dtype.dtype) == BFLOAT16 and not pairs_rows([int(n) for n in right.ty.shape]):
+        raise Declined(f"rows of {int(right.ty.shape[-1])} numbers in bfloat16 do not fill vectors")
     return builder.call_te(_batches, left, right, primfunc_name_hint=BATCH_MATMUL)
 
 

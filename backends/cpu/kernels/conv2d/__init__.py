@@ -5,7 +5,7 @@ from __future__ import annotations
 from backends.cpu.kernels.conv2d.emit import emit_conv2d
 from backends.cpu.kernels.conv2d.lower import lower_conv2d
 from backends.cpu.kernels.conv2d.plan import conv2d_space
-from backends.cpu.kernels.template import Template
+from backends.cpu.kernels.template import Lower, Template
 from backends.tensorir.roles import read_roles
 from partition.access import CONV2D
 
@@ -15,5 +15,5 @@ TEMPLATE = Template(
     space=conv2d_space,
     emit=emit_conv2d,
     claims=lambda marks: marks.is_one(CONV2D),
-    lowerings={"relax.nn.conv2d": lower_conv2d},
+    lowerings={"relax.nn.conv2d": Lower(lower_conv2d)},
 )

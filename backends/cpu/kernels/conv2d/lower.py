@@ -5,31 +5,37 @@ from __future__ import annotations
 from functools import partial
 
 from tvm import relax, te
-from tvm.ir import GenericConst
 
 from backends.cpu.kernels.matmul.lower import matmul_of
+from backends.cpu.kernels.shared.operands import (
+    BFLOAT16,
+    FLOAT32,
+    check_dtypes,
+    check_elements,
+    check_layouts,
+    constant_weights,
+)
 from backends.cpu.kernels.shared.packing import pack_conv2d, pack_conv2d_pairs
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
 from partition.access import ANCHOR, CONV2D
 
 
-def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
+def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr:
     """Return a channels-last `nn.conv2d` with constant OIHW weights as an anchor, of float32 or of bfloat16 with a
-    result in float32; None where it is not one."""
-    data, weight = call.args
-    attrs = call.attrs
-    if attrs.data_layout != "NHWC" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
-        return None
-    result, *types = (str(part.ty.dtype.dtype) for part in (call, data, weight))
-    if result != "float32" or types not in (["float32"] * 2, ["bfloat16"] * 2) or 0 in [int(n) for n in call.ty.shape]:
-        return None
-    values = weight.value.numpy()
-    window = Window.of(attrs, values.shape[2:])
-    if window.is_pointwise and int(attrs.groups) == 1:
+    result in float32.
+
+    Raises:
+        Declined: It is another one.
+    """
+    data, values = call.args[0], constant_weights(call)
+    check_dtypes(call, FLOAT32, BFLOAT16)
+    check_layouts(call, "NHWC", "OIHW")
+    check_elements(call)
+    window, groups = Window.of(call.attrs, values.shape[2:]), int(call.attrs.groups)
+    if window.is_pointwise and groups == 1:
         return matmul_of(data, values[:, :, 0, 0].T, builder, lanes)
-    groups = int(attrs.groups)
-    if types[0] == "bfloat16":
+    if str(values.dtype) == BFLOAT16:
         packed, convolve = pack_conv2d_pairs(values, groups, lanes, window.merges(groups)), _convolve_pairs
     else:
         packed, convolve = pack_conv2d(values, groups, lanes), _convolve

@@ -5,7 +5,7 @@ from __future__ import annotations
 from backends.cpu.kernels.conv2d_transpose.emit import emit_conv2d_transpose
 from backends.cpu.kernels.conv2d_transpose.lower import CONV2D_TRANSPOSE, lower_conv2d_transpose
 from backends.cpu.kernels.conv2d_transpose.plan import conv2d_transpose_space
-from backends.cpu.kernels.template import Template
+from backends.cpu.kernels.template import Lower, Template
 from backends.tensorir.roles import read_roles
 
 TEMPLATE = Template(
@@ -14,5 +14,5 @@ TEMPLATE = Template(
     space=conv2d_transpose_space,
     emit=emit_conv2d_transpose,
     claims=lambda marks: marks.is_one(CONV2D_TRANSPOSE),
-    lowerings={"relax.nn.conv2d_transpose": lower_conv2d_transpose},
+    lowerings={"relax.nn.conv2d_transpose": Lower(lower_conv2d_transpose)},
 )

@@ -8,10 +8,10 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx
-from tvm.ir import GenericConst
 
 from backends.cpu.kernels.conv2d_transpose.columns_to_image import columns_to_image
 from backends.cpu.kernels.conv2d_transpose.phases import Phase, pick, tap_step
+from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_elements, check_layouts, constant_weights
 from backends.cpu.kernels.shared.packing import pack_conv2d
 from backends.cpu.kernels.shared.window import Window, read_into
 from backends.tensorir.emit import Expr
@@ -20,17 +20,19 @@ from partition.access import ANCHOR
 CONV2D_TRANSPOSE = "conv2d_transpose"
 
 
-def lower_conv2d_transpose(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
+def lower_conv2d_transpose(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr:
     """Return a channels-last `nn.conv2d_transpose` with constant float32 IOHW weights as an anchor, or, where each
-    channel has a kernel of its own, as stages over vectors of channels; None where it is not one."""
-    data, weight = call.args
-    attrs = call.attrs
-    if attrs.data_layout != "NHWC" or attrs.kernel_layout != "IOHW" or not isinstance(weight, GenericConst):
-        return None
-    if str(call.ty.dtype.dtype) != "float32" or 0 in [int(n) for n in call.ty.shape]:
-        return None
-    values, groups = weight.value.numpy(), int(attrs.groups)
-    window, shape = Window.of(attrs, values.shape[2:]), tuple(int(n) for n in call.ty.shape)
+    channel has a kernel of its own, as stages over vectors of channels.
+
+    Raises:
+        Declined: It is another one.
+    """
+    data, values = call.args[0], constant_weights(call)
+    check_dtypes(call, FLOAT32)
+    check_layouts(call, "NHWC", "IOHW")
+    check_elements(call)
+    window, groups = Window.of(call.attrs, values.shape[2:]), int(call.attrs.groups)
+    shape = tuple(int(n) for n in call.ty.shape)
     if groups > 1 and groups == values.shape[0] == shape[3]:
         taps = np.ascontiguousarray(values[:, 0].transpose(1, 2, 0))
         compute = partial(_each_channel, window=window, shape=shape)

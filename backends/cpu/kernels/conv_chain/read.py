@@ -11,9 +11,9 @@ from backends.cpu.kernels.shared.image_maker import read_image_maker, steps_of
 from backends.cpu.kernels.shared.kernel_parts import check_loads, results_behind
 from backends.cpu.kernels.shared.window import UnderWindow, Window
 from backends.cpu.kernels.template import Marks
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.roles import Roles, find_anchors, operands_of, roles_of
 from backends.tensorir.stages import dtype_of, read_stages, shape_of
+from fusion.declined import Declined
 from partition.access import CONV2D, IMAGE_MAKERS, MATMUL
 
 CONV_CHAIN = "conv_chain"
@@ -60,16 +60,16 @@ def read_conv_chain(func: tirx.PrimFunc) -> ChainStages:
     """Return the parts of `func`.
 
     Raises:
-        NotRecognized: It has another form.
+        Declined: It has another form.
     """
     if not has_chain_form(Marks.of(func)):
-        raise NotRecognized("not two convolutions")
+        raise Declined("not two convolutions")
     stages, (before, last) = read_stages(func), find_anchors(func)
     image, panels = operands_of(last)
     first = read_image_maker(stages, before, last, image)
     outputs = results_behind(func, stages, last)
     if any(dtype_of(buffer) != "float32" for buffer in (image, panels, *first.operands)):
-        raise NotRecognized("the products are not of float32")
+        raise Declined("the products are not of float32")
     check_loads(stages, [*first.outputs, *outputs])
     second = roles_of(last, outputs)
     return ChainStages(_sizes(first, second), first, second)
@@ -81,8 +81,8 @@ def _sizes(first: Roles, second: Roles) -> ChainSizes:
     if second.kind == CONV2D:
         window = Window.from_annotation(second.attrs["window"])
         if shape_of(second.operands[1])[0] != 1:
-            raise NotRecognized("the second convolution has groups")
+            raise Declined("the second convolution has groups")
     sizes = ChainSizes(batch, height, width, channels, window, steps_of(first), input_bytes, second.shape[-1])
     if sizes.skips_rows:
-        raise NotRecognized("the window skips rows")
+        raise Declined("the window skips rows")
     return sizes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from backends.cpu.kernels.depthwise.emit import emit_depthwise
-from backends.cpu.kernels.depthwise.lower import GROUPED, lower_depthwise
+from backends.cpu.kernels.depthwise.lower import GROUPED, is_depthwise, lower_depthwise
 from backends.cpu.kernels.depthwise.plan import depthwise_space
-from backends.cpu.kernels.template import Template
+from backends.cpu.kernels.template import Lower, Template
 from backends.tensorir.roles import read_roles
 from partition.access import DEPTHWISE
 
@@ -15,5 +15,5 @@ TEMPLATE = Template(
     space=depthwise_space,
     emit=emit_depthwise,
     claims=lambda marks: marks.is_one(DEPTHWISE, GROUPED),
-    lowerings={"relax.nn.conv2d": lower_depthwise},
+    lowerings={"relax.nn.conv2d": Lower(lower_depthwise, is_depthwise)},
 )

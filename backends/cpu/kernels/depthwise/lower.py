@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 from tvm import relax, te
-from tvm.ir import GenericConst
 
+from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_elements, constant_weights
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
 from partition.access import ANCHOR, DEPTHWISE
@@ -16,26 +16,30 @@ from partition.access import ANCHOR, DEPTHWISE
 GROUPED = "grouped_conv2d"
 
 
-def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return a channels-last `nn.conv2d` as an anchor, depthwise or of groups of which a vector has several; None where
-    it is neither."""
-    data, weight = call.args
-    attrs = call.attrs
-    if attrs.data_layout != "NHWC" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
-        return None
-    values = weight.value.numpy()
-    groups, shape = int(attrs.groups), values.shape
-    if any(str(part.ty.dtype.dtype) != "float32" for part in (call, data)) or 0 in call.ty.shape:
-        return None
-    if not has_narrow_groups(shape, groups, lanes):
-        return None
-    window = Window.of(attrs, shape[2:])
+def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr:
+    """Return a channels-last `nn.conv2d` that `is_depthwise` as an anchor.
+
+    Raises:
+        Declined: It has other operands.
+    """
+    data, values = call.args[0], constant_weights(call)
+    check_dtypes(call, FLOAT32)
+    check_elements(call)
+    groups, shape = int(call.attrs.groups), values.shape
+    window = Window.of(call.attrs, shape[2:])
     if groups == shape[0] and shape[1] == 1:
         packed = relax.const(np.ascontiguousarray(values[:, 0].transpose(1, 2, 0)))
         return builder.call_te(partial(_convolve, window=window), data, packed, primfunc_name_hint=DEPTHWISE)
     packed = relax.const(np.ascontiguousarray(values.transpose(2, 3, 1, 0)))
     compute = partial(_convolve_groups, window=window, groups=groups)
     return builder.call_te(compute, data, packed, primfunc_name_hint=GROUPED)
+
+
+def is_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:
+    """Return whether a convolution is channels-last, and depthwise or of groups of which a vector has several."""
+    attrs, weight = call.attrs, call.args[1].ty.shape
+    is_last = (attrs.data_layout, attrs.kernel_layout) == ("NHWC", "OIHW")
+    return is_last and has_narrow_groups(weight, int(attrs.groups), lanes)
 
 
 def has_narrow_groups(weight: Sequence[int], groups: int, lanes: int) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from backends.cpu.kernels.image_conv2d.emit import emit_image_conv2d
-from backends.cpu.kernels.image_conv2d.lower import lower_image_conv2d
+from backends.cpu.kernels.image_conv2d.lower import has_few_channels, lower_image_conv2d
 from backends.cpu.kernels.image_conv2d.plan import image_conv2d_space
-from backends.cpu.kernels.template import Template
+from backends.cpu.kernels.template import Lower, Template
 from backends.tensorir.roles import read_roles
 from partition.access import IMAGE_CONV2D
 
@@ -15,5 +15,5 @@ TEMPLATE = Template(
     space=image_conv2d_space,
     emit=emit_image_conv2d,
     claims=lambda marks: marks.is_one(IMAGE_CONV2D),
-    lowerings={"relax.nn.conv2d": lower_image_conv2d},
+    lowerings={"relax.nn.conv2d": Lower(lower_image_conv2d, has_few_channels)},
 )

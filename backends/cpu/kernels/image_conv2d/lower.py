@@ -6,41 +6,40 @@ from functools import partial
 
 import numpy as np
 from tvm import relax, te
-from tvm.ir import GenericConst
 
+from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_elements, constant_weights
 from backends.cpu.kernels.shared.packing import pack_conv2d
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
 from partition.access import ANCHOR, IMAGE_CONV2D
 
 
-def lower_image_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return a channels-last `nn.conv2d` of one group, constant float32 OIHW weights, whose image was transposed for it
-    and has fewer channels than a vector lanes, as an anchor that reads what was transposed; None where it is none."""
-    data, weight = call.args
-    attrs = call.attrs
-    planes = _transposed(builder, data)
-    if (attrs.data_layout, attrs.kernel_layout, int(attrs.groups)) != ("NHWC", "OIHW", 1):
-        return None
-    if planes is None or not isinstance(weight, GenericConst):
-        return None
-    if any(str(part.ty.dtype.dtype) != "float32" for part in (call, data)):
-        return None
-    if int(data.ty.shape[3]) >= lanes or 0 in [int(n) for n in call.ty.shape]:
-        return None
-    values = weight.value.numpy()
+def lower_image_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr:
+    """Return an `nn.conv2d` that `has_few_channels` as an anchor that reads the image before it was transposed.
+
+    Raises:
+        Declined: It has other operands.
+    """
+    values = constant_weights(call)
+    check_dtypes(call, FLOAT32)
+    check_elements(call)
     packed = pack_conv2d(values, 1, lanes)[0].transpose(0, 3, 1, 2, 4)  # [panel, I, KH, KW, lane]
-    compute = partial(_convolve, channels=values.shape[0], window=Window.of(attrs, values.shape[2:]))
+    compute = partial(_convolve, channels=values.shape[0], window=Window.of(call.attrs, values.shape[2:]))
     constant = relax.const(np.ascontiguousarray(packed))
+    planes = builder.lookup_binding(call.args[0]).args[0]
     return builder.call_te(compute, planes, constant, primfunc_name_hint=IMAGE_CONV2D)
 
 
-def _transposed(builder: relax.BlockBuilder, data: relax.Expr) -> relax.Expr | None:
-    """Return what `data` is the channels-last transpose of."""
+def has_few_channels(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:
+    """Return whether a channels-last convolution of one group reads an image that was transposed for it and has fewer
+    channels than a vector lanes."""
+    attrs, data = call.attrs, call.args[0]
+    if (attrs.data_layout, attrs.kernel_layout, int(attrs.groups)) != ("NHWC", "OIHW", 1):
+        return False
     made = builder.lookup_binding(data) if isinstance(data, relax.Var) else None
     if not isinstance(made, relax.Call) or str(getattr(made.op, "name", "")) != "relax.permute_dims":
-        return None
-    return made.args[0] if [int(axis) for axis in made.attrs.axes or ()] == [0, 2, 3, 1] else None
+        return False
+    return [int(axis) for axis in made.attrs.axes or ()] == [0, 2, 3, 1] and int(data.ty.shape[3]) < lanes
 
 
 def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window) -> te.Tensor:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from backends.cpu.kernels.matmul.emit import emit_products
-from backends.cpu.kernels.matmul.lower import lower_matmul
+from backends.cpu.kernels.matmul.lower import has_weights, lower_matmul
 from backends.cpu.kernels.matmul.plan import estimate, products_space
 from backends.cpu.kernels.matmul.read import read_row_products
-from backends.cpu.kernels.template import Template
+from backends.cpu.kernels.template import Lower, Template
 from partition.access import MATMUL
 
 TEMPLATE = Template(
@@ -15,6 +15,6 @@ TEMPLATE = Template(
     space=products_space,
     emit=emit_products,
     claims=lambda marks: set(marks.anchors) == {MATMUL},
-    lowerings={"relax.matmul": lower_matmul},
+    lowerings={"relax.matmul": Lower(lower_matmul, has_weights)},
     estimate=estimate,
 )

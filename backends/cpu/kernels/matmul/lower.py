@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 from tvm import relax, te
-from tvm.ir import GenericConst
 
+from backends.cpu.kernels.shared.operands import (
+    BFLOAT16,
+    FLOAT32,
+    check_dtypes,
+    check_elements,
+    constant_weights,
+    is_constant,
+)
 from backends.cpu.kernels.shared.packing import pack_matmul, pack_matmul_pairs
 from backends.tensorir.emit import Expr
+from fusion.declined import Declined
 from partition.access import ANCHOR, MATMUL
 
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
-
-def lower_matmul(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
+def lower_matmul(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr:
     """Return `relax.matmul` with a constant matrix, of float32 operands, or of bfloat16 ones with a result in float32,
-    as an anchor, the matrix packed; None where it is not one."""
-    data, weight = call.args
-    if not isinstance(weight, GenericConst) or len(weight.ty.shape) != 2:
-        return None
-    if factor_types(call) not in (["float32"] * 2, ["bfloat16"] * 2):
-        return None
-    return matmul_of(data, weight.value.numpy(), builder, lanes)
+    as an anchor, the matrix packed.
+
+    Raises:
+        Declined: It is another product.
+    """
+    check_matrices(call)
+    return matmul_of(call.args[0], constant_weights(call), builder, lanes)
 
 
-def factor_types(call: relax.Call) -> list[str]:
-    """Return the dtypes of the operands of a product of matrices in float32; none where it has no elements or another
-    result."""
-    shapes = [tuple(int(extent) for extent in arg.ty.shape) for arg in call.args]
-    result, *types = (str(part.ty.dtype.dtype) for part in (call, *call.args))
-    if result != "float32" or any(len(shape) < 2 or 0 in shape for shape in shapes):
-        return []
-    return types
+def has_weights(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:
+    """Return whether a product is one with a constant matrix."""
+    return is_constant(call.args[1]) and len(call.args[1].ty.shape) == 2
+
+
+def check_matrices(call: relax.Call) -> None:
+    """Check that a product is one of matrices that have elements, in float32."""
+    check_dtypes(call, FLOAT32, BFLOAT16)
+    if any(len(operand.ty.shape) < 2 for operand in call.args):
+        raise Declined("an operand of it is a vector")
+    check_elements(*call.args)
 
 
 def matmul_of(data: relax.Expr, matrix: np.ndarray, builder: relax.BlockBuilder, lanes: int) -> relax.Expr:
     """Return rows of `data` (..., K) times the constant K x N `matrix`; a 1x1 convolution is one of these."""
-    if matrix.dtype == BFLOAT16:
+    if str(matrix.dtype) == BFLOAT16:
         packed, compute = pack_matmul_pairs(matrix, lanes), _rows_by_pairs
     else:
         packed, compute = pack_matmul(matrix, lanes), _rows_by_weights

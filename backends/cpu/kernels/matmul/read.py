@@ -13,10 +13,10 @@ from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.accesses import flat_index
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.roles import Output, compose, find_anchors, operands_of, result_of
 from backends.tensorir.rows import RowBlock
 from backends.tensorir.stages import Stage, dtype_of, loads, read_stages, shape_of
+from fusion.declined import Declined
 from fusion.structural import find
 from partition.access import ANCHOR, MATMUL
 
@@ -86,11 +86,11 @@ def read_row_products(func: tirx.PrimFunc) -> RowProducts:
     """Return the parts of `func`.
 
     Raises:
-        NotRecognized: It has another form.
+        Declined: It has another form.
     """
     anchors = find_anchors(func)
     if not anchors or any(str(block.annotations[ANCHOR]) != MATMUL for block in anchors):
-        raise NotRecognized("not matmuls alone")
+        raise Declined("not matmuls alone")
     results = {result_of(block): operands_of(block) for block in anchors}
     return _read(read_stages(func), results, func.params)
 
@@ -103,24 +103,24 @@ def _read(stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequ
     mine = {result: operands for result, operands in results.items() if operands[0].same_as(rows)}
     others = {result: operands for result, operands in results.items() if result not in mine}
     if not made.issuperset(others) or not made.isdisjoint(mine):
-        raise NotRecognized("the matmuls have several left operands")
+        raise Declined("the matmuls have several left operands")
     if any(dtype_of(stage.buffer) != "float32" for stage in makers):
-        raise NotRecognized("the rows are not of float32")
+        raise Declined("the rows are not of float32")
     if any(buffer in made and not buffer.same_as(rows) for buffer in stored):
-        raise NotRecognized("what makes the rows is needed outside")
+        raise Declined("what makes the rows is needed outside")
     rest = [stage for stage in stages if stage.buffer not in made]
     if any(load.source in made and not load.source.same_as(rows) for stage in rest for load in loads(stage.value)):
-        raise NotRecognized("what is behind a product reads what makes the rows")
+        raise Declined("what is behind a product reads what makes the rows")
     behind = [stage for stage in rest if stage.buffer not in mine]
     if rows in made and any(load.source.same_as(rows) for stage in behind for load in loads(stage.value)):
-        raise NotRecognized("what is behind a product reads the rows that the kernel makes")
+        raise Declined("what is behind a product reads the rows that the kernel makes")
     kept = bool(makers) and any(buffer.same_as(rows) for buffer in stored)
     products, held, alike = _products(rest, mine, stored)
     if not others:
         _check_rows(makers, prod(shape_of(rows)[:-1]))
         return RowProducts(tuple(makers), None, rows, products, held, alike, kept)
     if kept:
-        raise NotRecognized("the rows between two products are needed outside")
+        raise Declined("the rows between two products are needed outside")
     return RowProducts((), _makes(rows, _read(makers, others, [rows])), rows, products, held, alike)
 
 
@@ -171,7 +171,7 @@ def _products(
     for product in products:
         _check_held(product, products, held)
     if held and len({product.channels for product in products}) > 1:
-        raise NotRecognized("products of other widths cannot read each other")
+        raise Declined("products of other widths cannot read each other")
     return tuple(products), tuple(buffer for buffer in held if buffer not in set(stored)), bool(held)
 
 
@@ -179,7 +179,7 @@ def _makes(rows: Var, first: RowProducts) -> RowProducts:
     """Return `first`, which makes `rows`.
 
     Raises:
-        NotRecognized: An element of a product is not in the same place of `rows`.
+        Declined: An element of a product is not in the same place of `rows`.
     """
     (output,) = (output for product in first.products for output in product.outputs if output.buffer.same_as(rows))
     shape = next(product.shape for product in first.products if output in product.outputs)
@@ -188,7 +188,7 @@ def _makes(rows: Var, first: RowProducts) -> RowProducts:
         analyzer.bind(var, Range(0, extent))
     places = flat_index(shape_of(rows), output.indices, analyzer), flat_index(shape, output.coordinates, analyzer)
     if shape[-1] != shape_of(rows)[-1] or not structural_equal(*places):
-        raise NotRecognized("the rows of a product are moved before the next")
+        raise Declined("the rows of a product are moved before the next")
     return first
 
 
@@ -203,4 +203,4 @@ def _check_held(product: Product, products: Sequence[Product], held: Mapping[Var
             places, _ = writers[load.source].at(output.coordinates, output.accumulator)
             same = len(places) == len(load.indices) and all(map(structural_equal, places, load.indices))
             if not same:
-                raise NotRecognized(f"{output.buffer.name} reads another element of {load.source.name}")
+                raise Declined(f"{output.buffer.name} reads another element of {load.source.name}")

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from backends.cpu.kernels.planar_window.emit import emit_planar
-from backends.cpu.kernels.planar_window.lower import PLANAR, lower_planar_depthwise, lower_planar_pool
+from backends.cpu.kernels.planar_window.lower import (
+    PLANAR,
+    is_planar_depthwise,
+    is_planar_pool,
+    lower_planar_depthwise,
+    lower_planar_pool,
+)
 from backends.cpu.kernels.planar_window.plan import planar_space
-from backends.cpu.kernels.template import Template
+from backends.cpu.kernels.template import Lower, Template
 from backends.tensorir.roles import read_roles
 
 TEMPLATE = Template(
@@ -15,8 +21,8 @@ TEMPLATE = Template(
     emit=emit_planar,
     claims=lambda marks: marks.is_one(PLANAR),
     lowerings={
-        "relax.nn.conv2d": lower_planar_depthwise,
-        "relax.nn.max_pool2d": lower_planar_pool,
-        "relax.nn.avg_pool2d": lower_planar_pool,
+        "relax.nn.conv2d": Lower(lower_planar_depthwise, is_planar_depthwise),
+        "relax.nn.max_pool2d": Lower(lower_planar_pool, is_planar_pool),
+        "relax.nn.avg_pool2d": Lower(lower_planar_pool, is_planar_pool),
     },
 )

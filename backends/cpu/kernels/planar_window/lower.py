@@ -9,41 +9,57 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tvm import relax, te
-from tvm.ir import GenericConst
 
-from backends.cpu.kernels.shared.window import Window, fitted_window, has_elements, read_under
+from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_elements, constant_weights
+from backends.cpu.kernels.shared.window import Window, fitted_window, read_under
 from backends.tensorir.emit import Expr
 from backends.tensorir.legalize.common import largest
+from fusion.declined import Declined
 from partition.access import ANCHOR
 
 PLANAR = "planar_window"
 
 
-def lower_planar_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return an NCHW `nn.conv2d` of one input and one output channel per group as an anchor; None where it is none."""
-    data, weight = call.args
-    attrs = call.attrs
-    if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW" or not isinstance(weight, GenericConst):
-        return None
-    values = weight.value.numpy()
-    if not has_elements(call) or not int(attrs.groups) == int(data.ty.shape[1]) == values.shape[0]:
-        return None
-    window = Window.of(attrs, values.shape[2:])
+def lower_planar_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr:
+    """Return an `nn.conv2d` that `is_planar_depthwise` as an anchor.
+
+    Raises:
+        Declined: It has other operands.
+    """
+    data, values = call.args[0], constant_weights(call)
+    check_dtypes(call, FLOAT32)
+    check_elements(call, data)
+    window = Window.of(call.attrs, values.shape[2:])
     taps = relax.const(np.ascontiguousarray(values[:, 0]))
     return builder.call_te(partial(_convolve, window=window), data, taps, primfunc_name_hint="depthwise_conv2d")
 
 
-def lower_planar_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return an NCHW max or average pooling as an anchor, an average over the whole image as a mean; None where it is
-    neither.
+def is_planar_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:
+    """Return whether a convolution has one input and one output channel per group, each plane by plane."""
+    data, weight = call.args
+    is_planar = (call.attrs.data_layout, call.attrs.kernel_layout) == ("NCHW", "OIHW")
+    return is_planar and int(call.attrs.groups) == int(data.ty.shape[1]) == int(weight.ty.shape[0])
+
+
+def is_planar_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:
+    """Return whether the channels of what a pooling reads lie plane by plane."""
+    return str(call.attrs.layout) == "NCHW"
+
+
+def lower_planar_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr:
+    """Return an NCHW max or average pooling as an anchor, an average over the whole image as a mean.
 
     ONNX leaves open what an average counts in a window that `ceil_mode` puts past the padding; TVM's form decides.
+
+    Raises:
+        Declined: It is of other elements, or such an average.
     """
-    attrs = call.attrs
+    attrs, data = call.attrs, call.args[0]
     averages = "avg" in call.op.name
-    if attrs.layout != "NCHW" or not has_elements(call) or (averages and attrs.ceil_mode):
-        return None
-    data = call.args[0]
+    check_dtypes(call, FLOAT32)
+    check_elements(call, data)
+    if averages and attrs.ceil_mode:
+        raise Declined("with ceil_mode, windows may lie past the padding, and what they count is open")
     window = Window.of(attrs, (int(attrs.pool_size[0]), int(attrs.pool_size[1])))
     window = fitted_window(window, list(data.ty.shape)[2:], list(call.ty.shape)[2:])
     if not averages:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.stages import dtype_of
+from fusion.declined import Declined
 from partition.recurrence import Recurrence, recurrence_of
 
 
@@ -29,11 +29,11 @@ def read_recurrent(func: tirx.PrimFunc) -> RecurrentKernel:
     """Return the recurrence that `func` is.
 
     Raises:
-        NotRecognized: It is none in float32.
+        Declined: It is none in float32.
     """
     recurrence = recurrence_of(func)
     if recurrence is None:
-        raise NotRecognized("no recurrence")
+        raise Declined("no recurrence")
     if any(dtype_of(param) != "float32" for param in func.params):
-        raise NotRecognized("not in float32")
+        raise Declined("not in float32")
     return RecurrentKernel(recurrence, dict(zip(recurrence.parameters(), func.params, strict=True)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from backends.cpu.kernels.rolling_window.emit import emit_rolling_window
-from backends.cpu.kernels.rolling_window.lower import lower_channels_last_pool
+from backends.cpu.kernels.rolling_window.lower import is_channels_last_pool, lower_channels_last_pool
 from backends.cpu.kernels.rolling_window.plan import decline_one_kernel, estimate, rolling_space
 from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, has_rolling_form, read_rolling_window
-from backends.cpu.kernels.template import Template
+from backends.cpu.kernels.template import Lower, Template
 
 TEMPLATE = Template(
     name=ROLLING_WINDOW,
@@ -14,7 +14,7 @@ TEMPLATE = Template(
     space=lambda stages, machine, threads: rolling_space(stages.sizes, machine, threads),
     emit=emit_rolling_window,
     claims=has_rolling_form,
-    lowerings={"relax.nn.max_pool2d": lower_channels_last_pool},
+    lowerings={"relax.nn.max_pool2d": Lower(lower_channels_last_pool, is_channels_last_pool)},
     estimate=estimate,
     decline=decline_one_kernel,
 )

@@ -7,20 +7,30 @@ from math import inf
 
 from tvm import relax, te
 
-from backends.cpu.kernels.shared.window import Window, fitted_window, has_elements, read_under
+from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_elements
+from backends.cpu.kernels.shared.window import Window, fitted_window, read_under
 from backends.tensorir.emit import Expr
 from backends.tensorir.legalize.common import largest
 from partition.access import POOL
 
 
-def lower_channels_last_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr | None:
-    """Return a float32 NHWC `nn.max_pool2d` that says what its window is; None where it is none."""
-    if call.attrs.layout != "NHWC" or not has_elements(call):
-        return None
-    kernel = int(call.attrs.pool_size[0]), int(call.attrs.pool_size[1])
+def lower_channels_last_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr:
+    """Return a float32 NHWC `nn.max_pool2d` that says what its window is.
+
+    Raises:
+        Declined: It is of other elements.
+    """
     data = call.args[0]
+    check_dtypes(call, FLOAT32)
+    check_elements(call, data)
+    kernel = int(call.attrs.pool_size[0]), int(call.attrs.pool_size[1])
     window = fitted_window(Window.of(call.attrs, kernel), list(data.ty.shape)[1:3], list(call.ty.shape)[1:3])
     return builder.call_te(partial(_max_pool, window=window), data, primfunc_name_hint="max_pool2d")
+
+
+def is_channels_last_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:
+    """Return whether all channels of a pixel that a pooling reads lie together."""
+    return str(call.attrs.layout) == "NHWC"
 
 
 def _max_pool(data: te.Tensor, window: Window) -> te.Tensor:

@@ -27,9 +27,9 @@ from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.stitch_stages.plan import stitched_work
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.roles import Roles
 from backends.tensorir.space import Space
+from fusion.declined import Declined
 from partition.access import DEPTHWISE
 
 _MOST_VECTORS = 4
@@ -69,10 +69,10 @@ def rolling_space(sizes: RollingSizes, machine: Machine, threads: int) -> Space[
     """Return the points for one kernel.
 
     Raises:
-        NotRecognized: There are none.
+        Declined: There are none.
     """
     if sizes.skips_rows:
-        raise NotRecognized("the window skips rows")
+        raise Declined("the window skips rows")
     return Space(plan_rolling(sizes, machine, threads), lambda: plans(sizes, machine, threads))
 
 
@@ -134,7 +134,7 @@ def estimate(stages: RollingStages, machine: Machine, threads: int) -> Estimate:
     """Return what both forms are estimated to take.
 
     Raises:
-        NotRecognized: One kernel cannot be.
+        Declined: One kernel cannot be.
     """
     sizes = stages.sizes
     together = rolling_space(sizes, machine, threads).default.cycles

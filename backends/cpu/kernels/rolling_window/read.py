@@ -18,9 +18,9 @@ from backends.cpu.kernels.shared.kernel_parts import between, check_loads, in_pl
 from backends.cpu.kernels.shared.window import UnderWindow, Window
 from backends.cpu.kernels.template import Marks
 from backends.cpu.machine import Machine
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.roles import Output, Roles, anchor_of, operands_of, result_of
 from backends.tensorir.stages import Stage, dtype_of, read_stages, shape_of
+from fusion.declined import Declined
 from partition.access import DEPTHWISE, IMAGE_MAKERS, MATMUL, POOL
 
 ROLLING_WINDOW = "rolling_window"
@@ -94,11 +94,11 @@ def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
     """Return the parts of `func`.
 
     Raises:
-        NotRecognized: It has another form.
+        Declined: It has another form.
     """
     places = _places(Marks.of(func))
     if places is None:
-        raise NotRecognized("not a window between convolutions")
+        raise Declined("not a window between convolutions")
     before, window, behind = places
     stages = read_stages(func)
     stage = next(stage for stage in stages if stage.buffer.same_as(result_of(window)))
@@ -107,7 +107,7 @@ def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
     convolved, projection = _read_results(func, stages, window, behind)
     operands = [*(making.operands if making else ()), *([projection.panels] if projection else ())]
     if any(dtype_of(buffer) != "float32" for buffer in (image, *operands)):
-        raise NotRecognized("the products are not of float32")
+        raise Declined("the products are not of float32")
     check_loads(stages, [*(making.outputs if making else ()), *convolved])
     check_loads(stages, projection.outputs if projection else ())
     batch, height, width, channels = shape_of(image)
@@ -144,7 +144,7 @@ def _read_making(stages: Sequence[Stage], before: SBlock | None, window: SBlock,
     if before is not None:
         return read_image_maker(stages, before, window, image)
     if between(stages, None, window):
-        raise NotRecognized("something else than a convolution makes the image")
+        raise Declined("something else than a convolution makes the image")
     return None
 
 

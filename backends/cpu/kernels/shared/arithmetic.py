@@ -11,7 +11,7 @@ from backends.cpu import bfloat16
 from backends.cpu.costs import BFLOAT16_DOTS_PER_CYCLE, FMA_PER_CYCLE
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, ramp, splat
-from backends.tensorir.result import NotRecognized
+from fusion.declined import Declined
 
 
 class Arithmetic(Protocol):
@@ -117,10 +117,10 @@ def arithmetic_of(dtype: str, machine: Machine, packed: bool = True) -> Arithmet
     """Return how operands of `dtype` are multiplied, weights `packed` or as they lie.
 
     Raises:
-        NotRecognized: The machine has no instruction for it.
+        Declined: The machine has no instruction for it.
     """
     if dtype == "float32":
         return FLOAT32
     if dtype != "bfloat16" or not machine.dot_bfloat16:
-        raise NotRecognized(f"the CPU has no products of {dtype}")
+        raise Declined(f"the CPU has no products of {dtype}")
     return BFLOAT16 if packed else BFLOAT16_ROWS

@@ -24,9 +24,9 @@ from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.window import UnderWindow
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.roles import Roles, operands_of, roles_of
 from backends.tensorir.stages import Stage, shape_of
+from fusion.declined import Declined
 from partition.access import CONV2D, IMAGE_CONV2D
 
 
@@ -34,14 +34,14 @@ def read_image_maker(stages: Sequence[Stage], block: SBlock, reader: SBlock, ima
     """Return the convolution `block`, whose one output is the `image` that `reader` reads.
 
     Raises:
-        NotRecognized: It reads what the kernel makes, has groups, or the image is no elementwise function of what it
+        Declined: It reads what the kernel makes, has groups, or the image is no elementwise function of what it
             makes.
     """
     if any(stage.buffer.same_as(operand) for stage in stages for operand in operands_of(block)):
-        raise NotRecognized("the convolution reads a value made inside the kernel")
+        raise Declined("the convolution reads a value made inside the kernel")
     maker = roles_of(block, (in_place(block, between(stages, None, reader), image),))
     if maker.kind == CONV2D and shape_of(maker.operands[1])[0] != 1:
-        raise NotRecognized("a grouped convolution makes the image")
+        raise Declined("a grouped convolution makes the image")
     return maker
 
 

@@ -8,9 +8,9 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
 
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.roles import Output, compose, result_of
 from backends.tensorir.stages import Axis, Stage, is_at, loads, shape_of
+from fusion.declined import Declined
 
 
 def between(stages: Sequence[Stage], first: SBlock | None, last: SBlock | None) -> list[Stage]:
@@ -24,13 +24,13 @@ def in_place(anchor: SBlock, behind: Sequence[Stage], buffer: Var) -> Output:
     """Return how `buffer` follows from the result of `anchor`, each element from that at its own coordinates.
 
     Raises:
-        NotRecognized: It does not.
+        Declined: It does not.
     """
     result = result_of(anchor)
     (output,) = compose(result, [stage for stage in behind if not stage.buffer.same_as(result)], [buffer])
     axes = map(Axis, output.coordinates, shape_of(buffer))
     if shape_of(buffer) != shape_of(result) or not all(map(is_at, output.indices, axes)):
-        raise NotRecognized(f"{buffer.name} is moved between the convolutions")
+        raise Declined(f"{buffer.name} is moved between the convolutions")
     return output
 
 
@@ -38,13 +38,13 @@ def results_behind(func: tirx.PrimFunc, stages: Sequence[Stage], last: SBlock) -
     """Return the results of `func`, all of which the last anchor and what is behind it make.
 
     Raises:
-        NotRecognized: One is made before.
+        Declined: One is made before.
     """
     epilogue = between(stages, last, None)
     written = {stage.buffer for stage in stages}
     stored = [param for param in func.params if param in written]
     if not {result_of(last), *(stage.buffer for stage in epilogue)}.issuperset(stored):
-        raise NotRecognized("a value between the convolutions is needed outside")
+        raise Declined("a value between the convolutions is needed outside")
     return compose(result_of(last), epilogue, stored)
 
 
@@ -52,8 +52,8 @@ def check_loads(stages: Sequence[Stage], outputs: Sequence[Output]) -> None:
     """Raise where an epilogue reads what the kernel does not keep.
 
     Raises:
-        NotRecognized: One does.
+        Declined: One does.
     """
     made = {stage.buffer for stage in stages}
     if any(load.source in made for output in outputs for load in loads(output.value)):
-        raise NotRecognized("an epilogue reads a value between the convolutions")
+        raise Declined("an epilogue reads a value between the convolutions")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tvm import relax, te, tirx
+from tvm import te, tirx
 
 from backends.tensorir.emit import Expr
 
@@ -120,12 +120,6 @@ def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr])
         last = (int(result[axis]) - 1) * window.strides[axis] - before + span
         ends.append(max(0, last - int(image[axis])))
     return Window(window.kernel, window.strides, (top, left, ends[0], ends[1]), window.dilation)
-
-
-def has_elements(call: relax.Call) -> bool:
-    """Return whether an operator reads and makes float32 tensors that are not empty."""
-    data = call.args[0]
-    return str(call.ty.dtype.dtype) == "float32" and 0 not in [int(n) for n in (*call.ty.shape, *data.ty.shape)]
 
 
 def read_into(

@@ -10,8 +10,8 @@ from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.accesses import Accesses, stage_accesses
 from backends.tensorir.inlining import inline_stages
-from backends.tensorir.result import NotRecognized
 from backends.tensorir.stages import Stage, loads, output_buffers, read_stages, shape_of
+from fusion.declined import Declined
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class StageGroup:
         """Return the stages of `func`.
 
         Raises:
-            NotRecognized: `read_stages` cannot read it, or only a part of its buffers is empty.
+            Declined: `read_stages` cannot read it, or only a part of its buffers is empty.
         """
         stages = [_without_empty_sum(stage) for stage in read_stages(func)]
         outputs = output_buffers(func, stages)
@@ -36,7 +36,7 @@ class StageGroup:
         if all(stage.iterations for stage in stages):
             return cls.of(stages, outputs)
         if any(0 not in shape_of(stage.buffer) for stage in stages):
-            raise NotRecognized("some of the shapes are empty, some are not")
+            raise Declined("some of the shapes are empty, some are not")
         return cls([], {}, outputs, {})
 
     @classmethod

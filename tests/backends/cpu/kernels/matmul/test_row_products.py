@@ -12,8 +12,8 @@ from tvm.relax import op
 from backends.cpu.kernels.matmul.read import RowProducts
 from backends.cpu.kernels.priority import recognise
 from backends.cpu.profitability import decline_fusion
-from backends.tensorir.result import NotRecognized
 from fusion import context
+from fusion.declined import Declined
 from tests.backends.cpu.kernels.anchored import TARGETS, normal, one_kernel, run
 from tests.passes.modules import Build
 
@@ -27,7 +27,7 @@ def whatever_is_read(kernel: tirx.PrimFunc) -> str:
     """Take every chain that has a template."""
     try:
         recognise(kernel)
-    except NotRecognized as reason:
+    except Declined as reason:
         return str(reason)
     return ""
 
@@ -204,5 +204,5 @@ def _first_layer_kept(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
 @pytest.mark.parametrize("build", [_exponentials_kept, _first_layer_kept])
 def test_what_makes_the_rows_is_no_result(build: Build) -> None:
     """A task keeps it to itself: nothing would store it."""
-    with pytest.raises(NotRecognized, match="what makes the rows is needed outside"):
+    with pytest.raises(Declined, match="what makes the rows is needed outside"):
         recognise(one_kernel(build, [normal((DEPTH, DEPTH), 0)]))

@@ -1,0 +1,56 @@
+"""What lowerings ask of the operands of a call before they write it; each question raises `Declined` where the answer
+is no."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+from tvm import relax, tirx
+from tvm.ir import GenericConst
+
+from fusion.declined import Declined
+
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
+
+
+def has_known_shapes(call: relax.Call) -> bool:
+    """Return whether the shapes of all tensors that `call` reads and makes are known before the run."""
+    shapes = [part.ty.shape for part in (call, *call.args) if isinstance(part.ty, relax.TensorType)]
+    return all(
+        isinstance(shape, relax.ShapeExpr) and all(isinstance(n, tirx.IntImm) for n in shape) for shape in shapes
+    )
+
+
+def is_constant(expr: relax.Expr) -> bool:
+    """Return whether a tensor is a weight."""
+    return isinstance(expr, GenericConst)
+
+
+def constant_weights(call: relax.Call) -> npt.NDArray[Any]:
+    """Return the weights that a convolution or a product reads."""
+    if not is_constant(call.args[1]):
+        raise Declined("its weights are no constant")
+    return call.args[1].value.numpy()  # type: ignore[no-any-return]
+
+
+def check_dtypes(call: relax.Call, *allowed: str) -> None:
+    """Check that all operands are of one of the `allowed` dtypes, and the result of float32."""
+    result, *types = (str(part.ty.dtype.dtype) for part in (call, *call.args))
+    if result != FLOAT32 or types[0] not in allowed or len(set(types)) > 1:
+        raise Declined(f"it computes in {' and '.join(dict.fromkeys([*types, result]))}")
+
+
+def check_elements(*tensors: relax.Expr) -> None:
+    """Check that there is something to compute."""
+    if any(0 in [int(extent) for extent in tensor.ty.shape] for tensor in tensors):
+        raise Declined("it has no elements")
+
+
+def check_layouts(call: relax.Call, images: str, weights: str) -> None:
+    """Check the orders in which a convolution reads its images and its weights."""
+    attrs = call.attrs
+    if attrs.kernel_layout != weights:
+        raise Declined(f"its weights are stored {attrs.kernel_layout}, not {weights}")
+    if attrs.data_layout != images:
+        raise Declined(f"its images are stored {attrs.data_layout}, not {images}")
