@@ -1,6 +1,7 @@
 """Processes that compile the same and different models at once with one cache, some of which are killed at random.
 
-Run as `python -m tests.cache.worker SEED`; ends with 0 where every process that was let live computed what NumPy does.
+Run as `python -m tests.cache.worker SEED [PROCESSES [KILLED]]`, 6 and 4 unless given, 20 and 40 for a long run. It ends
+with 0 where every process that was let live computed what NumPy does.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import fusion.api  # before the forks, all of it
 from tests.module.small_models import model
 
 _WIDTH, _OUTPUTS = 1 << 14, 16
-_MODELS, _PROCESSES, _ROUNDS, _KILLED = 3, 6, 4, 4
-_SECONDS = 60.0
+_MODELS, _ROUNDS = 3, 4
+_SECONDS_EACH = 10.0
 
 
 def _weights(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -64,18 +65,21 @@ def _start(seed: int) -> int:
     return child
 
 
-def main(seed: int) -> int:
-    """Return 0 where all is well, 1 where a result was wrong, 2 where a process did not end."""
+def main(seed: int, processes: int = 6, killed: int = 4) -> int:
+    """Run `processes` at a time, of which `killed` are, and others take their places.
+
+    Return 0 where all is well, 1 where a result was wrong, 2 where a process did not end.
+    """
     rng = random.Random(seed)
     print("seed", seed)
-    running = [_start(index) for index in range(_PROCESSES)]
-    for index in range(_KILLED):
+    running = [_start(index) for index in range(processes)]
+    for index in range(killed):
         time.sleep(rng.uniform(0.02, 0.5))
         victim = running.pop(rng.randrange(len(running)))
         os.kill(victim, signal.SIGKILL)
         os.waitpid(victim, 0)
-        running.append(_start(_PROCESSES + index))
-    deadline = time.monotonic() + _SECONDS
+        running.append(_start(processes + index))
+    deadline = time.monotonic() + _SECONDS_EACH * processes
     while running and time.monotonic() < deadline:
         for child in list(running):
             done, status = os.waitpid(child, os.WNOHANG)
@@ -90,4 +94,4 @@ def main(seed: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(*map(int, sys.argv[1:])))
