@@ -19,8 +19,6 @@ from tests.deploy.image import ROOT, Image, build_image, read_requirements
 from tests.imported import PACKAGES
 from tests.module import small_models
 
-# One process makes the image for all of them.
-pytestmark = pytest.mark.xdist_group("runtime_image")
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)
 _MOST_BYTES = 140e6
 """docs/deployment.md says 122 MB; releases of NumPy and others differ by a few."""

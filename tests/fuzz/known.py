@@ -179,6 +179,7 @@ KNOWN = (
     Known("QuantizeLinear, QLinearConv, QLinearMatMul of NaN", "differs", "QuantizeLinear|QLinear", note="nan|inf"),
     Known("`auto_pad` of a pool whose strides", "accepted", "Pool", "must be non-negative", when=_skips(0)),
     Known("A pool over no axes", "accepted", "Pool", "Unsupported (pooling|kernel)|less than 3"),
+    Known("`Dropout` whose ratio the run gives", "accepted", "Dropout", "ratio must be in the range"),
     Known("`Binarizer` of NaN", "accepted", "Binarizer", "is NaN", when=_odd),
     Known("`MeanVarianceNormalization` of float16", "accepted", "MeanVarianceNormalization.*float16", "ReduceMean"),
     Known("`BitCast` of what ONNX Runtime", "accepted", "BitCast.*float16", "same bit-width"),

@@ -25,7 +25,7 @@ def main() -> int:
     tests = nearest_tests(ROOT, changed)
     print(f"{len(changed)} files differ from {options.against}; {len(tests)} files of tests are near them", flush=True)
     # Without the reordering, workers take the tests in the order that they are given in.
-    order = ("--dist", "loadgroup", "--no-loadscope-reorder")
+    order = ("--dist", "loadfile", "--no-loadscope-reorder")
     bound = ("-p", "tests.nearest.bounded", "--for-seconds", str(options.seconds))
     return pytest.main(["-q", "-n", "auto", *order, *bound, *(str(ROOT / test) for test in tests)])
 

@@ -171,9 +171,9 @@ def where(node: Node) -> Expr:
 def dropout(node: Node) -> Expr | list[Expr]:
     """What it is in inference: nothing. Before set 12 ONNX Runtime's mask then holds zeros, later on ones.
 
-    ONNX Runtime looks at the ratio nevertheless, and fails in the run where it is none.
+    ONNX Runtime looks at the ratio nevertheless, and fails in the run where it is none: so does a constant one here.
     """
-    ratio, training = node.const(1), node.const(2)
+    ratio, training = node.const(1) if node.is_const(1) else None, node.const(2)
     if ratio is not None and not (ratio.size == 1 and 0 <= ratio.item() < 1):
         raise Decline("the ratio is not from 0 to 1")
     if training is not None and bool(training.any()):
