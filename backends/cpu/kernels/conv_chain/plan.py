@@ -25,6 +25,8 @@ from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
 from backends.tensorir.space import Space
 
+_RowTiles = list[tuple[RegisterTile, float]]
+"""With the cycles that each takes for a row of pixels."""
 _PASSES = (1, 2, 4, 8)
 
 
@@ -57,14 +59,20 @@ def chain_space(chain: ChainStages, machine: Machine, threads: int) -> Space[Cha
 
 @cache
 def plan_chain(sizes: ChainSizes, machine: Machine, threads: int) -> ChainPlan:
-    """Return the plan that is estimated to take the fewest cycles."""
-    return min(plans(sizes, machine, threads), key=lambda plan: plan.cycles)
+    """Return the plan that is estimated to take the fewest cycles, in which each convolution has its cheapest tile."""
+    first, second = (min(tiles, key=lambda found: found[1]) for tiles in _tiles_of_both(sizes, machine))
+    found = _plans(sizes, machine, threads, [first], [second])
+    return min(found, key=lambda plan: plan.cycles)
 
 
 def plans(sizes: ChainSizes, machine: Machine, threads: int) -> Iterator[ChainPlan]:
     """Yield, for each number of vectors in a register tile of either convolution, every cut into passes and bands."""
-    first = _row_tiles(sizes.width, sizes.channels, sizes.steps, machine)
-    second = _row_tiles(sizes.columns, sizes.made, sizes.second_steps, machine)
+    return _plans(sizes, machine, threads, *_tiles_of_both(sizes, machine))
+
+
+def _plans(
+    sizes: ChainSizes, machine: Machine, threads: int, first: _RowTiles, second: _RowTiles
+) -> Iterator[ChainPlan]:
     for rows, bands in product(_PASSES, chunk_counts(sizes.rows, threads)):
         band = Split(sizes.rows, bands).longest
         if rows > band:
@@ -77,7 +85,12 @@ def plans(sizes: ChainSizes, machine: Machine, threads: int) -> Iterator[ChainPl
             yield ChainPlan(one, other, rows, bands, cycles)
 
 
-def _row_tiles(width: int, channels: int, depth: int, machine: Machine) -> list[tuple[RegisterTile, float]]:
+def _tiles_of_both(sizes: ChainSizes, machine: Machine) -> tuple[_RowTiles, _RowTiles]:
+    first = _row_tiles(sizes.width, sizes.channels, sizes.steps, machine)
+    return first, _row_tiles(sizes.columns, sizes.made, sizes.second_steps, machine)
+
+
+def _row_tiles(width: int, channels: int, depth: int, machine: Machine) -> _RowTiles:
     """Return register tiles for a row of pixels, one for each number of vectors, and what the row takes in each."""
     vectors = -(-channels // machine.vector_lanes)
     found = cheapest_by_width(1, width, vectors, depth, machine.vector_registers)

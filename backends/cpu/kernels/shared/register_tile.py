@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 
 from backends.cpu.costs import FMA_LATENCY, FMA_PER_CYCLE, LOADS_PER_CYCLE, TILE_CYCLES
 from backends.cpu.kernels.shared.split import Split
@@ -34,12 +33,17 @@ class RegisterTile:
 
     def cycles(self, depth: int) -> float:
         """Return the estimated cycles of one tile over `depth` steps of k."""
-        fma = self.rows * self.vectors / FMA_PER_CYCLE
-        loads = (self.rows + self.vectors) / LOADS_PER_CYCLE
-        return depth * max(fma, loads, FMA_LATENCY) + TILE_CYCLES + 2 * self.rows * self.vectors
+        return _tile_cycles(self.rows, self.vectors, depth)
 
     def __str__(self) -> str:
         return f"{self.height}x{self.width}x{self.vectors}v"
+
+
+@cache
+def _tile_cycles(rows: int, vectors: int, depth: int) -> float:
+    fma = rows * vectors / FMA_PER_CYCLE
+    loads = (rows + vectors) / LOADS_PER_CYCLE
+    return depth * max(fma, loads, FMA_LATENCY) + TILE_CYCLES + 2 * rows * vectors
 
 
 @cache
@@ -49,24 +53,33 @@ def choose(height: int, width: int, vectors: int, depth: int, registers: int) ->
     return min(found, key=lambda tile: total_cycles(tile, height, width, vectors, depth))
 
 
-def cheapest_by_width(height: int, width: int, vectors: int, depth: int, registers: int) -> list[RegisterTile]:
+@cache
+def cheapest_by_width(height: int, width: int, vectors: int, depth: int, registers: int) -> tuple[RegisterTile, ...]:
     """Return, for each number of vectors in a tile, the cheapest such tile for what `choose` is given."""
     found: dict[int, tuple[float, RegisterTile]] = {}
     for tile in tiles(height, width, vectors, registers):
         cycles = total_cycles(tile, height, width, vectors, depth)
         if tile.vectors not in found or cycles < found[tile.vectors][0]:
             found[tile.vectors] = cycles, tile
-    return [tile for _, tile in found.values()]
+    return tuple(tile for _, tile in found.values())
 
 
 def tiles(height: int, width: int, vectors: int, registers: int) -> Iterator[RegisterTile]:
     """Yield the tiles that fit the registers: rectangles of the image times vectors."""
-    for count, rows, columns in product(range(1, min(vectors, 8) + 1), range(1, height + 1), range(1, width + 1)):
-        if rows * columns > registers:
-            continue
-        tile = RegisterTile(Split.of(height, rows).longest, Split.of(width, columns).longest, count)
-        if tile.registers() <= registers and (tile.height == 1 or tile.width == width or width == 1):
-            yield tile
+    for count in range(1, min(vectors, 8) + 1):
+        for rows in _balanced(height, registers):
+            for columns in _balanced(width, registers // rows):
+                if not (rows == 1 or columns == width or width == 1):
+                    continue
+                tile = RegisterTile(rows, columns, count)
+                if tile.registers() <= registers:
+                    yield tile
+
+
+@cache
+def _balanced(extent: int, most: int) -> tuple[int, ...]:
+    """Return how long the longest tile of a balanced split may be, up to `most`."""
+    return tuple(dict.fromkeys(Split.of(extent, tile).longest for tile in range(1, min(extent, most) + 1)))
 
 
 def total_cycles(tile: RegisterTile, height: int, width: int, vectors: int, depth: int) -> float:
@@ -74,8 +87,14 @@ def total_cycles(tile: RegisterTile, height: int, width: int, vectors: int, dept
     full, rest = divmod(vectors, tile.vectors)
     panels = [(tile.vectors, full)] + ([(rest, 1)] if rest else [])
     return sum(
-        RegisterTile(rows, columns, count).cycles(depth) * many_rows * many_columns * many
-        for rows, many_rows in Split.of(height, tile.height).sizes()
-        for columns, many_columns in Split.of(width, tile.width).sizes()
+        _tile_cycles(rows * columns, count, depth) * many_rows * many_columns * many
+        for rows, many_rows in sizes_of(height, tile.height)
+        for columns, many_columns in sizes_of(width, tile.width)
         for count, many in panels
     )
+
+
+@cache
+def sizes_of(extent: int, tile: int) -> list[tuple[int, int]]:
+    """Return (size, how many) of the kinds of tiles that are no longer than `tile`."""
+    return Split.of(extent, tile).sizes()
