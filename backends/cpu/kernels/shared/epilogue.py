@@ -13,8 +13,8 @@ from tvm.tirx import ForKind
 
 from backends.cpu import bfloat16
 from backends.cpu.costs import CALL_OPERATIONS, EPILOGUE_OPERATIONS
-from backends.tensorir.emit import Expr, Nest, ramp, splat
-from backends.tensorir.inlining import uses
+from backends.cpu.kernels.shared.lane_runs import Runs, find_runs, is_contiguous
+from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
 from backends.tensorir.roles import Output
 from backends.tensorir.stages import substitute
 from fusion.structural import find
@@ -132,8 +132,12 @@ class Epilogue:
             for output in self.outputs:
                 indices, value = output.at(where, read(offset, lane))
                 indices = [analyzer.simplify(index) for index in indices]
-                if self.rounds and lanes == bfloat16.LANES and _is_rounded(value) and _is_contiguous(indices, lane):
+                if self.rounds and lanes == bfloat16.LANES and _is_rounded(value) and is_contiguous(indices, lane):
                     self._store_rounded(nest, output.buffer, indices, lane, value.value)
+                    continue
+                runs = find_runs(indices, lane, lanes)
+                if runs is not None:
+                    _store_runs(nest, output.buffer, runs, value, lane, lanes)
                     continue
                 store = tirx.BufferStore(output.buffer, value, indices)
                 nest.add_loop(lane, lanes, ForKind.VECTORIZED if lanes > 1 else ForKind.SERIAL, [store])
@@ -147,17 +151,16 @@ class Epilogue:
         nest.add(bfloat16.store(tirx.BufferLoad(buffer, first), vector))
 
 
+def _store_runs(nest: Nest, buffer: Var, runs: Runs, value: Expr, lane: Var, lanes: int) -> None:
+    """Store a vector run by run; `value` is that of one lane."""
+    there = substitute(value, {lane: runs.run * runs.length + runs.inside})
+    store = tirx.BufferStore(buffer, there, runs.indices)
+    inner = tirx.For(runs.inside, int64(0), int64(runs.length), ForKind.VECTORIZED, store)
+    nest.add_loop(runs.run, lanes // runs.length, ForKind.UNROLLED, [inner])
+
+
 def _is_rounded(value: Expr) -> bool:
     return isinstance(value, tirx.Cast) and str(value.ty.dtype) == "bfloat16" and str(value.value.ty.dtype) == "float32"
-
-
-def _is_contiguous(indices: Sequence[Expr], lane: Var) -> bool:
-    """Return whether the lanes of a vector are stored next to each other."""
-    *outer, last = indices
-    if any(uses(index, lane) for index in outer):
-        return False
-    step = Analyzer().simplify(last - substitute(last, {lane: tirx.const(0, "int64")}))
-    return isinstance(step, Var) and step.same_as(lane)
 
 
 def _cost(output: Output) -> int:
