@@ -249,7 +249,7 @@ class ModelRunner(Protocol):
         ...
 
     def register(self, key: str, data: bytes, threads: int) -> Subgraph:
-        """Let compiled code call what `prepare` returned as `FALLBACK` with its key, while the result is held.
+        """Let compiled code call what `prepare` returned as `RUN_SUBGRAPH` with its key, while the result is held.
 
         Raises:
             UnsupportedOperatorError: The library does not take it.
@@ -273,13 +273,12 @@ Open = Callable[[Sequence["np.ndarray"]], Sequence["np.ndarray"]]
 class Library(Protocol):
     """Runs parts of a graph that its patterns match, by code of its own.
 
+    Its name is that of its entry point: by that it is asked for (`fusion.compile(backends=...)`, where it is used only
+    if it is named), and found again by what was compiled or saved with it.
+
     Attributes:
-        name: As in `fusion.compile(backends=...)`, where it is used only if it is named.
         patterns: What it takes, as TVM's patterns with a check each; their names begin with that of the library.
     """
-
-    @property
-    def name(self) -> str: ...
 
     @property
     def patterns(self) -> Sequence[relax.transform.FusionPattern]: ...

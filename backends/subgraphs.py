@@ -1,4 +1,4 @@
-"""The packed function by which compiled code runs a subgraph of a library: `call_packed(FALLBACK, key, *inputs)`.
+"""The packed function by which compiled code runs a subgraph of a library: `call_packed(RUN_SUBGRAPH, key, *inputs)`.
 
 A subgraph is known for as long as somebody holds it: a session has the weights of its subgraph once more.
 """
@@ -13,7 +13,8 @@ from fusion.carried_errors import carried
 from fusion.errors import InternalError
 from fusion.runtime import Tensor, tvm_ffi
 
-FALLBACK = "fusion.fallback"
+RUN_SUBGRAPH = "fusion.fallback"
+"""Its name in saved modules, from when ONNX Runtime alone ran subgraphs."""
 
 
 def library_of(key: str) -> str:
@@ -46,4 +47,4 @@ def _call(key: str, *tensors: Tensor) -> Any:
     return results[0] if len(results) == 1 else tvm_ffi.convert(list(results))
 
 
-tvm_ffi.register_global_func(FALLBACK, _call, override=True)
+tvm_ffi.register_global_func(RUN_SUBGRAPH, _call, override=True)

@@ -5,8 +5,8 @@ A later stage never asks the machine or the environment again (design D10).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import tvm
 
@@ -38,7 +38,7 @@ class Context:
         precision: "bf16" where matmuls and convolutions may round their operands to bfloat16, otherwise "fp32".
         effort: "balanced" where kernels are chosen by measuring them on this machine, otherwise "fast".
         cache: Where compiled forms are kept; None where they are not, as with libraries, whose versions nobody knows.
-        libraries: What parts of the graph are offered to first, in this order.
+        libraries: What parts of the graph are offered to first, by name, in this order.
     """
 
     compiler: KernelCompiler
@@ -46,7 +46,7 @@ class Context:
     precision: str = "fp32"
     effort: str = FAST
     cache: Place | None = None
-    libraries: tuple[Library, ...] = ()
+    libraries: Mapping[str, Library] = field(default_factory=dict)
 
     @property
     def target(self) -> tvm.target.Target:
@@ -91,7 +91,7 @@ def resolve(
             why=foreign,
             hint='use effort="fast", or compile on a machine of that kind',
         )
-    libraries = tuple(library(name) for name in backends or () if name not in BACKENDS)
+    libraries = {name: library(name) for name in backends or () if name not in BACKENDS}
     return Context(
         compiler,
         strict=bool(strict) or (backends is not None and FALLBACK not in backends),

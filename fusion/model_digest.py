@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from fusion.files import open_file
 from fusion.frontends.onnx.external_data import external_files
 from fusion.frontends.onnx.load import load_model
 from fusion.frontends.relay.syntax import RelayModel
-from fusion.frontends.torch import TorchModel, program_bytes, weight_bytes
+from fusion.frontends.torch import TorchModel, program_files, weight_bytes
 from fusion.module.archive import checksum
 from fusion.passes.lift_weights import lift_weights
 from fusion.stages import stage
@@ -78,24 +78,25 @@ def digest_model(model: Any) -> ModelDigest:
     Raises:
         Exception: It cannot be read, or holds what has no bytes, which each frontend says in classes of its own.
     """
+    if isinstance(model, TorchModel):
+        return _digest_torch(model)
     files: list[FileState] = []
-    weights = _join(_torch_weights(model)) if isinstance(model, TorchModel) else ""
+    return ModelDigest(_join(_parts(model, files)), tuple(files))
+
+
+def _digest_torch(model: TorchModel) -> ModelDigest:
+    weights = _join((name, checksum(data)) for name, data in weight_bytes(model.program))
+    origin = f"torch {sys.modules['torch'].__version__} {model.signature}"
     try:
-        return ModelDigest(_join(_parts(model, files)), tuple(files), weights=weights)
+        files = [(name, checksum(data)) for name, data in program_files(model.program)]
     except Exception:
-        if not weights:
-            raise
         # torch writes no program that returns a class of the user's. Its graph does not change, its weights may.
         return ModelDigest(weights, (), whole=False, weights=weights)
+    return ModelDigest(_join([(origin, weights), *files]), (), weights=weights)
 
 
-def _join(parts: Iterator[tuple[str, str]]) -> str:
+def _join(parts: Iterable[tuple[str, str]]) -> str:
     return checksum("\n".join(f"{name!r} {digest}" for name, digest in parts).encode())
-
-
-def _torch_weights(model: TorchModel) -> Iterator[tuple[str, str]]:
-    for name, data in weight_bytes(model.program):
-        yield name, checksum(data)
 
 
 def _parts(model: Any, files: list[FileState]) -> Iterator[tuple[str, str]]:
@@ -104,8 +105,6 @@ def _parts(model: Any, files: list[FileState]) -> Iterator[tuple[str, str]]:
         yield from _onnx_file_parts(Path(model), files)
     elif isinstance(model, onnx.ModelProto):
         yield "onnx", checksum(model.SerializeToString(deterministic=True))
-    elif isinstance(model, TorchModel):
-        yield f"torch {sys.modules['torch'].__version__} {model.signature}", checksum(program_bytes(model.program))
     elif isinstance(model, RelayModel):
         yield f"relay {model.module.origin}", checksum(model.module.text.encode(errors="surrogatepass"))
         for name, array in model.params.items():

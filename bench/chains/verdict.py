@@ -39,7 +39,7 @@ class Verdict:
 
 def verdict(model: onnx.ModelProto, threads: int) -> Verdict:
     """Return what is said of `model`, of which no code is made."""
-    ctx = context.resolve("llvm", threads=threads)
+    ctx = context.resolve(threads=threads)
     found: list[tuple[str, Estimate | None]] = []
 
     def listen(kernel: tirx.PrimFunc) -> str:

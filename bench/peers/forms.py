@@ -46,7 +46,7 @@ class Form:
 
     def load(self, job: Job, folder: Path) -> Runner:
         """Compile, save and load the model, as a user of fusion does."""
-        ctx = context.resolve("llvm", threads=job.threads, strict=True, precision=job.precision)
+        ctx = context.resolve(threads=job.threads, strict=True, precision=job.precision)
         imported = import_model(open_model(str(job.path)), dict(job.shapes), strict=True)
         lowered = pipeline.lower(imported, ctx, self.techniques, take_all(ctx) if self.forced else None)
         made = specialize(imported, lowered, ctx)

@@ -45,8 +45,8 @@ class Fusion:
 
 def _compile(job: Job) -> fusion.CompiledModule:
     return fusion.compile(
-        str(job.path), target="llvm", shapes=dict(job.shapes), threads=job.threads, precision=job.precision,
-        effort=job.effort, cache=False, wait=True,
+        str(job.path), shapes=dict(job.shapes), threads=job.threads, precision=job.precision, effort=job.effort,
+        cache=False, wait=True,
     )  # fmt: skip
 
 

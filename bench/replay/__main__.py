@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--against", type=Path, metavar="TREE", help="a checkout of this project")
     what.add_argument("--record", type=Path, metavar="FOLDER", help="where to write a folder for each model")
-    parser.add_argument("--target", default="llvm", help="as of fusion.compile (default: this machine)")
+    parser.add_argument("--target", help="as of fusion.compile (default: this machine)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     parser.add_argument("--lines", type=int, default=_LINES, help="of each difference that are shown")
@@ -47,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _record(models: list[str], options: argparse.Namespace, folder: Path) -> None:
-    ctx = context.resolve(options.target, threads=options.threads, precision=options.precision, cache=False)
+    target = [options.target] if options.target else []
+    ctx = context.resolve(*target, threads=options.threads, precision=options.precision, cache=False)
     for name in models:
         started = time.perf_counter()
         texts = record(zoo.make(name), ctx)
@@ -58,8 +59,8 @@ def _record(models: list[str], options: argparse.Namespace, folder: Path) -> Non
 def _record_in(tree: Path, folder: Path, models: list[str], options: argparse.Namespace) -> None:
     """Let `tree` record `models`: its own program knows its own insides."""
     print(f"recording in {tree}", file=sys.stderr, flush=True)
-    arguments = [f"--record={folder}", f"--target={options.target}", f"--threads={options.threads}"]
-    arguments += [f"--precision={options.precision}", *models]
+    arguments = [f"--record={folder}", f"--threads={options.threads}", f"--precision={options.precision}", *models]
+    arguments += [f"--target={options.target}"] if options.target else []
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     subprocess.run([sys.executable, "-m", "bench.replay", *arguments], cwd=tree, env=environment, check=True)
 

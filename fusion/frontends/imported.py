@@ -33,7 +33,7 @@ class ImportedModel:
             `subgraphs` is the whole model.
         inputs, outputs: The signature.
         subgraphs: ONNX bytes of each fallback subgraph by its key. `main` runs one as
-            `R.call_pure_packed(FALLBACK, R.str(key), *inputs)`; `ModelRunner.register` must have been called with
+            `R.call_pure_packed(RUN_SUBGRAPH, R.str(key), *inputs)`; `ModelRunner.register` must have been called with
             key and bytes before.
         fallbacks: The nodes in those subgraphs.
         branches: Modules whose `main` computes one branch of a condition that only the run knows, by name, inner

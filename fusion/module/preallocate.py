@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import tvm
 from tvm import relax
 
-from backends.subgraphs import FALLBACK
+from backends.subgraphs import RUN_SUBGRAPH
 from fusion.module.bindings import Bindings, LiveRange, is_extern, is_operator, is_reshape, read_bindings
 from fusion.module.plan import Argument, Condition, KernelCall, OutputPlan, Plan, TensorPlan
 from fusion.tensors import fills_bytes, tensor_bytes
@@ -232,7 +232,7 @@ def _is_fresh(root: relax.Expr, scan: _Scan) -> bool:
         return root in scan.outputs
     if isinstance(value, relax.TupleGetItem):
         value = scan.bindings.values.get(value.tuple_value)
-    return is_extern(value, FALLBACK)
+    return is_extern(value, RUN_SUBGRAPH)
 
 
 def _static_shape(shape: relax.Expr | None) -> tuple[int, ...] | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import tvm
 from tvm import relax
 
 from backends.backend import Library
-from backends.subgraphs import FALLBACK
+from backends.subgraphs import RUN_SUBGRAPH
 from fusion.passes.rebuild import bindings, call_name, rebuild_main
 
 _COMPOSITE = "Composite"
@@ -24,26 +24,27 @@ class TakeSubgraphs:
     A library that comes first takes what several could.
 
     Attributes:
-        libraries: What is asked, in this order.
+        libraries: What is asked, by name, in this order.
         taken: After a call, what each subgraph is made from, by its key.
         notes: After a call, who took what, one sentence each.
     """
 
-    libraries: Sequence[Library]
+    libraries: Mapping[str, Library]
     taken: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     name: str = "take_subgraphs"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        for library in self.libraries:
+        for name, library in self.libraries.items():
             matched = relax.transform.FuseOpsByPattern(list(library.patterns))(mod)
             parts = {symbol: func for symbol, func in matched.functions.items() if _pattern_of(func)}
-            mod = rebuild_main(matched, _Call({symbol: self._take(library, func) for symbol, func in parts.items()}))
+            keys = {symbol: self._take(name, library, func) for symbol, func in parts.items()}
+            mod = rebuild_main(matched, _Call(keys))
         return mod
 
-    def _take(self, library: Library, func: relax.Function) -> str:
+    def _take(self, name: str, library: Library, func: relax.Function) -> str:
         data = library.export(func)
-        key = f"{library.name}:{hashlib.sha256(data).hexdigest()}"
+        key = f"{name}:{hashlib.sha256(data).hexdigest()}"
         self.taken[key] = data
         self.notes.append(f"{_pattern_of(func)} runs {', '.join(_operators(func))}")
         return key
@@ -59,7 +60,7 @@ class _Call:
         key = self.keys.get(value.op) if isinstance(value, relax.Call) else None
         if key is None:
             return value
-        return relax.op.call_pure_packed(FALLBACK, tvm.ir.StringImm(key), *value.args, ty_args=var.ty)
+        return relax.op.call_pure_packed(RUN_SUBGRAPH, tvm.ir.StringImm(key), *value.args, ty_args=var.ty)
 
 
 def _pattern_of(func: tvm.ir.BaseFunc) -> str:

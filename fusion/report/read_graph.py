@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax
 
-from backends.subgraphs import FALLBACK
+from backends.subgraphs import RUN_SUBGRAPH
 from fusion.frontends.imported import BranchCall, ImportedModel, read_branch_call
 from fusion.model_graph import UNKNOWN, Call, Operator, Read
 from fusion.passes.rebuild import all_bindings, call_name
@@ -175,7 +175,7 @@ class CallReader:
         if name in ("reshape", "memory.view", "memory.ensure_zero_offset"):
             return self._sources.behind(value.args[0])
         op = operator_name(value)
-        kind = "kernel" if name in _KERNELS else "fallback" if op == FALLBACK else "runtime"
+        kind = "kernel" if name in _KERNELS else "fallback" if op == RUN_SUBGRAPH else "runtime"
         return (self._add(binding.var, op, kind, _read_and_updated(value)[0]),)
 
     def _add(self, var: relax.Var, op: str, kind: str, args: list[relax.Expr]) -> int:

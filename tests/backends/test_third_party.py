@@ -65,6 +65,15 @@ def test_it_runs_what_it_takes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(fusion.load(tmp_path / "saved.fusion")(X)[0], module(X)[0])
 
 
+def test_its_name_is_that_of_its_entry_point(
+    installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(registry.library("numpy")), "name", "of another", raising=False)
+    module = fusion.compile(network(), backends=BACKENDS)
+    module.save(tmp_path / "saved.fusion")
+    np.testing.assert_array_equal(fusion.load(tmp_path / "saved.fusion")(X)[0], module(X)[0])
+
+
 def test_a_saved_module_says_what_it_lacks(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fusion.compile(network(), backends=BACKENDS).save(tmp_path / "saved.fusion")
     monkeypatch.setattr(registry, "others", dict)

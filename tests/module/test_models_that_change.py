@@ -20,7 +20,7 @@ from tvm import relax
 import fusion
 from fusion import model_digest, pinned_model
 from fusion.errors import ModelChangedError, ModelFileError
-from fusion.frontends.torch import program_bytes
+from fusion.frontends.torch import program_files
 from fusion.model_digest import digest_model
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, weights
 
@@ -232,11 +232,11 @@ def test_a_program_that_torch_writes_at_one_time_and_not_at_another(
         raise AssertionError("Refusing to stomp on existing FakeTensor reducer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(model_digest, "program_bytes", fail)
+        patch.setattr(model_digest, "program_files", fail)
         module(rows(2))
     change()
     with monkeypatch.context() as patch:
-        patch.setattr(model_digest, "program_bytes", fail)
+        patch.setattr(model_digest, "program_files", fail)
         with pytest.raises(ModelChangedError):
             module(rows(3))
 
@@ -244,4 +244,31 @@ def test_a_program_that_torch_writes_at_one_time_and_not_at_another(
 def test_torch_programs_are_written_by_one_thread_at_a_time() -> None:
     program = torch.export.export(torch.nn.Linear(4, 4), (torch.ones(2, 4),))
     with ThreadPoolExecutor(4) as threads:
-        assert len(set(threads.map(program_bytes, [program] * 24))) == 1
+        assert len(set(threads.map(lambda one: tuple(program_files(one)), [program] * 24))) == 1
+
+
+def test_weights_of_a_torch_program_are_summed_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sums(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(256, 256)
+            self.register_buffer("kept", torch.ones(256, 256))
+            self.register_buffer("left_out", torch.ones(256, 256), persistent=False)
+            self.constant = torch.ones(256, 256)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) @ self.kept @ self.left_out @ self.constant
+
+    lengths: list[int] = []
+    checksum = model_digest.checksum
+    monkeypatch.setattr(model_digest, "checksum", lambda data: (lengths.append(len(data)), checksum(data))[1])
+    model = fusion.api.open_model((Sums().eval(), (torch.ones(2, 256),)))
+    digests = {digest_model(model).digest, digest_model(model).digest}
+    assert sum(lengths) < 2 * 1.1 * (4 * 256 * 256 * 4 + 256 * 4)
+    for value in (*model.program.state_dict.values(), *model.program.constants.values()):
+        before = len(digests)
+        with torch.no_grad():
+            value += 1
+        digests.add(digest_model(model).digest)
+        assert len(digests) == before + 1
+    assert len(digests) == 6

@@ -20,7 +20,7 @@ from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
 from backends.registry import model_runner
-from backends.subgraphs import FALLBACK
+from backends.subgraphs import RUN_SUBGRAPH
 from fusion.errors import FusionError, ShapeError, UnsupportedOperatorError
 from fusion.frontends.imported import FallbackNode, ImportedModel
 from fusion.frontends.onnx.checks import OTHER_SHAPES
@@ -142,7 +142,7 @@ class FallbackPlan:
         types = [_relax_type(self._scope.types[name]) for name in outputs]
         arguments = [tvm.ir.StringImm(key), *(self._scope.expr(name) for name in inputs)]
         call = relax.op.call_pure_packed(
-            FALLBACK, *arguments, ty_args=types[0] if len(types) == 1 else relax.TupleType(types)
+            RUN_SUBGRAPH, *arguments, ty_args=types[0] if len(types) == 1 else relax.TupleType(types)
         )
         result = self._builder.emit(call, name_hint=identifier(outputs[0]))
         for index, name in enumerate(outputs):

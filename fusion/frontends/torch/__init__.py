@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from fusion.frontends.torch.model import TorchModel, accepts, import_torch, open_torch
-from fusion.frontends.torch.program import program_bytes, weight_bytes
+from fusion.frontends.torch.program import program_files, weight_bytes
 
-__all__ = ["TorchModel", "accepts", "import_torch", "open_torch", "program_bytes", "weight_bytes"]
+__all__ = ["TorchModel", "accepts", "import_torch", "open_torch", "program_files", "weight_bytes"]

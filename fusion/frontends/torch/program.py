@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +20,7 @@ Exported = tuple[Any, tuple[str, ...]]
 _TRACEBACKS = ("Original traceback:", "The following call raised this error:")
 # torch refuses to save a program while another thread does: what it notes meanwhile is one for the whole process.
 _saving = Lock()
+_TENSOR_FILE = re.compile(r"/data/(weights/weight|constants/tensor)_\d+$")
 _TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that"
 
 
@@ -135,8 +138,9 @@ def _exports(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     return True
 
 
-def program_bytes(program: Any) -> bytes:
-    """Return an ExportedProgram as torch writes it, its weights included.
+def program_files(program: Any) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each file of the archive that torch writes of an ExportedProgram, but for the tensors
+    that `weight_bytes` yields.
 
     Raises:
         Exception: torch cannot write it, as it holds what is no data, and says so in any of its own classes.
@@ -146,7 +150,10 @@ def program_bytes(program: Any) -> bytes:
     file = io.BytesIO()
     with _saving, quiet():
         torch.export.save(program, file)
-    return file.getvalue()
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            if not _TENSOR_FILE.search(name):
+                yield name, archive.read(name)
 
 
 def weight_bytes(program: Any) -> Iterator[tuple[str, memoryview]]:
