@@ -3,11 +3,11 @@ image, and blocks that narrow an image before they widen it.
 
 The loops of one task, which has a band of the result's rows:
 
-    ring[rows under a pass][padded columns][channels]    in L1 or L2, its border columns 0
+    lines[rows under a pass][padded columns][channels]   in L1 or L2, its border columns 0
     for pass of some rows of the band
       for row of the image under them, not under those before
-        ring[row % rows] = epilogue(data x weights)      the micro-kernel of `contraction`; the border outside
-      outputs = epilogue(ring x weights)                 the micro-kernel again, its rows under each tap in the ring
+        lines[row % rows] = epilogue(data x weights)     the micro-kernel of `contraction`; the border outside
+      outputs = epilogue(lines x weights)                the micro-kernel again, its rows under each tap in lines
 
 Each band computes the rows under its border once more than two kernels would. Winograd's method is for neither, which
 is why a 3x3 window of stride 1 is seldom the faster in here.
@@ -26,7 +26,7 @@ from backends.cpu.kernels.conv_chain.read import CONV_CHAIN, ChainStages
 from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel
 from backends.cpu.kernels.shared.image_maker import row_maker, stored_in
-from backends.cpu.kernels.shared.ring import Ring
+from backends.cpu.kernels.shared.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
@@ -61,12 +61,12 @@ class _Band:
     """Writes a band of rows.
 
     Attributes:
-        ring: The rows of the image under a pass.
+        lines: The rows of the image under a pass.
         making: The first convolution.
         reading: The second.
     """
 
-    ring: Ring
+    lines: LineBuffer
     making: MicroKernel
     reading: MicroKernel
 
@@ -76,30 +76,30 @@ class _Band:
     ) -> _Band:
         """Return the form for a band from a row on, of so many rows, its buffers allocated."""
         sizes = chain.sizes
-        ring = Ring.allocate(nest, sizes, plan.rows, sizes.channels, machine.vector_lanes)
+        lines = LineBuffer.allocate(nest, sizes, plan.rows, sizes.channels, machine.vector_lanes)
         making = row_maker(nest, chain.first, sizes, plan.bands, plan.first, machine, image, band)
-        work = _reading(chain, machine, ring)
-        return _Band(ring, making, MicroKernel.inside(nest, work, plan.second, image))
+        work = _reading(chain, machine, lines)
+        return _Band(lines, making, MicroKernel.inside(nest, work, plan.second, image))
 
     def fill(self, index: Expr, start: Expr, many: Expr) -> None:
         """Emit the rows of the image that pass `index` needs and no pass before it: those under `many` rows of the
         result from `start` on."""
-        self.ring.fill(index == 0, start, many, self._make)
+        self.lines.fill(index == 0, start, many, self._make)
 
     def _make(self, source: Expr, place: Expr) -> None:
         """Emit row `source` of the image at `place`."""
-        stored_in(self.ring, self.making, place).emit_rows(source, 1, int64(0), self.making.panels)
+        stored_in(self.lines, self.making, place).emit_rows(source, 1, int64(0), self.making.panels)
 
     def convolve(self, start: Expr, many: Expr) -> None:
         """Emit `many` rows of the result from `start` on."""
         self.reading.emit_rows(start, many, int64(0), self.reading.panels)
 
 
-def _reading(chain: ChainStages, machine: Machine, ring: Ring) -> Contraction:
-    """Return the second convolution as a contraction of the rows in the ring."""
+def _reading(chain: ChainStages, machine: Machine, lines: LineBuffer) -> Contraction:
+    """Return the second convolution as a contraction of the rows in the line buffer."""
     sizes, second = chain.sizes, chain.second
     load_rows = rows_from(
-        sizes.window, sizes.channels, 1, ring.buffer, 0, lambda image, row, element: [ring.place(row) + element]
+        sizes.window, sizes.channels, 1, lines.buffer, 0, lambda image, row, element: [lines.place(row) + element]
     )
     if second.kind == CONV2D:
         return replace(sum_over_taps(second, machine, sizes.rows)[0], load_rows=load_rows)

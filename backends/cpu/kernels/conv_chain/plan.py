@@ -100,9 +100,9 @@ def _row_tiles(width: int, channels: int, depth: int, machine: Machine) -> _RowT
 def _reading_cycles(sizes: ChainSizes, machine: Machine, band: int, rows: int) -> float:
     """Return what it takes to read the image under a band, and the weights again for each pass of `rows` rows."""
     weights = 4 * (sizes.channels * sizes.steps + sizes.made * sizes.second_steps)
-    ring = 4 * sizes.ring_rows(rows) * sizes.ring_columns * sizes.channels
-    passes = 1 if weights + ring <= machine.l2_bytes // 2 else -(-band // rows)
-    again = passes * ring if ring > machine.l2_bytes // 2 else 0
+    lines = 4 * sizes.buffered_rows(rows) * sizes.buffered_columns * sizes.channels
+    passes = 1 if weights + lines <= machine.l2_bytes // 2 else -(-band // rows)
+    again = passes * lines if lines > machine.l2_bytes // 2 else 0
     image = sizes.input_bytes * sizes.made_rows(band) / sizes.height
     return (passes * weights + again) / MEMORY_BYTES_PER_CYCLE + image / L2_BYTES_PER_CYCLE
 

@@ -4,27 +4,28 @@ the first layers of ResNets.
 
 The loops of one task, which has a band of the result's rows and a chunk of its blocks of channels:
 
-    ring[rows under a window][padded columns][block]     in L1 or L2, its border columns 0, for a maximum -inf
+    lines[rows under a window][padded columns][block]    in L1 or L2, its border columns 0, for a maximum -inf
     for block of channels
       for row of the band
         for row of the image under it, not under the one before
-          ring[row % rows] = epilogue(data x weights)    the micro-kernel of `contraction`; the border outside
+          lines[row % rows] = epilogue(data x weights)   the micro-kernel of `contraction`; the border outside
         for x tile of `columns` pixels
           acc[pixels, vectors] = 0                       registers
           for tap
-            acc[i] += ring[row under the tap, x_i under the tap] * weight[tap]
+            acc[i] += lines[row under the tap, x_i under the tap] * weight[tap]
           outputs = epilogue(acc)
 
-A projection needs all channels of a pixel: the loop over rows is then outside, every block has a ring of its own, and
+A projection needs all channels of a pixel: the loop over rows is then outside, every block has a line buffer of its
+own, and
 
     for row of the band
       for block of channels
-        ring, acc as above
+        lines, acc as above
         pixels[columns][channels] = epilogue(acc)        in L1 or L2
       outputs = epilogue(pixels x weights)               the micro-kernel again
 
-Where no convolution makes the image, its rows are copied into the ring. Each band computes the rows under its border
-once more than several kernels would; a chunk of the channels costs nothing.
+Where no convolution makes the image, its rows are copied into the line buffer. Each band computes the rows under its
+border once more than several kernels would; a chunk of the channels costs nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, Projection,
 from backends.cpu.kernels.shared.contraction import MicroKernel, emit_inside
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.image_maker import row_maker, stored_in
-from backends.cpu.kernels.shared.ring import Ring
+from backends.cpu.kernels.shared.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, ramp, splat
@@ -82,8 +83,8 @@ class _Band:
 
     Attributes:
         image: Which one of the batch.
-        ring: The rows under the window, of one block of channels or of all.
-        making: The convolution that makes them, its outputs put into the ring; None where they are copied.
+        lines: The rows under the window, of one block of channels or of all.
+        making: The convolution that makes them, its outputs put into the line buffer; None where they are copied.
         convolved: What is done with what the window computes.
         pixels: The rows of the projection: a row of the window's result, each pixel `_stride` elements apart.
     """
@@ -93,7 +94,7 @@ class _Band:
     plan: RollingPlan
     machine: Machine
     image: Expr
-    ring: Ring
+    lines: LineBuffer
     making: MicroKernel | None
     convolved: Epilogue
     pixels: Var | None
@@ -106,7 +107,7 @@ class _Band:
         sizes, width = stages.sizes, plan.tile.vectors * machine.vector_lanes
         parts = -(-sizes.channels // width) if stages.projection else 1
         outside = -inf if sizes.pools else 0.0
-        ring = Ring.allocate(nest, sizes, 1, width, machine.vector_lanes, parts, outside)
+        lines = LineBuffer.allocate(nest, sizes, 1, width, machine.vector_lanes, parts, outside)
         pixels, outputs = None, stages.convolved
         if stages.projection is not None:
             stride = _stride(sizes, machine)
@@ -116,7 +117,7 @@ class _Band:
         if stages.making is not None:
             making = row_maker(nest, stages.making, sizes, plan.bands, plan.tile, machine, image, band)
         convolved = Epilogue.prepare(nest, outputs, plan.columns * width)
-        return _Band(nest, stages, plan, machine, image, ring, making, convolved, pixels)
+        return _Band(nest, stages, plan, machine, image, lines, making, convolved, pixels)
 
     @property
     def _width(self) -> int:
@@ -153,27 +154,27 @@ class _Band:
     def _row(self, block: Expr, channels: int, first: Expr, step: Expr) -> None:
         """Emit row `first + step` of the window's result, for the `channels` channels of a block."""
         y = self.nest.bind("row", first + step)
-        self.ring.fill(step == 0, y, 1, partial(self._make, block, channels), self._part(block))
+        self.lines.fill(step == 0, y, 1, partial(self._make, block, channels), self._part(block))
         self._convolve(block, channels, y)
 
     def _part(self, block: Expr) -> Expr:
-        """Return the part of the ring that a block of channels has."""
+        """Return the part of the line buffer that a block of channels has."""
         return block if self.pixels is not None else 0
 
     def _outside(self, lanes: int) -> Expr:
         """Return what the window begins with."""
-        return splat(tirx.const(self.ring.outside, "float32"), lanes)
+        return splat(tirx.const(self.lines.outside, "float32"), lanes)
 
     def _make(self, block: Expr, channels: int, source: Expr, place: Expr) -> None:
         """Emit what puts one row of the image at `place`."""
         if self.making is not None:
-            stored_in(self.ring, self.making, place, block * self._width).emit_rows(source, 1, block, 1)
+            stored_in(self.lines, self.making, place, block * self._width).emit_rows(source, 1, block, 1)
             return
         first = block * self._width
         with self.nest.loop("x", self.stages.sizes.width) as x:
             for at, lanes in pieces(channels, self.machine.vector_lanes):
                 value = tirx.BufferLoad(self.stages.image, [self.image, source, x, ramp(first + at, lanes)])
-                self.nest.store(self.ring.buffer, [ramp(place + x * self._width + at, lanes)], value)
+                self.nest.store(self.lines.buffer, [ramp(place + x * self._width + at, lanes)], value)
 
     def _project(self, projection: Projection, y: Expr) -> None:
         """Emit the projection of row `y`."""
@@ -190,7 +191,7 @@ class _Band:
         """Emit one row of the window's result."""
         nest, window = self.nest, self.stages.sizes.window
         under = (y * window.strides[0] + tap * window.dilation[0] for tap in range(window.kernel[0]))
-        rows = [nest.bind(f"under{tap}", self.ring.place(row, self._part(block))) for tap, row in enumerate(under)]
+        rows = [nest.bind(f"under{tap}", self.lines.place(row, self._part(block))) for tap, row in enumerate(under)]
         first = 0
         for columns, many in Split.of(self.stages.sizes.columns, self.plan.columns).sizes():
             with nest.loop("x_tile", many) as step:
@@ -207,7 +208,7 @@ class _Band:
         )
 
     def _accumulate(self, registers: RegisterRows, channel: Expr, rows: Sequence[Expr], x: Expr) -> None:
-        """Take all taps of the window together; `rows` are those of the ring under it."""
+        """Take all taps of the window together; `rows` are those of the line buffer under it."""
         nest, window = self.nest, self.stages.sizes.window
         if self.stages.taps is None:
             for i, (part, (_, lanes)) in product(range(registers.rows), enumerate(registers.parts)):
@@ -220,7 +221,7 @@ class _Band:
                     weight = nest.bind(f"w{ry}_{rx}_{at}", load)
                 for i in range(registers.rows):
                     column = (x + i) * window.strides[1] + rx * window.dilation[1]
-                    value = tirx.BufferLoad(self.ring.buffer, [ramp(row + column * self._width + at, lanes)])
+                    value = tirx.BufferLoad(self.lines.buffer, [ramp(row + column * self._width + at, lanes)])
                     total = registers.read(i, part)
                     taken = tirx.max(total, value) if weight is None else total + value * weight
                     registers.write(i, part, taken)

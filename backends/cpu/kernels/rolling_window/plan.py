@@ -113,7 +113,7 @@ def _projection_cycles(sizes: RollingSizes, machine: Machine, rows: int) -> floa
     vectors = -(-sizes.projected // machine.vector_lanes)
     compute = total_cycles(projection_tile(sizes, machine), sizes.columns, 1, vectors, sizes.channels)
     weights = 4 * sizes.channels * (sizes.steps + sizes.projected)
-    held = weights + 4 * sizes.ring_rows() * sizes.ring_columns * sizes.channels
+    held = weights + 4 * sizes.buffered_rows() * sizes.buffered_columns * sizes.channels
     again = L2_BYTES_PER_CYCLE if held <= machine.l2_bytes // 2 else MEMORY_BYTES_PER_CYCLE
     return rows * (compute + weights / again) + weights / MEMORY_BYTES_PER_CYCLE
 

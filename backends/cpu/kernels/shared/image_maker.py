@@ -18,8 +18,8 @@ from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.shared.blocking import choose_blocking
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel, Prologue
 from backends.cpu.kernels.shared.kernel_parts import between, in_place
+from backends.cpu.kernels.shared.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.register_tile import RegisterTile
-from backends.cpu.kernels.shared.ring import Ring
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.window import UnderWindow
 from backends.cpu.machine import Machine
@@ -81,12 +81,12 @@ def row_maker(
     return MicroKernel.inside(nest, work, tile, image, load_rows)
 
 
-def stored_in(ring: Ring, kernel: MicroKernel, place: Expr, first_channel: Expr = 0) -> MicroKernel:
-    """Return `kernel` with its one output put into the ring, a row of it at `place`, its first channel there
+def stored_in(lines: LineBuffer, kernel: MicroKernel, place: Expr, first_channel: Expr = 0) -> MicroKernel:
+    """Return `kernel` with its one output put into the line buffer, a row of it at `place`, its first channel there
     `first_channel`."""
     (output,) = kernel.epilogue.outputs
     *_, x, channel = output.coordinates
-    stored = replace(output, buffer=ring.buffer, indices=(place + x * ring.pixel + (channel - first_channel),))
+    stored = replace(output, buffer=lines.buffer, indices=(place + x * lines.pixel + (channel - first_channel),))
     return replace(kernel, epilogue=replace(kernel.epilogue, outputs=(stored,)))
 
 

@@ -89,16 +89,16 @@ class UnderWindow:
         """Columns of the result."""
         return self.window.output(self.height, self.width)[1]
 
-    def ring_rows(self, passing: int = 1) -> int:
+    def buffered_rows(self, passing: int = 1) -> int:
         """Return how many rows of the padded image lie under `passing` rows of the result."""
         return int(self.window.rows_under(passing))
 
     def made_rows(self, rows: int) -> int:
         """Return how many rows of the image lie under `rows` rows of the result at most."""
-        return min(self.ring_rows(rows), self.height)
+        return min(self.buffered_rows(rows), self.height)
 
     @property
-    def ring_columns(self) -> int:
+    def buffered_columns(self) -> int:
         """Columns of the padded image, those under no pixel of the result left out where they are padding."""
         window = self.window
         under = (self.columns - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilation[1] + 1
@@ -107,7 +107,7 @@ class UnderWindow:
     @property
     def skips_rows(self) -> bool:
         """Whether there are rows of the image under no window."""
-        return bool(self.window.strides[0] > self.ring_rows())
+        return bool(self.window.strides[0] > self.buffered_rows())
 
 
 def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr]) -> Window:

@@ -13,7 +13,7 @@ from backends.tensorir.emit import Expr, Nest, int64, ramp, splat, vector_runs
 
 
 @dataclass(frozen=True)
-class Ring:
+class LineBuffer:
     """The rows of the padded image under a few rows of the result, [part][row % rows][column][element of a pixel].
 
     Attributes:
@@ -36,22 +36,22 @@ class Ring:
     @staticmethod
     def allocate(
         nest: Nest, sizes: UnderWindow, passing: int, pixel: int, lanes: int, parts: int = 1, outside: float = 0.0
-    ) -> Ring:
-        """Return a ring in a buffer of its own, its border columns set."""
-        rows = parts * sizes.ring_rows(passing)
-        buffer = nest.allocate("ring", (rows * sizes.ring_columns * pixel,))
-        ring = Ring(nest, buffer, sizes, passing, pixel, parts, outside, lanes)
+    ) -> LineBuffer:
+        """Return a line buffer in a buffer of its own, its border columns set."""
+        rows = parts * sizes.buffered_rows(passing)
+        buffer = nest.allocate("ring", (rows * sizes.buffered_columns * pixel,))
+        lines = LineBuffer(nest, buffer, sizes, passing, pixel, parts, outside, lanes)
         left = sizes.window.padding[1]
-        right = sizes.ring_columns - left - sizes.width
+        right = sizes.buffered_columns - left - sizes.width
         with nest.loop("ring_row", rows) as row:
             for column, many in ((0, left), (left + sizes.width, right)):
-                ring._clear((row * sizes.ring_columns + column) * pixel, many)
-        return ring
+                lines._clear((row * sizes.buffered_columns + column) * pixel, many)
+        return lines
 
     def place(self, row: Expr, part: Expr = 0) -> Expr:
         """Return where a row of the padded image is, in elements."""
-        rows = self.sizes.ring_rows(self.passing)
-        return (tirx.floormod(row, rows) + part * rows) * (self.sizes.ring_columns * self.pixel)
+        rows = self.sizes.buffered_rows(self.passing)
+        return (tirx.floormod(row, rows) + part * rows) * (self.sizes.buffered_columns * self.pixel)
 
     def fill(self, first: Expr, start: Expr, many: Expr, make: Callable[[Expr, Expr], None], part: Expr = 0) -> None:
         """Put in what lies under `many` rows of the result from `start` on, but for what the pass before has put in.
