@@ -19,7 +19,7 @@ COST_NAME = re.compile(r"(^|_)(CYCLES?|GHZ|LATENCY|COSTS?|MARGIN|OVERHEAD|OPERAT
 COST_TEXT = re.compile(r"\bcycles?\b|\bGHz\b|\bGB/s\b|\bas long as starting\b|\bwhat .* start\b", re.IGNORECASE)
 ELSEWHERE = {
     "backends/tensorir/inlining.py": "operations, as any machine with vectors counts them",
-    "backends/tensorir/legalize/scatters.py": "a form that plain compilations have too, which ask no machine",
+    "backends/tensorir/legalize/scatters.py": "a legalization, which knows no machine",
     "backends/cpu/limits.py": "how the machine is measured",
     "fusion/guards/kernel.py": "checks that frontends write before there is a machine",
     "fusion/module/input_slot.py": "copies at run time, of any machine",
