@@ -21,7 +21,7 @@ class Declined(Exception):
     """
 
 
-@dataclass(frozen=True)
+@dataclass
 class Declines:
     """What was declined while a graph was compiled.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tvm
 
 from backends.tensorir.schedule_kernels import ScheduleKernels
-from backends.tensorir.space import Point
 from fusion.context import Context
 from fusion.errors import ShapeError
+from fusion.facts import PassResult, TellingPass
 from fusion.module.build import plan_calls
 from fusion.module.kernel_library import KernelLibrary
 from fusion.module.random_inputs import random_inputs
@@ -26,7 +26,7 @@ from partition.profitability import Profitability
 from tuning.chains import JudgeChains
 from tuning.measuring_session import MeasuringSession
 from tuning.network import Network
-from tuning.points import ChoosePoints
+from tuning.points import ChoosePoints, Chosen
 
 _CHAIN_SECONDS = 10.0
 _POINT_SECONDS = 30.0
@@ -55,27 +55,27 @@ class Measuring:
     """Judges of chains and passes that measure; without a bench they do not.
 
     Attributes:
-        points: Of kernels, by name, that are faster at another point of their space than its default.
-        notes: What was measured, one sentence each.
+        refusal: Why there is no bench though the effort asks for one.
     """
 
     ctx: Context
-    bench: Bench | None
-    points: dict[str, Point] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    bench: Bench | None = None
+    chains: JudgeChains | None = None
+    refusal: str = ""
 
-    def judge(self, judge: Profitability) -> Profitability:
-        """Return a judge that measures where the answer of `judge`, which estimates, is a near thing."""
-        if self.bench is None:
-            return judge
-        bench = self.bench
-        return JudgeChains(
-            self.ctx.compiler, judge, bench.toolchain, bench.session, bench.folder, _CHAIN_SECONDS, self.notes
-        )
+    def judge(self) -> Profitability:
+        """Return what judges chains: it measures where the estimate is a near thing."""
+        return self.chains or self.ctx.compiler.decline_fusion
 
-    def passes(self, inputs: tuple[TensorSpec, ...]) -> list[Callable[[tvm.IRModule], tvm.IRModule]]:
-        """Return what fills `points` when it gets the module whose kernels are to get loops."""
-        return [] if self.bench is None else [_MeasureKernels(self, self.bench, inputs)]
+    def passes(self, inputs: tuple[TensorSpec, ...]) -> list[MeasureKernels]:
+        """Return what tells faster points of the kernels when it gets the module in which they are to get loops."""
+        return [] if self.bench is None else [MeasureKernels(self.ctx, self.bench, inputs)]
+
+    def notes(self) -> list[str]:
+        """Return what was measured of chains, one sentence each, or why nothing was."""
+        if self.refusal:
+            return [f"nothing was measured: {self.refusal}"]
+        return [] if self.chains is None else self.chains.notes
 
 
 @contextmanager
@@ -83,39 +83,39 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
     """Make a bench where the effort asks for it and this system has what it takes; the notes say where it has not."""
     toolchain = KernelLibrary(ctx.compiler)
     if ctx.effort != BALANCED or toolchain.refusal():
-        notes = [f"nothing was measured: {toolchain.refusal()}"] if ctx.effort == BALANCED else []
-        yield Measuring(ctx, None, notes=notes)
+        yield Measuring(ctx, refusal=toolchain.refusal() if ctx.effort == BALANCED else "")
         return
     with temporary_folder(_ROOM) as folder, MeasuringSession(folder) as session:
-        yield Measuring(ctx, Bench(toolchain, session, folder))
+        judge = ctx.compiler.decline_fusion
+        chains = JudgeChains(ctx.compiler, judge, toolchain, session, folder, _CHAIN_SECONDS)
+        yield Measuring(ctx, Bench(toolchain, session, folder), chains)
 
 
 @dataclass(frozen=True)
-class _MeasureKernels:
-    """Unscheduled PrimFuncs -> the same; the points and notes of `measuring` are filled."""
+class MeasureKernels(TellingPass[Chosen]):
+    """Unscheduled PrimFuncs -> the same, and the points of their spaces that are faster in the network than the
+    default."""
 
-    measuring: Measuring
+    ctx: Context
     bench: Bench
     inputs: tuple[TensorSpec, ...]
     name: str = "measure_kernels"
 
-    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+    def run(self, mod: tvm.IRModule) -> PassResult[Chosen]:
+        """Return `mod` itself, and the points."""
         try:
             arrays = list(random_inputs(self.inputs).values())
-            self._choose(mod, arrays)
+            return PassResult(mod, self._choose(mod, arrays))
         except (OSError, ShapeError) as error:
-            self.measuring.notes.append(f"no kernel was measured: {error}")
-        return mod
+            return PassResult(mod, Chosen(notes=(f"no kernel was measured: {error}",)))
 
-    def _choose(self, mod: tvm.IRModule, arrays: list[np.ndarray]) -> None:
-        ctx, bench = self.measuring.ctx, self.bench
-        kernels = ScheduleKernels(ctx.compiler.schedule)
-        scheduled, weights = lift_weights(kernels(mod))
+    def _choose(self, mod: tvm.IRModule, arrays: list[np.ndarray]) -> Chosen:
+        ctx, bench = self.ctx, self.bench
+        made = ScheduleKernels(ctx.compiler.schedule).run(mod)
+        scheduled, weights = lift_weights(made.mod)
         _, plan = plan_calls(scheduled, len(self.inputs))
         calls = Counter(call.kernel for call in plan.calls)
-        called = {name: kernels.scheduled[name] for name in calls}
+        called = {name: made.fact.by_name[name] for name in calls}
         cycles = {name: called[name].made.cycles * count for name, count in calls.items()}
         choose = ChoosePoints(ctx.compiler, bench.toolchain, bench.session, bench.folder, _POINT_SECONDS)
-        chosen = choose(called, Network(plan, weights, arrays), cycles)
-        self.measuring.points.update(chosen.points)
-        self.measuring.notes.extend(chosen.notes)
+        return choose(called, Network(plan, weights, arrays), cycles)

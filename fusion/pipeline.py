@@ -4,21 +4,24 @@ out, one line a pass."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
 import tvm
 from tvm import relax
 
+from backends.backend import KernelCompiler
 from backends.kernel import KernelInfo
 from backends.tensorir.kernel_info import kernel_info
 from backends.tensorir.legalize_calls import LegalizeCalls
 from backends.tensorir.loop_text import loop_lines
 from backends.tensorir.lower_anchors import LowerAnchors
-from backends.tensorir.schedule_kernels import ScheduleKernels
+from backends.tensorir.schedule_kernels import ScheduledKernels, ScheduleKernels
 from fusion.abandon import checkpoint
 from fusion.context import Context
 from fusion.dump import dump
+from fusion.facts import Facts, PassResult, TellingPass
 from fusion.failures import Failures
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
@@ -37,18 +40,20 @@ from fusion.passes.merge_equal import MergeEqual
 from fusion.passes.rewrite_reshapes import RewriteReshapes
 from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
-from fusion.passes.take_subgraphs import TakeSubgraphs
+from fusion.passes.take_subgraphs import Taken, TakeSubgraphs
 from fusion.passes.widen_conv1d import WidenConv1d
 from fusion.report.estimate import estimate_kernels
 from fusion.report.read_graph import MAIN
-from fusion.report.record import Trace, read_origins, record_graph
+from fusion.report.record import notes_of, record_graph
 from fusion.rewrites import Rewrite
 from fusion.stages import stage
 from partition.form_groups import FormGroups
 from partition.profitability import Profitability
 from partition.techniques import ALL, Technique
+from tuning.points import Chosen
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
+"""Of those of ours that tell more than the module, `TellingPass`."""
 
 
 class Form(Enum):
@@ -73,10 +78,16 @@ _NEEDED = frozenset(
 """Passes without which the later ones have no module that they take, or a run reads outside of its tensors."""
 
 
-def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = ALL) -> list[Pass]:
-    """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them; `trace`
-    takes what reports need to know of them. `techniques` other than rewrites and concatenations in place are a
-    matter of `trace.groups`."""
+def graph_passes(
+    ctx: Context, decline: Profitability, failures: Failures, techniques: frozenset[Technique] = ALL
+) -> list[Pass]:
+    """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them.
+
+    Args:
+        decline: Judges which chains of products become one kernel.
+        failures: Takes which lowerings and forms of operators failed and were done without.
+        techniques: Those used.
+    """
     compiler = ctx.compiler
     rewrites = Technique.REWRITES in techniques
     concats = Technique.STITCHING in techniques
@@ -85,32 +96,32 @@ def graph_passes(ctx: Context, trace: Trace, techniques: frozenset[Technique] = 
         GuardOperands(),
         LowerEinsum(),
         FoldConstants(),
-        *([Rewrite(log=trace.rewrites)] if rewrites else []),
+        *([Rewrite()] if rewrites else []),
         WidenConv1d(),
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),
-        *([TakeSubgraphs(ctx.libraries, trace.taken, trace.notes)] if ctx.libraries else []),
+        *([TakeSubgraphs(ctx.libraries)] if ctx.libraries else []),
         # Phase 2: where each tensor lies
-        AssignLayouts(compiler.layouts, trace.stored, trace.layouts),
+        AssignLayouts(compiler.layouts),
         *([LowerPrecision(compiler.rounding)] if ctx.precision == "bf16" else []),
         RotateHalves(),
         MergeEqual(),
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
         CallHostFunctions(),
-        LowerAnchors(compiler.lowerings, trace.failures, trace.lowerings),
-        LegalizeCalls(compiler.legalizations, compiler.safe_legalizations, trace.failures),
+        LowerAnchors(compiler.lowerings, failures),
+        LegalizeCalls(compiler.legalizations, compiler.safe_legalizations, failures),
         # Phase 4: groups become kernels; a value that nobody reads would be a reader of others
         relax.transform.DeadCodeElimination(["main"]),
-        trace.groups,
+        FormGroups(decline, techniques, compiler.memory.start),
         relax.transform.FuseTIR(),
         RewriteReshapes(),
         relax.transform.DeadCodeElimination(["main"]),
-        *([PlaceConcats(compiler.decline_kernel, compiler.memory, trace.groups, trace.joined)] if concats else []),
+        *([PlaceConcats(compiler.decline_kernel, compiler.memory)] if concats else []),
     ]
 
 
-def plain_passes(ctx: Context, trace: Trace) -> list[Pass]:
+def plain_passes(ctx: Context, failures: Failures) -> list[Pass]:
     """Return the passes of `Form.PLAIN`: what turns a module into PrimFuncs that are safe to run and nothing more."""
     safe = ctx.compiler.safe_legalizations
     return [
@@ -120,22 +131,18 @@ def plain_passes(ctx: Context, trace: Trace) -> list[Pass]:
         relax.transform.DecomposeOpsForInference(),
         CallHostFunctions(),
         relax.backend.DispatchSortScan(),
-        LegalizeCalls(safe, safe, trace.failures),
+        LegalizeCalls(safe, safe, failures),
         relax.transform.DeadCodeElimination(["main"]),
     ]
 
 
-def kernel_passes(
-    branches: Mapping[str, tvm.IRModule], kernels: ScheduleKernels, measure: Sequence[Pass] = ()
-) -> list[Pass]:
-    """Return the passes that join a module with its lowered `branches` and give its PrimFuncs their loops; before that,
-    `measure` chooses among loops."""
+def joining_passes(branches: Mapping[str, tvm.IRModule], measure: Sequence[Pass] = ()) -> list[Pass]:
+    """Return the passes that join a module with its lowered `branches`; then `measure` tells which of their loops its
+    kernels get in phase 6, `ScheduleKernels`."""
     return [
         # Phase 5: one function
         InlineBranches(branches),
-        # Phase 6: loops
         *measure,
-        kernels,
     ]
 
 
@@ -157,70 +164,106 @@ def lower(
     """
     failures = Failures()
     with ctx.target, measuring(ctx) as measured:
-        decline = decline or measured.judge(ctx.compiler.decline_fusion)
-        schedule = partial(ctx.compiler.schedule, plain=form is Form.PLAIN)
-        kernels = ScheduleKernels(schedule, measured.points, name_sources=ctx.cache is not None)
-        graphs, traces = {}, {}
+        graphs = {}
         for name, mod in {**imported.branches, MAIN: imported.mod}.items():
             dump(f"{name}.imported" if name else "imported", mod)
-            groups = FormGroups(decline, techniques, ctx.compiler.memory.start)
-            traces[name] = trace = Trace(groups, failures=failures, origins=read_origins(mod))
-            passes = plain_passes(ctx, trace) if form is Form.PLAIN else graph_passes(ctx, trace, techniques)
-            graphs[name] = _apply(passes, mod, form, failures, f"{name}." if name else "")
-        joined = kernel_passes(graphs, kernels, measured.passes(imported.inputs))
-        mod = _apply(joined, graphs[MAIN], form, failures)
+            if form is Form.PLAIN:
+                passes = plain_passes(ctx, failures)
+            else:
+                passes = graph_passes(ctx, decline or measured.judge(), failures, techniques)
+            graphs[name] = _Apply(form, failures, f"{name}." if name else "")(passes, mod)
+        apply = _Apply(form, failures)
+        branches = {name: graph.mod for name, graph in graphs.items()}
+        joined = apply(joining_passes(branches, measured.passes(imported.inputs)), branches[MAIN])
+        chosen = joined.fact.get(Chosen)
+        schedule = partial(ctx.compiler.schedule, plain=form is Form.PLAIN)
+        kernels = ScheduleKernels(schedule, chosen.points, name_sources=ctx.cache is not None)
+        scheduled = apply([kernels], joined.mod)
     with stage("lift_weights"):
-        mod, weights = lift_weights(mod)
+        mod, weights = lift_weights(scheduled.mod)
+    made = _Made(imported, graphs, mod, weights, scheduled.fact.get(ScheduledKernels))
     with stage("report"):
-        infos, graph = _report(imported, graphs, mod, weights, traces, kernels, ctx, failures)
+        infos, graph = made.report(ctx.compiler, failures)
     rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
-    rewritten = [note for trace in traces.values() for note in trace.told()]
-    taken = {key: data for trace in traces.values() for key, data in trace.taken.items()}
-    notes = (*failures.notes, *rounding, *rewritten, *kernels.notes(), *measured.notes)
-    return Lowered(mod, weights, infos, notes, graph, taken)
+    notes = (*failures.notes, *rounding, *made.notes(), *measured.notes(), *chosen.notes)
+    return Lowered(mod, weights, infos, notes, graph, made.subgraphs())
 
 
-def _report(
-    imported: ImportedModel,
-    graphs: Mapping[str, tvm.IRModule],
-    mod: tvm.IRModule,
-    weights: Sequence[tvm.runtime.Tensor],
-    traces: Mapping[str, Trace],
-    kernels: ScheduleKernels,
-    ctx: Context,
-    failures: Failures,
-) -> tuple[dict[str, KernelInfo], ModelGraph]:
-    """Return what `explain()` says of each kernel, and of the model before and after."""
-    loops = {name: loop_lines(kernel.made.func) for name, kernel in kernels.scheduled.items()}
-    infos = {name: kernel_info(name, kernel) for name, kernel in kernels.scheduled.items()}
-    try:
-        graph = record_graph(imported, graphs, mod, traces, loops)
-        return estimate_kernels(infos, graph.calls, weights, ctx.compiler), graph
-    except Exception as error:  # a report may have any defect; the program has none for it
-        failures.add("the report of the graph failed, and there is none", error)
-        return infos, ModelGraph()
+@dataclass(frozen=True)
+class _Made:
+    """All that passes made of a model, and told of it.
 
+    Attributes:
+        graphs: Of each graph alone.
+        mod: All joined.
+        weights: Of its parameters behind the inputs.
+        kernels: Its kernels.
+    """
 
-def _apply(
-    passes: list[Pass], mod: tvm.IRModule, form: Form, failures: Failures, prefix: str = ""
-) -> tvm.IRModule:
-    """Return what `passes` make of `mod`; each state of it is dumped, if somebody asked for that, by its pass's name
-    with `prefix`."""
-    check = checkpoint()
-    for apply in passes:
-        check()
-        name = name_of(apply)
+    imported: ImportedModel
+    graphs: Mapping[str, PassResult[Facts]]
+    mod: tvm.IRModule
+    weights: tuple[tvm.runtime.Tensor, ...]
+    kernels: ScheduledKernels
+
+    def report(self, compiler: KernelCompiler, failures: Failures) -> tuple[dict[str, KernelInfo], ModelGraph]:
+        """Return what `explain()` says of each kernel, and of the model before and after."""
+        kernels = self.kernels.by_name
+        loops = {name: loop_lines(kernel.made.func) for name, kernel in kernels.items()}
+        infos = {name: kernel_info(name, kernel) for name, kernel in kernels.items()}
         try:
-            with stage(name):
-                mod = apply(mod)
-        except MemoryError:
-            raise
-        except Exception as error:  # a pass of ours may have any defect, and TVM's raise whatever their checks raise
-            if form is Form.WHOLE or name in _NEEDED:
+            graph = record_graph(self.imported, self.graphs, self.mod, loops)
+            return estimate_kernels(infos, graph.calls, self.weights, compiler), graph
+        except Exception as error:  # a report may have any defect; the program has none for it
+            failures.add("the report of the graph failed, and there is none", error)
+            return infos, ModelGraph()
+
+    def notes(self) -> list[str]:
+        """Return what passes did and declined to do, one sentence each."""
+        imported = {**self.imported.branches, MAIN: self.imported.mod}
+        told = [note for name, graph in self.graphs.items() for note in notes_of(graph.fact, imported[name])]
+        return [*told, *self.kernels.notes()]
+
+    def subgraphs(self) -> dict[str, bytes]:
+        """Return what libraries took, by key."""
+        taken = (graph.fact.get(Taken) for graph in self.graphs.values())
+        return {key: data for each in taken for key, data in each.subgraphs.items()}
+
+
+@dataclass(frozen=True)
+class _Apply:
+    """Applies passes, one after the other.
+
+    Attributes:
+        form: Whether one that raises is left out.
+        failures: Takes those.
+        prefix: Of the names of dumps.
+    """
+
+    form: Form
+    failures: Failures
+    prefix: str = ""
+
+    def __call__(self, passes: list[Pass], mod: tvm.IRModule) -> PassResult[Facts]:
+        """Return what `passes` make of `mod`, and what all of them tell; each state of it is dumped, if somebody asked
+        for that, by its pass's name with `prefix`."""
+        check, facts = checkpoint(), Facts()
+        for apply in passes:
+            check()
+            name = name_of(apply)
+            try:
+                with stage(name):
+                    result = apply.run(mod) if isinstance(apply, TellingPass) else PassResult(apply(mod), None)
+                mod = result.mod
+                facts = facts if result.fact is None else facts.add(result.fact)
+            except MemoryError:
                 raise
-            failures.add(f"the pass {name} failed and is left out", error)
-        dump(f"{prefix}{name}", mod)
-    return mod
+            except Exception as error:  # ours may have any defect, and TVM's passes raise whatever their checks raise
+                if self.form is Form.WHOLE or name in _NEEDED:
+                    raise
+                self.failures.add(f"the pass {name} failed and is left out", error)
+            dump(f"{self.prefix}{name}", mod)
+        return PassResult(mod, facts)
 
 
 def name_of(apply: Pass) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import relax, tirx
@@ -14,66 +14,66 @@ from partition.formed import Formed, saved_bytes
 from partition.substitution import substitute
 
 
+def emit_groups(
+    mod: tvm.IRModule, groups: Groups, nodes: Sequence[Node]
+) -> tuple[tvm.IRModule, tuple[Formed, ...]]:
+    """Write `nodes` back as a module, each group of several calls as a private function, which `FuseTIR` merges.
+
+    Returns:
+        The module, and what became of each group.
+    """
+    main = mod["main"]
+    emitter = _Emitter(relax.BlockBuilder(mod))
+    with emitter.builder.function("main_grouped", list(main.params)):
+        with emitter.builder.dataflow():
+            formed = [each for group in _in_order(groups, nodes) for each in emitter.emit(group)]
+            returned = substitute(main.body.body, emitter.env)
+            result = emitter.builder.emit_output(returned)
+        emitter.builder.emit_func_output(result)
+    made = emitter.builder.finalize()
+    grouped = made["main_grouped"].with_attrs({**dict(main.attrs or {}), "global_symbol": "main"})
+    del made["main_grouped"]
+    made["main"] = grouped
+    if isinstance(returned, relax.Var):  # later passes remove such an alias
+        formed = [replace(each, variable=result.name) if each.variable == returned.name else each for each in formed]
+    return made, tuple(formed)
+
+
 @dataclass
-class EmitGroups:
-    """Writes the groups back as a module: each of several calls as a private function, which `FuseTIR` merges.
+class _Emitter:
+    """Emits groups.
 
     Attributes:
-        formed: Takes what became of each group.
+        builder: To which `main`.
+        env: What holds each variable of the old `main` by now.
     """
 
-    mod: tvm.IRModule
-    groups: Groups
-    formed: list[Formed]
+    builder: relax.BlockBuilder
+    env: dict[relax.Var, relax.Expr] = field(default_factory=dict)
 
-    def run(self, nodes: list[Node]) -> tvm.IRModule:
-        main = self.mod["main"]
-        builder = relax.BlockBuilder(self.mod)
-        env: dict[relax.Var, relax.Expr] = {}
-        with builder.function("main_grouped", list(main.params)):
-            with builder.dataflow():
-                for group in _in_order(self.groups, nodes):
-                    self._emit(builder, group, env)
-                returned = substitute(main.body.body, env)
-                result = builder.emit_output(returned)
-            builder.emit_func_output(result)
-        if isinstance(returned, relax.Var):
-            self._rename(returned.name, result.name)
-        mod = builder.finalize()
-        grouped = mod["main_grouped"].with_attrs({**dict(main.attrs or {}), "global_symbol": "main"})
-        del mod["main_grouped"]
-        mod["main"] = grouped
-        return mod
-
-    def _rename(self, name: str, output: str) -> None:
-        """Note that the call bound to `name` will be bound to `output`: later passes remove such an alias."""
-        for index, formed in enumerate(self.formed):
-            if formed.variable == name:
-                self.formed[index] = replace(formed, variable=output)
-
-    def _emit(self, builder: relax.BlockBuilder, group: list[Node], env: dict[relax.Var, relax.Expr]) -> None:
+    def emit(self, group: list[Node]) -> Iterator[Formed]:
+        """Emit the call of one group, and the views of its result; yield what became of their nodes."""
         kernel, views = _split_views(group)
         if len(kernel) == 1 or not is_call_tir(kernel[0].value):
-            for node in kernel:
-                self._emit_alone(builder, node, env)
+            yield from (self._emit_alone(node) for node in kernel)
         else:
-            self._emit_function(builder, kernel, env)
-        for node in views:
-            self._emit_alone(builder, node, env)
+            yield self._emit_function(kernel)
+        yield from (self._emit_alone(node) for node in views)
 
-    def _emit_alone(self, builder: relax.BlockBuilder, node: Node, env: dict[relax.Var, relax.Expr]) -> None:
-        env[node.var] = made = _bind(builder, node, env)
-        self.formed.append(Formed(made.name, (node.var.name,), 0))
+    def _emit_alone(self, node: Node) -> Formed:
+        self.env[node.var] = made = _bind(self.builder, node, self.env)
+        return Formed(made.name, (node.var.name,), 0)
 
-    def _emit_function(self, builder: relax.BlockBuilder, kernel: list[Node], env: dict[relax.Var, relax.Expr]) -> None:
+    def _emit_function(self, kernel: list[Node]) -> Formed:
         outputs = outputs_of(kernel)
         arguments = list(dict.fromkeys(_outer_arguments(kernel)))
-        function = _group_function(kernel, outputs, arguments)
-        symbol = builder.add_func(function, _group_name(kernel))
-        called = builder.emit(relax.Call(symbol, [substitute(arg, env) for arg in arguments]), kernel[-1].var.name)
-        self.formed.append(Formed(called.name, tuple(node.var.name for node in kernel), saved_bytes(kernel, outputs)))
+        symbol = self.builder.add_func(_group_function(kernel, outputs, arguments), _group_name(kernel))
+        call = relax.Call(symbol, [substitute(argument, self.env) for argument in arguments])
+        called = self.builder.emit(call, kernel[-1].var.name)
         for index, node in enumerate(outputs):
-            env[node.var] = called if len(outputs) == 1 else builder.emit(relax.TupleGetItem(called, index))
+            item = called if len(outputs) == 1 else self.builder.emit(relax.TupleGetItem(called, index))
+            self.env[node.var] = item
+        return Formed(called.name, tuple(node.var.name for node in kernel), saved_bytes(kernel, outputs))
 
 
 def merged(kernel: Sequence[Node]) -> tirx.PrimFunc:
@@ -141,7 +141,7 @@ def _is_view(node: Node) -> bool:
     return node.access.kind is Kind.REORDER and not node.access.moves and not node.escapes
 
 
-def _in_order(groups: Groups, nodes: list[Node]) -> Iterator[list[Node]]:
+def _in_order(groups: Groups, nodes: Sequence[Node]) -> Iterator[list[Node]]:
     """Yield the groups so that each comes after all that it reads."""
     done: set[int] = set()
     for node in nodes:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import tvm
 from tvm import relax
 
+from fusion.facts import PassResult, TellingPass
 from partition.access import Kind
 from partition.chains import Found, read_chain, read_products
 from partition.dataflow import Groups, Node, anchors_of, is_call_tir, read_graph
-from partition.emit_groups import EmitGroups
+from partition.emit_groups import emit_groups
 from partition.explore import explore
-from partition.formed import Formed
+from partition.formed import Grouping, Kept
 from partition.joins import decline_join, sources_of
 from partition.products import read_layers, read_maker, read_sibling
 from partition.profitability import Profitability, ProfitabilityCache, no_template
@@ -22,36 +23,18 @@ from partition.rules import decline
 from partition.techniques import ALL, Technique
 from partition.windows import read_convolutions, read_projection, read_window
 
-
-@dataclass(frozen=True)
-class Kept:
-    """An edge that stayed a memory access, and why.
-
-    Attributes:
-        producer, consumer: Names of the functions that the two call.
-        source, target: Names of the variables that their results are bound to.
-    """
-
-    producer: str
-    consumer: str
-    reason: str
-    source: str
-    target: str
-
-
 _EXPLORED = frozenset({Technique.EPILOGUE, Technique.STITCHING, Technique.INTENSIVE})
 """What makes the kernels that exploration weighs."""
 
 
 @dataclass(frozen=True)
-class FormGroups:
+class FormGroups(TellingPass[Grouping]):
     """`y = call_tir(conv, x, w); z = call_tir(relu, y)`  ->  `z = group0(x, w)` with both calls in the private
     `group0`.
 
     Nodes are visited in order of execution; each joins the groups of its producers where a rule allows it and the
     graph of groups stays acyclic. Where joins stood in each other's way, the kernels that save most are chosen. Groups
-    of matmuls and convolutions are then asked whether they are the layers of one kernel. `kept` collects the edges that
-    were not fused, `formed` the groups.
+    of matmuls and convolutions are then asked whether they are the layers of one kernel.
 
     Attributes:
         judge: Which chains of two products become one kernel; none unless given.
@@ -62,19 +45,19 @@ class FormGroups:
     judge: Profitability = no_template
     techniques: frozenset[Technique] = ALL
     start_bytes: int = 0
-    kept: list[Kept] = field(default_factory=list)
-    formed: list[Formed] = field(default_factory=list)
     name: str = "form_groups"
 
-    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+    def run(self, mod: tvm.IRModule) -> PassResult[Grouping]:
+        """Return the module of the groups, and what became of each and of the edges between them."""
         nodes = read_graph(mod)
         groups, declined = self.join(nodes)
-        self.kept.extend(
+        kept = tuple(
             Kept(producer.name, node.name, reason, producer.var.name, node.var.name)
             for producer, node, reason in declined
             if groups.of(producer) is not groups.of(node)
         )
-        return EmitGroups(mod, groups, self.formed).run(nodes)
+        made, formed = emit_groups(mod, groups, nodes)
+        return PassResult(made, Grouping(formed, kept))
 
     def join(self, nodes: list[Node]) -> tuple[Groups, list[Edge]]:
         """Return the groups of `nodes`, and the edges that were declined."""
@@ -93,7 +76,10 @@ class FormGroups:
             return []
         if node.access.kind is Kind.OPAQUE:
             return [(source, node, decline([source], node)) for source in node.inputs if is_call_tir(source.value)]
-        chain = _chain(groups, node, verdicts) if Technique.INTENSIVE in self.techniques else None
+        chain = None
+        if Technique.INTENSIVE in self.techniques:
+            _merge_siblings(node, groups, verdicts)
+            chain = _find_chain(node, groups, verdicts)
         if chain is not None and chain.first is not None:
             groups.merge(chain.first, *chain.operands, chain.rows, node)
         declined = []
@@ -116,11 +102,15 @@ class FormGroups:
         return "" if technique in self.techniques else f"left out: {technique.value}"
 
 
-def _chain(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
-    """Put a matmul into the kernel of another that reads the same rows; return the chain that ends in `node`."""
+def _merge_siblings(node: Node, groups: Groups, verdicts: ProfitabilityCache) -> None:
+    """Put a matmul into the kernel of another that reads the same rows."""
     sibling = read_sibling(groups, node, verdicts)
     if sibling is not None:
         groups.merge(sibling, node)
+
+
+def _find_chain(node: Node, groups: Groups, verdicts: ProfitabilityCache) -> Found | None:
+    """Return the chain that ends in `node`, where there is one."""
     chains = (read(groups, node, verdicts) for read in (read_chain, read_window, read_maker))
     return next((chain for chain in chains if chain is not None), None)
 

@@ -1,4 +1,4 @@
-"""What became of each group, for reports."""
+"""What became of each group, and of each edge between two of them, for reports."""
 
 from __future__ import annotations
 
@@ -23,6 +23,30 @@ class Formed:
     variable: str
     members: tuple[str, ...]
     saved: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An edge that stayed a memory access, and why.
+
+    Attributes:
+        producer, consumer: Names of the functions that the two call.
+        source, target: Names of the variables that their results are bound to.
+    """
+
+    producer: str
+    consumer: str
+    reason: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The groups of a module, each of which became one call, and the edges that were not fused."""
+
+    formed: tuple[Formed, ...] = ()
+    kept: tuple[Kept, ...] = ()
 
 
 def saved_bytes(kernel: Sequence[Node], outputs: Collection[Node]) -> int:

@@ -79,9 +79,7 @@ def test_a_single_output_has_its_name() -> None:
 
 
 def lowered(build: Build, array: np.ndarray) -> list[str]:
-    declines = Declines()
-    LowerAnchors(lowerings(16), declines=declines)(module(build, [array]))
-    return declines.notes()
+    return LowerAnchors(lowerings(16)).run(module(build, [array])).fact.declines.notes()
 
 
 def transposed(b: relax.BlockBuilder, x: relax.Var, weights: relax.Expr, order: str = "OIHW") -> relax.Expr:
@@ -144,9 +142,7 @@ def test_shapes_that_only_the_run_knows_are_declined() -> None:
         with builder.dataflow():
             made = builder.emit_output(builder.normalize(op.matmul(x, weight(3, 2))))
         builder.emit_func_output(made)
-    declines = Declines()
-    LowerAnchors(lowerings(16), declines=declines)(builder.get())
-    (note,) = declines.notes()
+    (note,) = LowerAnchors(lowerings(16)).run(builder.get()).fact.declines.notes()
     assert note.endswith(": not lowered to matmul, batch_matmul: only the run knows a shape of it")
 
 
@@ -165,9 +161,7 @@ def test_what_is_lowered_or_concerns_nobody_is_no_decline(build: Build) -> None:
 
 
 def laid_out(build: Build, array: np.ndarray) -> list[str]:
-    declines = Declines()
-    AssignLayouts(CpuLayouts(16), declines=declines)(module(build, [array]))
-    return declines.notes()
+    return AssignLayouts(CpuLayouts(16)).run(module(build, [array])).fact.declines.notes()
 
 
 def turned(b: relax.BlockBuilder, x: relax.Var) -> relax.Var:

@@ -85,11 +85,11 @@ def test_a_rewrite() -> None:
         example=Example(lambda builder, x: op.negative(builder.emit(op.negative(x))), ((4, 8),)),
         near_miss=Example(lambda builder, x: op.negative(builder.emit(op.abs(x))), ((4, 8),)),
     )
-    before, after, rewrite = apply((rule,), rule.example)
-    assert rewrite.log.applied[rule.name] == 1
+    before, after, log = apply((rule,), rule.example)
+    assert log.applied[rule.name] == 1
     assert total(after).pays_against(total(before))
     assert not any(call_name(binding.value) for block in after["main"].body.blocks for binding in block.bindings)
-    assert not apply((rule,), rule.near_miss)[2].log.applied
+    assert not apply((rule,), rule.near_miss)[2].applied
 
 
 def test_a_fusion_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,8 +52,8 @@ class Chosen:
         notes: What to say of it, one sentence each.
     """
 
-    points: Mapping[str, Point]
-    notes: tuple[str, ...]
+    points: Mapping[str, Point] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,28 +11,36 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from backends.backend import Lowering
 from fusion.declined import Declined, Declines
+from fusion.facts import PassResult, TellingPass
 from fusion.failures import Failures
 
 
 @dataclass(frozen=True)
-class LowerAnchors:
+class LoweredAnchors:
+    """Which lowerings declined an operator that they concern, and why."""
+
+    declines: Declines = field(default_factory=Declines)
+
+
+@dataclass(frozen=True)
+class LowerAnchors(TellingPass[LoweredAnchors]):
     """`R.nn.conv2d(x, w)`  ->  `R.call_tir(conv2d, (x, packed w))`; what no lowering takes is left to `LegalizeOps`.
 
     Attributes:
         lowerings: Those of the backend.
         failures: Takes which lowerings failed; such a call is left to `LegalizeOps` too.
-        declines: Takes which lowerings declined an operator that they concern, and why.
     """
 
     lowerings: Mapping[str, Sequence[Lowering]]
     failures: Failures = field(default_factory=Failures)
-    declines: Declines = field(default_factory=Declines)
     name: str = "lower_anchors"
 
-    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        rewriter = _Lower(mod, self.lowerings, self.failures, self.declines)
+    def run(self, mod: tvm.IRModule) -> PassResult[LoweredAnchors]:
+        """Return the module with the calls that lowerings make, and what they declined."""
+        lowered = LoweredAnchors()
+        rewriter = _Lower(mod, self.lowerings, self.failures, lowered.declines)
         rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
-        return rewriter.builder_.get()
+        return PassResult(rewriter.builder_.get(), lowered)
 
 
 @mutator

@@ -13,6 +13,7 @@ from backends.tensorir.repack_weights import repack_weights
 from backends.tensorir.result import Kernel, Scheduled
 from backends.tensorir.space import Point
 from fusion.abandon import checkpoint
+from fusion.facts import PassResult, TellingPass
 
 Schedule = Callable[[tirx.PrimFunc, "Point | None"], Scheduled]
 """(kernel, point or None for the default) -> the kernel with its loops."""
@@ -22,8 +23,19 @@ SOURCE = "fusion.source"
 
 
 @dataclass(frozen=True)
-class ScheduleKernels:
-    """Unscheduled PrimFuncs -> vectorised, parallel ones; `scheduled` keeps both forms of each by name.
+class ScheduledKernels:
+    """Each kernel without and with its loops."""
+
+    by_name: Mapping[str, Kernel] = field(default_factory=dict)
+
+    def notes(self) -> list[str]:
+        """Return which templates did not take a kernel that they were tried on, and why."""
+        return [f"{name}: {kernel.made.note}" for name, kernel in self.by_name.items() if kernel.made.note]
+
+
+@dataclass(frozen=True)
+class ScheduleKernels(TellingPass[ScheduledKernels]):
+    """Unscheduled PrimFuncs -> vectorised, parallel ones.
 
     Attributes:
         schedule: Gives one kernel its loops.
@@ -33,26 +45,22 @@ class ScheduleKernels:
 
     schedule: Schedule
     points: Mapping[str, Point] = field(default_factory=dict)
-    scheduled: dict[str, Kernel] = field(default_factory=dict)
     name_sources: bool = False
     name: str = "schedule_kernels"
 
-    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+    def run(self, mod: tvm.IRModule) -> PassResult[ScheduledKernels]:
+        """Return the module with loops, and each kernel without and with them."""
         result, check = mod.clone(), checkpoint()
-        repacks = {}
+        kernels, repacks = {}, {}
         for symbol, func in mod.functions.items():
             check()
             if isinstance(func, tirx.PrimFunc):
                 made = self.schedule(func, self.points.get(symbol.name_hint))
-                self.scheduled[symbol.name_hint] = Kernel(func, made)
+                kernels[symbol.name_hint] = Kernel(func, made)
                 result[symbol] = _with_source(made.func, func) if self.name_sources else made.func
                 if made.repack:
                     repacks[symbol] = made.repack
-        return repack_weights(result, repacks)
-
-    def notes(self) -> list[str]:
-        """Return which templates did not take a kernel that they were tried on, and why."""
-        return [f"{name}: {kernel.made.note}" for name, kernel in self.scheduled.items() if kernel.made.note]
+        return PassResult(repack_weights(result, repacks), ScheduledKernels(kernels))
 
 
 def _with_source(made: tirx.PrimFunc, source: tirx.PrimFunc) -> tirx.PrimFunc:

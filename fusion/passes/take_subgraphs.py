@@ -11,6 +11,7 @@ from tvm import relax
 
 from backends.backend import Library
 from backends.subgraphs import RUN_SUBGRAPH
+from fusion.facts import PassResult, TellingPass
 from fusion.passes.rebuild import bindings, call_name, rebuild_main
 
 _COMPOSITE = "Composite"
@@ -18,36 +19,44 @@ _COMPOSITE = "Composite"
 
 
 @dataclass(frozen=True)
-class TakeSubgraphs:
+class Taken:
+    """What libraries took.
+
+    Attributes:
+        subgraphs: What each is made from, by its key.
+        notes: Who took what, one sentence each.
+    """
+
+    subgraphs: Mapping[str, bytes] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TakeSubgraphs(TellingPass[Taken]):
     """`gelu(x)`  ->  `call_pure_packed("fusion.fallback", key, x)`, where a pattern of a library matches.
 
     A library that comes first takes what several could.
 
     Attributes:
         libraries: What is asked, by name, in this order.
-        taken: After a call, what each subgraph is made from, by its key.
-        notes: After a call, who took what, one sentence each.
     """
 
     libraries: Mapping[str, Library]
-    taken: dict[str, bytes] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
     name: str = "take_subgraphs"
 
-    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+    def run(self, mod: tvm.IRModule) -> PassResult[Taken]:
+        """Return the module with calls of subgraphs, and what those are."""
+        subgraphs: dict[str, bytes] = {}
+        notes: list[str] = []
         for name, library in self.libraries.items():
             matched = relax.transform.FuseOpsByPattern(list(library.patterns))(mod)
             parts = {symbol: func for symbol, func in matched.functions.items() if _pattern_of(func)}
-            keys = {symbol: self._take(name, library, func) for symbol, func in parts.items()}
+            exported = {symbol: library.export(func) for symbol, func in parts.items()}
+            keys = {symbol: f"{name}:{hashlib.sha256(data).hexdigest()}" for symbol, data in exported.items()}
+            subgraphs.update((keys[symbol], data) for symbol, data in exported.items())
+            notes += [f"{_pattern_of(func)} runs {', '.join(_operators(func))}" for func in parts.values()]
             mod = rebuild_main(matched, _Call(keys))
-        return mod
-
-    def _take(self, name: str, library: Library, func: relax.Function) -> str:
-        data = library.export(func)
-        key = f"{name}:{hashlib.sha256(data).hexdigest()}"
-        self.taken[key] = data
-        self.notes.append(f"{_pattern_of(func)} runs {', '.join(_operators(func))}")
-        return key
+        return PassResult(mod, Taken(subgraphs, tuple(notes)))
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import relax
 
-from fusion.declined import Declines
-from fusion.failures import Failures
+from backends.tensorir.lower_anchors import LoweredAnchors
+from fusion.facts import Facts, PassResult
 from fusion.frontends.imported import ImportedModel
 from fusion.frontends.origins import origins_of
 from fusion.model_graph import FOLDED, INFERRED, MAPPED, Call, KeptEdge, ModelGraph, Operator
+from fusion.passes.concats import Placement
+from fusion.passes.layout import StoredIn
+from fusion.passes.take_subgraphs import Taken
 from fusion.report.read_graph import CallReader, Named, OperatorReader, branch_names
 from fusion.rewrites import Log
-from partition.form_groups import FormGroups
+from partition.formed import Grouping
 
 _AUTOMATIC = re.compile(r"lv\d*")
 """Names that TVM gives; a pass may give one to another value than it had before."""
@@ -25,39 +28,24 @@ _AUTOMATIC = re.compile(r"lv\d*")
 
 @dataclass(frozen=True)
 class Trace:
-    """What the passes over one graph tell of where its values went.
+    """Where the passes over one graph put its values.
 
     Attributes:
-        groups: The pass that made kernels.
+        groups: The kernels as they are in the end.
         stored: Variables that hold each one of the imported graph after storage orders were assigned.
         joined: Variables of the calls that write each concatenation without a kernel of its own.
-        rewrites: What was rewritten, and why not.
-        origins: Operators of the model by the variables of the imported graph.
-        layouts: Which operators layout rules declined, and why.
-        lowerings: Which operators lowerings declined, and why.
-        failures: What failed and was done in another way.
-        taken: What the subgraphs that libraries took are made from, by key.
-        notes: Who took what.
     """
 
-    groups: FormGroups
-    stored: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    joined: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    rewrites: Log = field(default_factory=Log)
-    origins: Mapping[str, str] = field(default_factory=dict)
-    layouts: Declines = field(default_factory=Declines)
-    lowerings: Declines = field(default_factory=Declines)
-    failures: Failures = field(default_factory=Failures)
-    taken: dict[str, bytes] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    groups: Grouping
+    stored: Mapping[str, tuple[str, ...]]
+    joined: Mapping[str, tuple[str, ...]]
 
-    def told(self) -> list[str]:
-        """Return the notes of all passes, which say of which operators of the model they are where those are known."""
-        held = dict(self.origins)  # what is the result keeps its variable
-        for name, stored in self.stored.items():
-            held.update((each, self.origins[name]) for each in stored if name in self.origins)
-        own = *self.rewrites.notes(self.origins), *self.notes
-        return [*own, *self.layouts.notes(self.origins), *self.lowerings.notes(held)]
+    @classmethod
+    def of(cls, facts: Facts) -> Trace:
+        """Return what the passes told of that."""
+        placement = facts.get(Placement)
+        groups = placement.update(facts.get(Grouping))
+        return cls(groups, facts.get(StoredIn).variables, placement.writers)
 
     def variables(self, imported: set[str]) -> dict[str, tuple[str, ...]]:
         """Return the variables of the calls that each variable of the graph became a part of.
@@ -84,7 +72,18 @@ class Trace:
         }  # fmt: skip
 
 
-def read_origins(mod: tvm.IRModule) -> dict[str, str]:
+def notes_of(facts: Facts, mod: tvm.IRModule) -> list[str]:
+    """Return what the passes over the imported graph `mod` did and declined to do, one sentence each, which say of
+    which operators of the model they are where those are known."""
+    origins, stored = _read_origins(mod), facts.get(StoredIn)
+    held = dict(origins)  # what is the result keeps its variable
+    for name, variables in stored.variables.items():
+        held.update((each, origins[name]) for each in variables if name in origins)
+    own = *facts.get(Log).notes(origins), *facts.get(Taken).notes
+    return [*own, *stored.declines.notes(origins), *facts.get(LoweredAnchors).declines.notes(held)]
+
+
+def _read_origins(mod: tvm.IRModule) -> dict[str, str]:
     """Return the operators of the model that the variables of an imported `mod` are of, its result among them."""
     origins, body = dict(origins_of(mod)), mod["main"].body
     result = body.blocks[-1].bindings[-1] if body.blocks and body.blocks[-1].bindings else None
@@ -95,22 +94,23 @@ def read_origins(mod: tvm.IRModule) -> dict[str, str]:
 
 def record_graph(
     imported: ImportedModel,
-    graphs: Mapping[str, tvm.IRModule],
+    graphs: Mapping[str, PassResult[Facts]],
     compiled: tvm.IRModule,
-    traces: Mapping[str, Trace],
     loops: Mapping[str, tuple[str, ...]],
 ) -> ModelGraph:
     """Return the graph before and after.
 
     Args:
         imported: The model before any pass.
-        graphs: Its graph, named `MAIN`, and its branches, as calls of kernels that are not joined yet.
+        graphs: Its graph, named `MAIN`, and its branches, as calls of kernels that are not joined yet, and what the
+            passes over each told.
         compiled: All of them joined, weights as parameters after the inputs.
-        traces: What the passes over each graph told.
         loops: Lines for each kernel.
     """
     before = OperatorReader(imported).run()
-    after = CallReader(branch_names(graphs)).run(compiled["main"], len(imported.inputs))
+    traces = {name: Trace.of(graph.fact) for name, graph in graphs.items()}
+    branches = branch_names({name: graph.mod for name, graph in graphs.items()})
+    after = CallReader(branches).run(compiled["main"], len(imported.inputs))
     into = _calls_of(before, after, traces)
     calls = _with_savings(after.calls, after.named, traces)
     kept = tuple(edge for graph, trace in traces.items() for edge in _kept(graph, trace, after.named, calls))

@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 
 from fusion.declined import Declined, Declines
+from fusion.facts import PassResult, TellingPass
 from fusion.rewrites.cost import cost
 from fusion.rewrites.graph import Emit, Graph, Value
 from fusion.rewrites.rule import Rule
@@ -31,22 +32,23 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class Rewrite(TellingPass[Log]):
     """Applies `rules` until none pays: every application lowers the cost of the graph, and only what reads a changed
     value, or is the last to read one, is looked at again."""
 
     rules: tuple[Rule, ...] = RULES
-    log: Log = field(default_factory=Log)
     name: str = "rewrite"
 
-    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+    def run(self, mod: tvm.IRModule) -> PassResult[Log]:
+        """Return the module on which no rule pays, and what was done."""
         graph = Graph(mod["main"])
         by_root: dict[str, list[Rule]] = {}
         for rule in self.rules:
             for root in rule.roots:
                 by_root.setdefault(root, []).append(rule)
-        changed = _settle(graph, by_root, self.log)
-        return graph.write(mod) if changed else mod
+        log = Log()
+        changed = _settle(graph, by_root, log)
+        return PassResult(graph.write(mod) if changed else mod, log)
 
 
 def _settle(graph: Graph, rules: dict[str, list[Rule]], log: Log) -> bool:

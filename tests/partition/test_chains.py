@@ -31,14 +31,14 @@ def grouped(build: Build, *arrays: np.ndarray, reason: str = "") -> tuple[int, l
         return reason
 
     mod, same = (legal(build, list(arrays)) for _ in range(2))
-    groups = FormGroups(judge)
-    after = relax.transform.FuseTIR()(groups(mod))
+    groups = FormGroups(judge).run(mod)
+    after = relax.transform.FuseTIR()(groups.mod)
     assert tvm_ffi.structural_equal(mod, same), "the pass changed its input"
     relax.analysis.well_formed(after)
     for got, want in zip(evaluate(after, arrays), evaluate(mod, arrays), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     kernels = [value for _, value in bindings(after["main"]) if isinstance(value, relax.Call)]
-    return len(kernels), [kept.reason for kept in groups.kept], asked
+    return len(kernels), [kept.reason for kept in groups.fact.kept], asked
 
 
 def attention(b: relax.BlockBuilder, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:

@@ -30,13 +30,13 @@ def grouped(build: Build, reason: str = "") -> tuple[int, list[str]]:
         return reason
 
     mod = legal(build, [X])
-    groups = FormGroups(judge)
-    after = relax.transform.FuseTIR()(groups(mod))
+    groups = FormGroups(judge).run(mod)
+    after = relax.transform.FuseTIR()(groups.mod)
     relax.analysis.well_formed(after)
     for got, want in zip(evaluate(after, [X]), evaluate(mod, [X]), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
     kernels = [value for _, value in bindings(after["main"]) if isinstance(value, relax.Call)]
-    return len(kernels), [kept.reason for kept in groups.kept]
+    return len(kernels), [kept.reason for kept in groups.fact.kept]
 
 
 def conv(b: relax.BlockBuilder, x: relax.Expr, out: int, depth: int, kernel: int, groups: int = 1) -> relax.Expr:

@@ -32,15 +32,15 @@ def legal(build: Build, arrays: list[np.ndarray]) -> tvm.IRModule:
 def grouped(build: Build, *arrays: np.ndarray) -> tuple[int, list[str]]:
     """Return how many kernels are left, whose results must agree, and why edges stayed."""
     mod, same = (legal(build, list(arrays)) for _ in range(2))
-    groups = FormGroups()
-    after = groups(mod)
+    groups = FormGroups().run(mod)
+    after = groups.mod
     assert tvm_ffi.structural_equal(mod, same), "the pass changed its input"
     relax.analysis.well_formed(after)
     merged = relax.transform.FuseTIR()(after)
     for got, want in zip(evaluate(merged, arrays), evaluate(mod, arrays), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     kernels = [value for _, value in bindings(merged["main"]) if isinstance(value, relax.Call)]
-    return len(kernels), [kept.reason for kept in groups.kept]
+    return len(kernels), [kept.reason for kept in groups.fact.kept]
 
 
 X = normal(6, 32)
@@ -212,8 +212,7 @@ def test_time_grows_with_the_size_of_the_graph() -> None:
 
 def saved(build: Build, *arrays: np.ndarray) -> list[int]:
     """Return what each kernel saves."""
-    groups = FormGroups()
-    groups(legal(build, list(arrays)))
+    groups = FormGroups().run(legal(build, list(arrays))).fact
     return [formed.saved for formed in groups.formed if len(formed.members) > 1]
 
 

@@ -39,12 +39,12 @@ def attentions(kernel: tirx.PrimFunc) -> str:
 def kernels(build: Build, techniques: frozenset[Technique], *arrays: np.ndarray) -> tuple[int, set[str]]:
     """Return how many kernels are left, whose results must agree, and why edges stayed."""
     mod = legal(build, list(arrays))
-    groups = FormGroups(attentions, techniques)
-    merged = relax.transform.FuseTIR()(groups(mod))
+    groups = FormGroups(attentions, techniques).run(mod)
+    merged = relax.transform.FuseTIR()(groups.mod)
     for got, want in zip(evaluate(merged, arrays), evaluate(mod, arrays), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     calls = [value for _, value in bindings(merged["main"]) if isinstance(value, relax.Call)]
-    return len(calls), {kept.reason for kept in groups.kept}
+    return len(calls), {kept.reason for kept in groups.fact.kept}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,6 @@ def test_products_of_one_value_become_kernels_of_a_few() -> None:
         return relax.Tuple([b.emit(op.matmul(x, weight(16, 8, seed=seed))) for seed in range(MOST_PRODUCTS + 3)])
 
     mod = legal(build, [normal(4, 16)])
-    groups = FormGroups(lambda kernel: "")
-    groups(mod)
+    groups = FormGroups(lambda kernel: "").run(mod).fact
     # The first kernel makes the rows too.
     assert [len(formed.members) for formed in groups.formed if len(formed.members) > 1] == [1 + MOST_PRODUCTS, 3]

@@ -30,14 +30,14 @@ def grouped(build: Build, reason: str = "") -> tuple[int, list[str], int]:
         return reason
 
     mod, same = (legal(build, [X]) for _ in range(2))
-    groups = FormGroups(judge)
-    after = relax.transform.FuseTIR()(groups(mod))
+    groups = FormGroups(judge).run(mod)
+    after = relax.transform.FuseTIR()(groups.mod)
     assert tvm_ffi.structural_equal(mod, same), "the pass changed its input"
     relax.analysis.well_formed(after)
     for got, want in zip(evaluate(after, [X]), evaluate(mod, [X]), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     kernels = [value for _, value in bindings(after["main"]) if isinstance(value, relax.Call)]
-    return len(kernels), [kept.reason for kept in groups.kept], len(asked)
+    return len(kernels), [kept.reason for kept in groups.fact.kept], len(asked)
 
 
 def expand(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:

@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from fusion.rewrites import RULES, Rewrite
+from fusion.rewrites import RULES, Log, Rewrite
 from fusion.rewrites.cost import Cost, cost
 from fusion.rewrites.graph import Graph
 from fusion.rewrites.rule import Example, Rule
@@ -27,12 +27,12 @@ def inputs(example: Example) -> list[np.ndarray]:
     return [random.normal(0.5, 1.0, shape).astype("float32") for shape in example.shapes]
 
 
-def apply(rules: tuple[Rule, ...], example: Example) -> tuple[tvm.IRModule, tvm.IRModule, Rewrite]:
+def apply(rules: tuple[Rule, ...], example: Example) -> tuple[tvm.IRModule, tvm.IRModule, Log]:
     before = module(example.build, inputs(example))
-    rewrite = Rewrite(rules)
-    after = canonical(rewrite(before))
+    result = Rewrite(rules).run(before)
+    after = canonical(result.mod)
     relax.analysis.well_formed(after)
-    return before, after, rewrite
+    return before, after, result.fact
 
 
 def total(mod: tvm.IRModule) -> Cost:
@@ -42,8 +42,8 @@ def total(mod: tvm.IRModule) -> Cost:
 @RULE
 @pytest.mark.parametrize("rules", ["alone", "all"])
 def test_the_example_is_rewritten(rule: Rule, rules: str) -> None:
-    before, after, rewrite = apply((rule,) if rules == "alone" else RULES, rule.example)
-    assert rewrite.log.applied[rule.name] == 1
+    before, after, log = apply((rule,) if rules == "alone" else RULES, rule.example)
+    assert log.applied[rule.name] == 1
     assert rule.measured or total(after).pays_against(total(before))
     arrays = inputs(rule.example)
     for got, want in zip(evaluate(after, arrays), evaluate(before, arrays), strict=True):
@@ -53,9 +53,9 @@ def test_the_example_is_rewritten(rule: Rule, rules: str) -> None:
 
 @RULE
 def test_the_near_miss_is_not(rule: Rule) -> None:
-    before, after, rewrite = apply((rule,), rule.near_miss)
+    before, after, log = apply((rule,), rule.near_miss)
     assert tvm_ffi.structural_equal(before, after)
-    reasons = [reason for _, what, reason in rewrite.log.declines.values if what == f"not rewritten by {rule.name}"]
+    reasons = [reason for _, what, reason in log.declines.values if what == f"not rewritten by {rule.name}"]
     assert any(rule.declines in reason for reason in reasons) if rule.declines else not reasons
 
 

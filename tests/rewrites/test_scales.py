@@ -156,9 +156,9 @@ def test_weights_that_would_overflow_stay() -> None:
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         return op.multiply(b.emit(op.matmul(x, large)), relax.const(np.float32(1e20)))
 
-    rewrite = Rewrite()
-    assert names(rewrite(module(build, [normal(2, 3)]))) == ["matmul", "multiply"]
-    assert [reason for *_, reason in rewrite.log.declines.values] == ["weights would overflow"]
+    result = Rewrite().run(module(build, [normal(2, 3)]))
+    assert names(result.mod) == ["matmul", "multiply"]
+    assert [reason for *_, reason in result.fact.declines.values] == ["weights would overflow"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int32"])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tvm import relax, tirx
 from tvm.s_tir.stmt import SBlock
@@ -42,7 +41,7 @@ class Place:
     views: tuple[relax.Var, ...] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
     """What is written where.
 
@@ -55,12 +54,12 @@ class Plan:
         saved: Bytes that a kernel saves by writing in place.
     """
 
-    joined: set[relax.Var] = field(default_factory=set)
-    writes: dict[Result, list[Place]] = field(default_factory=lambda: defaultdict(list))
-    homes: dict[Result, Place] = field(default_factory=dict)
-    copies: dict[relax.Var, list[tuple[relax.Expr, Place]]] = field(default_factory=dict)
-    reasons: dict[tuple[relax.Var, relax.Expr], str] = field(default_factory=dict)
-    saved: dict[relax.Var, int] = field(default_factory=lambda: defaultdict(int))
+    joined: frozenset[relax.Var] = frozenset()
+    writes: Mapping[Result, tuple[Place, ...]] = field(default_factory=dict)
+    homes: Mapping[Result, Place] = field(default_factory=dict)
+    copies: Mapping[relax.Var, tuple[tuple[relax.Expr, Place], ...]] = field(default_factory=dict)
+    reasons: Mapping[tuple[relax.Var, relax.Expr], str] = field(default_factory=dict)
+    saved: Mapping[relax.Var, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,65 +72,86 @@ class _Chosen:
     alone: bool
 
 
-@dataclass
-class Planner:
-    """Decides concatenation by concatenation, the last first: one whose result is a part of a later one may be a slice
+def make_plan(graph: Graph, decline: Decline, costs: MemoryCosts) -> Plan:
+    """Decide concatenation by concatenation, the last first: one whose result is a part of a later one may be a slice
     of the joined tensor of that."""
+    plan = Plan()
+    for concat in reversed(graph.operands):
+        plan = _Decision(graph, decline, costs, concat, plan).make()
+    return plan
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """What becomes of one concatenation, given the plan for the later ones."""
 
     graph: Graph
     decline: Decline
     costs: MemoryCosts
-    plan: Plan = field(default_factory=Plan)
+    concat: relax.Var
+    plan: Plan
 
-    def run(self) -> Plan:
-        """Return the plan."""
-        for concat in reversed(self.graph.operands):
-            home = self.plan.homes.get(Result(concat, 0))
-            if home is not None and home.views:
-                self._keep(concat, "its kernel writes into another concatenation")
-                continue
-            shape = static_shape(concat)
-            self._consider(concat, home or Place(concat, concat, shape, Region(shape, (0,) * len(shape))))
-        return self.plan
+    def make(self) -> Plan:
+        """Return the plan with this concatenation."""
+        home = self.plan.homes.get(Result(self.concat, 0))
+        if home is not None and home.views:
+            return self._kept("its kernel writes into another concatenation")
+        shape = static_shape(self.concat)
+        return self._consider(home or Place(self.concat, self.concat, shape, Region(shape, (0,) * len(shape))))
 
-    def _keep(self, concat: relax.Var, reason: str) -> None:
-        for operand in self.graph.operands[concat]:
-            self.plan.reasons.setdefault((concat, operand), reason)
-
-    def _consider(self, concat: relax.Var, outer: Place) -> None:
-        """Decide about `concat`, whose result lies at `outer`."""
-        axis = self.graph.concat_axis(concat)
-        assert axis is not None
+    def _consider(self, outer: Place) -> Plan:
+        """Decide when the result lies at `outer`."""
         chosen: list[_Chosen] = []
-        copies: list[tuple[Part, Place]] = []
-        offset = 0
-        for operand in self.graph.operands[concat]:
-            part = self.graph.part(operand)
-            begin = tuple(offset if at == axis else 0 for at in range(len(part.shape)))
-            region = Region(outer.part, begin).inside(outer.region)
-            place = Place(concat, outer.root, part.shape, region, part.views)
+        copies: list[tuple[relax.Expr, Place]] = []
+        reasons: dict[tuple[relax.Var, relax.Expr], str] = {}
+        copied = 0
+        for part, place in self._places(outer):
             taken = self._choose(part, place, [other.result for other in chosen])
             if isinstance(taken, _Chosen):
                 chosen.append(taken)
             else:
-                self.plan.reasons[concat, operand] = taken
-                copies.append((part, place))
-            offset += part.shape[axis]
-        if self._pays(chosen, copies):
-            self._accept(concat, chosen, copies)
-        else:
-            self._keep(concat, "copying the other parts costs as much")
+                reasons[self.concat, part.value] = taken
+                copies.append((part.value, place))
+                copied += part.bytes
+        decided = replace(self, plan=replace(self.plan, reasons={**self.plan.reasons, **reasons}))
+        if self._pays(chosen, len(copies), copied):
+            return decided._accepted(chosen, copies)
+        return decided._kept("copying the other parts costs as much")
 
-    def _accept(self, concat: relax.Var, chosen: Sequence[_Chosen], copies: Sequence[tuple[Part, Place]]) -> None:
-        plan = self.plan
-        plan.joined.add(concat)
-        plan.writes.pop(Result(concat, 0), None)
-        plan.copies[concat] = [(part.value, place) for part, place in copies]
+    def _places(self, outer: Place) -> Iterator[tuple[Part, Place]]:
+        """Yield each part with its place in the joined tensor when the result lies at `outer`."""
+        axis = self.graph.concat_axis(self.concat)
+        assert axis is not None
+        offset = 0
+        for operand in self.graph.operands[self.concat]:
+            part = self.graph.part(operand)
+            begin = tuple(offset if at == axis else 0 for at in range(len(part.shape)))
+            region = Region(outer.part, begin).inside(outer.region)
+            yield part, Place(self.concat, outer.root, part.shape, region, part.views)
+            offset += part.shape[axis]
+
+    def _kept(self, reason: str) -> Plan:
+        """Return the plan in which the concatenation keeps its kernel."""
+        reasons = {(self.concat, operand): reason for operand in self.graph.operands[self.concat]}
+        return replace(self.plan, reasons={**reasons, **self.plan.reasons})
+
+    def _accepted(self, chosen: Sequence[_Chosen], copies: Sequence[tuple[relax.Expr, Place]]) -> Plan:
+        """Return the plan in which it has none."""
+        writes, homes, saved = dict(self.plan.writes), dict(self.plan.homes), dict(self.plan.saved)
+        writes.pop(Result(self.concat, 0), None)
         for each in chosen:
-            plan.writes[each.result].append(each.place)
-            plan.saved[each.result.call] += each.part.bytes * (1 + each.alone)
+            writes[each.result] = (*writes.get(each.result, ()), each.place)
+            saved[each.result.call] = saved.get(each.result.call, 0) + each.part.bytes * (1 + each.alone)
             if each.alone:
-                plan.homes.setdefault(each.result, each.place)
+                homes.setdefault(each.result, each.place)
+        return replace(
+            self.plan,
+            joined=self.plan.joined | {self.concat},
+            writes=writes,
+            homes=homes,
+            copies={**self.plan.copies, self.concat: tuple(copies)},
+            saved=saved,
+        )
 
     def _choose(self, part: Part, place: Place, taken: Sequence[Result]) -> _Chosen | str:
         """Return how the kernel that makes `part` writes it to `place`, or why it does not."""
@@ -143,7 +163,7 @@ class Planner:
             return "its kernel's results are used as a whole"
         if result.call in [other.call for other in taken]:
             return "its kernel makes another part" if result not in taken else "it is joined twice"
-        places = self.plan.writes.get(result, [])
+        places = self.plan.writes.get(result, ())
         if any(other.root.same_as(place.root) for other in self._written_by(result.call)):
             return "its kernel writes another part"
         is_concat = result.call in self.graph.operands
@@ -177,7 +197,7 @@ class Planner:
             return not place.views or sum(operand.same_as(name) for operand in self.graph.operands[reader]) < 2
         if reader not in self.plan.joined:
             return False
-        if any(other.concat.same_as(reader) for other in self.plan.writes[result]):
+        if any(other.concat.same_as(reader) for other in self.plan.writes.get(result, ())):
             return True
         return not any(operand.same_as(name) for operand in self.graph.operands[reader])
 
@@ -211,13 +231,12 @@ class Planner:
         func = write_slice(func, buffer, place.part, place.region)
         return self.decline(hide_outputs(func, [buffer]) if alone else func)
 
-    def _pays(self, chosen: Sequence[_Chosen], copies: Sequence[tuple[Part, Place]]) -> bool:
-        """Return whether what is still written twice or copied is less than what one kernel for all reads and
-        writes."""
-        size = sum(each.part.bytes for each in chosen) + sum(part.bytes for part, _ in copies)
+    def _pays(self, chosen: Sequence[_Chosen], copies: int, copied: int) -> bool:
+        """Return whether what is still written twice or copied, `copied` bytes by `copies` calls, is less than what one
+        kernel for all reads and writes."""
+        written, call = sum(each.part.bytes for each in chosen), self.costs.call
         twice = sum(each.part.bytes for each in chosen if not each.alone)
-        copied = sum(self.costs.call + 2 * part.bytes for part, _ in copies)
-        return bool(chosen) and twice + copied < self.costs.call + 2 * size
+        return bool(chosen) and twice + copies * call + 2 * copied < call + 2 * (written + copied)
 
 
 def _anchors(func: tirx.PrimFunc) -> list[SBlock]:

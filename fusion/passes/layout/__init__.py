@@ -1,5 +1,5 @@
 """Storage orders: channels-last convolutions, and transposes that cost nothing."""
 
-from fusion.passes.layout.assign_layouts import AssignLayouts
+from fusion.passes.layout.assign_layouts import AssignLayouts, StoredIn
 
-__all__ = ["AssignLayouts"]
+__all__ = ["AssignLayouts", "StoredIn"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ from tvm.ir import GenericConst
 
 from backends.backend import LayoutPolicy
 from fusion.declined import Declined, Declines
+from fusion.facts import PassResult, TellingPass
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.factored import Factored
@@ -26,7 +27,20 @@ Value: TypeAlias = Placed | Factored | list[Placed] | relax.Expr  # the last: no
 
 
 @dataclass(frozen=True)
-class AssignLayouts:
+class StoredIn:
+    """Where values are.
+
+    Attributes:
+        variables: Names of the variables that hold each one of the old `main`, by its name.
+        declines: What layout rules declined, and why.
+    """
+
+    variables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    declines: Declines = field(default_factory=Declines)
+
+
+@dataclass(frozen=True)
+class AssignLayouts(TellingPass[StoredIn]):
     """NCHW graph -> the same graph on channels-last storage.
 
     Every tensor is tracked as (stored tensor, order of its axes). Operators with a rule run on the storage their
@@ -39,27 +53,24 @@ class AssignLayouts:
 
     Attributes:
         policy: What an order costs.
-        declines: Takes what rules declined, and why.
-        stored: After a call, the names of the variables that hold each one of the old `main`, by its name.
     """
 
     policy: LayoutPolicy
-    stored: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    declines: Declines = field(default_factory=Declines)
     name: str = "assign_layouts"
 
-    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        main = mod["main"]
+    def run(self, mod: tvm.IRModule) -> PassResult[StoredIn]:
+        """Return the module on chosen storage orders, and what holds each of its variables."""
+        main, declines = mod["main"], Declines()
         builder = relax.BlockBuilder()
-        walk = _Walk(builder, self.policy, find_preferences(main), self.declines)
+        walk = _Walk(builder, self.policy, find_preferences(main), declines)
         with builder.function("main", list(main.params)):
             with builder.dataflow():
                 result = builder.emit_output(walk.run(main))
             builder.emit_func_output(result)
-        self.stored.update((var.name, _names(value)) for var, value in walk.placed.items())
         rebuilt = mod.clone()
         rebuilt["main"] = builder.finalize()["main"].with_attrs(dict(main.attrs or {}))
-        return relax.transform.DeadCodeElimination(["main"])(rebuilt)
+        stored = StoredIn({var.name: _names(value) for var, value in walk.placed.items()}, declines)
+        return PassResult(relax.transform.DeadCodeElimination(["main"])(rebuilt), stored)
 
 
 @dataclass

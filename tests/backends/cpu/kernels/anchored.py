@@ -58,19 +58,18 @@ def run(
 ) -> Ran:
     """Return what `build(builder, *inputs)` gives on `arrays`, through the code generator for `target`."""
     compiler = context.resolve(target, threads=threads).compiler
-    schedule = ScheduleKernels(compiler.schedule)
     mod = _legalised(build, arrays, compiler.machine.vector_lanes)
     for apply in (
         FormGroups(judge),
         relax.transform.FuseTIR(),
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(["main"]),
-        schedule,
     ):
         mod = apply(mod)
+    scheduled = ScheduleKernels(compiler.schedule).run(mod)
     pipeline = tvm.transform.Sequential(TO_VM_CODE)
-    executable = relax.build(mod, compiler.target, relax_pipeline=pipeline)
-    return Ran(execute(executable, arrays), schedule.scheduled)
+    executable = relax.build(scheduled.mod, compiler.target, relax_pipeline=pipeline)
+    return Ran(execute(executable, arrays), scheduled.fact.by_name)
 
 
 def one_kernel(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:

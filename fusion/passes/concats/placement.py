@@ -1,0 +1,108 @@
+"""What placing concatenations changes in what is known of kernels and of the edges between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tvm import relax
+
+from fusion.passes.concats.plan import Plan
+from fusion.passes.concats.read import Graph
+from partition.formed import Formed, Grouping, Kept
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of a concatenation.
+
+    Attributes:
+        names: Those of its variable, and of the call that makes it.
+        reason: Why it is still read or copied; "" where its kernel writes it in place.
+    """
+
+    names: frozenset[str]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What became of concatenations and of the kernels around them, by the names of variables before.
+
+    Attributes:
+        operands: Those of each concatenation.
+        writers: The calls that write each one without a kernel of its own.
+        renamed: What calls are bound to now.
+        saved: Bytes that a call saves by writing in place.
+    """
+
+    operands: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
+    writers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    saved: Mapping[str, int] = field(default_factory=dict)
+
+    def update(self, groups: Grouping) -> Grouping:
+        """Return `groups` as they are after concatenations were placed: with the calls that took the place of others,
+        without the edges that are no memory accesses any more."""
+        makers = {name: formed.variable for formed in groups.formed for name in formed.members}
+        now = ((kept, self._reason(kept, makers.get(kept.source, kept.source))) for kept in groups.kept)
+        kept = tuple(replace(each, reason=reason) for each, reason in now if reason)
+        return Grouping(tuple(self._formed(formed) for formed in groups.formed), kept)
+
+    def _formed(self, formed: Formed) -> Formed:
+        name = formed.variable
+        if name not in self.renamed:
+            return formed
+        return replace(formed, variable=self.renamed[name], saved=formed.saved + self.saved.get(name, 0))
+
+    def _reason(self, kept: Kept, maker: str) -> str:
+        """Return why the edge from the result of `maker` is a memory access; "" where it is none any more."""
+        operands = self.operands.get(kept.target, ())
+        return next((operand.reason for operand in operands if maker in operand.names), kept.reason)
+
+
+def placement_of(
+    graph: Graph, plan: Plan, calls: Mapping[relax.Var, str], copies: Mapping[relax.Var, Sequence[str]]
+) -> Placement:
+    """Return what became of the concatenations of `graph` by `plan`.
+
+    Args:
+        calls: Names of what its calls are bound to now, of those that changed.
+        copies: Names of the calls that copy parts of each concatenation.
+    """
+    operands: dict[str, tuple[Operand, ...]] = {}
+    for concat in graph.operands:
+        operands.setdefault(concat.name, tuple(_operands(graph, plan, concat)))
+    changed = {name: var for name, var in {var.name: var for var in graph.values}.items() if var in calls}
+    return Placement(
+        operands,
+        writers={var.name: tuple(dict.fromkeys(names)) for var, names in _writers(graph, plan, calls, copies).items()},
+        renamed={name: calls[var] for name, var in changed.items()},
+        saved={name: plan.saved.get(var, 0) for name, var in changed.items()},
+    )
+
+
+def _operands(graph: Graph, plan: Plan, concat: relax.Var) -> Iterator[Operand]:
+    for operand in graph.operands[concat]:
+        result = graph.part(operand).result
+        names = {getattr(operand, "name", ""), "" if result is None else result.call.name}
+        yield Operand(frozenset(names), plan.reasons.get((concat, operand), ""))
+
+
+def _writers(
+    graph: Graph, plan: Plan, calls: Mapping[relax.Var, str], copies: Mapping[relax.Var, Sequence[str]]
+) -> dict[relax.Var, list[str]]:
+    """Return the names of the calls that write each concatenation; those of the parts come before those of what is
+    joined of them."""
+    writers: dict[relax.Var, list[str]] = {concat: [] for concat in graph.operands if concat in plan.joined}
+    places = [(result.call, place.concat) for result, written in plan.writes.items() for place in written]
+    for var in graph.values:
+        if var in calls:
+            for call, concat in places:
+                if call.same_as(var):
+                    writers[concat].append(calls[var])
+        if var in plan.joined:
+            parts = (writers.get(operand, []) for operand in graph.operands[var])
+            writers[var] += [name for names in parts for name in names]
+            writers[var] += copies[var]
+    return writers
