@@ -28,7 +28,7 @@ from fusion.memory import check_memory
 from fusion.model_digest import ModelDigest
 from fusion.module.input_slot import TEXT
 from fusion.module.overrides import Overrides
-from fusion.module.program import Program, static_shape
+from fusion.module.program import Program
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specializations import Specializations
@@ -140,7 +140,7 @@ def _require_memory(inputs: Sequence[TensorSpec]) -> None:
     """
     for spec in inputs:
         if spec.is_tensor and spec.is_static and spec.dtype not in TEXT:
-            check_memory(static_shape(spec), numpy_dtype(spec.dtype).itemsize, f"input {spec.name!r}")
+            check_memory(spec.extents, numpy_dtype(spec.dtype).itemsize, f"input {spec.name!r}")
 
 
 def _whole(model: PinnedModel, ctx: Context) -> Program | None:

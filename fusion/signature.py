@@ -38,6 +38,14 @@ class TensorSpec:
         """Whether nothing about the value is left to be known at run time that code would be compiled for."""
         return not self.is_tensor or (self.shape is not None and None not in self.shape)
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The shape of an input of a compiled program, where every dimension is known."""
+        extents = tuple(extent for extent in self.shape or () if extent is not None)
+        if self.shape is None or len(extents) != len(self.shape):
+            raise AssertionError(f"input {self.name!r} of a compiled program has unknown dimensions")
+        return extents
+
     def allows(self, shape: Sequence[int | None]) -> bool:
         """Return whether `shape` has the sizes that are known, and as many dimensions."""
         return self.shape is None or (

@@ -14,6 +14,7 @@ from tvm.s_tir.stmt import SBlock
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
+from fusion.shapes import static_shape
 from fusion.structural import contains, find, map_nodes
 
 ANCHOR = "fusion.anchor"
@@ -86,7 +87,7 @@ def read_access(func: tirx.PrimFunc) -> Access:
     outputs = [param for param in func.params if param in written]
     if not blocks or len(outputs) != 1 or any(len(block.writes) != 1 for block in blocks):
         return Access(Kind.OPAQUE)
-    shape = _shape(outputs[0])
+    shape = static_shape(outputs[0])
     for block in blocks:
         if ANCHOR in block.annotations:
             return Access(Kind.ANCHOR, shape, anchor=str(block.annotations[ANCHOR]))
@@ -106,10 +107,6 @@ def is_static(func: tirx.PrimFunc) -> bool:
     return all(isinstance(extent, tirx.IntImm) for extent in extents)
 
 
-def _shape(buffer: Var) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in buffer.ty.shape)
-
-
 def _reduced(block: SBlock) -> list[Var]:
     return [axis.var for axis in block.iter_vars if int(axis.iter_type) == _REDUCE_ITER]
 
@@ -126,7 +123,7 @@ def _reduction(blocks: Sequence[SBlock], shape: tuple[int, ...]) -> Access:
         load = _widest_load(block)
         if load is None or not _reduces_trailing(load, reduced):
             return Access(Kind.REDUCTION, shape)
-        rows.add(dense(_shape(load.source)[: len(load.indices) - len(reduced)]))
+        rows.add(dense(static_shape(load.source)[: len(load.indices) - len(reduced)]))
     kept = next(iter(rows))
     if len(rows) > 1 or dense(shape)[: len(kept)] != kept:
         return Access(Kind.REDUCTION, shape)
@@ -159,7 +156,7 @@ def _injective(func: tirx.PrimFunc, blocks: Sequence[SBlock], shape: tuple[int, 
     extents = [int(axis.dom.extent) for axis in blocks[0].iter_vars]
     if all(_is_broadcast(load, axes) for load in reads) and not _conditional(blocks[0]):
         return Access(Kind.ELEMENTWISE, shape)
-    if len(reads) == 1 and prod(_shape(reads[0].source)) == prod(shape) and not _conditional(blocks[0]):
+    if len(reads) == 1 and prod(static_shape(reads[0].source)) == prod(shape) and not _conditional(blocks[0]):
         return Access(Kind.REORDER, shape, (), *_movement(reads[0], axes, extents))
     return Access(Kind.OPAQUE, shape)
 
@@ -194,7 +191,7 @@ def _movement(load: TensorLoad, axes: Sequence[Var], extents: Sequence[int]) -> 
     analyzer = Analyzer()
     for axis, extent in zip(axes, extents, strict=True):
         analyzer.bind(axis, Range(0, extent))
-    source = analyzer.simplify(_flat(list(load.indices), _shape(load.source)))
+    source = analyzer.simplify(_flat(list(load.indices), static_shape(load.source)))
     target = analyzer.simplify(_flat(list(axes), tuple(extents)))
     if structural_equal(source, target):
         return True, False

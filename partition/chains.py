@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fusion.bindings import call_arguments
 from partition.access import BATCH_MATMUL, Kind, dense
-from partition.dataflow import Groups, Node, anchors_of, call_arguments
+from partition.dataflow import Groups, Node, anchors_of
 from partition.profitability import ProfitabilityCache
 
 

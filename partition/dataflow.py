@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax, tirx
 
+from fusion.bindings import Bindings, callee, is_call_tir, variables
 from partition.access import Access, Kind, read_access
 
 
@@ -38,18 +39,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        return str(self.value.args[0].name_hint) if is_call_tir(self.value) else ""
-
-
-def is_call_tir(value: relax.Expr) -> bool:
-    """Return whether `value` is `R.call_tir` of a PrimFunc of the module."""
-    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
-
-
-def call_arguments(value: relax.Call) -> list[relax.Expr]:
-    """Return the tensors that a `call_tir` reads."""
-    given = value.args[1]
-    return list(given.fields) if isinstance(given, relax.Tuple) else [given]
+        return str(callee(self.value).name_hint) if is_call_tir(self.value) else ""
 
 
 def anchors_of(group: Iterable[Node]) -> list[Node]:
@@ -59,47 +49,27 @@ def anchors_of(group: Iterable[Node]) -> list[Node]:
 
 def read_graph(mod: tvm.IRModule) -> list[Node]:
     """Return the bindings of `main` as nodes in order of execution."""
-    main = mod["main"]
+    bindings = Bindings.of(mod["main"])
     accesses: dict[relax.GlobalVar, Access] = {}
     nodes: dict[relax.Var, Node] = {}
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            func = mod[binding.value.args[0]] if is_call_tir(binding.value) else None
-            node = Node(len(nodes), binding.var, binding.value, _access(mod, binding.value, accesses), func)
-            node.cast = binding.ty if isinstance(binding, relax.MatchCast) else None
-            for var in dict.fromkeys(variables(binding.value)):
-                if var in nodes:
-                    node.inputs.append(nodes[var])
-                    nodes[var].consumers.append(node)
-            nodes[binding.var] = node
-    for var in variables(main.body.body):
-        if var in nodes:
-            nodes[var].escapes = True
+    for index, binding in enumerate(bindings.all):
+        var, value = binding.var, binding.value
+        func = mod[callee(value)] if is_call_tir(value) else None
+        cast = binding.ty if isinstance(binding, relax.MatchCast) else None
+        access = _access(value, func, accesses)
+        nodes[var] = Node(index, var, value, access, func, escapes=var in bindings.returned, cast=cast)
+    for node in nodes.values():
+        node.inputs.extend(nodes[var] for var in dict.fromkeys(variables(node.value)) if var in nodes)
+        node.consumers.extend(nodes[var] for var in dict.fromkeys(bindings.readers[node.var]))
     return list(nodes.values())
 
 
-def _access(mod: tvm.IRModule, value: relax.Expr, known: dict[relax.GlobalVar, Access]) -> Access:
-    if not is_call_tir(value) or not isinstance(value.ty, relax.TensorType) or len(value.args) != 2:
+def _access(value: relax.Expr, func: tvm.ir.BaseFunc | None, known: dict[relax.GlobalVar, Access]) -> Access:
+    if not isinstance(func, tirx.PrimFunc) or not isinstance(value.ty, relax.TensorType) or len(value.args) != 2:
         return Access(Kind.OPAQUE)
-    symbol = value.args[0]
-    if symbol not in known:
-        func = mod[symbol]
-        known[symbol] = read_access(func) if isinstance(func, tirx.PrimFunc) else Access(Kind.OPAQUE)
-    return known[symbol]
-
-
-def variables(expr: relax.Expr) -> Iterator[relax.Var]:
-    """Yield the variables that `expr` reads, once for each place."""
-    if isinstance(expr, relax.Var) and not isinstance(expr, relax.GlobalVar):
-        yield expr
-    elif isinstance(expr, relax.Tuple):
-        for item in expr.fields:
-            yield from variables(item)
-    elif isinstance(expr, relax.TupleGetItem):
-        yield from variables(expr.tuple_value)
-    elif isinstance(expr, relax.Call):
-        for arg in expr.args:
-            yield from variables(arg)
+    if callee(value) not in known:
+        known[callee(value)] = read_access(func)
+    return known[callee(value)]
 
 
 class Groups:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import tvm
 from tvm import relax, tirx
 
+from fusion.bindings import call_arguments, is_call_tir
 from partition.access import Kind
-from partition.dataflow import Groups, Node, call_arguments, is_call_tir
+from partition.dataflow import Groups, Node
 from partition.formed import Formed, saved_bytes
 from partition.substitution import substitute
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from fusion.bindings import is_call_tir
 from fusion.facts import PassResult, TellingPass
 from partition.access import Kind
 from partition.chains import Found, read_chain, read_products
-from partition.dataflow import Groups, Node, anchors_of, is_call_tir, read_graph
+from partition.dataflow import Groups, Node, anchors_of, read_graph
 from partition.emit_groups import emit_groups
 from partition.explore import explore
 from partition.formed import Grouping, Kept

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from fusion.bindings import is_call_tir
 from partition.access import Kind
-from partition.dataflow import Groups, Node, anchors_of, is_call_tir
+from partition.dataflow import Groups, Node, anchors_of
 from partition.products import joins_products, read_maker
 from partition.profitability import ProfitabilityCache
 from partition.rules import decline

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from tvm import relax, tirx
 
-from partition.dataflow import Node, call_arguments
+from fusion.bindings import call_arguments
+from partition.dataflow import Node
 from partition.emit_groups import merged, outputs_of
 
 Profitability = Callable[[tirx.PrimFunc], str]

@@ -11,6 +11,7 @@ from tvm.ir import Range, TensorLoad, TensorRegion, Var
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm_ffi.structural import StructuralMutator
 
+from fusion.shapes import static_shape
 from fusion.structural import mutate
 
 Expr = Any
@@ -55,7 +56,7 @@ def write_slice(func: tirx.PrimFunc, made: Var, part: Sequence[int], region: Reg
     """
     joined = tirx.decl_buffer(_shape(region), made.ty.dtype, "joined")
     axes = [Var(f"v{axis}", "int64") for axis in range(len(part))]
-    source = _reshaped(axes, part, _extents(made))
+    source = _reshaped(axes, part, static_shape(made))
     target = _moved(axes, region.offsets)
     store = tirx.BufferStore(joined, tirx.BufferLoad(made, source), target)
     block = SBlock(
@@ -141,10 +142,6 @@ def _reshaped(indices: Sequence[Expr], shape: Sequence[int], source: Sequence[in
 
 def _moved(indices: Sequence[Expr], offsets: Sequence[int]) -> list[Expr]:
     return [index + _int(offset) if offset else index for index, offset in zip(indices, offsets, strict=True)]
-
-
-def _extents(buffer: Var) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in buffer.ty.shape)
 
 
 def _range(begin: int, extent: int) -> Range:

@@ -25,11 +25,11 @@ from backends.tensorir.emit import Nest
 from backends.tensorir.result import Scheduled
 from backends.tensorir.space import Space
 from backends.tensorir.stages import Stage, read_stages, substitute
+from fusion.bindings import call_name
 from fusion.declined import Declined
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.onnx import registry
 from fusion.frontends.onnx.node import Node
-from fusion.passes.rebuild import call_name
 from fusion.rewrites.graph import Value
 from fusion.rewrites.rule import Example, Rule
 from partition import rules

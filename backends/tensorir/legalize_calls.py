@@ -10,8 +10,10 @@ import tvm
 from tvm import relax, topi
 
 from backends.tensorir.legalize.common import FLegalize
+from fusion.bindings import Bindings
 from fusion.errors import UnsupportedOperatorError
 from fusion.failures import Failures
+from fusion.shapes import dims_of
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,7 @@ class LegalizeCalls:
 
 def _has_no_elements(call: relax.Call) -> bool:
     """Return whether there is nothing to compute, which forms that divide by a size do not know."""
-    shape = call.ty.shape if isinstance(call.ty, relax.TensorType) else None
-    return isinstance(shape, relax.ShapeExpr) and any(isinstance(d, tvm.tirx.IntImm) and d == 0 for d in shape.values)
+    return isinstance(call.ty, relax.TensorType) and 0 in (dims_of(call.ty.shape) or ())
 
 
 def _zeros(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -91,11 +92,9 @@ def _zeros(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 def _calls(mod: tvm.IRModule, forms: Collection[str]) -> Iterator[tuple[relax.Var, relax.Call]]:
     """Yield the calls in `main` of operators that have forms, and their results."""
-    for block in mod["main"].body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and str(value.op.name) in forms:
-                yield binding.var, value
+    for var, value in Bindings.of(mod["main"]).values.items():
+        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and str(value.op.name) in forms:
+            yield var, value
 
 
 def _refuse(left: Iterator[tuple[relax.Var, relax.Call]]) -> None:

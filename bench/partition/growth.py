@@ -12,6 +12,7 @@ import tvm
 
 from bench.partition import shapes
 from fusion import context
+from fusion.bindings import Bindings
 from partition.form_groups import FormGroups
 
 
@@ -45,7 +46,7 @@ def measure(names: Sequence[str], sizes: Sequence[int]) -> Iterator[Point]:
 
 
 def _calls(mod: tvm.IRModule) -> int:
-    bindings = (binding for block in mod["main"].body.blocks for binding in block.bindings)
+    bindings = Bindings.of(mod["main"]).all
     return sum(isinstance(binding.value, tvm.relax.Call) for binding in bindings)
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax
 
+from fusion.bindings import Bindings
+
 _ORIGINS = "fusion.origins"
 
 
@@ -33,13 +35,12 @@ class Origins:
         """Return `mod` with the origins of the bindings of `main`."""
         found: dict[str, str] = {}
         names: list[str] = []
-        for block in mod["main"].body.blocks:
-            for binding in block.bindings:
-                names.append(str(binding.var.name))
-                where = self._of_results.get(binding.var)
-                if where is not None:
-                    found.update(dict.fromkeys(names, where))
-                    names.clear()
+        for var in Bindings.of(mod["main"]).values:
+            names.append(str(var.name))
+            where = self._of_results.get(var)
+            if where is not None:
+                found.update(dict.fromkeys(names, where))
+                names.clear()
         return mod.with_attr(_ORIGINS, found)
 
 

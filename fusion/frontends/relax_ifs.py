@@ -8,8 +8,10 @@ from itertools import count
 import tvm
 from tvm import relax
 
+from fusion.bindings import Bindings
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.imported import branch_call
+from fusion.shapes import known_extents
 
 
 def take_out_branches(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, tvm.IRModule]]:
@@ -27,7 +29,7 @@ def take_out_branches(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, tvm.IR
 
 def _without_ifs(mod: tvm.IRModule, branches: dict[str, tvm.IRModule], numbers: Iterator[int]) -> tvm.IRModule:
     main = relax.transform.ToNonDataflow()(mod)["main"]
-    found = [binding for block in main.body.blocks for binding in block.bindings]
+    found = Bindings.of(main).all
     if not any(map(_is_if, found)):
         return mod
     made: list[relax.Binding] = []
@@ -83,8 +85,7 @@ def _static(variable: relax.Var) -> tvm.ir.Type:
     """Return the type of what an If computes."""
     kind = variable.ty
     for field in kind.fields if isinstance(kind, relax.TupleType) else [kind]:
-        shape = getattr(field, "shape", None)
-        if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(dim, tvm.tirx.IntImm) for dim in shape):
+        if known_extents(getattr(field, "shape", None)) is None:
             raise UnsupportedOperatorError(
                 f"the If that computes {str(variable.name)!r} has no static shape", why=f"its type is {kind}"
             )

@@ -10,6 +10,7 @@ from tvm import relax
 from fusion.errors import InvalidModelError, ShapeError
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.relax_ifs import take_out_branches
+from fusion.shapes import dims_of
 from fusion.signature import require_static
 
 
@@ -60,12 +61,7 @@ def _main(mod: tvm.IRModule) -> relax.Function:
 def _spec(name: str, kind: tvm.ir.Type) -> TensorSpec:
     if not isinstance(kind, relax.TensorType):
         raise InvalidModelError(f"{name!r} of `main` is no tensor", where=name, why=f"its type is {kind}")
-    shape = kind.shape
-    if not isinstance(shape, relax.ShapeExpr):
-        return TensorSpec(name, None, str(kind.dtype))
-    return TensorSpec(
-        name, tuple(int(d.value) if isinstance(d, tvm.tirx.IntImm) else None for d in shape), str(kind.dtype)
-    )
+    return TensorSpec(name, dims_of(kind.shape), str(kind.dtype))
 
 
 def _match(name: str, parameter: relax.Var, shape: tuple[int, ...], sizes: dict[tvm.tirx.Var, int]) -> None:

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax import _ffi_api, transform
 from tvm.relax.vm_build import _filter_tir, _vmcodegen
 
+from fusion.bindings import Bindings
 from fusion.context import Context
 from fusion.errors import SavedFileError
 from fusion.library import Library
@@ -94,7 +95,7 @@ def drop_checks(mod: tvm.IRModule) -> tvm.IRModule:
     Only modules without symbolic shapes: there, matching a shape also defines values.
     """
     main = mod["main"]
-    heap = [b for block in main.body.blocks for b in block.bindings if _calls(b, {"vm.builtin.alloc_shape_heap"})]
+    heap = [each for each in Bindings.of(main).all if _calls(each, {"vm.builtin.alloc_shape_heap"})]
     if heap:
         return mod
     params = set(main.params)

@@ -17,8 +17,11 @@ import tvm
 from tvm import relax
 
 from backends.subgraphs import RUN_SUBGRAPH
-from fusion.module.bindings import Bindings, LiveRange, is_extern, is_operator, is_reshape, read_bindings
+from fusion.bindings import Bindings, call_name
+from fusion.module.live_ranges import LiveRange, LiveRanges, find_live_ranges
 from fusion.module.plan import Argument, Condition, KernelCall, OutputPlan, Plan, TensorPlan
+from fusion.module.views import is_extern, is_reshape, root_of
+from fusion.shapes import known_extents, known_shape
 from fusion.tensors import fills_bytes, tensor_bytes
 
 
@@ -33,6 +36,7 @@ class _Scan:
     """
 
     bindings: Bindings
+    live: LiveRanges
     outputs: frozenset[relax.Var]
     arguments: dict[relax.Var, Argument]
     storages: list[int] = field(default_factory=list)
@@ -52,11 +56,11 @@ def preallocate(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, Plan]:
     Expects the form after `StaticPlanBlockMemory`; the first `n_inputs` parameters are inputs, the others weights.
     """
     main = mod["main"]
-    bindings = read_bindings(main)
-    roots = bindings.roots(main.body.body)
+    bindings, live = Bindings.of(main, branches=True), find_live_ranges(main)
+    roots = [root_of(bindings, result) for result in bindings.results()]
     # A condition is small, and `profile` reads it in its storage: as an output it is copied.
-    outputs = frozenset(root for root in roots if isinstance(root, relax.Var)) - bindings.conditions
-    scan = _Scan(bindings, outputs, _parameter_arguments(main, n_inputs))
+    outputs = frozenset(root for root in roots if isinstance(root, relax.Var)) - live.conditions
+    scan = _Scan(bindings, live, outputs, _parameter_arguments(main, n_inputs))
     blocks = [_rewrite_block(block, scan) for block in main.body.blocks]
     plan = Plan(tuple(scan.storages), tuple(scan.buffers), tuple(scan.calls), _outputs(main, roots, scan))
     body = relax.SeqExpr([block for block in blocks if block.bindings], main.body.body)
@@ -72,7 +76,7 @@ def _parameter_arguments(main: relax.Function, n_inputs: int) -> dict[relax.Var,
     found = {}
     for position, param in enumerate(main.params):
         kind, index = ("input", position) if position < n_inputs else ("weight", position - n_inputs)
-        shape = _static_shape(param.ty.shape)
+        shape = known_shape(param)
         if shape is not None:
             found[param] = Argument(kind, index, shape, str(param.ty.dtype))
     return found
@@ -136,7 +140,7 @@ def _absorb(binding: relax.Binding, scan: _Scan) -> bool:
 
 
 def _absorb_storage(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
-    size = _static_shape(call.args[0])
+    size = known_extents(call.args[0])
     if size is None:
         return False
     scan.storage_of[var] = len(scan.storages)
@@ -146,7 +150,7 @@ def _absorb_storage(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
 
 def _absorb_tensor(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
     storage, offset = call.args[0], call.args[1]
-    shape, dtype = _static_shape(var.ty.shape), str(var.ty.dtype)
+    shape, dtype = known_shape(var), str(var.ty.dtype)
     # StaticPlanBlockMemory puts every tensor at offset 0 of its storage.
     if storage not in scan.storage_of or shape is None or int(offset.value) != 0 or not fills_bytes(dtype):
         return False
@@ -155,7 +159,7 @@ def _absorb_tensor(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
 
 
 def _absorb_crossing(var: relax.Var, scan: _Scan) -> bool:
-    shape, dtype = _static_shape(var.ty.shape), str(var.ty.dtype)
+    shape, dtype = known_shape(var), str(var.ty.dtype)
     if var in scan.outputs or shape is None or not fills_bytes(dtype):
         _record_fresh(var, scan)
         return False
@@ -165,8 +169,8 @@ def _absorb_crossing(var: relax.Var, scan: _Scan) -> bool:
 
 def _crossing_storage(var: relax.Var, size: int, scan: _Scan) -> int:
     """Return a storage of at least `size` bytes that nothing else needs while `var` lives, of the closest size."""
-    live, storages = scan.bindings.ranges[var], scan.storages
-    is_condition = var in scan.bindings.conditions
+    live, storages = scan.live.of[var], scan.storages
+    is_condition = var in scan.live.conditions
     free = [] if is_condition else [n for n, users in scan.crossing.items() if not any(map(live.meets, users))]
     if free:
         chosen = min(free, key=lambda number: abs(storages[number] - size))
@@ -183,7 +187,7 @@ def _crossing_storage(var: relax.Var, size: int, scan: _Scan) -> int:
 
 def _absorb_reshape(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
     source = scan.arguments.get(scan.bindings.resolve(call.args[0]))
-    shape = _static_shape(var.ty.shape)
+    shape = known_shape(var)
     if shape is None or source is None:
         return False
     if source.kind != "buffer":
@@ -200,7 +204,7 @@ def _add_buffer(var: relax.Var, tensor: TensorPlan, scan: _Scan) -> None:
 
 
 def _record_fresh(var: relax.Var, scan: _Scan) -> None:
-    shape = _static_shape(var.ty.shape) if isinstance(var.ty, relax.TensorType) else None
+    shape = known_shape(var)
     if shape is not None:
         scan.arguments[var] = _new_fresh(shape, str(var.ty.dtype), scan)
 
@@ -228,16 +232,8 @@ def _outputs(main: relax.Function, roots: list[relax.Expr], scan: _Scan) -> tupl
 
 def _is_fresh(root: relax.Expr, scan: _Scan) -> bool:
     value = scan.bindings.values.get(root) if isinstance(root, relax.Var) else None
-    if is_operator(value, "relax.builtin.alloc_tensor"):
+    if call_name(value) == "builtin.alloc_tensor":
         return root in scan.outputs
     if isinstance(value, relax.TupleGetItem):
         value = scan.bindings.values.get(value.tuple_value)
     return is_extern(value, RUN_SUBGRAPH)
-
-
-def _static_shape(shape: relax.Expr | None) -> tuple[int, ...] | None:
-    if not isinstance(shape, relax.ShapeExpr):
-        return None
-    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in shape.values):
-        return None
-    return tuple(int(extent) for extent in shape.values)

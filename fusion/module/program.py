@@ -112,7 +112,7 @@ class KernelProgram:
         return tuple([read(field) for read, field in zip(self._readers, fields)])  # noqa: B905 -- as above
 
     def _make_arena(self) -> Arena:
-        slots = tuple(InputSlot(spec, static_shape(spec)) for spec in self.inputs)
+        slots = tuple(InputSlot(spec, spec.extents) for spec in self.inputs)
         buffers = allocate_buffers(self.plan)
         return Arena(slots, buffers, (*self.weights, *buffers))
 
@@ -133,11 +133,3 @@ def _reader(output: OutputPlan) -> Callable[[Tensor], np.ndarray]:
         return lambda tensor: as_numpy(tensor).copy()
     # NumPy's own function: asking each tensor for its dtype, as `as_numpy` does, takes 1 us.
     return as_numpy if needs_carrier(output.dtype) else np.from_dlpack
-
-
-def static_shape(spec: TensorSpec) -> tuple[int, ...]:
-    """Return the shape of an input of a compiled program, where every dimension is known."""
-    extents = tuple(extent for extent in spec.shape or () if extent is not None)
-    if spec.shape is None or len(extents) != len(spec.shape):
-        raise AssertionError(f"input {spec.name!r} of a compiled program has unknown dimensions")
-    return extents

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from fusion.errors import ShapeError
-from fusion.module.program import static_shape
 from fusion.signature import TensorSpec, require_static
 from fusion.tensors import numpy_dtype
 
@@ -31,7 +30,7 @@ def _draw(spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
         raise ShapeError(
             f"there are no random values for input {spec.name!r} of type {spec.dtype}", hint="pass the input yourself"
         ) from None
-    shape = static_shape(spec)
+    shape = spec.extents
     if dtype.kind in "biu":
         return rng.integers(0, 2, shape).astype(dtype)
     return rng.standard_normal(shape).astype(dtype)

@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from fusion.passes.rebuild import call_name
+from fusion.bindings import call_name
 
 FUNCTIONS = {"nonzero": "fusion.nonzero", "unique": "fusion.unique"}
 """Operator to what `fusion.module.host_functions` registers; TVM's own are part of its compiler's package."""

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.bindings import call_name
 from fusion.memory import usable_memory
-from fusion.passes.rebuild import call_name, constant, rebuild_main
+from fusion.passes.rebuild import constant, rebuild_main
+from fusion.shapes import known_extents
 from fusion.tensors import tensor_bytes
 
 Array = npt.NDArray[Any]
@@ -67,12 +69,12 @@ def _fold(
     if not _has_value(value, arrays):
         return None
     result = builder.normalize(value).ty
-    if not isinstance(result.shape, relax.ShapeExpr) or not all(isinstance(n, tirx.IntImm) for n in result.shape):
-        return None  # axes that only the run knows, of a reshape
-    shape = [int(extent) for extent in result.shape]
+    shape = known_extents(result.shape)
+    if shape is None:  # axes that only the run knows, of a reshape
+        return None
     if prod(shape) > max(_LARGE, *(4 * array.size for array in arrays)):
         return None
-    if tensor_bytes(tuple(shape), str(result.dtype.dtype)) > left:
+    if tensor_bytes(shape, str(result.dtype.dtype)) > left:
         return None
     with np.errstate(all="ignore"):
         folded = evaluate(value, arrays)
@@ -106,8 +108,8 @@ def _extents(builder: relax.BlockBuilder, shape: relax.Expr) -> GenericConst | N
     source = builder.lookup_binding(shape) if isinstance(shape, relax.Var) else shape
     if call_name(source) == "shape_of":
         source = source.args[0].ty.shape
-    known = isinstance(source, relax.ShapeExpr) and all(isinstance(extent, tvm.tirx.IntImm) for extent in source.values)
-    return constant(np.array([int(extent) for extent in source.values], "int64")) if known else None
+    extents = known_extents(source)
+    return None if extents is None else constant(np.array(extents, "int64"))
 
 
 def _are_numbers(arg: relax.Expr) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.bindings import Bindings, call_name
 from fusion.errors import ShapeError
 from fusion.frontends.origins import origins_of, without_origins
 from fusion.guards import FROM_ZERO
@@ -18,7 +19,8 @@ from fusion.guards.check import check, check_in_numpy
 from fusion.guards.conditions import Bounds
 from fusion.guards.kinds import Guard, operand_guard
 from fusion.passes.ranges import Ranges
-from fusion.passes.rebuild import bindings, call_name, rebuild_main
+from fusion.passes.rebuild import rebuild_main
+from fusion.shapes import is_static, static_shape
 
 _AUTOMATIC = re.compile(r"(lv|gv)\d*")
 """Names that TVM gives."""
@@ -62,7 +64,7 @@ class GuardOperands:
         mod = mod.without_attr(FROM_ZERO) if from_zero else mod
         ranges = Ranges(mod["main"])
         found: dict[relax.Var, list[tuple[Demand, str, Guard | None]]] = {}
-        for var, value in bindings(mod["main"]):
+        for var, value in Bindings.of(mod["main"]).values.items():
             where = origins.get(var.name) or _place(var, value)
             demands = _demands(value, where, from_zero)
             guarded = [(demand, where, _guard(value, demand, where)) for demand in demands]
@@ -88,7 +90,7 @@ def _place(var: relax.Var, value: relax.Expr) -> str:
     if not _AUTOMATIC.fullmatch(var.name) or not isinstance(value, relax.Call):
         return f"{call_name(value)} {var.name!r}"
     operands = [
-        f"{operand.ty.dtype}{list(_shape(operand)) if _has_static_shape(operand) else ''}"
+        f"{operand.ty.dtype}{list(static_shape(operand)) if is_static(operand) else ''}"
         for operand in value.args if isinstance(operand.ty, relax.TensorType)
     ]  # fmt: skip
     return f"{call_name(value)} of {' and '.join(operands)}"
@@ -100,7 +102,7 @@ def _demands(value: relax.Expr, where: str, from_zero: bool) -> Iterator[Demand]
     `from_zero` says that no index that is data counts from the end, but in the operators that stand for `x[i, j]`.
     """
     contradict = _CONTRADICTIONS.get(call_name(value))
-    for why in contradict(value) if contradict is not None and _is_static(value) else ():
+    for why in contradict(value) if contradict is not None and _are_static(value) else ():
         raise ShapeError(f"{call_name(value)} has no result for operands of these shapes", where=where, why=why)
     find = _FIND.get(call_name(value))
     from_zero = from_zero and call_name(value) not in ("index_tensor", "index_put")
@@ -112,9 +114,9 @@ def _demands(value: relax.Expr, where: str, from_zero: bool) -> Iterator[Demand]
 def _guard(call: relax.Call, demand: Demand, where: str) -> Guard | None:
     """Return the check of a demand; None where only the run knows a size."""
     operand = _at(call, demand.place)
-    if not _has_static_shape(operand) or not _has_static_shape(call.args[0]):
+    if not is_static(operand) or not is_static(call.args[0]):
         return None
-    return operand_guard(demand.kind, where, demand.axes, _shape(call.args[0]))
+    return operand_guard(demand.kind, where, demand.axes, static_shape(call.args[0]))
 
 
 def _holds(ranges: Ranges, call: relax.Call, demand: Demand, guard: Guard | None) -> bool:
@@ -145,21 +147,8 @@ def _replaced(call: relax.Call, place: Place, operand: relax.Expr) -> relax.Call
     return relax.Call(call.op, args, call.attrs, call.ty_args)
 
 
-def _shape(expr: relax.Expr) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in expr.ty.shape)
-
-
-def _has_static_shape(expr: relax.Expr) -> bool:
-    kind = expr.ty
-    return (
-        isinstance(kind, relax.TensorType)
-        and isinstance(kind.shape, relax.ShapeExpr)
-        and all(isinstance(extent, tirx.IntImm) for extent in kind.shape)
-    )
-
-
-def _is_static(call: relax.Call) -> bool:
-    return all(_has_static_shape(arg) for arg in call.args)
+def _are_static(call: relax.Call) -> bool:
+    return all(is_static(arg) for arg in call.args)
 
 
 def _take(call: relax.Call) -> Iterator[Demand]:
@@ -226,7 +215,7 @@ _FIND: dict[str, Find] = {
 
 def _element_shapes(call: relax.Call) -> Iterator[str]:
     """Each index that is not into the axis runs over the front of its own."""
-    data, indices, *updates = map(_shape, call.args)
+    data, indices, *updates = map(static_shape, call.args)
     if len(data) != len(indices) or any(
         size > extent for at, (size, extent) in enumerate(zip(indices, data, strict=True)) if at != _axis(call)
     ):
@@ -236,7 +225,7 @@ def _element_shapes(call: relax.Call) -> Iterator[str]:
 
 
 def _tuple_shapes(call: relax.Call) -> Iterator[str]:
-    data, (*tuples, width), *updates = map(_shape, call.args)
+    data, (*tuples, width), *updates = map(static_shape, call.args)
     first = int(getattr(call.attrs, "batch_dims", 0))
     if first + width > len(data) or tuple(tuples[:first]) != data[:first]:
         yield f"indices {[*tuples, width]} of data {list(data)}"
@@ -246,7 +235,7 @@ def _tuple_shapes(call: relax.Call) -> Iterator[str]:
 
 def _nothing_to_find(call: relax.Call) -> Iterator[str]:
     """The place of an extreme along an axis without entries, unless there is no such place either."""
-    shape, axis = _shape(call.args[0]), call.attrs.axis
+    shape, axis = static_shape(call.args[0]), call.attrs.axis
     rest = () if axis is None else [extent for at, extent in enumerate(shape) if at != int(axis) % len(shape)]
     if 0 in shape and 0 not in rest:
         yield f"{list(shape)} has no entry along axis {0 if axis is None else int(axis)}"

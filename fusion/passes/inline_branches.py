@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax, tirx
 
+from fusion.bindings import Bindings
 from fusion.frontends.imported import BranchCall, read_branch_call
-from fusion.passes.rebuild import all_bindings, bindings
 from partition.substitution import substitute
 
 
@@ -29,7 +29,7 @@ class InlineBranches:
     name: str = "inline_branches"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        if not any(read_branch_call(value) for _, value in bindings(mod["main"])):
+        if not any(read_branch_call(value) for _, value in Bindings.of(mod["main"]).values.items()):
             return mod
         builder = relax.BlockBuilder(mod.clone())
         main = self._inlined(mod, {}, builder)
@@ -43,7 +43,7 @@ class InlineBranches:
         """Return `main` of `mod` with its branches in it, calling the kernels of `mod` by the names in `kernels`."""
         func = relax.transform.ToNonDataflow()(mod)["main"]
         made = []
-        for binding in all_bindings(func):
+        for binding in Bindings.of(func).all:
             value = substitute(binding.value, kernels)
             if isinstance(binding, relax.MatchCast):
                 made.append(relax.MatchCast(binding.var, value, binding.ty))

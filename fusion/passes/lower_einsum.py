@@ -10,7 +10,9 @@ from math import prod
 import tvm
 from tvm import relax
 
-from fusion.passes.rebuild import call_name, rebuild_main, static_shape
+from fusion.bindings import call_name
+from fusion.passes.rebuild import rebuild_main
+from fusion.shapes import static_shape
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from tvm import relax, te
 from tvm.ir import GenericConst
 
 from backends.backend import RoundingPolicy
-from fusion.passes.rebuild import call_name, constant, rebuild_main, static_shape, with_attrs
+from fusion.bindings import call_name
+from fusion.passes.rebuild import constant, rebuild_main, with_attrs
+from fusion.shapes import static_shape
 
 _MOVES = ("permute_dims", "reshape")
 

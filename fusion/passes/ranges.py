@@ -11,7 +11,8 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from fusion.passes.rebuild import bindings, call_name
+from fusion.bindings import Bindings, call_name
+from fusion.shapes import known_shape
 
 
 class Range(NamedTuple):
@@ -32,7 +33,7 @@ class Ranges:
     def __init__(self, main: relax.Function) -> None:
         self._known: dict[relax.Var, Range] = {}
         self._values: dict[relax.Var, relax.Expr] = {}
-        for var, value in bindings(main):
+        for var, value in Bindings.of(main).values.items():
             self._values[var] = value
             found = self._of_value(value)
             if found is not None and _is_integer(var):
@@ -90,11 +91,9 @@ def _of_constant(value: GenericConst) -> Range | None:
 
 
 def _extent(expr: relax.Expr, axis: int | None) -> int | None:
-    if not isinstance(expr.ty.shape, relax.ShapeExpr) or not all(
-        isinstance(extent, tvm.tirx.IntImm) for extent in expr.ty.shape
-    ):
+    shape = known_shape(expr)
+    if shape is None:
         return None
-    shape = [int(extent) for extent in expr.ty.shape]
     return prod(shape) if axis is None else shape[axis]
 
 
@@ -105,9 +104,8 @@ def _position(call: relax.Call, parts: Parts) -> Range | None:
 
 
 def _nonzero(call: relax.Call, parts: Parts) -> Range | None:
-    shape = call.args[0].ty.shape
-    sizes = [int(extent) for extent in shape if isinstance(extent, tvm.tirx.IntImm)] if shape is not None else []
-    return Range(0, max(sizes) - 1) if sizes and len(sizes) == len(shape) and max(sizes) else None
+    sizes = known_shape(call.args[0])
+    return Range(0, max(sizes) - 1) if sizes and max(sizes) else None
 
 
 def _same(call: relax.Call, parts: Parts) -> Range | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,22 +10,11 @@ import numpy.typing as npt
 import tvm
 from tvm import relax, tirx
 
+from fusion.bindings import Bindings, call_name
 from partition.substitution import substitute
 
 Environment = dict[relax.Var, relax.Expr]
 Visit = Callable[[relax.BlockBuilder, relax.Var, relax.Expr], relax.Expr]
-
-
-def all_bindings(func: relax.Function) -> Iterator[relax.Binding]:
-    """Yield the bindings of `func` in order; a `MatchCast` among them also defines the dimensions that it names."""
-    for block in func.body.blocks:
-        yield from block.bindings
-
-
-def bindings(func: relax.Function) -> Iterator[tuple[relax.Var, relax.Expr]]:
-    """Yield each variable of `func` with the expression it is bound to, in order."""
-    for binding in all_bindings(func):
-        yield binding.var, binding.value
 
 
 def rebuild_main(mod: tvm.IRModule, visit: Visit, only: str = "") -> tvm.IRModule:
@@ -38,21 +27,22 @@ def rebuild_main(mod: tvm.IRModule, visit: Visit, only: str = "") -> tvm.IRModul
     under the old name and may emit others before it, and add PrimFuncs. Bindings that end up unused are removed.
     """
     main = mod["main"]
-    if only and all(call_name(value) != only for _, value in bindings(main)):
+    bindings = Bindings.of(main)
+    if only and all(call_name(value) != only for value in bindings.values.values()):
         return mod
     others = {symbol: func for symbol, func in mod.functions.items() if symbol.name_hint != "main"}
     builder = relax.BlockBuilder(tvm.IRModule(others))  # whose names new functions must not have
     env: Environment = {}
     with builder.function("main", list(main.params)):
         with builder.dataflow():
-            for binding in all_bindings(main):
+            for binding in bindings.all:
                 var, value = binding.var, substitute(binding.value, env)
                 if isinstance(binding, relax.MatchCast):
                     env[var] = builder.match_cast(value, binding.ty)
                     continue
                 made = visit(builder, var, value)
                 env[var] = made if isinstance(made, relax.Var) else builder.emit(made, var.name)
-            result = builder.emit_output(substitute(main.body.body, env))
+            result = builder.emit_output(substitute(bindings.result, env))
         builder.emit_func_output(result)
     rebuilt, made = mod.clone(), builder.finalize()
     for symbol, func in made.functions.items():
@@ -62,21 +52,9 @@ def rebuild_main(mod: tvm.IRModule, visit: Visit, only: str = "") -> tvm.IRModul
     return relax.transform.DeadCodeElimination(["main"])(rebuilt)
 
 
-def call_name(expr: relax.Expr) -> str:
-    """Return the name of the operator that `expr` calls, without "relax."; "" for anything else."""
-    if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
-        return str(expr.op.name).removeprefix("relax.")
-    return ""
-
-
 def constant(array: npt.NDArray[Any]) -> tvm.ir.GenericConst:
     """Return `array` as a constant of its own dtype; `relax.const` alone narrows int64 and float64 to 32 bits."""
     return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape)))
-
-
-def static_shape(expr: relax.Expr) -> tuple[int, ...]:
-    """Return the shape of a tensor expression; the frontends leave none unknown."""
-    return tuple(int(extent) for extent in expr.ty.shape)
 
 
 def with_attrs(call: relax.Call, args: list[relax.Expr], **changes: object) -> relax.Call:

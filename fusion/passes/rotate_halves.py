@@ -8,7 +8,9 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx
 
-from fusion.passes.rebuild import call_name, rebuild_main, static_shape
+from fusion.bindings import call_name
+from fusion.passes.rebuild import rebuild_main
+from fusion.shapes import static_shape
 from partition.access import TURN
 
 Expr = Any

@@ -9,7 +9,9 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from fusion.passes.rebuild import call_name, constant, rebuild_main, static_shape
+from fusion.bindings import call_name
+from fusion.passes.rebuild import constant, rebuild_main
+from fusion.shapes import static_shape
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from tvm import relax
 
 from backends.backend import Library
 from backends.subgraphs import RUN_SUBGRAPH
+from fusion.bindings import Bindings, call_name
 from fusion.facts import PassResult, TellingPass
-from fusion.passes.rebuild import bindings, call_name, rebuild_main
+from fusion.passes.rebuild import rebuild_main
 
 _COMPOSITE = "Composite"
 """The attribute by which TVM says of what pattern a function is."""
@@ -78,4 +79,4 @@ def _pattern_of(func: tvm.ir.BaseFunc) -> str:
 
 
 def _operators(func: relax.Function) -> list[str]:
-    return [name for name in (call_name(value) for _, value in bindings(func)) if name]
+    return [name for name in (call_name(value) for _, value in Bindings.of(func).values.items()) if name]

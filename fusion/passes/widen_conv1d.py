@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from fusion.passes.rebuild import call_name, constant, rebuild_main
+from fusion.bindings import call_name
+from fusion.passes.rebuild import constant, rebuild_main
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import tvm
 from tvm import relax
 
 from backends.subgraphs import RUN_SUBGRAPH
+from fusion.bindings import Bindings, call_arguments, call_name, callee
 from fusion.frontends.imported import BranchCall, ImportedModel, read_branch_call
 from fusion.model_graph import UNKNOWN, Call, Operator, Read
-from fusion.passes.rebuild import all_bindings, call_name
+from fusion.shapes import dims_of, known_extents
 from fusion.tensors import fills_bytes, tensor_bytes
 
 MAIN = ""
@@ -55,11 +56,9 @@ class _Sources:
         """Return the nodes behind `expr`."""
         return tuple(read.source for read in self.reads([expr]))
 
-    def outputs(self, result: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> list[tuple[int, ...]]:
-        """Return the nodes behind each field of what a function returns."""
-        while isinstance(result, relax.Var) and isinstance(values.get(result), relax.Var | relax.Tuple):
-            result = values[result]
-        return [self.behind(item) for item in (result.fields if isinstance(result, relax.Tuple) else [result])]
+    def outputs(self, bindings: Bindings) -> list[tuple[int, ...]]:
+        """Return the nodes behind each field of what a function of these bindings returns."""
+        return [self.behind(field) for field in bindings.results()]
 
 
 def _parts(expr: relax.Expr) -> Iterator[tuple[relax.Expr, relax.Var]]:
@@ -93,11 +92,10 @@ class OperatorReader:
         return self
 
     def _read(self, graph: str, func: relax.Function) -> None:
-        values = {}
-        for binding in all_bindings(func):
-            values[binding.var] = binding.value
+        bindings = Bindings.of(func)
+        for binding in bindings.all:
             self._sources.bind(graph, binding.var, self._nodes_of(graph, binding))
-        self.outputs[graph] = self._sources.outputs(func.body.body, values)
+        self.outputs[graph] = self._sources.outputs(bindings)
 
     def _nodes_of(self, graph: str, binding: relax.Binding) -> tuple[int, ...]:
         value = binding.value
@@ -152,13 +150,11 @@ class CallReader:
         return self
 
     def _read(self, graph: str, body: relax.SeqExpr) -> None:
-        values = {}
-        for block in body.blocks:
-            for binding in block.bindings:
-                values[binding.var] = binding.value
-                others = self._sources.behind(relax.Tuple(_read_and_updated(binding.value)[1]))
-                self._sources.bind(graph, binding.var, self._nodes_of(graph, binding), others)
-        self.outputs[graph] = self._sources.outputs(body.body, values)
+        bindings = Bindings.of(body)
+        for binding in bindings.all:
+            others = self._sources.behind(relax.Tuple(_read_and_updated(binding.value)[1]))
+            self._sources.bind(graph, binding.var, self._nodes_of(graph, binding), others)
+        self.outputs[graph] = self._sources.outputs(bindings)
 
     def _nodes_of(self, graph: str, binding: relax.Binding) -> tuple[int, ...]:
         value = binding.value
@@ -189,7 +185,7 @@ def operator_name(call: relax.Call) -> str:
     """Return what a call is of: an operator, a PrimFunc or a packed function."""
     name = call_name(call)
     if name in _KERNELS:
-        return str(call.args[0].name_hint)
+        return str(callee(call).name_hint)
     if name.startswith("call_") and isinstance(call.args[0], relax.ExternFunc):
         return str(call.args[0].global_symbol)
     return name or str(getattr(call.op, "name_hint", "call"))
@@ -200,7 +196,7 @@ def _read_and_updated(call: relax.Expr) -> tuple[list[relax.Expr], list[relax.Ex
     if call_name(call) != "call_tir_inplace":
         return list(call.args) if isinstance(call, relax.Call) else [], []
     updated = {int(place) for place in call.attrs.inplace_indices}
-    arguments = list(enumerate(call.args[1].fields))
+    arguments = list(enumerate(call_arguments(call)))
     return [value for at, value in arguments if at not in updated], [value for at, value in arguments if at in updated]
 
 
@@ -210,33 +206,26 @@ def type_text(kind: relax.Type) -> str:
         return f"({', '.join(type_text(item) for item in kind.fields)})"
     if not isinstance(kind, relax.TensorType):
         return type(kind).__name__
-    extents = _extents(kind)
-    return f"{kind.dtype}[{'...' if extents is None else ','.join('?' if e < 0 else str(e) for e in extents)}]"
+    dims = dims_of(kind.shape)
+    return f"{kind.dtype}[{'...' if dims is None else ','.join('?' if dim is None else str(dim) for dim in dims)}]"
 
 
 def type_bytes(kind: relax.Type) -> int:
     """Return the size of a value; 0 where only the run knows it."""
     if isinstance(kind, relax.TupleType):
         return sum(type_bytes(item) for item in kind.fields)
-    extents = _extents(kind) if isinstance(kind, relax.TensorType) else None
-    if extents is None or min(extents, default=0) < 0 or not fills_bytes(str(kind.dtype)):
+    extents = known_extents(kind.shape) if isinstance(kind, relax.TensorType) else None
+    if extents is None or not fills_bytes(str(kind.dtype)):
         return 0
     return tensor_bytes(extents, str(kind.dtype))
-
-
-def _extents(kind: relax.TensorType) -> tuple[int, ...] | None:
-    """Return the shape, -1 for what is unknown; None where not even the rank is known."""
-    if not isinstance(kind.shape, relax.ShapeExpr):
-        return None
-    return tuple(int(extent) if isinstance(extent, tvm.tirx.IntImm) else -1 for extent in kind.shape.values)
 
 
 def branch_names(graphs: Mapping[str, tvm.IRModule]) -> Branches:
     """Return which graphs are the branches of each If, before these are put into `main`."""
     found = {}
     for name, mod in graphs.items():
-        for binding in all_bindings(mod["main"]):
-            call = read_branch_call(binding.value)
+        for var, value in Bindings.of(mod["main"]).values.items():
+            call = read_branch_call(value)
             if call is not None:
-                found[name, binding.var.name] = (call.then, call.otherwise)
+                found[name, var.name] = (call.then, call.otherwise)
     return found

@@ -17,8 +17,10 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.bindings import Bindings, call_name
 from fusion.declined import Declined
-from fusion.passes.rebuild import all_bindings, call_name, constant
+from fusion.passes.rebuild import constant
+from fusion.shapes import known_shape
 
 Array = npt.NDArray[Any]
 CONSTANT = "constant"
@@ -56,11 +58,7 @@ class Value:
 
     @cached_property
     def _extents(self) -> tuple[int, ...] | None:
-        if not isinstance(self.expr.ty, relax.TensorType):
-            return ()
-        shape = self.expr.ty.shape
-        known = isinstance(shape, relax.ShapeExpr) and all(isinstance(each, tvm.tirx.IntImm) for each in shape.values)
-        return tuple(extent.value for extent in shape.values) if known else None
+        return known_shape(self.expr) if isinstance(self.expr.ty, relax.TensorType) else ()
 
     @cached_property
     def dtype(self) -> str:
@@ -141,12 +139,13 @@ class Graph:
         self._main = main
         self._names = 0
         self._of: dict[relax.Var, Value] = {var: Value("", (), var, var) for var in main.params}
-        self._bindings = list(all_bindings(main))
-        self.values = [self._read(binding.var, binding.value) for binding in self._bindings]
+        self._bindings = Bindings.of(main)
+        self.values = [self._read(binding.var, binding.value) for binding in self._bindings.all]
         self._before: dict[Value, list[Value]] = {}
-        self._outside = Value("", (self._operand(main.body.body),), main.body.body, main.body.body)
+        result = self._bindings.result
+        self._outside = Value("", (self._operand(result),), result, result)
         self._link(self._outside)
-        for binding, value in zip(self._bindings, self.values, strict=True):
+        for binding, value in zip(self._bindings.all, self.values, strict=True):
             self._link(value)
             if isinstance(binding, relax.MatchCast):  # it defines the extents that later shapes name
                 value.readers[self._outside] += 1
@@ -202,7 +201,7 @@ class Graph:
     def write(self, mod: tvm.IRModule) -> tvm.IRModule:
         """Return `mod` with this graph as its `main`."""
         written: list[relax.Binding] = []
-        for binding, value in zip(self._bindings, self.values, strict=True):
+        for binding, value in zip(self._bindings.all, self.values, strict=True):
             for each in self._in_order(value):
                 if each.readers:
                     written.append(self._binding(each, binding if each is value else None))

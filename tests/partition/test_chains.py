@@ -10,7 +10,7 @@ from tvm.relax import op
 
 from backends.cpu.kernels.attention.read import AttentionStages, Chain
 from backends.cpu.kernels.priority import recognise
-from fusion.passes.rebuild import bindings
+from fusion.bindings import Bindings
 from partition.form_groups import FormGroups
 from partition.profitability import no_template
 from tests.partition.test_form_groups import legal
@@ -37,7 +37,7 @@ def grouped(build: Build, *arrays: np.ndarray, reason: str = "") -> tuple[int, l
     relax.analysis.well_formed(after)
     for got, want in zip(evaluate(after, arrays), evaluate(mod, arrays), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    kernels = [value for _, value in bindings(after["main"]) if isinstance(value, relax.Call)]
+    kernels = [value for _, value in Bindings.of(after["main"]).values.items() if isinstance(value, relax.Call)]
     return len(kernels), [kept.reason for kept in groups.fact.kept], asked
 
 

@@ -9,8 +9,8 @@ from tvm.relax import op
 
 from backends.cpu.kernels.conv_chain.read import read_conv_chain
 from backends.cpu.kernels.rolling_window.read import read_rolling_window
+from fusion.bindings import Bindings
 from fusion.declined import Declined
-from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from tests.backends.cpu.kernels.anchored import one_kernel
 from tests.partition.test_form_groups import legal
@@ -35,7 +35,7 @@ def grouped(build: Build, reason: str = "") -> tuple[int, list[str]]:
     relax.analysis.well_formed(after)
     for got, want in zip(evaluate(after, [X]), evaluate(mod, [X]), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-    kernels = [value for _, value in bindings(after["main"]) if isinstance(value, relax.Call)]
+    kernels = [value for _, value in Bindings.of(after["main"]).values.items() if isinstance(value, relax.Call)]
     return len(kernels), [kept.reason for kept in groups.fact.kept]
 
 

@@ -17,7 +17,7 @@ from tvm.relax import op
 from backends.cpu.lowerings import lowerings
 from backends.tensorir.legalize import LEGALIZATIONS
 from backends.tensorir.lower_anchors import LowerAnchors
-from fusion.passes.rebuild import bindings
+from fusion.bindings import Bindings
 from partition.dataflow import read_graph
 from partition.form_groups import FormGroups
 from tests.passes.modules import Build, canonical, evaluate, module, normal, weight
@@ -39,7 +39,7 @@ def grouped(build: Build, *arrays: np.ndarray) -> tuple[int, list[str]]:
     merged = relax.transform.FuseTIR()(after)
     for got, want in zip(evaluate(merged, arrays), evaluate(mod, arrays), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    kernels = [value for _, value in bindings(merged["main"]) if isinstance(value, relax.Call)]
+    kernels = [value for _, value in Bindings.of(merged["main"]).values.items() if isinstance(value, relax.Call)]
     return len(kernels), [kept.reason for kept in groups.fact.kept]
 
 

@@ -9,8 +9,8 @@ from tvm.relax import op
 
 from backends.cpu.kernels.attention.read import AttentionStages
 from backends.cpu.kernels.priority import recognise
+from fusion.bindings import Bindings
 from fusion.declined import Declined
-from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from partition.joins import MOST_MEMBERS
 from partition.products import MOST_PRODUCTS
@@ -43,7 +43,7 @@ def kernels(build: Build, techniques: frozenset[Technique], *arrays: np.ndarray)
     merged = relax.transform.FuseTIR()(groups.mod)
     for got, want in zip(evaluate(merged, arrays), evaluate(mod, arrays), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    calls = [value for _, value in bindings(merged["main"]) if isinstance(value, relax.Call)]
+    calls = [value for _, value in Bindings.of(merged["main"]).values.items() if isinstance(value, relax.Call)]
     return len(calls), {kept.reason for kept in groups.fact.kept}
 
 

@@ -9,8 +9,8 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from backends.cpu.kernels.rolling_window.read import read_rolling_window
+from fusion.bindings import Bindings
 from fusion.declined import Declined
-from fusion.passes.rebuild import bindings
 from partition.form_groups import FormGroups
 from tests.partition.test_form_groups import legal
 from tests.passes.modules import Build, evaluate, normal, weight
@@ -36,7 +36,7 @@ def grouped(build: Build, reason: str = "") -> tuple[int, list[str], int]:
     relax.analysis.well_formed(after)
     for got, want in zip(evaluate(after, [X]), evaluate(mod, [X]), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    kernels = [value for _, value in bindings(after["main"]) if isinstance(value, relax.Call)]
+    kernels = [value for _, value in Bindings.of(after["main"]).values.items() if isinstance(value, relax.Call)]
     return len(kernels), [kept.reason for kept in groups.fact.kept], len(asked)
 
 

@@ -11,7 +11,7 @@ from tvm import relax
 
 from backends.cpu.lowerings import lowerings
 from backends.tensorir.lower_anchors import LowerAnchors
-from fusion.passes.rebuild import bindings, call_name
+from fusion.bindings import Bindings, call_name
 
 Build = Callable[..., relax.Expr]
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
@@ -52,7 +52,7 @@ def execute(executable: relax.VMExecutable, arrays: Sequence[np.ndarray]) -> lis
 
 def calls(mod: tvm.IRModule) -> list[tuple[str, relax.Call]]:
     """Return the operators that `main` calls, in order, by name."""
-    return [(call_name(value), value) for _, value in bindings(mod["main"]) if call_name(value)]
+    return [(call_name(value), value) for _, value in Bindings.of(mod["main"]).values.items() if call_name(value)]
 
 
 def names(mod: tvm.IRModule) -> list[str]:

@@ -10,9 +10,9 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from fusion.bindings import Bindings
 from fusion.frontends.imported import branch_call, read_branch_call
 from fusion.passes.inline_branches import InlineBranches
-from fusion.passes.rebuild import bindings
 from tests.passes.modules import execute, module, normal
 
 X = normal(2, 3)
@@ -65,7 +65,7 @@ def check(mod: tvm.IRModule, then: np.ndarray, otherwise: np.ndarray) -> None:
 def test_a_call_becomes_an_if() -> None:
     branches = {"a": over_x(relax.op.exp), "b": over_x(lambda x: relax.op.add(x, relax.op.exp(x)))}
     after = inline(branches, choosing("a", "b"))
-    assert [isinstance(value, relax.If) for _, value in bindings(after["main"])] == [True, False]
+    assert [isinstance(value, relax.If) for _, value in Bindings.of(after["main"]).values.items()] == [True, False]
     # exp is one kernel in both branches.
     assert kernels(after) == {"tir_exp", "add", "tir_abs"}
     check(after, np.exp(X), np.abs(X + np.exp(X)))
@@ -110,7 +110,7 @@ def _other_operator(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
 
 @pytest.mark.parametrize("body", [_no_arguments, _other_function, _other_operator])
 def test_other_calls_stay(body: Body) -> None:
-    (value,) = (value for _, value in bindings(module(body, [X])["main"]))
+    (value,) = Bindings.of(module(body, [X])["main"]).values.values()
     assert isinstance(value, relax.Call)
     assert read_branch_call(value) is None
     before = module(body, [X])

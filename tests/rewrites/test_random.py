@@ -12,7 +12,8 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from fusion.passes.rebuild import bindings, call_name, constant
+from fusion.bindings import Bindings, call_name
+from fusion.passes.rebuild import constant
 from fusion.rewrites import Rewrite
 from tests.passes.modules import canonical
 
@@ -134,7 +135,7 @@ def evaluate(mod: tvm.IRModule, arrays: list[np.ndarray]) -> list[np.ndarray]:
     """Return the outputs of `main`, by NumPy in float64."""
     known: dict[relax.Var, np.ndarray] = dict(zip(mod["main"].params, arrays, strict=True))
     results: list[np.ndarray] = []
-    for var, value in bindings(mod["main"]):
+    for var, value in Bindings.of(mod["main"]).values.items():
         if isinstance(value, relax.Tuple):
             results = [known[item] for item in value.fields]
         elif isinstance(value, relax.Var):

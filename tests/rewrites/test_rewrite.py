@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax import op
 
-from fusion.passes.rebuild import bindings
+from fusion.bindings import Bindings
 from fusion.rewrites import Rewrite
 from tests.passes.modules import apply, calls, canonical, evaluate, module, names, normal, weight
 
@@ -35,9 +35,9 @@ def test_what_no_rule_touches_keeps_its_binding_and_names_are_kept() -> None:
 
     before = module(build, [normal(3)])
     after = Rewrite()(before)
-    kept, made = dict(bindings(before["main"])), dict(bindings(after["main"]))
+    kept, made = dict(Bindings.of(before["main"]).values.items()), dict(Bindings.of(after["main"]).values.items())
     assert [call for var, call in made.items() if kept.get(var) is not None and kept[var].same_as(call)]
-    assert next(var.name for var, _ in bindings(after["main"])) == "first"
+    assert next(var.name for var, _ in Bindings.of(after["main"]).values.items()) == "first"
     assert {var.name for var in made} <= {var.name for var in kept}
 
 

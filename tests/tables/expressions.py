@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from fusion.passes.rebuild import bindings, call_name
+from fusion.bindings import Bindings, call_name
 
 _INPUTS = "xyzuv"
 _SHOWN: dict[str, list[Any]] = {
@@ -22,9 +22,9 @@ def expression(mod: tvm.IRModule) -> str:
     """Return what `main` returns; what it reads twice comes first, by names of their own."""
     function = mod["main"]
     texts: dict[relax.Var, str] = dict(zip(function.params, _INPUTS, strict=False))
-    uses = Counter(argument for _, value in bindings(function) for argument in _variables(value))
+    uses = Counter(argument for _, value in Bindings.of(function).values.items() for argument in _variables(value))
     shared = []
-    for var, value in bindings(function):
+    for var, value in Bindings.of(function).values.items():
         text = _text(value, texts)
         if uses[var] > 1:
             name = "abcd"[len(shared)]

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 import tvm
 from tvm import relax
 
+from fusion.bindings import Bindings
+
 
 def drop_unused_casts(mod: tvm.IRModule) -> tvm.IRModule:
     """Return `mod` with no code that nothing reads, of `main`."""
@@ -32,7 +34,7 @@ def drop_unused_casts(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _unused(main: relax.Function) -> list[relax.MatchCast]:
-    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    bindings = Bindings.of(main).all
     casts = [binding for binding in bindings if isinstance(binding, relax.MatchCast)]
     if not casts:
         return []

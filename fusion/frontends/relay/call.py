@@ -15,6 +15,7 @@ from tvm.relax import BlockBuilder, Expr
 
 from fusion.errors import LimitError
 from fusion.frontends.relay.syntax import Position, Value
+from fusion.shapes import known_shape
 from fusion.tensors import as_numpy, numpy_dtype
 
 Operand: TypeAlias = "Expr | tuple[Operand, ...]"
@@ -215,10 +216,10 @@ class Call:
 
 def shape_of(expr: Expr) -> tuple[int, ...]:
     """Return the static shape of `expr`; refuses where it is not known."""
-    shape = expr.ty.shape
-    if not isinstance(shape, relax.ShapeExpr) or any(not isinstance(extent, tvm.tirx.IntImm) for extent in shape):
+    shape = known_shape(expr)
+    if shape is None:
         raise Refusal("a shape depends on data")
-    return tuple(int(extent) for extent in shape)
+    return shape
 
 
 def dtype_of(expr: Expr) -> str:

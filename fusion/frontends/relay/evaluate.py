@@ -33,7 +33,8 @@ from fusion.frontends.relay.syntax import (
     Reference,
     TupleOf,
 )
-from fusion.frontends.relay.types import check_value, describe, dims_of, is_static
+from fusion.frontends.relay.types import check_value, describe
+from fusion.shapes import dims_of, is_static
 from fusion.tensors import as_numpy
 
 _DEEPEST = 32
@@ -191,7 +192,11 @@ class Evaluator:
     @evaluate.register
     def _if(self, expression: If, scope: Scope) -> Value:
         condition = self.evaluate(expression.condition, scope)
-        if not isinstance(condition, Expr) or dtype_of(condition) != "bool" or set(dims_of(condition) or ()) - {1}:
+        if (
+            not isinstance(condition, Expr)
+            or dtype_of(condition) != "bool"
+            or set(dims_of(condition.ty.shape) or ()) - {1}
+        ):
             raise InvalidModelError("the condition is not one bool", where=str(expression.position))
         if isinstance(condition, GenericConst):
             taken = expression.then if as_numpy(condition.value).item() else expression.otherwise

@@ -17,7 +17,7 @@ from fusion.frontends.relay.missing import refuse_missing
 from fusion.frontends.relay.program import Program
 from fusion.frontends.relay.scope import Closure, Scope, Value, tensors_of
 from fusion.frontends.relay.syntax import Function, Parameter, RelayModule, TensorType, TupleType, Type
-from fusion.frontends.relay.types import dims_of
+from fusion.shapes import dims_of
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -70,7 +70,7 @@ def _called(mod: tvm.IRModule, branches: Mapping[str, tvm.IRModule]) -> dict[str
 
 
 def _spec(name: str, tensor: relax.Expr) -> TensorSpec:
-    return TensorSpec(name, dims_of(tensor), str(tensor.ty.dtype))
+    return TensorSpec(name, dims_of(tensor.ty.shape), str(tensor.ty.dtype))
 
 
 def _arguments(

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tvm
-from tvm import relax
 from tvm.relax import Expr
 
 from fusion.errors import InvalidModelError
 from fusion.frontends.relay.scope import Value
 from fusion.frontends.relay.syntax import Position, TensorType, TupleType, Type
-
-Shape = tuple[int | None, ...]
-
-
-def dims_of(expr: Expr) -> Shape | None:
-    """Return the shape of a tensor, None for what only the run knows; None where the rank is not known."""
-    if not isinstance(expr.ty.shape, relax.ShapeExpr):
-        return None
-    return tuple(int(dim) if isinstance(dim, tvm.tirx.IntImm) else None for dim in expr.ty.shape)
-
-
-def is_static(expr: Expr) -> bool:
-    """Return whether the shape of a tensor is known before the run."""
-    dims = dims_of(expr)
-    return dims is not None and None not in dims
+from fusion.shapes import dims_of
 
 
 def check_value(value: Value, kind: Type | None, what: str, position: Position) -> None:
@@ -44,7 +28,7 @@ def check_value(value: Value, kind: Type | None, what: str, position: Position) 
 
 
 def _conforms(value: Expr, kind: TensorType) -> bool:
-    dims = dims_of(value)
+    dims = dims_of(value.ty.shape)
     if str(value.ty.dtype) != kind.dtype or (dims is not None and len(dims) != len(kind.shape)):
         return False
     pairs = zip(dims or (), kind.shape, strict=False)
@@ -64,7 +48,7 @@ def describe(value: Value) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(describe, value))})"
     if isinstance(value, Expr):
-        dims = dims_of(value)
+        dims = dims_of(value.ty.shape)
         return f"Tensor[{'(...)' if dims is None else _written(dims)}, {value.ty.dtype}]"
     return "a function"
 

@@ -22,6 +22,7 @@ from fusion.frontends.torch.program import first_line, place_of, quiet
 from fusion.frontends.torch.promote import promote
 from fusion.frontends.torch.weights import plain_weights
 from fusion.guards import FROM_ZERO
+from fusion.shapes import known_extents
 
 # What a converter may compute in, and what is made of it: sums of 16 bits are better off in 32.
 _ROUNDED = (("float32", "float16"), ("float32", "bfloat16"))
@@ -161,10 +162,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         if not isinstance(expected, torch.Tensor) or not isinstance(kind, relax.TensorType):
             return value
         dtype = self._convert_data_type(expected.dtype)
-        if isinstance(kind.shape, relax.ShapeExpr):
-            shape = [int(size) if isinstance(size, tvm.tirx.IntImm) else None for size in kind.shape]
-            if None not in shape and shape != list(expected.shape):
-                raise _unsupported(node, f"the converter gives the shape {shape} for {list(expected.shape)}")
+        shape = known_extents(kind.shape)
+        if shape is not None and shape != tuple(expected.shape):
+            raise _unsupported(node, f"the converter gives the shape {list(shape)} for {list(expected.shape)}")
         if str(kind.dtype) == dtype:
             return value
         if (str(kind.dtype), dtype) in _ROUNDED:

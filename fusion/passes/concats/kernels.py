@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm import relax, tirx
 
+from fusion.bindings import callee
 from fusion.passes.concats.plan import Place, Plan
 from fusion.passes.concats.read import Graph, Result
 from partition.slices import copy_function, hide_outputs, read_slice, with_parameters, write_slice
@@ -74,7 +75,7 @@ def place_results(graph: Graph, plan: Plan, var: relax.Var, begun: Collection[re
     new = [root for root in roots if root not in begun]
     given = func.params[: len(inputs)]
     func = with_parameters(func, [*given, *(roots[root] for root in updated), *kept, *(roots[root] for root in new)])
-    return Kernel(graph.values[var].args[0].name_hint, func, _roots(homes), tuple(updated), tuple(own), tuple(new))
+    return Kernel(callee(graph.values[var]).name_hint, func, _roots(homes), tuple(updated), tuple(own), tuple(new))
 
 
 def copy_part(graph: Graph, plan: Plan, value: relax.Expr, place: Place) -> Kernel:

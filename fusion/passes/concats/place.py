@@ -9,13 +9,13 @@ import tvm
 from tvm import relax
 
 from backends.memory_costs import MemoryCosts
+from fusion.bindings import call_arguments, call_name
 from fusion.facts import PassResult, TellingPass
 from fusion.passes.concats.kernels import Kernel, copy_part, home_of, place_results
 from fusion.passes.concats.placement import Placement, placement_of
 from fusion.passes.concats.plan import Decline, Plan, make_plan
 from fusion.passes.concats.read import Graph, Result
-from fusion.passes.rebuild import call_name, rebuild_main
-from partition.dataflow import call_arguments
+from fusion.passes.rebuild import rebuild_main
 
 
 @dataclass(frozen=True)

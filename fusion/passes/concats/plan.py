@@ -10,7 +10,7 @@ from tvm.s_tir.stmt import SBlock
 
 from backends.memory_costs import MemoryCosts
 from fusion.passes.concats.read import Graph, Part, Result, row_bytes
-from fusion.passes.rebuild import static_shape
+from fusion.shapes import static_shape
 from fusion.structural import find
 from partition.access import ANCHOR
 from partition.slices import Region, hide_outputs, read_slice, write_slice
@@ -184,9 +184,9 @@ class _Decision:
     ) -> Iterator[tuple[relax.Var, relax.Var | None]]:
         """Yield (variable, what reads it, None for the caller) of what reads `result` elsewhere than from places."""
         for name in (*names, *place.views):
-            if name in self.graph.returned:
+            if name in self.graph.bindings.returned:
                 yield name, None
-            for reader in self.graph.readers[name]:
+            for reader in self.graph.readers(name):
                 if reader not in place.views and not self._reads_place(result, name, reader, place):
                     yield name, reader
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import tvm
 from tvm import relax, tirx
 
-from fusion.passes.rebuild import bindings, call_name, static_shape
+from fusion.bindings import Bindings, call_arguments, call_name, callee, is_call_tir
+from fusion.shapes import static_shape
 from fusion.tensors import fills_bytes, tensor_bytes
 from partition.access import is_static
-from partition.dataflow import call_arguments, variables
 from partition.slices import CONCAT, has_blocks
 
 
@@ -49,56 +50,65 @@ class Part:
         return tensor_bytes(self.shape, str(self.value.ty.dtype.dtype))
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Graph:
-    """`main` of a module.
-
-    Attributes:
-        values: What each variable is bound to, in order.
-        readers: Variables bound to what reads each variable, one entry for each place.
-        returned: Variables that are part of the result.
-        operands: What each concatenation joins. One that joins all of another and more joins the other's result.
-    """
+    """`main` of a module, and what its concatenations join."""
 
     mod: tvm.IRModule
-    values: dict[relax.Var, relax.Expr] = field(default_factory=dict)
-    readers: dict[relax.Var, list[relax.Var]] = field(default_factory=lambda: defaultdict(list))
-    returned: set[relax.Var] = field(default_factory=set)
-    operands: dict[relax.Var, list[relax.Expr]] = field(default_factory=dict)
+    bindings: Bindings
 
     @classmethod
     def read(cls, mod: tvm.IRModule) -> Graph:
         """Return what `mod` says."""
-        graph = cls(mod)
-        for var, value in bindings(mod["main"]):
-            graph.values[var] = value
-            for read in variables(value):
-                graph.readers[read].append(var)
-        graph.returned = set(variables(mod["main"].body.body))
-        for var in graph.values:
-            if graph.concat_axis(var) is not None:
-                graph.operands[var] = graph._nested(var)
-        return graph
+        return cls(mod, Bindings.of(mod["main"]))
 
-    def _nested(self, concat: relax.Var) -> list[relax.Expr]:
+    @property
+    def values(self) -> Mapping[relax.Var, relax.Expr]:
+        """What each variable is bound to, in order."""
+        return self.bindings.values
+
+    @cached_property
+    def operands(self) -> Mapping[relax.Var, Sequence[relax.Expr]]:
+        """What each concatenation joins; one that joins all of another and more joins the other's result."""
+        found: dict[relax.Var, list[relax.Expr]] = {}
+        for var in self.values:
+            if self.concat_axis(var) is not None:
+                found[var] = self._nested(var, list(found))
+        return found
+
+    @cached_property
+    def _joined_again(self) -> Mapping[relax.Var, Sequence[relax.Var]]:
+        """Concatenations of the result of each one that do not read it."""
+        found: dict[relax.Var, list[relax.Var]] = {}
+        for var, operands in self.operands.items():
+            for operand in set(operands) & self.operands.keys():
+                read = sum(operand.same_as(each) for each in self.arguments(var))
+                joined = sum(operand.same_as(each) for each in operands)
+                found.setdefault(operand, []).extend([var] * (joined - read))
+        return found
+
+    def readers(self, var: relax.Var) -> list[relax.Var]:
+        """Return the variables bound to what reads `var`, one entry for each place."""
+        return [*self.bindings.readers.get(var, ()), *self._joined_again.get(var, ())]
+
+    def _nested(self, concat: relax.Var, earlier: Sequence[relax.Var]) -> list[relax.Expr]:
         operands = self.arguments(concat)
         axis = self.concat_axis(concat)
-        for other in reversed(self.operands):
+        for other in reversed(earlier):
             joined, count = self.arguments(other), len(self.arguments(other))
-            if count < 2 or count >= len(self.arguments(concat)) or self.concat_axis(other) != axis:
+            if count < 2 or count >= len(operands) or self.concat_axis(other) != axis:
                 continue
             for first in range(len(operands) - count + 1):
                 if all(a.same_as(b) for a, b in zip(operands[first : first + count], joined, strict=True)):
-                    self.readers[other].append(concat)
                     return [*operands[:first], other, *operands[first + count :]]
         return operands
 
     def kernel(self, var: relax.Var) -> tirx.PrimFunc | None:
         """Return the PrimFunc of the call that `var` is bound to, if it consists of blocks over static shapes."""
         value = self.values.get(var)
-        if value is None or call_name(value) != "call_tir" or len(value.args) != 2:
+        if value is None or not is_call_tir(value) or len(value.args) != 2:
             return None
-        func = self.mod[value.args[0]]
+        func = self.mod[callee(value)]
         return func if isinstance(func, tirx.PrimFunc) and has_blocks(func) and is_static(func) else None
 
     def concat_axis(self, var: relax.Var) -> int | None:
@@ -115,7 +125,7 @@ class Graph:
         var = value
         while isinstance(var, relax.Var) and var in self.values and call_name(self.values[var]) == "reshape":
             views.insert(0, var)
-            var = self.values[var].args[0]
+            var, _ = self.values[var].args
         return Part(value, self.result(var), tuple(views))
 
     def result(self, var: relax.Expr) -> Result | None:
@@ -131,8 +141,9 @@ class Graph:
         """Return the variables that `result` is known under; [] where something reads the kernel's tuple as a whole."""
         if isinstance(result.call.ty, relax.TensorType):
             return [result.call]
-        items = self.readers[result.call]
-        if result.call in self.returned or not all(isinstance(self.values[i], relax.TupleGetItem) for i in items):
+        items = self.readers(result.call)
+        as_parts = all(isinstance(self.values[item], relax.TupleGetItem) for item in items)
+        if result.call in self.bindings.returned or not as_parts:
             return []
         return [item for item in items if int(self.values[item].index) == result.index]
 

@@ -11,17 +11,18 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from backends.backend import LayoutPolicy
+from fusion.bindings import Bindings, call_name
 from fusion.declined import Declined, Declines
 from fusion.facts import PassResult, TellingPass
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.factored import Factored
 from fusion.passes.layout.factored_rules import FACTORED_RULES
-from fusion.passes.layout.placed import Placed, is_static, move, row_major
+from fusion.passes.layout.placed import Placed, move, row_major
 from fusion.passes.layout.pointwise import POINTWISE
 from fusion.passes.layout.preferences import Preference, find_preferences
 from fusion.passes.layout.rules import RULES
-from fusion.passes.rebuild import all_bindings, call_name
+from fusion.shapes import is_static
 
 Value: TypeAlias = Placed | Factored | list[Placed] | relax.Expr  # the last: not a tensor of static shape, left alone
 
@@ -84,7 +85,7 @@ class _Walk:
     placed: dict[relax.Var, Value] = field(default_factory=dict)
 
     def run(self, main: relax.Function) -> relax.Expr:
-        for binding in all_bindings(main):
+        for binding in Bindings.of(main).all:
             if isinstance(binding, relax.MatchCast):
                 cast = self.builder.match_cast(self._row_major(binding.value), binding.ty)
                 self.placed[binding.var] = row_major(cast) if is_static(cast) else cast

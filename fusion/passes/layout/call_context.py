@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from tvm import relax
 
 from backends.backend import LayoutPolicy
+from fusion.bindings import call_name
 from fusion.declined import Declined, Declines
 from fusion.passes.layout.factored import Factored
 from fusion.passes.layout.order import Order
 from fusion.passes.layout.placed import Placed
 from fusion.passes.layout.preferences import Preference
-from fusion.passes.rebuild import call_name
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.factored import Factored, factored, reshape
 from fusion.passes.layout.placed import Placed
-from fusion.passes.rebuild import constant, static_shape, with_attrs
+from fusion.passes.rebuild import constant, with_attrs
+from fusion.shapes import static_shape
 
 FactoredRule = Callable[[CallContext, relax.Call, "list[Placed | Factored]"], "Placed | Factored"]
 

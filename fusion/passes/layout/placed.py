@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
-from fusion.passes.rebuild import constant, static_shape
+from fusion.passes.rebuild import constant
+from fusion.shapes import static_shape
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,6 @@ def row_major(expr: relax.Expr) -> Placed:
     """Return a tensor expression as it is."""
     shape = static_shape(expr)
     return Placed(expr, orders.identity(len(shape)), shape)
-
-
-def is_static(expr: relax.Expr) -> bool:
-    """Return whether `expr` is a tensor of known extents."""
-    if not isinstance(expr.ty, relax.TensorType) or not isinstance(expr.ty.shape, relax.ShapeExpr):
-        return False
-    return all(isinstance(extent, tirx.IntImm) for extent in expr.ty.shape)
 
 
 def move(builder: relax.BlockBuilder, tensor: Placed, order: Order) -> relax.Expr:

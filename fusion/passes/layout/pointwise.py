@@ -13,7 +13,8 @@ from fusion.declined import Declined
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.placed import Placed, move, reshaped, row_major
-from fusion.passes.rebuild import constant, static_shape
+from fusion.passes.rebuild import constant
+from fusion.shapes import static_shape
 
 
 @dataclass(frozen=True)

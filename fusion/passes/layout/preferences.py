@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.bindings import Bindings, call_name
 from fusion.operators import Kind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
-from fusion.passes.layout.placed import is_static
-from fusion.passes.rebuild import bindings, call_name, static_shape
+from fusion.shapes import is_static, static_shape
 
 _ELEMENTWISE, _REDUCTIONS = of_kind(Kind.ELEMENTWISE), of_kind(Kind.REDUCTION)
 
@@ -53,7 +53,7 @@ def find_preferences(main: relax.Function) -> dict[relax.Var, Preference]:
     result = main.body.body
     for reader, wanted in _row_major(result):
         asked[reader] = [wanted]
-    for var, value in reversed(list(bindings(main))):
+    for var, value in reversed(list(Bindings.of(main).values.items())):
         for reader, wanted in _preferred(value, _most(asked.get(var, []))):
             asked.setdefault(reader, []).append(wanted)
     return {var: preference for var, preferences in asked.items() if (preference := _most(preferences)) is not None}

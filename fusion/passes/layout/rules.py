@@ -13,6 +13,7 @@ from math import prod
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.bindings import call_name
 from fusion.declined import Declined
 from fusion.operators import Kind, of_kind
 from fusion.passes.layout import order as orders
@@ -20,7 +21,8 @@ from fusion.passes.layout.call_context import CallContext, Rule
 from fusion.passes.layout.factored import Factored, reshape
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import Placed, move, reshaped, row_major
-from fusion.passes.rebuild import call_name, static_shape, with_attrs
+from fusion.passes.rebuild import with_attrs
+from fusion.shapes import static_shape
 
 
 def _emit(context: CallContext, call: relax.Call, order: Order) -> Placed:

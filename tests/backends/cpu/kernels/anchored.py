@@ -17,7 +17,8 @@ from backends.tensorir.lower_anchors import LowerAnchors
 from backends.tensorir.result import Kernel
 from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion import context
-from partition.dataflow import is_call_tir, read_graph
+from fusion.bindings import is_call_tir
+from partition.dataflow import read_graph
 from partition.emit_groups import merged
 from partition.form_groups import FormGroups
 from partition.profitability import Profitability, no_template
