@@ -27,7 +27,7 @@ def fitting_lanes(extent: int, lanes: int) -> int:
 
 
 def map_vectors(
-    begin: Expr, extent: int, lanes: int, unroll: int, body: Callable[[Expr], tirx.Stmt], learn: Learn
+    begin: Expr, extent: int, body: Callable[[Expr], tirx.Stmt], *, lanes: int, unroll: int, learn: Learn
 ) -> tirx.Stmt:
     """Return loops that run `body` on every position of [begin, begin + extent).
 

@@ -12,9 +12,10 @@ from tvm.ir import Range, Var
 from tvm_ffi.structural import structural_equal
 
 from backends.cpu.kernels.stitch_stages.plan import Tiling
-from backends.cpu.kernels.stitch_stages.stage_writer import LoopAxis, StageWriter
+from backends.cpu.kernels.stitch_stages.stage_writer import write_stage
+from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, Scope, StageLoops, TiledStage
 from backends.cpu.kernels.stitch_stages.tiling import SharedAxis, shared_axes
-from backends.cpu.kernels.stitch_stages.transpose_writer import TransposeWriter
+from backends.cpu.kernels.stitch_stages.transpose_writer import write_transpose
 from backends.cpu.kernels.stitch_stages.vector_axis import Turn, choose_vector_axis, find_turn
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import Accesses, flat_index, stage_accesses
@@ -23,6 +24,24 @@ from backends.tensorir.nests import DistinctSizes, index, load_flat, loop, seque
 from backends.tensorir.stages import Axis, Stage, dtype_of, shape_of
 
 Expr = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A stage of a cluster.
+
+    Attributes:
+        vector: The axis whose neighbours become lanes.
+    """
+
+    stage: Stage
+    accesses: Accesses
+    vector: Axis | None
+
+    @classmethod
+    def of(cls, stage: Stage, accesses: Accesses) -> Member:
+        """Return a stage with its vector axis."""
+        return cls(stage, accesses, choose_vector_axis(stage, accesses))
 
 
 @dataclass(frozen=True)
@@ -48,15 +67,14 @@ class _Tiles:
         return cls(outer, blocked, _block_size(blocked, others, tiling.tasks * tiling.tiles))
 
     @classmethod
-    def of_transpose(
-        cls, stage: Stage, accesses: Accesses, vector: Axis | None, shared: list[SharedAxis], turn: Turn, lanes: int
-    ) -> _Tiles:
+    def of_transpose(cls, member: Member, shared: list[SharedAxis], turn: Turn, lanes: int) -> _Tiles:
         """Return the tiles of a transpose: each is as many positions of the input's contiguous axis as lanes.
 
         Where these tiles overlap (24 channels are 16 and 16), threads also share out the leading axes of the result's
         run: 24 channels of 120x120 took 123 us with two that wrote the same lines at once, and take 59.
         """
-        along = next(run for run in collapse_runs(stage.spatial, accesses) if vector in run)
+        runs = collapse_runs(member.stage.spatial, member.accesses)
+        along = next(run for run in runs if member.vector in run)
         if turn.across.extent % lanes:
             along = _trailing(along, 2 * lanes)
         taken = {turn.across.var} | {axis.var for axis in along}
@@ -64,53 +82,55 @@ class _Tiles:
         return cls([axis for axis in outer if axis.extent > 1], SharedAxis(((turn.across,),)), lanes)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cluster:
     """Stages computed tile by tile in one parallel loop.
 
     Attributes:
+        inlined: Stages that are computed where they are read.
         full: What holds a stage's whole buffer; the other stages of the cluster have scratch of one tile.
         tiles: What a tile is.
-        vectors: The axis of each stage whose neighbours become lanes.
         turn: The load that is turned, where the cluster is a transpose.
     """
 
-    stages: list[Stage]
+    members: list[Member]
     inlined: dict[Var, Stage]
     full: dict[Var, Var]
     machine: Machine
     tiling: Tiling
     tiles: _Tiles
-    vectors: list[Axis | None]
-    accesses: dict[Var, Accesses]
     turn: Turn | None = None
 
     @classmethod
     def make(
         cls, stages: list[Stage], inlined: dict[Var, Stage], full: dict[Var, Var], machine: Machine, tiling: Tiling
     ) -> Cluster:
+        """Return the cluster of `stages`, its tiles chosen."""
         accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in stages}
-        vectors = [choose_vector_axis(stage, accesses[stage.buffer]) for stage in stages]
+        members = [Member.of(stage, accesses[stage.buffer]) for stage in stages]
         shared = [axis for axis in shared_axes(stages, accesses) if axis.extent > 1]
         # a vector axis with branches is cut into segments, so it cannot be cut into blocks as well
-        pairs = [(accesses[stage.buffer], axis.var) for stage, axis in zip(stages, vectors, strict=True) if axis]
-        cut = [var for access, var in pairs if var in access.guarded]
+        vectors = [(each.vector.var, each.accesses) for each in members if each.vector]
+        cut = [var for var, own in vectors if var in own.guarded]
         shared = [axis for axis in shared if not any(axis.has(var) for var in cut)]
-        lanes = machine.vector_lanes
-        own = accesses[stages[0].buffer]
-        turn = find_turn(stages[0], own, vectors[0], lanes) if len(stages) == 1 else None
+        lanes, (first, *others), last = machine.vector_lanes, members, members[-1]
+        turn = None if others else find_turn(first.stage, first.accesses, first.vector, lanes)
         if turn is not None:
-            tiles = _Tiles.of_transpose(stages[0], own, vectors[0], shared, turn, lanes)
+            tiles = _Tiles.of_transpose(first, shared, turn, lanes)
         else:
-            tiles = _Tiles.of_vectors(_blocked_axis(stages, vectors, shared), shared, tiling)
-        overlaps = tiles.blocked is not None or not _computes_once(vectors[-1], accesses[stages[-1].buffer], machine)
-        full = full if overlaps else full | _in_place(stages, accesses, full)
-        return cls(stages, inlined, full, machine, tiling, tiles, vectors, accesses, turn)
+            tiles = _Tiles.of_vectors(_blocked_axis(members, shared), shared, tiling)
+        overlaps = tiles.blocked is not None or not _computes_once(last, machine)
+        full = full if overlaps else full | _in_place(members, full)
+        return cls(members, inlined, full, machine, tiling, tiles, turn)
 
     def describe(self) -> str:
         tiles = " x ".join(str(axis.extent) for axis in self.tiles.shared) or "1"
         inner = f", blocks of {self.tiles.block} of {self.tiles.blocked.extent}" if self.tiles.blocked else ""
-        return f"{len(self.stages)} stages, {tiles} tiles{inner}"
+        return f"{len(self.members)} stages, {tiles} tiles{inner}"
+
+    @property
+    def _stages(self) -> list[Stage]:
+        return [member.stage for member in self.members]
 
     @property
     def units(self) -> int:
@@ -123,7 +143,7 @@ class Cluster:
 
     def body(self, sizes: DistinctSizes) -> tirx.Stmt:
         """Return the loop over tiles, cut into one run of neighbouring tiles per thread."""
-        scratch = {s.buffer: self._scratch(s, sizes) for s in self.stages if s.buffer not in self.full}
+        scratch = {each.buffer: self._scratch(each, sizes) for each in self._stages if each.buffer not in self.full}
         allocations = [tirx.AllocBuffer(buffer) for buffer, _ in scratch.values()]
         analyzer = sym.Analyzer()
         threads, units = min(self.tiling.tasks, self.units), self.units
@@ -161,37 +181,40 @@ class Cluster:
                 return self._place_in_tile(buffer, indices, scratch[buffer], start, analyzer)
             return _place_in_full(self.full.get(buffer, buffer), shape_of(buffer), indices, analyzer)
 
-        for stage, vector in zip(self.stages, self.vectors, strict=True):
-            at: dict[Var, Expr] = {}
-            for shared in self.tiles.shared:
-                at |= self._fix(shared, stage, fixed[shared])
-            spatial = self._loop_axes([axis for axis in stage.spatial if axis.var not in at], stage, start)
-            reduce = [_whole(run) for run in collapse_runs(stage.reduce, self.accesses[stage.buffer])]
-            lanes = vector if vector and vector.var not in at else None
-            arguments = (stage, self.accesses[stage.buffer], at, spatial, reduce, lanes, self.inlined, place, analyzer)
+        scope = Scope(self.inlined, place, analyzer)
+        for member in self.members:
+            tiled = TiledStage(member.stage, member.accesses, self._loops(member, fixed, start), scope)
             vector_bytes = self.machine.vector_lanes * 4
             if self.turn is None:
-                parts.append(StageWriter(*arguments, vector_bytes, self.tiling).write())
+                parts.append(write_stage(tiled, vector_bytes, self.tiling))
             else:
-                parts.append(TransposeWriter(*arguments, vector_bytes, self.tiling, self.turn).write())
+                parts.append(write_transpose(tiled, self.turn, vector_bytes))
         return sequence(*parts)
 
-    def _fix(self, shared: SharedAxis, stage: Stage, value: Expr) -> dict[Var, Expr]:
-        return axis_values(shared.members[self.stages.index(stage)], value)
+    def _loops(self, member: Member, fixed: dict[SharedAxis, Expr], start: Expr) -> StageLoops:
+        """Return the loops of a stage inside a tile that fixes some axes, and whose block begins at `start`."""
+        position = self.members.index(member)
+        at: At = {}
+        for shared in self.tiles.shared:
+            at |= axis_values(shared.members[position], fixed[shared])
+        blocked = self.tiles.blocked.members[position] if self.tiles.blocked else ()
+        own = [axis for axis in member.stage.spatial if axis.var not in at]
+        reduce = [_whole(run) for run in collapse_runs(member.stage.reduce, member.accesses)]
+        vector = member.vector if member.vector and member.vector.var not in at else None
+        return StageLoops(at, self._loop_axes(own, blocked, member.accesses, start), reduce, vector)
 
-    def _loop_axes(self, axes: list[Axis], stage: Stage, start: Expr) -> list[LoopAxis]:
-        """Return the loops of a stage inside a tile: its own axes in runs, and its part of the blocked axis."""
-        blocked = self.tiles.blocked.members[self.stages.index(stage)] if self.tiles.blocked else ()
+    def _loop_axes(self, axes: list[Axis], blocked: Run, accesses: Accesses, start: Expr) -> list[LoopAxis]:
+        """Return the loops of a stage inside a tile: its own axes in runs, and its part of the `blocked` axis."""
         result = []
         own: list[Axis] = []
         for axis in axes:
             if axis not in blocked:
                 own.append(axis)
             elif axis is blocked[-1]:
-                result += [_whole(run) for run in collapse_runs(own, self.accesses[stage.buffer])]
+                result += [_whole(run) for run in collapse_runs(own, accesses)]
                 result.append(LoopAxis(blocked, start, self.tiles.block))
                 own = []
-        return result + [_whole(run) for run in collapse_runs(own, self.accesses[stage.buffer])]
+        return result + [_whole(run) for run in collapse_runs(own, accesses)]
 
     def _position(
         self, unit: Var, analyzer: sym.Analyzer
@@ -216,7 +239,7 @@ class Cluster:
         self, buffer: Var, indices: Sequence[Expr], scratch: tuple[Var, list[int]], start: Expr, analyzer: sym.Analyzer
     ) -> Expr:
         tile, extents = scratch
-        stage = next(stage for stage in self.stages if stage.buffer.same_as(buffer))
+        stage = next(stage for stage in self._stages if stage.buffer.same_as(buffer))
         local: list[Expr] = []
         for axis, extent, position in zip(stage.spatial, extents, indices, strict=True):
             if self.tiles.blocked is not None and self.tiles.blocked.has(axis.var):
@@ -226,13 +249,13 @@ class Cluster:
         return tirx.BufferLoad(tile, [flat_index(extents, local, analyzer) if local else index(0)])
 
 
-def _computes_once(vector: Axis | None, accesses: Accesses, machine: Machine) -> bool:
+def _computes_once(member: Member, machine: Machine) -> bool:
     """Return whether the vectors of a stage do not overlap."""
-    lanes = machine.vector_lanes * 4 // accesses.element_bytes
-    return vector is not None and vector.extent % lanes == 0 and vector.var not in accesses.guarded
+    lanes, vector = machine.vector_lanes * 4 // member.accesses.element_bytes, member.vector
+    return vector is not None and vector.extent % lanes == 0 and vector.var not in member.accesses.guarded
 
 
-def _in_place(stages: list[Stage], accesses: dict[Var, Accesses], full: dict[Var, Var]) -> dict[Var, Var]:
+def _in_place(members: list[Member], full: dict[Var, Var]) -> dict[Var, Var]:
     """Return a stage that the last one reads element by element, with the last one's buffer, which may hold it until
     then where the last one computes nothing twice.
 
@@ -240,12 +263,12 @@ def _in_place(stages: list[Stage], accesses: dict[Var, Accesses], full: dict[Var
     Zen 4 vCPU, with scratch and in place: 1536 rows of 128 66 and 68, 6144 of 512 1271 and 894, 12288 of 1024 6420 and
     4500.
     """
-    last = stages[-1]
+    *stages, last = (member.stage for member in members)
     if last.combine is not None or last.offsets or last.buffer not in full:
         return {}
     element = [axis.var for axis in last.spatial]
-    for stage in stages[:-1]:
-        loads = [list(load.indices) for load in accesses[last.buffer].loads if load.buffer.same_as(stage.buffer)]
+    for stage in stages:
+        loads = [list(load.indices) for load in members[-1].accesses.loads if load.buffer.same_as(stage.buffer)]
         kind, result = ((dtype_of(each.buffer), shape_of(each.buffer)) for each in (stage, last))
         is_map = stage.combine is None and not stage.offsets and stage.buffer not in full
         if is_map and kind == result and loads and all(structural_equal(indices, element) for indices in loads):
@@ -276,16 +299,17 @@ def _place_in_full(buffer: Var, shape: tuple[int, ...], indices: Sequence[Expr],
     return load_flat(buffer, flat_index(shape, indices, analyzer) if shape else index(0))
 
 
-def _blocked_axis(stages: list[Stage], vectors: list[Axis | None], shared: list[SharedAxis]) -> SharedAxis | None:
+def _blocked_axis(members: list[Member], shared: list[SharedAxis]) -> SharedAxis | None:
     """Return the shared axis along which most of the work is vectorised; None if most is vectorised inside a tile."""
     inside = 0
     work = {axis: 0 for axis in shared}
-    for stage, vector in zip(stages, vectors, strict=True):
+    for member in members:
+        vector = member.vector
         mine = next((axis for axis in shared if vector is not None and axis.has(vector.var)), None)
         if mine is not None:
-            work[mine] += stage.iterations
+            work[mine] += member.stage.iterations
         elif vector is not None:
-            inside += stage.iterations
+            inside += member.stage.iterations
     most = max(shared, key=lambda axis: work[axis], default=None)
     return most if most is not None and work[most] > inside else None
 

@@ -12,104 +12,106 @@ for other axes, for block of `lanes` positions of t:                # t: the inp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Var
 from tvm_ffi import StructuralKey
 
-from backends.cpu.kernels.stitch_stages.stage_writer import At, LoopAxis, StageWriter
+from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, Names, TiledStage
 from backends.cpu.kernels.stitch_stages.vector_axis import ELEMENT_BYTES, Turn
-from backends.tensorir.inlining import Resolver
 from backends.tensorir.nests import allocate, bound, index, loop, sequence, unrolled, vectorized
 from backends.tensorir.stages import dtype_of
 
 Expr = Any
 
 
-@dataclass
-class TransposeWriter(StageWriter):
-    """Writes a stage with a `Turn`; the tile fixes `lanes` positions of the turned load's contiguous axis."""
+def write_transpose(tiled: TiledStage, turn: Turn, vector_bytes: int) -> tirx.Stmt:
+    """Return the loops of a stage with a `Turn`; the tile fixes `lanes` positions of the turned load's contiguous
+    axis."""
+    loops, side = tiled.loops, vector_bytes // ELEMENT_BYTES
+    across = next(axis for axis in loops.spatial if axis.has(turn.across))
+    along = loops.along(loops.spatial)
+    assert along is not None
+    square = allocate(side * side, dtype_of(turn.load.buffer), "turned")
+    squares = _Squares(tiled, turn, across, along, square, side)
+    others = [axis for axis in loops.spatial if axis is not across and axis is not along]
+    return sequence(tirx.AllocBuffer(square), tiled.nest(others, dict(loops.at), squares.row))
 
-    turn: Turn | None = None
 
-    def write(self) -> tirx.Stmt:
-        """Return the loops."""
-        assert self.turn is not None
-        square = allocate(self._side * self._side, dtype_of(self.turn.load.buffer), "turned")
-        across = next(axis for axis in self.spatial if axis.has(self.turn.across))
-        along = self._vector_loop(self.spatial)
-        assert along is not None
-        others = [axis for axis in self.spatial if axis is not across and axis is not along]
+@dataclass(frozen=True)
+class _Squares:
+    """Squares that are turned one by one.
 
-        def squares(at: At) -> tirx.Stmt:
-            full, rest = along.extent // self._side, along.extent % self._side
-            whole = loop(full, lambda block: self._square(at, across, along, block * self._side, square), name="block")
-            if not rest:
-                return whole
-            return sequence(whole, self._square(at, across, along, index(along.extent - self._side), square))
+    Attributes:
+        across, along: The contiguous axes of the input and of the result.
+        square: Where each is when it is turned.
+        side: Its extent along both axes.
+    """
 
-        return sequence(tirx.AllocBuffer(square), self._nest(others, dict(self.at), squares))
+    tiled: TiledStage
+    turn: Turn
+    across: LoopAxis
+    along: LoopAxis
+    square: Var
+    side: int
 
-    @property
-    def _side(self) -> int:
-        return self.vector_bytes // ELEMENT_BYTES
+    def row(self, at: At) -> tirx.Stmt:
+        """Return the squares along the result's axis where the others have the values `at`."""
+        full, rest = self.along.extent // self.side, self.along.extent % self.side
+        whole = loop(full, lambda block: self._square(at, block * self.side), name="block")
+        return sequence(whole, self._square(at, index(self.along.extent - self.side))) if rest else whole
 
-    def _square(self, at: At, across: LoopAxis, along: LoopAxis, begin: Expr, square: Var) -> tirx.Stmt:
+    def _square(self, at: At, begin: Expr) -> tirx.Stmt:
         corner = tirx.Var("corner", "int64")
-        self._learn(corner, along.extent - self._side + 1)
+        self.tiled.scope.learn(corner, self.along.extent - self.side + 1)
         statements: list[tirx.Stmt] = [tirx.Bind(corner, begin)]
-        names, rows = self._rows(at, across, along, corner)
+        names, rows = self._rows(at, corner)
         statements += [tirx.Bind(var, value) for var, value in names]
-        for i, column in enumerate(_turned(rows, self._side)):
-            line_of = tirx.Ramp(index(i * self._side), index(1), self._side)
-            statements.append(tirx.BufferStore(square, column, [line_of]))
+        for i, column in enumerate(_turned(rows, self.side)):
+            line_of = tirx.Ramp(index(i * self.side), index(1), self.side)
+            statements.append(tirx.BufferStore(self.square, column, [line_of]))
 
         def line(i: Var) -> tirx.Stmt:
-            self._learn(i, self._side)
-            return vectorized(self._side, lambda v: self._element(at, across, along, corner, i, v, square))
+            self.tiled.scope.learn(i, self.side)
+            return vectorized(self.side, lambda v: self._element(at, corner, i, v))
 
-        return sequence(*statements, unrolled(self._side, line))
+        return sequence(*statements, unrolled(self.side, line))
 
-    def _rows(
-        self, at: At, across: LoopAxis, along: LoopAxis, corner: Expr
-    ) -> tuple[list[tuple[Var, Expr]], list[Expr]]:
-        assert self.turn is not None
+    def _rows(self, at: At, corner: Expr) -> tuple[Names, list[Expr]]:
         dtype = dtype_of(self.turn.load.buffer)
-        names: list[tuple[Var, Expr]] = []
+        names: Names = []
         rows: list[Expr] = []
-        for j in range(self._side):
-            position_names, here = self._enter(along, corner + index(j))
+        for j in range(self.side):
+            position_names, here = self.tiled.scope.enter(self.along, corner + index(j))
             names += position_names
-            found = self._flat_load(at | across.at(across.begin) | here)
-            position = tirx.Ramp(found.indices[-1], index(1), self._side)
+            found = self._flat_load(at | self.across.at(self.across.begin) | here)
+            position = tirx.Ramp(found.indices[-1], index(1), self.side)
             load = tirx.BufferLoad(found.source, [*found.indices[:-1], position])
-            rows.append(tirx.Var(f"row{j}", f"{dtype}x{self._side}"))
+            rows.append(tirx.Var(f"row{j}", f"{dtype}x{self.side}"))
             names.append((rows[-1], load))
         return names, rows
 
     def _flat_load(self, at: At) -> Expr:
-        assert self.turn is not None
-        resolver = Resolver({}, self.place, self.analyzer)
-        return resolver.resolve(tirx.BufferLoad(self.turn.load.buffer, list(self.turn.load.indices)), at)
+        scope = replace(self.tiled.scope, inlined={})
+        _, load = scope.resolve(tirx.BufferLoad(self.turn.load.buffer, list(self.turn.load.indices)), at)
+        return load
 
-    def _element(
-        self, at: At, across: LoopAxis, along: LoopAxis, corner: Expr, i: Expr, v: Expr, square: Var
-    ) -> tirx.Stmt:
-        names_t, here_t = self._enter(across, across.begin + i)
-        names_s, here_s = self._enter(along, corner + v)
+    def _element(self, at: At, corner: Expr, i: Expr, v: Expr) -> tirx.Stmt:
+        scope = self.tiled.scope
+        names_t, here_t = scope.enter(self.across, self.across.begin + i)
+        names_s, here_s = scope.enter(self.along, corner + v)
         here = at | here_t | here_s
         turned = self._flat_load(here)
 
         def place(buffer: Var, indices: Sequence[Expr]) -> Expr:
-            load = self.place(buffer, indices)
+            load = scope.place(buffer, indices)
             same = load.source.same_as(turned.source) and StructuralKey(load) == StructuralKey(turned)
-            return tirx.BufferLoad(square, [i * self._side + v]) if same else load
+            return tirx.BufferLoad(self.square, [i * self.side + v]) if same else load
 
-        resolver = Resolver(self.inlined, place, self.analyzer)
-        value = resolver.resolve(self.stage.value, here)
-        return bound([*names_t, *names_s], self._store(here, resolver.bindings, value))
+        names, value = replace(scope, place=place).resolve(self.tiled.stage.value, here)
+        return bound([*names_t, *names_s], self.tiled.store(here, names, value))
 
 
 def _turned(rows: list[Expr], side: int) -> list[Expr]:

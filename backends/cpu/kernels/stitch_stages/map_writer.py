@@ -1,0 +1,121 @@
+"""Writes a stage without a reduction: neighbours along one axis become lanes."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Var
+
+from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, TiledStage, sum_of
+from backends.tensorir.inlining import guards, uses
+from backends.tensorir.nests import bound, index, sequence
+from backends.tensorir.stages import substitute
+from backends.tensorir.vectors import map_vectors
+
+Expr = Any
+
+_MAX_SEGMENTS = 64
+
+
+@dataclass(frozen=True)
+class MapWriter:
+    """Writes the elements of one stage.
+
+    Attributes:
+        lanes: Elements per vector.
+        unroll: Vectors that are computed side by side.
+    """
+
+    tiled: TiledStage
+    lanes: int
+    unroll: int
+
+    def write(self) -> tirx.Stmt:
+        """Return the loops."""
+        loops = self.tiled.loops
+        return self.tiled.nest(loops.others(loops.spatial), dict(loops.at), self._row)
+
+    def _row(self, at: At) -> tirx.Stmt:
+        tiled = self.tiled
+        along = tiled.loops.along(tiled.loops.spatial)
+        if along is None:
+            return tiled.store(at, *tiled.resolve(at))
+        parts = []
+        for begin, extent in self._segments(along, at):
+            # lanes that branch differently would each be a scalar anyway, and TVM's vectoriser gets them wrong
+            lanes = 1 if tiled.is_guarded and tiled.branches_on(along, at, begin, extent) else self.lanes
+            first = sum_of(along.begin, index(begin))
+            if tiled.is_guarded:
+                body, start = self._segment(along, at, first, extent), index(0)
+            else:
+                body, start = self._lane(along, at), first
+            parts.append(map_vectors(start, extent, body, lanes=lanes, unroll=self.unroll, learn=tiled.scope.learn))
+        return sequence(*parts)
+
+    def _lane(self, along: LoopAxis, at: At) -> Callable[[Expr], tirx.Stmt]:
+        def body(position: Expr) -> tirx.Stmt:
+            names, here = self.tiled.scope.enter(along, position)
+            return bound(names, self.tiled.store(at | here, *self.tiled.resolve(at | here)))
+
+        return body
+
+    def _segment(self, along: LoopAxis, at: At, first: Expr, extent: int) -> Callable[[Expr], tirx.Stmt]:
+        """Return what computes the element at a position of a segment, whose range decides the branches."""
+
+        def body(position: Expr) -> tirx.Stmt:
+            name = Var("p", "int64")
+            self.tiled.scope.learn(name, extent)
+            here = along.at(sum_of(first, name))
+            return bound([(name, position)], self.tiled.store(at | here, *self.tiled.resolve(at | here)))
+
+        return body
+
+    def _segments(self, along: LoopAxis, at: At) -> list[tuple[int, int]]:
+        """Cut the vector axis where a branch condition changes (concat, pad), so that no lane needs a branch."""
+        if not self.tiled.is_guarded or not isinstance(along.begin, tirx.IntImm):
+            return [(0, along.extent)]
+        cuts = {0, along.extent} | {cut for cut in self._cuts(along, at) if 0 < cut < along.extent}
+        ordered = sorted(cuts) if len(cuts) <= _MAX_SEGMENTS else [0, along.extent]
+        return [(a, b - a) for a, b in itertools.pairwise(ordered)]
+
+    def _cuts(self, along: LoopAxis, at: At) -> set[int]:
+        var = Var("cut", "int64")
+        self.tiled.scope.learn(var, along.extent)
+        names, value = self.tiled.resolve(at | along.at(var))
+        cuts: set[int] = set()
+        for expression in [value, *(named for _, named in names)]:
+            for condition in guards(expression):
+                if uses(condition, var):
+                    cuts |= _crossings(condition, var, self.tiled.scope.analyzer)
+        return cuts
+
+
+def _crossings(condition: Expr, var: Var, analyzer: sym.Analyzer) -> set[int]:
+    """Return the positions of `var` where a comparison inside `condition` changes its value."""
+    if isinstance(condition, tirx.And | tirx.Or):
+        return _crossings(condition.a, var, analyzer) | _crossings(condition.b, var, analyzer)
+    if isinstance(condition, tirx.Not):
+        return _crossings(condition.a, var, analyzer)
+    if type(condition) not in _COMPARISONS:
+        return set()
+    zero = tirx.const(0, var.ty.dtype)
+    difference = condition.a - condition.b
+    base = analyzer.simplify(substitute(difference, {var: zero}))
+    step = analyzer.simplify(substitute(difference, {var: zero + 1}) - base)
+    if not isinstance(base, tirx.IntImm) or not isinstance(step, tirx.IntImm) or int(step.value) == 0:
+        return set()
+    holds = _COMPARISONS[type(condition)]
+    root = -int(base.value) // int(step.value)
+    truth = [holds(int(base.value) + int(step.value) * at, 0) for at in range(root - 2, root + 3)]
+    return {root - 1 + i for i in range(4) if truth[i] != truth[i + 1]}
+
+
+_COMPARISONS: dict[type, Callable[[int, int], bool]] = {
+    tirx.LT: operator.lt, tirx.LE: operator.le, tirx.GT: operator.gt, tirx.GE: operator.ge,
+    tirx.EQ: operator.eq, tirx.NE: operator.ne,
+}  # fmt: skip

@@ -1,0 +1,158 @@
+"""One stage inside a tile: the loops around its statements, and what is known inside of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Range, Var
+
+from backends.tensorir.accesses import Accesses
+from backends.tensorir.collapsing import Run, axis_values, run_extent
+from backends.tensorir.inlining import Place, Resolver, guards, uses
+from backends.tensorir.nests import bound, index, loop, store_flat
+from backends.tensorir.stages import Axis, Stage
+
+Expr = Any
+At = dict[Var, Expr]
+Names = list[tuple[Var, Expr]]
+"""Variables, and what each is a name of."""
+
+
+@dataclass(frozen=True)
+class LoopAxis:
+    """The part of a run of axes that a tile covers: [begin, begin + extent)."""
+
+    run: Run
+    begin: Expr
+    extent: int
+
+    def has(self, axis: Axis) -> bool:
+        """Return whether the axis is one of the run."""
+        return axis in self.run
+
+    def at(self, position: Expr) -> At:
+        """Return the values of the axes at a position."""
+        return axis_values(self.run, position)
+
+
+@dataclass(frozen=True)
+class StageLoops:
+    """The loops of a stage inside a tile.
+
+    Attributes:
+        at: Value of each axis that the tile holds fixed.
+        spatial, reduce: The loops to write, in order.
+        vector: The axis whose neighbours become lanes; None for scalar code.
+    """
+
+    at: At
+    spatial: Sequence[LoopAxis]
+    reduce: Sequence[LoopAxis]
+    vector: Axis | None
+
+    def along(self, axes: Sequence[LoopAxis]) -> LoopAxis | None:
+        """Return the one of `axes` that is vectorised."""
+        return next((axis for axis in axes if self.vector is not None and axis.has(self.vector)), None)
+
+    def others(self, axes: Sequence[LoopAxis]) -> list[LoopAxis]:
+        """Return those of `axes` that are not."""
+        return [axis for axis in axes if self.vector is None or not axis.has(self.vector)]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How values are written at a place inside loops.
+
+    Attributes:
+        inlined, place, analyzer: As in `Resolver`.
+    """
+
+    inlined: dict[Var, Stage]
+    place: Place
+    analyzer: sym.Analyzer
+
+    def learn(self, var: Var, extent: int) -> None:
+        """Take in that `var` is below `extent`, and at least 0."""
+        self.analyzer.bind(var, Range.from_min_extent(index(0), index(extent)))
+
+    def resolve(self, value: Expr, at: At) -> tuple[Names, Expr]:
+        """Return `value` where axes have the values `at`, in which what is computed twice has a name."""
+        resolver = Resolver(self.inlined, self.place, self.analyzer)
+        resolved = resolver.resolve(value, at)
+        return resolver.bindings, resolved
+
+    def enter(self, along: LoopAxis, position: Expr) -> tuple[Names, At]:
+        """Return the axes' values at a position; a run's position gets a name first.
+
+        TVM simplifies (p // 7) * 7 + p % 7 to p for a variable p, but not for p = v + 35.
+        """
+        if len(along.run) == 1:
+            return [], along.at(position)
+        name = Var("p", "int64")
+        self.learn(name, run_extent(along.run))
+        return [(name, position)], along.at(name)
+
+
+@dataclass(frozen=True)
+class TiledStage:
+    """A stage inside a tile.
+
+    Attributes:
+        stage: What to compute.
+        accesses: Its store, then its loads.
+        loops: Those to write.
+        scope: What is known inside of those around it.
+    """
+
+    stage: Stage
+    accesses: Accesses
+    loops: StageLoops
+    scope: Scope
+
+    def nest(self, axes: Sequence[LoopAxis], at: At, innermost: Callable[[At], tirx.Stmt]) -> tirx.Stmt:
+        """Return serial loops over `axes`, outermost first."""
+        if not axes:
+            return innermost(at)
+        first = axes[0]
+
+        def body(var: Var) -> tirx.Stmt:
+            self.scope.learn(var, first.extent)
+            names, here = self.scope.enter(first, sum_of(first.begin, var))
+            return bound(names, self.nest(axes[1:], at | here, innermost))
+
+        return loop(first.extent, body, name=first.run[-1].var.name)
+
+    def resolve(self, at: At) -> tuple[Names, Expr]:
+        """Return the value of the stage where axes have the values `at`."""
+        return self.scope.resolve(self.stage.value, at)
+
+    def store(self, at: At, names: Names, value: Expr) -> tirx.Stmt:
+        """Return the store of `value`, in which `names` occur."""
+        stored = self.stage.stored_at([at[axis.var] for axis in self.stage.spatial])
+        target = self.scope.place(self.stage.buffer, stored)
+        return bound(names, store_flat(target.source, target.indices[-1] if target.indices else index(0), value))
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether a branch condition depends on the vector axis."""
+        return self.loops.vector is not None and self.loops.vector.var in self.accesses.guarded
+
+    def branches_on(self, along: LoopAxis, at: At, begin: int, extent: int) -> bool:
+        """Return whether a branch condition still depends on the vector axis within a segment of it."""
+        probe = Var("probe", "int64")
+        self.scope.learn(probe, extent)
+        names, value = self.resolve(at | along.at(along.begin + index(begin) + probe))
+        return any(uses(guard, probe) for part in [value, *(b for _, b in names)] for guard in guards(part))
+
+    def splits_lanes(self, along: LoopAxis, at: At) -> bool:
+        """Return whether the lanes of a reduction would branch differently."""
+        free = {axis.var: axis.var for part in self.loops.reduce for axis in part.run}
+        return self.is_guarded and self.branches_on(along, at | free, 0, along.extent)
+
+
+def sum_of(a: Expr, b: Expr) -> Expr:
+    """Return a + b, without an a that is 0."""
+    return b if isinstance(a, tirx.IntImm) and int(a.value) == 0 else a + b
