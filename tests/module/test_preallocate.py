@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from fusion.module.bindings import LiveRange
 from onnx import helper
 
 import fusion
-from fusion.module.bindings import LiveRange
 from fusion.module.plan import Plan
 from fusion.module.program import KernelProgram
 from tests.frontends.models import branch, choose

@@ -304,7 +304,7 @@ def test_what_is_no_defect_is_not_hidden(
     def fail(*arguments: object) -> NoReturn:
         raise raised
 
-    for place in ((translate, "convert_node"), (FormGroups, "__call__"), (second_forms, "specialize")):
+    for place in ((translate, "convert_node"), (FormGroups, "run"), (second_forms, "specialize")):
         with monkeypatch.context() as patch:
             patch.setattr(*place, fail)
             with pytest.raises(expected):

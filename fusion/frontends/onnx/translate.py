@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count
 from types import MappingProxyType
 
@@ -67,7 +68,8 @@ def translate(
         model = inliner.inline_local_functions(model)
     domains = {"": 1, **{o.domain: o.version for o in model.opset_import}}
     try:
-        translator = _Translator(model.graph, domains, inputs, {}, count(), _budget(model), declined, strict)
+        shared = _Shared(strict, count(), _budget(model))
+        translator = _Translator(model.graph, domains, inputs, {}, shared, declined)
         imported = whole_model(model, translator.whole) if translator.whole else translator.run()
     except NotATensor as error:
         imported = whole_model(model, str(error))
@@ -92,11 +94,25 @@ def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> UnsupportedOperator
     )
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """What a graph and its branches share.
+
+    Attributes:
+        strict: As in `translate`.
+        numbers: Make names unique in the whole model.
+        budget: Pays for folding.
+    """
+
+    strict: bool
+    numbers: Iterator[int]
+    budget: Budget
+
+
 class _Translator:
     """The state of one pass over a graph, or over a branch: what is known of each value, and the work still to do.
 
-    `constants` are those of the graph around a branch that it reads, `numbers` make names unique in the whole model,
-    whose `budget` pays for folding; `declined` and `strict` are as in `translate`.
+    `constants` are those of the graph around a branch that it reads; `declined` is as in `translate`.
 
     Attributes:
         whole: Why ONNX Runtime is to run the whole graph; "" where it is not.
@@ -108,28 +124,25 @@ class _Translator:
         domains: dict[str, int],
         inputs: dict[str, TypeProto],
         constants: dict[str, TensorProto],
-        numbers: Iterator[int],
-        budget: Budget,
+        shared: _Shared,
         declined: Mapping[str, str],
-        strict: bool,
     ) -> None:
         self._domains = domains
-        self._strict = strict
-        self._scope = Scope(types=dict(inputs), budget=budget)
+        self._shared = shared
+        self._scope = Scope(types=dict(inputs), budget=shared.budget)
         for name, tensor in (*constants.items(), *((tensor.name, tensor) for tensor in read_weights(graph))):
             self._scope.add_constant(name, tensor)
         self._inputs = inputs
         self._outputs = list(graph.output)
         self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
         choice = FallbackChoice(tuple(graph.node), {})
-        if not strict:
+        if not shared.strict:
             choice = choose_fallbacks(graph, domains, self._scope, self._declared)
         self.whole = "" if any(map(has_checked_operand, graph.node)) else choice.whole
         self._declined = {**choice.reasons, **declined}
         self._work = deque((node, domains[""]) for node in choice.nodes)
         self._names: dict[str, str] = {}
         self._current = NodeProto()
-        self._numbers = numbers
         self._branches: dict[str, ImportedModel] = {}
         self._builder = relax.BlockBuilder()
         self._origins = Origins()
@@ -260,8 +273,7 @@ class _Translator:
                 self._scope.exprs[name] = result if len(specs) == 1 else self._builder.emit(item, identifier(name))
 
     def _branch(self, branch: Branch, domains: dict[str, int]) -> _Translator:
-        known = branch.inputs, branch.constants, self._numbers, self._scope.budget
-        return _Translator(branch.graph, domains, *known, _NONE, self._strict)
+        return _Translator(branch.graph, domains, branch.inputs, branch.constants, self._shared, _NONE)
 
     def _expand_or_defer(self, node: NodeProto, opset: int, standard_opset: int, reason: str) -> None:
         native = is_native(node, self._scope)
@@ -294,4 +306,4 @@ class _Translator:
         return {self._actual(name) for name in names} | set(reads(self._current))
 
     def _fresh(self, name: str) -> str:
-        return f"{name}__{next(self._numbers)}"
+        return f"{name}__{next(self._shared.numbers)}"

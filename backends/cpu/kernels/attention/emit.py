@@ -26,7 +26,7 @@ from tvm.tirx import ForKind
 
 from backends.cpu.kernels.attention.emit_online import OnlineBlock
 from backends.cpu.kernels.attention.plan import AttentionPlan, padded
-from backends.cpu.kernels.attention.products import Products, Right, multiplied, row_of
+from backends.cpu.kernels.attention.products import Product, Products, Right, multiplied, row_of
 from backends.cpu.kernels.attention.read import (
     ATTENTION,
     AttentionStages,
@@ -161,10 +161,10 @@ class _WholeRows:
             )
             for output in self.scores
         ]  # fmt: skip
-        self.products.multiply(
-            block, (chain.depth, chain.keys), lambda y, k: left.at(block.batch, block.first + y, k), right,
-            self.plan.scores, outputs,
-        )  # fmt: skip
+        scored = Product(
+            chain.depth, chain.keys, lambda y, k: left.at(block.batch, block.first + y, k), right
+        )
+        self.products.multiply(block, scored, self.plan.scores, outputs)
 
     def _values(self, block: Block, right: Right) -> None:
         """Emit the second product of a block and what is behind it."""
@@ -176,7 +176,7 @@ class _WholeRows:
                 multiplied(output, tirx.BufferLoad(held, [self._at(factor, row_of(output, block))]))
                 for output in outputs
             ]
-        self.products.multiply(
-            block, (chain.keys, chain.channels), lambda y, k: tirx.BufferLoad(weights, [self._at(rows, y, k)]), right,
-            self.plan.values, outputs,
-        )  # fmt: skip
+        weighted = Product(
+            chain.keys, chain.channels, lambda y, k: tirx.BufferLoad(weights, [self._at(rows, y, k)]), right
+        )
+        self.products.multiply(block, weighted, self.plan.values, outputs)

@@ -39,6 +39,21 @@ class Right:
 
 
 @dataclass(frozen=True)
+class Product:
+    """The rows of a block times a right operand.
+
+    Attributes:
+        depth, channels: Elements of a row, and of a row of the result.
+        left: (row of the block, step of k) -> the element there.
+    """
+
+    depth: int
+    channels: int
+    left: Load
+    right: Right
+
+
+@dataclass(frozen=True)
 class Products:
     """Emits products for the vectors of `machine`."""
 
@@ -77,23 +92,17 @@ class Products:
         self.nest.add(stitch([turn], {local: copy}, self.machine))
 
     def multiply(
-        self, block: Block, size: tuple[int, int], left: Load, right: Right, tile: RegisterTile,
-        outputs: Sequence[Output], first: Expr = 0,
-    ) -> None:  # fmt: skip
-        """Emit the rows of a block times `right`.
-
-        `size` is (depth, channels), `left` gives the element of a row of the block at a step of k, and the outputs'
-        coordinates count channels from `first`.
-        """
-        depth, channels = size
+        self, block: Block, product: Product, tile: RegisterTile, outputs: Sequence[Output], first: Expr = 0
+    ) -> None:
+        """Emit a product of a block; the outputs' coordinates count channels from `first`."""
         extents = Extents(
-            outer=1, groups=1, height=block.rows, width=1, channels=channels, taps=(), depth=depth,
-            lanes=self.lanes, input_bytes=4 * block.rows * depth,
+            outer=1, groups=1, height=block.rows, width=1, channels=product.channels, taps=(), depth=product.depth,
+            lanes=self.lanes, input_bytes=4 * block.rows * product.depth,
         )  # fmt: skip
         work = Contraction(
-            extents, padded_weights=right.padded,
-            load_rows=lambda outer, group, y, x, taps, k: left(y, k),
-            load_weights=lambda outer, group, n, taps, k, count: right.load(k, n, count),
+            extents, padded_weights=product.right.padded,
+            load_rows=lambda outer, group, y, x, taps, k: product.left(y, k),
+            load_weights=lambda outer, group, n, taps, k, count: product.right.load(k, n, count),
             coordinates=lambda outer, group, y, x, n: [*block.batch, block.first + y, first + n],
             outputs=tuple(outputs),
         )  # fmt: skip

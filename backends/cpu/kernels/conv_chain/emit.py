@@ -25,7 +25,7 @@ from backends.cpu.kernels.conv_chain.plan import ChainPlan
 from backends.cpu.kernels.conv_chain.read import CONV_CHAIN, ChainStages
 from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel
-from backends.cpu.kernels.shared.image_maker import row_maker, stored_in
+from backends.cpu.kernels.shared.image_maker import Band, row_maker, stored_in
 from backends.cpu.kernels.shared.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.machine import Machine
@@ -48,7 +48,8 @@ def _emit_tasks(nest: Nest, chain: ChainStages, plan: ChainPlan, machine: Machin
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
         band, image = tirx.floormod(task, bands.count), tirx.floordiv(task, bands.count)
         first, rows = nest.bind("first_row", int64(bands.start(band))), int64(tile_count(bands, band))
-        form = _Band.make(nest, chain, plan, machine, nest.bind("image", int64(image)), (first, rows))
+        here = Band(nest.bind("image", int64(image)), first, rows, bands.longest)
+        form = _BandWriter.make(nest, chain, plan, machine, here)
         with nest.loop("pass", tirx.floordiv(rows + (plan.rows - 1), plan.rows)) as index:
             start = nest.bind("row", first + index * plan.rows)
             many = nest.bind("rows", tirx.min(int64(plan.rows), first + rows - start))
@@ -57,7 +58,7 @@ def _emit_tasks(nest: Nest, chain: ChainStages, plan: ChainPlan, machine: Machin
 
 
 @dataclass(frozen=True)
-class _Band:
+class _BandWriter:
     """Writes a band of rows.
 
     Attributes:
@@ -71,15 +72,13 @@ class _Band:
     reading: MicroKernel
 
     @staticmethod
-    def make(
-        nest: Nest, chain: ChainStages, plan: ChainPlan, machine: Machine, image: Expr, band: tuple[Expr, Expr]
-    ) -> _Band:
-        """Return the form for a band from a row on, of so many rows, its buffers allocated."""
+    def make(nest: Nest, chain: ChainStages, plan: ChainPlan, machine: Machine, band: Band) -> _BandWriter:
+        """Return the form for a band, its buffers allocated."""
         sizes = chain.sizes
         lines = LineBuffer.allocate(nest, sizes, plan.rows, sizes.channels, machine.vector_lanes)
-        making = row_maker(nest, chain.first, sizes, plan.bands, plan.first, machine, image, band)
+        making = row_maker(nest, chain.first, sizes, plan.first, machine, band)
         work = _reading(chain, machine, lines)
-        return _Band(lines, making, MicroKernel.inside(nest, work, plan.second, image))
+        return _BandWriter(lines, making, MicroKernel.inside(nest, work, plan.second, band.image))
 
     def fill(self, index: Expr, start: Expr, many: Expr) -> None:
         """Emit the rows of the image that pass `index` needs and no pass before it: those under `many` rows of the

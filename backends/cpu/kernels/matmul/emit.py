@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
@@ -110,10 +109,10 @@ class _Maker:
         for product in first.products:
             work = rows_times(first.rows, product.packed, product.channels, product.outputs, self.machine)
             outputs = tuple(_put(output, product, start, {**held, parts.rows: place}) for output in product.outputs)
-            at = partial(_moved, work, start)
             block = replace(
-                work, extents=replace(work.extents, height=self.block), load_rows=left, coordinates=at, outputs=outputs
-            )
+                work, extents=replace(work.extents, height=self.block), load_rows=left,
+                coordinates=_moved(work, start), outputs=outputs,
+            )  # fmt: skip
             emit_inside(nest, block, block_tile(block.extents, self.machine))
 
     def _left(self, nest: Nest, parts: RowProducts, start: Var) -> Callable[..., Expr]:
@@ -139,8 +138,9 @@ class _Maker:
                     nest.store(parts.rows, [*unravel(start + row, lead), ramp(at, lanes)], value)
 
 
-def _moved(work: Contraction, start: Expr, outer: Expr, group: Expr, y: Expr, x: Expr, n: Expr) -> list[Expr]:
-    return work.coordinates(outer, group, start + y, x, n)
+def _moved(work: Contraction, start: Expr) -> Callable[..., list[Expr]]:
+    """Return the coordinates of an element of a block of rows that begins at `start`."""
+    return lambda outer, group, y, x, n: work.coordinates(outer, group, start + y, x, n)
 
 
 def _put(output: Output, product: Product, start: Expr, places: Mapping[Var, _Place]) -> Output:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from tvm import tirx
 from tvm.ir import Var
@@ -72,6 +73,15 @@ class _Task:
         return self.rows.start(self.first_tile + self.tiles) - self.first_row
 
 
+class Sizes(NamedTuple):
+    """The axes of the sequence of states."""
+
+    steps: int
+    directions: int
+    batch: int
+    hidden: int
+
+
 @dataclass(frozen=True)
 class Loops:
     """Writes the loops of one plan.
@@ -99,10 +109,9 @@ class Loops:
         return Loops(nest, recurrence, {**parameters, **scratch}, plan, machine.vector_lanes)
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """Return steps, directions, batch, hidden."""
-        steps, directions, batch, hidden = shape_of(self.buffers["sequence"])
-        return steps, directions, batch, hidden
+    def sizes(self) -> Sizes:
+        """Those of the network."""
+        return Sizes(*shape_of(self.buffers["sequence"]))
 
     @property
     def all_panels(self) -> int:
@@ -156,7 +165,7 @@ class Loops:
 
     def _start(self, direction: Expr, first: Expr, rows: Expr) -> None:
         """Emit the states of some sequences before the first step."""
-        nest, hidden = self.nest, self.sizes[-1]
+        nest, hidden = self.nest, self.sizes.hidden
         targets = {"hidden": (self.buffers["state"], [int64(0)]), "cell": (self.buffers.get("last_cell"), [])}
         with nest.loop("row", rows) as row:
             for at, count in vector_runs(nest, hidden, self.lanes):
@@ -197,7 +206,7 @@ class Loops:
 
     def _update(self, task: _Task, phase: Phase, step: Expr) -> None:
         """Emit what the units of a task make of the products."""
-        nest, hidden, width = self.nest, self.sizes[-1], self.plan.tile.vectors * self.lanes
+        nest, hidden, width = self.nest, self.sizes.hidden, self.plan.tile.vectors * self.lanes
         last = self.all_panels - 1
         with nest.loop("row", task.many_rows) as row, nest.loop("panel", task.panels) as index:
             panel = nest.bind("panel", int64(task.first_panel + index))
@@ -211,7 +220,7 @@ class Loops:
         """Emit the equations of `count` neighbouring units of one sequence."""
         row, first, count = place
         lane, body = Var("lane", "int64"), list[tirx.Stmt]()
-        steps, buffers = self.sizes[0], self.buffers
+        steps, buffers = self.sizes.steps, self.buffers
         unit = _Lanes(self, task, step, (row, first + lane), (lane, count), body).unit()
         made = {name: unit.name(name, value) for name, value in phase.update(unit).items()}
         at = [task.direction, task.first_row + row, first + lane]

@@ -44,7 +44,7 @@ from backends.cpu.kernels.rolling_window.plan import RollingPlan, projection_til
 from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, Projection, RollingSizes, RollingStages
 from backends.cpu.kernels.shared.contraction import MicroKernel, emit_inside
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
-from backends.cpu.kernels.shared.image_maker import row_maker, stored_in
+from backends.cpu.kernels.shared.image_maker import Band, row_maker, stored_in
 from backends.cpu.kernels.shared.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.machine import Machine
@@ -70,7 +70,8 @@ def _emit_tasks(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: M
         chunk, image = tirx.floormod(task, chunks.count), tirx.floordiv(task, chunks.count * bands.count)
         band = tirx.floormod(tirx.floordiv(task, chunks.count), bands.count)
         first, rows = nest.bind("first_row", int64(bands.start(band))), int64(tile_count(bands, band))
-        form = _Band.make(nest, stages, plan, machine, nest.bind("image", int64(image)), (first, rows))
+        here = Band(nest.bind("image", int64(image)), first, rows, bands.longest)
+        form = _BandWriter.make(nest, stages, plan, machine, here)
         if stages.projection is None:
             form.emit_blocks(chunks.start(chunk), tile_count(chunks, chunk), first, rows)
         else:
@@ -78,7 +79,7 @@ def _emit_tasks(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: M
 
 
 @dataclass(frozen=True)
-class _Band:
+class _BandWriter:
     """Writes a band of rows.
 
     Attributes:
@@ -100,14 +101,12 @@ class _Band:
     pixels: Var | None
 
     @staticmethod
-    def make(
-        nest: Nest, stages: RollingStages, plan: RollingPlan, machine: Machine, image: Expr, band: tuple[Expr, Expr]
-    ) -> _Band:
-        """Return the form for a band from a row on, of so many rows, its buffers allocated."""
+    def make(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: Machine, band: Band) -> _BandWriter:
+        """Return the form for a band, its buffers allocated."""
         sizes, width = stages.sizes, plan.tile.vectors * machine.vector_lanes
         parts = -(-sizes.channels // width) if stages.projection else 1
         outside = -inf if sizes.pools else 0.0
-        lines = LineBuffer.allocate(nest, sizes, 1, width, machine.vector_lanes, parts, outside)
+        lines = LineBuffer.allocate(nest, sizes, 1, width, machine.vector_lanes, parts=parts, outside=outside)
         pixels, outputs = None, stages.convolved
         if stages.projection is not None:
             stride = _stride(sizes, machine)
@@ -115,9 +114,9 @@ class _Band:
             outputs = tuple(_kept(output, pixels, stride) for output in outputs)
         making = None
         if stages.making is not None:
-            making = row_maker(nest, stages.making, sizes, plan.bands, plan.tile, machine, image, band)
+            making = row_maker(nest, stages.making, sizes, plan.tile, machine, band)
         convolved = Epilogue.prepare(nest, outputs, plan.columns * width)
-        return _Band(nest, stages, plan, machine, image, lines, making, convolved, pixels)
+        return _BandWriter(nest, stages, plan, machine, band.image, lines, making, convolved, pixels)
 
     @property
     def _width(self) -> int:

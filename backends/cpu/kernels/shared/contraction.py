@@ -144,6 +144,24 @@ def emit_inside(nest: Nest, work: Contraction, tile: RegisterTile) -> None:
 
 
 @dataclass(frozen=True)
+class _Tile:
+    """A register tile.
+
+    Attributes:
+        registers: Its sums.
+        vectors: Their parts of a pixel, as (first channel, how many).
+        pixels: Its rows.
+        group, channel: The group, and the first channel in it.
+    """
+
+    registers: RegisterRows
+    vectors: Sequence[tuple[int, int]]
+    pixels: Pixels
+    group: Expr
+    channel: Expr
+
+
+@dataclass(frozen=True)
 class MicroKernel:
     """Emits the blocks, tiles and panels of one task."""
 
@@ -206,41 +224,39 @@ class MicroKernel:
         nest, work, lanes = self.nest, self.work, self.work.extents.lanes
         vectors = [(at, lanes) for at in range(0, channels, lanes)] if work.padded_weights else pieces(channels, lanes)
         registers = RegisterRows(nest, len(pixels), vectors)
+        tile = _Tile(registers, vectors, pixels, group, channel)
         with ExitStack() as loops:
             windows = [nest.loop(f"tap{axis}", extent) for axis, extent in enumerate(work.extents.taps)]
             taps = [loops.enter_context(window) for window in windows]
             whole, rest = divmod(work.extents.depth, work.arithmetic.step)
             if whole:
                 with nest.loop("k", whole) as step:
-                    self._accumulate(registers, vectors, pixels, (group, channel), taps, step, work.arithmetic.step)
+                    self._accumulate(tile, taps, step, work.arithmetic.step)
             if rest:
-                self._accumulate(registers, vectors, pixels, (group, channel), taps, int64(whole), rest)
+                self._accumulate(tile, taps, int64(whole), rest)
         top, left = pixels[0]
         self.epilogue.store(
             nest, registers, size, pieces(channels, lanes),
             lambda i, j, c: work.coordinates(self.outer, group, top + i, left + j, channel + c),
         )  # fmt: skip
 
-    def _accumulate(
-        self, registers: RegisterRows, vectors: Sequence[tuple[int, int]], pixels: Pixels, panel: tuple[Expr, Expr],
-        taps: Sequence[Expr], step: Expr, many: int,
-    ) -> None:  # fmt: skip
+    def _accumulate(self, tile: _Tile, taps: Sequence[Expr], step: Expr, many: int) -> None:
         """Emit one step of k, of `many` elements."""
         nest, work, width = self.nest, self.work, self.work.arithmetic.step
-        group, channel = panel
-        load_weights = partial(work.load_weights, self.outer, group)
+        load_weights = partial(work.load_weights, self.outer, tile.group)
         weights = []
-        for at, count in vectors:
-            load = load_weights(channel + at, taps, step, count * work.arithmetic.packed)
+        for at, count in tile.vectors:
+            load = load_weights(tile.channel + at, taps, step, count * work.arithmetic.packed)
             weights.append(nest.bind(f"w{at}", work.arithmetic.weights(load, many)))
-        for at, _ in vectors if work.padded_weights else ():
-            prefetch(nest, load_weights(channel + at, taps, step + PREFETCH_STEPS, 1))
-        for row, (y, x) in enumerate(pixels):
-            first = self.load_rows(self.outer, group, y, x, taps, step * width)
+        for at, _ in tile.vectors if work.padded_weights else ():
+            prefetch(nest, load_weights(tile.channel + at, taps, step + PREFETCH_STEPS, 1))
+        for row, (y, x) in enumerate(tile.pixels):
+            first = self.load_rows(self.outer, tile.group, y, x, taps, step * width)
             value = nest.bind(f"a{row}", work.arithmetic.row(first, many))
             for part, weight in enumerate(weights):
-                total = registers.read(row, part)
-                registers.write(row, part, work.arithmetic.multiply_add(total, value, weight, vectors[part][1]))
+                _, lanes = tile.vectors[part]
+                total = tile.registers.read(row, part)
+                tile.registers.write(row, part, work.arithmetic.multiply_add(total, value, weight, lanes))
 
 
 def _kinds(split: Split, index: Expr) -> list[tuple[int, Expr | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from tvm import tirx
@@ -20,7 +20,6 @@ from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel, Pr
 from backends.cpu.kernels.shared.kernel_parts import between, in_place
 from backends.cpu.kernels.shared.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.register_tile import RegisterTile
-from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.window import UnderWindow
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
@@ -64,21 +63,36 @@ def cycles_alone(conv: Roles, machine: Machine, threads: int) -> float:
     return choose_blocking(extents, machine, threads).cycles
 
 
+@dataclass(frozen=True)
+class Band:
+    """Rows of a result, which a task makes.
+
+    Attributes:
+        image: Which one of the batch.
+        first, rows: The first of them, and how many there are.
+        longest: How many the largest band of all has.
+    """
+
+    image: Expr
+    first: Expr
+    rows: Expr
+    longest: int
+
+
 def row_maker(
-    nest: Nest, maker: Roles, sizes: UnderWindow, bands: int, tile: RegisterTile, machine: Machine, image: Expr,
-    band: tuple[Expr, Expr],
-) -> MicroKernel:  # fmt: skip
-    """Return what emits rows of an image under a window, of which a task needs what lies under a band of the result,
-    given as its first row and how many; the padded input of the band is copied first."""
-    window, (first, rows) = sizes.window, band
-    work, fill = _rows_of(maker, machine, sizes.made_rows(Split(sizes.rows, bands).longest))
+    nest: Nest, maker: Roles, sizes: UnderWindow, tile: RegisterTile, machine: Machine, band: Band
+) -> MicroKernel:
+    """Return what emits rows of an image under a window, of which a task needs what lies under a band of the result;
+    the padded input of the band is copied first."""
+    window = sizes.window
+    work, fill = _rows_of(maker, machine, sizes.made_rows(band.longest))
     load_rows = work.load_rows
     if fill is not None:
-        start = first * window.strides[0] - window.padding[0]
+        start = band.first * window.strides[0] - window.padding[0]
         begin = nest.bind("first_made", tirx.max(start, int64(0)))
-        end = nest.bind("end_made", tirx.min(start + window.rows_under(rows), int64(sizes.height)))
-        load_rows = fill(nest, image, begin, end)
-    return MicroKernel.inside(nest, work, tile, image, load_rows)
+        end = nest.bind("end_made", tirx.min(start + window.rows_under(band.rows), int64(sizes.height)))
+        load_rows = fill(nest, band.image, begin, end)
+    return MicroKernel.inside(nest, work, tile, band.image, load_rows)
 
 
 def stored_in(lines: LineBuffer, kernel: MicroKernel, place: Expr, first_channel: Expr = 0) -> MicroKernel:

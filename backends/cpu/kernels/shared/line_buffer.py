@@ -35,7 +35,7 @@ class LineBuffer:
 
     @staticmethod
     def allocate(
-        nest: Nest, sizes: UnderWindow, passing: int, pixel: int, lanes: int, parts: int = 1, outside: float = 0.0
+        nest: Nest, sizes: UnderWindow, passing: int, pixel: int, lanes: int, *, parts: int = 1, outside: float = 0.0
     ) -> LineBuffer:
         """Return a line buffer in a buffer of its own, its border columns set."""
         rows = parts * sizes.buffered_rows(passing)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import NamedTuple
 
 from tvm import tirx
 from tvm.ir import Var
@@ -47,6 +48,14 @@ def emit_winograd(func: tirx.PrimFunc, roles: Roles, shape: Shape, plan: Winogra
     return Scheduled(made, NAME, str(plan), repack=Repack(position, plan.transform.pack))
 
 
+class _Corner(NamedTuple):
+    """The first element of the result under a tile."""
+
+    image: Expr
+    y: Expr
+    x: Expr
+
+
 @dataclass(frozen=True)
 class _Emitter:
     """Writes the loops of a plan."""
@@ -74,13 +83,13 @@ class _Emitter:
             made = nest.allocate("products", (products, rows, plan.tile.vectors * shape.lanes))
             epilogue = Epilogue.prepare(nest, self.outputs, plan.transform.tile**2 * shape.lanes)
             with nest.loop("tile", many) as tile:
-                self._transform_inputs(inputs, tile, image, *self._place(first + tile))
+                self._transform_inputs(inputs, tile, self._corner(image, first + tile))
             with nest.loop("panel", tile_count(panels, chunk)) as index:
                 panel = nest.bind("panel_at", int64(panels.start(chunk)) + index)
                 with nest.loop("product", products) as number:
                     self._multiply(inputs, made, number, panel, rows)
                 with nest.loop("tile", many) as tile:
-                    self._transform_products(made, epilogue, tile, panel, image, *self._place(first + tile))
+                    self._transform_products(made, epilogue, tile, panel, self._corner(image, first + tile))
 
     @property
     def _tiles_down(self) -> int:
@@ -90,16 +99,15 @@ class _Emitter:
     def _tiles_across(self) -> int:
         return -(-self.shape.out_width // self.plan.transform.tile)
 
-    def _place(self, tile: Expr) -> tuple[Expr, Expr]:
+    def _corner(self, image: Expr, tile: Expr) -> _Corner:
         """Return the first row and column of the result under a tile."""
         across, size = self._tiles_across, self.plan.transform.tile
-        return (
-            self.nest.bind("y", tirx.floordiv(tile, across) * size),
-            self.nest.bind("x", tirx.floormod(tile, across) * size),
-        )
+        y = self.nest.bind("y", tirx.floordiv(tile, across) * size)
+        return _Corner(image, y, self.nest.bind("x", tirx.floormod(tile, across) * size))
 
-    def _transform_inputs(self, inputs: Var, tile: Expr, image: Expr, y: Expr, x: Expr) -> None:
+    def _transform_inputs(self, inputs: Var, tile: Expr, corner: _Corner) -> None:
         nest, shape, size = self.nest, self.shape, self.plan.transform.size
+        image, y, x = corner
         top, left = nest.bind("top", y - shape.top), nest.bind("left", x - shape.left)
         inside = tirx.all(top >= 0, left >= 0, top + size <= shape.height, left + size <= shape.width)
         whole = nest.bind("inside", inside)
@@ -150,10 +158,9 @@ class _Emitter:
         split = Split.of(rows, tile.height)
         kernel.emit(panel, 1, split, int64(0), split.count)
 
-    def _transform_products(
-        self, made: Var, epilogue: Epilogue, tile: Expr, panel: Expr, image: Expr, y: Expr, x: Expr
-    ) -> None:
+    def _transform_products(self, made: Var, epilogue: Epilogue, tile: Expr, panel: Expr, corner: _Corner) -> None:
         nest, shape, vectors = self.nest, self.shape, self.plan.tile.vectors
+        image, y, x = corner
         size, lanes = self.plan.transform.size, shape.lanes
         with nest.loop("part", tirx.min(vectors, shape.vectors - panel * vectors)) as part:
             at = ramp(part * lanes, lanes)
