@@ -100,7 +100,7 @@ def compare(job: Job, plan: Plan, draw: Callable[[int], Arrays], name: str) -> C
         for engine in dict.fromkeys([*wanted, BASELINE, _MEASURES[job.precision]]):
             result = outcome.engines.setdefault(engine, EngineResult())
             with noting(result):
-                workers[engine] = start(engine, job, plan, Path(folder), result, stack)
+                workers[engine] = start(engine, job, plan=plan, folder=Path(folder), result=result, stack=stack)
         check(job, plan, workers, outcome.engines, checked)
         time_rounds(plan, {name: worker for name, worker in workers.items() if name in wanted}, outcome.engines, draw)
     for engine in set(outcome.engines) - set(wanted):

@@ -87,7 +87,14 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
         return
     with temporary_folder(_ROOM) as folder, MeasuringSession(folder) as session:
         judge = ctx.compiler.decline_fusion
-        chains = JudgeChains(ctx.compiler, judge, toolchain, session, folder, _CHAIN_SECONDS)
+        chains = JudgeChains(
+            compiler=ctx.compiler,
+            judge=judge,
+            toolchain=toolchain,
+            session=session,
+            folder=folder,
+            seconds=_CHAIN_SECONDS,
+        )
         yield Measuring(ctx, Bench(toolchain, session, folder), chains)
 
 

@@ -186,7 +186,7 @@ def lower(
         infos, graph = made.report(ctx.compiler, failures)
     rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
     notes = (*failures.notes, *rounding, *made.notes(), *measured.notes(), *chosen.notes)
-    return Lowered(mod, weights, infos, notes, graph, made.subgraphs())
+    return Lowered(mod=mod, weights=weights, kernels=infos, notes=notes, graph=graph, subgraphs=made.subgraphs())
 
 
 @dataclass(frozen=True)

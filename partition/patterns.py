@@ -65,7 +65,15 @@ class Region:
         ]
         plan = tuple(sum(1 << index for index in {place[node] for node in group}) for group in groups)
         with_anchors = sum(1 << index for index, part in enumerate(parts) if anchors_of(part))
-        return cls(parts, readers, plan, with_anchors, verdicts, start_bytes, dict.fromkeys(plan, True))
+        return cls(
+            parts=parts,
+            readers=readers,
+            groups=plan,
+            complex=with_anchors,
+            verdicts=verdicts,
+            start_bytes=start_bytes,
+            kernels=dict.fromkeys(plan, True),
+        )
 
     def best_kernels(self) -> list[list[Node]]:
         """Return the kernels that save most, which may be the groups that there are."""

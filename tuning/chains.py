@@ -111,7 +111,15 @@ class JudgeChains:
             Step(0, tuple(memory.calls(form, copy) for form in names)) for copy in range(self._copies(weights))
         )
         tensors, storages = tuple(memory.tensors), tuple(memory.storages)
-        experiment = Experiment((str(library),), "", storages, tensors, steps, self.compiler.threads, _SECONDS)
+        experiment = Experiment(
+            libraries=(str(library),),
+            data="",
+            storages=storages,
+            tensors=tensors,
+            steps=steps,
+            threads=self.compiler.threads,
+            seconds=_SECONDS,
+        )
         results = self.session.run(experiment)
         return results.verdicts[0] if results.verdicts else None
 

@@ -90,13 +90,13 @@ def read_experiment(path: Path) -> Experiment:
     """Return what `Experiment.write` wrote."""
     fields: dict[str, Any] = json.loads(path.read_text())
     return Experiment(
-        tuple(fields["libraries"]),
-        fields["data"],
-        tuple(Storage(**storage) for storage in fields["storages"]),
-        tuple(View(view["storage"], tuple(view["shape"]), view["dtype"]) for view in fields["tensors"]),
-        tuple(_step(**step) for step in fields["steps"]),
-        fields["threads"],
-        fields["seconds"],
+        libraries=tuple(fields["libraries"]),
+        data=fields["data"],
+        storages=tuple(Storage(**storage) for storage in fields["storages"]),
+        tensors=tuple(View(view["storage"], tuple(view["shape"]), view["dtype"]) for view in fields["tensors"]),
+        steps=tuple(_step(**step) for step in fields["steps"]),
+        threads=fields["threads"],
+        seconds=fields["seconds"],
     )
 
 

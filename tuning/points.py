@@ -146,7 +146,15 @@ class ChoosePoints:
         memory.write(data)
         paths = tuple(map(str, libraries))
         storages, tensors = tuple(memory.storages), tuple(memory.tensors)
-        return Experiment(paths, str(data), storages, tensors, steps, self.compiler.threads, seconds)
+        return Experiment(
+            libraries=paths,
+            data=str(data),
+            storages=storages,
+            tensors=tensors,
+            steps=steps,
+            threads=self.compiler.threads,
+            seconds=seconds,
+        )
 
 
 def _arguments(call: KernelCall, form: Form, memory: Memory) -> tuple[int, ...]:

@@ -38,7 +38,14 @@ def machine_of(target: tvm.target.Target, features: frozenset[str]) -> Machine:
     l1, l2, l3 = CACHE_BYTES.get(architecture_of(target), CACHE_BYTES["x86_64"])
     if is_host(target):
         l1, l2, l3 = (_cache_bytes(index, size) for index, size in zip(_CACHE_INDICES, (l1, l2, l3), strict=True))
-    return Machine(lanes, registers, l1, l2, l3, DOT_BFLOAT16 in features)
+    return Machine(
+        vector_lanes=lanes,
+        vector_registers=registers,
+        l1_bytes=l1,
+        l2_bytes=l2,
+        l3_bytes=l3,
+        dot_bfloat16=DOT_BFLOAT16 in features,
+    )
 
 
 # (LLVM feature, float32 lanes, registers): the first whose feature the CPU has. Intel SDM vol. 1 ch. 14-15, Arm ARM

@@ -79,7 +79,12 @@ def register(key: str, onnx_bytes: bytes, threads: int) -> Subgraph:
             inputs = tuple((value.name, value.type) for value in session.get_inputs())
             outputs = tuple(value.name for value in session.get_outputs())
             known = Subgraph(
-                session, inputs, outputs, _takes_values(session), _ARRAYS.issuperset(_kinds(session)), dtypes
+                session=session,
+                inputs=inputs,
+                outputs=outputs,
+                tensors_only=_takes_values(session),
+                arrays_only=_ARRAYS.issuperset(_kinds(session)),
+                dtypes=dtypes,
             )
             _subgraphs[key] = known
             publish(key, known)

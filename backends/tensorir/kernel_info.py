@@ -29,7 +29,7 @@ def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
     blocks = [block for block in find(kernel.source.body, SBlock) if block.iter_vars]
     ops = tuple(str(block.name_hint).removeprefix("T_") for block in blocks)
     if not is_static(kernel.source):
-        return KernelInfo(name, ops, made.template, made.tile, 0, 0, note=made.note)
+        return KernelInfo(name=name, ops=ops, template=made.template, tile=made.tile, flops=0, bytes=0, note=made.note)
     flops, loads, stored = 0, Counter[Any](), Counter[Any]()
     for block in blocks:
         written = prod(int(axis.dom.extent) for axis in block.iter_vars if axis.iter_type == tirx.IterVar.DataPar)
@@ -46,7 +46,17 @@ def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
     read = sum(
         min(_bytes(param), loads[param] * _width(param)) for param in kernel.source.params if param not in stored
     )
-    return KernelInfo(name, ops, made.template, made.tile, flops, read + written, written, made.cycles, made.note)
+    return KernelInfo(
+        name=name,
+        ops=ops,
+        template=made.template,
+        tile=made.tile,
+        flops=flops,
+        bytes=read + written,
+        written=written,
+        cycles=made.cycles,
+        note=made.note,
+    )
 
 
 def _work(block: SBlock) -> tuple[int, Counter[Any]]:

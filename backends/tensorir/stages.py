@@ -209,4 +209,6 @@ def _reduction(block: SBlock, spatial: tuple[Axis, ...], reduce: tuple[Axis, ...
         raise Declined(f"block {block.name_hint} does not combine with its own buffer")
     if any(load.source.same_as(store.buffer) for load in loads(term)):
         raise Declined(f"block {block.name_hint} reads its own buffer twice")
-    return Stage(store.buffer, spatial, reduce, term, type(update), block.init.value)
+    return Stage(
+        buffer=store.buffer, spatial=spatial, reduce=reduce, value=term, combine=type(update), identity=block.init.value
+    )

@@ -138,7 +138,15 @@ class Drawing:
         outer = [spec.name for spec in self.inputs] + [tensor.name for tensor in self.weights]
         flops = sum(part.flops for part in self.parts)
         return Chain(
-            Case(name, family, model, tuple(self.inputs), flops, self._bytes([*outer, result]), {}),
+            Case(
+                name=name,
+                family=family,
+                model=model,
+                inputs=tuple(self.inputs),
+                flops=flops,
+                bytes=self._bytes([*outer, result]),
+                used={},
+            ),
             tuple(self.parts),
         )
 

@@ -35,7 +35,15 @@ def _numbered(cases: Sequence[Case]) -> Iterator[Case]:
     for case in cases:
         seen[case.name] += 1
         suffix = f" #{seen[case.name]}" if seen[case.name] > 1 else ""
-        yield Case(case.name + suffix, case.family, case.model, case.inputs, case.flops, case.bytes, case.used)
+        yield Case(
+            name=case.name + suffix,
+            family=case.family,
+            model=case.model,
+            inputs=case.inputs,
+            flops=case.flops,
+            bytes=case.bytes,
+            used=case.used,
+        )
 
 
 def operators(graph: Graph) -> Iterator[tuple[str, list[NodeProto], int]]:

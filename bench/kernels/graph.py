@@ -44,12 +44,12 @@ def trace(path: Path, inputs: Arrays) -> Graph:
         if all(name in constants for name in node.input if name) and not any(a.HasField("g") for a in node.attribute):
             constants.update({name: seen[name] for name in node.output if name in seen})
     return Graph(
-        tuple(graph.node),
-        next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx")),
-        constants,
-        {name: (array.shape, array.dtype) for name, array in seen.items()},
-        {name: node for node in graph.node for name in node.output},
-        Counter(name for node in graph.node for name in node.input),
+        nodes=tuple(graph.node),
+        opset=next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx")),
+        constants=constants,
+        values={name: (array.shape, array.dtype) for name, array in seen.items()},
+        producer={name: node for node in graph.node for name in node.output},
+        readers=Counter(name for node in graph.node for name in node.input),
     )
 
 

@@ -128,7 +128,15 @@ def _case(family: str, form: str, text: str, extents: Extents) -> Case:
     moved = [*inputs, *(_spec(value) for value in model.graph.output)]
     weights = sum(numpy_helper.to_array(tensor).nbytes for tensor in model.graph.initializer)
     size = weights + sum(prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in moved)
-    return Case(f"{family} ({form}) {'x'.join(map(str, inputs[0].shape))}", family, model, inputs, 0, size, {})
+    return Case(
+        name=f"{family} ({form}) {'x'.join(map(str, inputs[0].shape))}",
+        family=family,
+        model=model,
+        inputs=inputs,
+        flops=0,
+        bytes=size,
+        used={},
+    )
 
 
 def _weight(value: onnx.ValueInfoProto) -> onnx.TensorProto:

@@ -34,7 +34,15 @@ class Single:
             self.graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=_IR_VERSION
         )
         specs = tuple(_spec(value) for value in self.graph.input)
-        return Case(_name(self), self.family, model, specs, self.flops, self.bytes, used)
+        return Case(
+            name=_name(self),
+            family=self.family,
+            model=model,
+            inputs=specs,
+            flops=self.flops,
+            bytes=self.bytes,
+            used=used,
+        )
 
 
 def extract(graph: Graph, nodes: Sequence[NodeProto], family: str, flops: int) -> Single:
@@ -48,7 +56,14 @@ def extract(graph: Graph, nodes: Sequence[NodeProto], family: str, flops: int) -
     output = _info(graph, nodes[-1].output[0], "y")
     single = helper.make_graph([_renamed(node, names) for node in nodes], "single", inputs, [output], weights)
     moved = sum(prod(graph.values[n][0]) * graph.values[n][1].itemsize for n in (*outer, nodes[-1].output[0]))
-    return Single(single.SerializeToString(deterministic=True), single, family, graph.opset, flops, moved)
+    return Single(
+        key=single.SerializeToString(deterministic=True),
+        graph=single,
+        family=family,
+        opset=graph.opset,
+        flops=flops,
+        bytes=moved,
+    )
 
 
 def _info(graph: Graph, name: str, new: str) -> onnx.ValueInfoProto:

@@ -73,7 +73,15 @@ def resolve(
         outputs.append(count)
         extra.append(max(0, (count - 1) * steps[axis] - room))
         ends[axis] += extra[axis]
-    return Window(tuple(kernel), steps, spread, tuple(begins), tuple(ends), tuple(extra), tuple(outputs))
+    return Window(
+        kernel=tuple(kernel),
+        strides=steps,
+        dilations=spread,
+        begins=tuple(begins),
+        ends=tuple(ends),
+        extra=tuple(extra),
+        outputs=tuple(outputs),
+    )
 
 
 def _spatial(*places: slice | int) -> tuple[slice | int, ...]:

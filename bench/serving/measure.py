@@ -67,7 +67,9 @@ def measure(name: str, threads: int, rounds: int, seconds: float, callers: Seque
         workers = {}
         for engine, result in found.engines.items():
             with protocol.noting(result):
-                workers[engine] = protocol.start(engine, job, plan, Path(folder), result, stack)
+                workers[engine] = protocol.start(
+                    engine, job, plan=plan, folder=Path(folder), result=result, stack=stack
+                )
         protocol.check(job, plan, workers, found.engines, {0: inputs[0]})
         for _ in range(rounds):
             for count in callers:

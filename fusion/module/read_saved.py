@@ -93,15 +93,15 @@ def _load_form(form: Form, manifest: Manifest, archive: Archive, share: bool) ->
     subgraphs = {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
     code = _load_code(form, archive, share)
     return Specialization(
-        form.inputs,
-        form.outputs,
-        _load_program(form, code, subgraphs, manifest.settings.threads, archive),
-        code,
-        form.kernels,
-        form.fallbacks,
-        subgraphs,
-        form.notes,
-        functools.cache(lambda: _load_graph(form, archive)),
+        inputs=form.inputs,
+        outputs=form.outputs,
+        program=_load_program(form, code, subgraphs, manifest.settings.threads, archive),
+        code=code,
+        kernels=form.kernels,
+        fallbacks=form.fallbacks,
+        subgraphs=subgraphs,
+        notes=form.notes,
+        graph=functools.cache(lambda: _load_graph(form, archive)),
     )
 
 
@@ -136,7 +136,9 @@ def _load_program(
         return FallbackProgram(registered[0], form.inputs)
     library = _load_library(archive, form.code)
     try:
-        return KernelProgram(library, code.plan, code.weights, form.inputs, threads, registered)
+        return KernelProgram(
+            library, code.plan, weights=code.weights, inputs=form.inputs, threads=threads, subgraphs=registered
+        )
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise archive.damaged(str(error)) from error
 

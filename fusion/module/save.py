@@ -55,8 +55,9 @@ def saved_members(module: CompiledModule) -> dict[str, Data]:
     if any(form.code is not None for form in forms):
         members.add(_WEIGHTS, write_weights(weights.tensors))
     manifest = Manifest(
-        FORMAT, fusion.__version__, TVM_VERSION, FFI_VERSION, module.settings,
-        module.inputs, module.outputs, module.dynamic, described, members.digests,
+        format=FORMAT, fusion=fusion.__version__, tvm=TVM_VERSION, ffi=FFI_VERSION, settings=module.settings,
+        inputs=module.inputs, outputs=module.outputs, dynamic=module.dynamic, forms=described,
+        checksums=members.digests,
     )  # fmt: skip
     return {MANIFEST: to_json(manifest), **members.data}
 
@@ -119,6 +120,15 @@ def _describe(form: Specialization, index: int, members: _Members, weights: _Wei
         for number, (key, model) in enumerate(form.subgraphs.items())
     }
     return Form(
-        form.inputs, form.outputs, plan, code, held, graph, types, subgraphs, form.kernels, form.fallbacks,
-        form.notes,
+        inputs=form.inputs,
+        outputs=form.outputs,
+        plan=plan,
+        code=code,
+        weights=held,
+        graph=graph,
+        weight_types=types,
+        subgraphs=subgraphs,
+        kernels=form.kernels,
+        fallbacks=form.fallbacks,
+        notes=form.notes,
     )

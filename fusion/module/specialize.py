@@ -24,32 +24,34 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
     if lowered is None:
         program: Program = FallbackProgram(subgraphs[0], imported.inputs) if reason is None else ForeignProgram(reason)
         return Specialization(
-            imported.inputs,
-            imported.outputs,
-            program,
-            None,
-            {},
-            imported.fallbacks,
-            data,
-            imported.notes,
+            inputs=imported.inputs,
+            outputs=imported.outputs,
+            program=program,
+            code=None,
+            kernels={},
+            fallbacks=imported.fallbacks,
+            subgraphs=data,
+            notes=imported.notes,
         )
     graph, weights = lowered.graph, share_weights(lowered.weights)
     built = build(lowered, len(imported.inputs), ctx, to_run=reason is None)
     if reason is None:
         assert built.library is not None
-        program = KernelProgram(built.library, built.plan, weights, imported.inputs, ctx.threads, subgraphs)
+        program = KernelProgram(
+            built.library, built.plan, weights=weights, inputs=imported.inputs, threads=ctx.threads, subgraphs=subgraphs
+        )
     else:
         program = ForeignProgram(reason)
     return Specialization(
-        imported.inputs,
-        imported.outputs,
-        program,
-        _code(built, weights, ctx),
-        lowered.kernels,
-        imported.fallbacks,
-        data,
-        (*imported.notes, *lowered.notes, *built.notes),
-        lambda: graph,
+        inputs=imported.inputs,
+        outputs=imported.outputs,
+        program=program,
+        code=_code(built, weights, ctx),
+        kernels=lowered.kernels,
+        fallbacks=imported.fallbacks,
+        subgraphs=data,
+        notes=(*imported.notes, *lowered.notes, *built.notes),
+        graph=lambda: graph,
     )
 
 

@@ -76,7 +76,7 @@ class GuardOperands:
             for (place, kind, axes), where, guard in found.get(var, ()):
                 operand = _at(value, place)
                 if guard is None:
-                    checked = check_in_numpy(builder, operand, value.args[0], kind, where, axes)
+                    checked = check_in_numpy(builder, operand, data=value.args[0], kind=kind, where=where, axes=axes)
                 else:
                     checked = check(builder, operand, guard)
                 value = _replaced(value, place, builder.emit(checked, f"{var.name}_{kind}"))

@@ -231,9 +231,20 @@ def _kernel_time(
         others = min(others, info.bytes)  # of a joined tensor a kernel may write a part only
     moved = count * (weights + others)
     if info is None:
-        return KernelTime(call.kernel, (), "", "", count, seconds, None, moved, None, "")
+        return KernelTime(
+            kernel=call.kernel,
+            ops=(),
+            template="",
+            tile="",
+            calls=count,
+            seconds=seconds,
+            flops=None,
+            bytes=moved,
+            roofline=None,
+            bound="",
+        )
     floor = limits.floor(info.flops, Stream(weights, weight_bytes), Stream(others, weights + others))
     return KernelTime(
-        call.kernel, info.ops, info.template, info.tile, count, seconds,
-        info.flops * count, moved, floor.seconds * count / seconds, floor.bound,
+        kernel=call.kernel, ops=info.ops, template=info.template, tile=info.tile, calls=count, seconds=seconds,
+        flops=info.flops * count, bytes=moved, roofline=floor.seconds * count / seconds, bound=floor.bound,
     )  # fmt: skip

@@ -117,7 +117,9 @@ class OperatorReader:
         return self._sources.behind(main.body.body)
 
     def _add(self, graph: str, var: relax.Var, op: str, reads: tuple[Read, ...]) -> int:
-        self.operators.append(Operator(var.name, op, type_text(var.ty), reads, (), UNKNOWN))
+        self.operators.append(
+            Operator(name=var.name, op=op, value=type_text(var.ty), reads=reads, calls=(), how=UNKNOWN)
+        )
         self.keys.append((graph, var.name))
         return len(self.operators) - 1
 
@@ -177,7 +179,17 @@ class CallReader:
     def _add(self, var: relax.Var, op: str, kind: str, args: list[relax.Expr]) -> int:
         read = {part for arg in args for part, _ in _parts(arg)}
         weights = sum(type_bytes(part.ty) for part in read if part in self._weights)
-        self.calls.append(Call(var.name, op, kind, type_text(var.ty), self._sources.reads(args), weights, 0))
+        self.calls.append(
+            Call(
+                name=var.name,
+                op=op,
+                kind=kind,
+                value=type_text(var.ty),
+                reads=self._sources.reads(args),
+                weights=weights,
+                saved=0,
+            )
+        )
         return len(self.calls) - 1
 
 

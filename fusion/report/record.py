@@ -195,5 +195,14 @@ def _kept(graph: str, trace: Trace, named: Named, calls: list[Call]) -> list[Kep
         if source == target >= 0:  # a reshape of what the call makes: it takes the same memory
             continue
         size = next((read.bytes for read in reads if read.source == source), 0)
-        edges.append(KeptEdge(kept.producer, kept.consumer, kept.reason, source, target, size))
+        edges.append(
+            KeptEdge(
+                producer=kept.producer,
+                consumer=kept.consumer,
+                reason=kept.reason,
+                source=source,
+                target=target,
+                bytes=size,
+            )
+        )
     return edges

@@ -51,7 +51,11 @@ class EfficientNet(Network):
         layers, channels = [conv_norm_act(3, 32, stride=2, act=act)], 32
         for expansion, outputs, blocks, stride, kernel in _STAGES:
             for index in range(blocks):
-                layers.append(_InvertedResidual(channels, outputs, expansion, kernel, 1 if index else stride, act))
+                layers.append(
+                    _InvertedResidual(
+                        channels, outputs, expansion=expansion, kernel=kernel, stride=1 if index else stride, act=act
+                    )
+                )
                 channels = outputs
         self.features = nn.Sequential(*layers, conv_norm_act(channels, 1280, 1, act=act))
         self.head = nn.Linear(1280, _LABELS)

@@ -31,7 +31,9 @@ def conv_norm_act(
     act: Callable[[], nn.Module] = nn.ReLU,
 ) -> nn.Sequential:
     """Return `conv_norm` and an activation."""
-    return nn.Sequential(conv_norm(inputs, outputs, kernel, stride, groups, dilation), act())
+    return nn.Sequential(
+        conv_norm(inputs, outputs, kernel=kernel, stride=stride, groups=groups, dilation=dilation), act()
+    )
 
 
 class SqueezeExcite(Network):

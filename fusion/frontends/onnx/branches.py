@@ -92,4 +92,4 @@ def assemble(
             data.update(branch.subgraphs)
             nodes += branch.fallbacks
             mods.update({**branch.branches, name: branch.mod})
-    return ImportedModel(mod, inputs, outputs, data, tuple(nodes), mods)
+    return ImportedModel(mod=mod, inputs=inputs, outputs=outputs, subgraphs=data, fallbacks=tuple(nodes), branches=mods)

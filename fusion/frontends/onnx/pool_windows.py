@@ -32,7 +32,9 @@ def pool_window(node: NodeProto, sizes: Shape) -> tuple[Window, Shape]:
         window = replace(window, before=before, after=after)
     ceil = bool(attribute_of(node, "ceil_mode", 0))
     axes = zip(sizes, window.before, window.after, window.extents, window.strides, strict=True)
-    return window, tuple(_places(size, front, back, extent, step, ceil) for size, front, back, extent, step in axes)
+    return window, tuple(
+        _places(size, front, back=back, extent=extent, step=step, ceil=ceil) for size, front, back, extent, step in axes
+    )
 
 
 def _places(size: int, front: int, back: int, extent: int, step: int, ceil: bool) -> int:

@@ -69,7 +69,7 @@ def translate(
     domains = {"": 1, **{o.domain: o.version for o in model.opset_import}}
     try:
         shared = _Shared(strict, count(), _budget(model))
-        translator = _Translator(model.graph, domains, inputs, {}, shared, declined)
+        translator = _Translator(model.graph, domains, inputs=inputs, constants={}, shared=shared, declined=declined)
         imported = whole_model(model, translator.whole) if translator.whole else translator.run()
     except NotATensor as error:
         imported = whole_model(model, str(error))
@@ -273,7 +273,9 @@ class _Translator:
                 self._scope.exprs[name] = result if len(specs) == 1 else self._builder.emit(item, identifier(name))
 
     def _branch(self, branch: Branch, domains: dict[str, int]) -> _Translator:
-        return _Translator(branch.graph, domains, branch.inputs, branch.constants, self._shared, _NONE)
+        return _Translator(
+            branch.graph, domains, inputs=branch.inputs, constants=branch.constants, shared=self._shared, declined=_NONE
+        )
 
     def _expand_or_defer(self, node: NodeProto, opset: int, standard_opset: int, reason: str) -> None:
         native = is_native(node, self._scope)

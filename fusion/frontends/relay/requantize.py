@@ -53,7 +53,7 @@ def requantize(
     if how.mode not in ("UPWARD", "TONEAREST"):
         raise Refusal(f"there is no rounding {how.mode!r}")
     if how.compute_dtype == "int64":
-        scaled = _in_fixed_point(call, x, source, target, axis, how.mode)
+        scaled = _in_fixed_point(call, x, source=source, target=target, axis=axis, mode=how.mode)
         return call.emit(_saturated(call, scaled, dtype))
     if how.compute_dtype not in ("float32", "float64"):
         raise Refusal(f"there is no computing in {how.compute_dtype!r}")
@@ -75,7 +75,7 @@ def same_or_requantized(call: Call, x: Expr, source: Scale, target: Scale, dtype
     """Return `x` requantized to `dtype`, or only cast where both scales are known to be the same."""
     if same(source.scale, target.scale) and same(source.zero, target.zero):
         return call.emit(relax.op.astype(x, dtype))
-    return requantize(call, x, source, target, dtype, axis)
+    return requantize(call, x, source=source, target=target, dtype=dtype, axis=axis)
 
 
 def saturate(call: Call, x: Expr, dtype: str) -> Expr:

@@ -85,7 +85,7 @@ def _arguments(
             where=f"shapes[{strangers[0]!r}]",
             hint=f"its inputs are {', '.join(sorted(known - params.keys()))}",
         )
-    return [_argument(parameter.name, parameter.type, parameter, params, shapes, inputs)
+    return [_argument(parameter.name, parameter.type, parameter=parameter, params=params, shapes=shapes, inputs=inputs)
             for parameter in main.parameters]
 
 
@@ -107,7 +107,7 @@ def _argument(
 ) -> Value:
     if isinstance(kind, TupleType):
         return tuple(
-            _argument(f"{name}.{index}", field, parameter, params, shapes, inputs)
+            _argument(f"{name}.{index}", field, parameter=parameter, params=params, shapes=shapes, inputs=inputs)
             for index, field in enumerate(kind.fields)
         )
     if not isinstance(kind, TensorType):

@@ -58,14 +58,14 @@ def read_signature(program: Any, notes: Sequence[str] = ()) -> Signature:
     if not names:
         raise InvalidModelError("the program returns no tensor", why="; ".join((*notes, *found)))
     return Signature(
-        tuple(_spec(name, value) for name, value in tensors),
-        tuple(_spec(name, values[returned[index].name]) for index, name in names.items()),
-        tuple(value.dtype for _, value in tensors),
-        tuple(tuple(str(size) for size in value.shape) for _, value in tensors),
-        {str(symbol): _range(limits) for symbol, limits in program.range_constraints.items()},
-        tuple(constants),
-        tuple(names),
-        (*notes, *found),
+        inputs=tuple(_spec(name, value) for name, value in tensors),
+        outputs=tuple(_spec(name, values[returned[index].name]) for index, name in names.items()),
+        dtypes=tuple(value.dtype for _, value in tensors),
+        symbols=tuple(tuple(str(size) for size in value.shape) for _, value in tensors),
+        ranges={str(symbol): _range(limits) for symbol, limits in program.range_constraints.items()},
+        constants=tuple(constants),
+        kept=tuple(names),
+        notes=(*notes, *found),
     )
 
 

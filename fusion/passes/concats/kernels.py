@@ -75,7 +75,14 @@ def place_results(graph: Graph, plan: Plan, var: relax.Var, begun: Collection[re
     new = [root for root in roots if root not in begun]
     given = func.params[: len(inputs)]
     func = with_parameters(func, [*given, *(roots[root] for root in updated), *kept, *(roots[root] for root in new)])
-    return Kernel(callee(graph.values[var]).name_hint, func, _roots(homes), tuple(updated), tuple(own), tuple(new))
+    return Kernel(
+        name=callee(graph.values[var]).name_hint,
+        func=func,
+        reads=_roots(homes),
+        updated=tuple(updated),
+        own=tuple(own),
+        begun=tuple(new),
+    )
 
 
 def copy_part(graph: Graph, plan: Plan, value: relax.Expr, place: Place) -> Kernel:

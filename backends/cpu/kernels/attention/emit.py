@@ -132,9 +132,16 @@ class _WholeRows:
         for buffer in memory.values():
             products.nest.add(tirx.AllocBuffer(buffer))
         return _WholeRows(
-            products, stages, plan, machine, compose(stages.scores.buffer, stages.epilogue, entering), rows, values,
-            local, memory,
-        )  # fmt: skip
+            products=products,
+            stages=stages,
+            plan=plan,
+            machine=machine,
+            scores=compose(stages.scores.buffer, stages.epilogue, entering),
+            rows=rows,
+            values=values,
+            local=local,
+            memory=memory,
+        )
 
     def emit(self, block: Block, keys: Right, values: Right) -> None:
         """Add the loops of a block."""

@@ -63,7 +63,17 @@ class OnlineBlock:
         (scores,) = compose(stages.scores.buffer, stages.epilogue, [find_softmax(stages)])
         memory = {buffer: products.nest.allocate(buffer.name, (prod(shape_of(buffer)),)) for buffer in online.all}
         sums = products.nest.allocate("sums", (plan.rows * stages.chain.channels,))
-        return OnlineBlock(products, stages, plan, machine, scores, values, online, memory, sums)
+        return OnlineBlock(
+            products=products,
+            stages=stages,
+            plan=plan,
+            machine=machine,
+            scores=scores,
+            values=values,
+            online=online,
+            memory=memory,
+            sums=sums,
+        )
 
     def emit(self, block: Block, keys: Right, values: Right) -> None:
         """Add the loops of a block."""

@@ -133,7 +133,14 @@ class Online:
             return Stage(buffer, (row,), (), value)
 
         def reduced(buffer: Var, source: Var, combine: type, identity: float) -> Stage:
-            return Stage(buffer, (row,), (key,), at(source, row, key), combine, tirx.const(identity, "float32"))
+            return Stage(
+                buffer=buffer,
+                spatial=(row,),
+                reduce=(key,),
+                value=at(source, row, key),
+                combine=combine,
+                identity=tirx.const(identity, "float32"),
+            )
 
         top = at(self.new_top, row)
         return [

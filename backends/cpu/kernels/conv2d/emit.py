@@ -63,8 +63,9 @@ def sum_over_taps(roles: Roles, machine: Machine, rows: int) -> tuple[Contractio
         return tirx.BufferLoad(packed, [group, tirx.floordiv(n, lanes), taps[0], tap, step, ramp(0, count)])
 
     work = Contraction(
-        extents_of(window, shape_of(data), groups, out_channels, lanes, arithmetic), padded_weights=True,
-        arithmetic=arithmetic, load_rows=load_from(data, 0, lambda n, row, element: [n, row, 0, element]),
+        extents_of(window, shape_of(data), groups=groups, channels=out_channels, lanes=lanes, arithmetic=arithmetic),
+        padded_weights=True, arithmetic=arithmetic,
+        load_rows=load_from(data, 0, lambda n, row, element: [n, row, 0, element]),
         load_weights=weights,
         coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c],
         outputs=roles.outputs,

@@ -54,7 +54,7 @@ def prefers_bfloat16(call: relax.Call, machine: Machine, threads: int) -> bool:
         return False
     shape = winograd_shape(window, image, groups, channels, lanes)
     plan = winograd.plan_winograd(shape, machine, threads) if shape else None
-    extents = extents_of(window, image, groups, channels, lanes, BFLOAT16)
+    extents = extents_of(window, image, groups=groups, channels=channels, lanes=lanes, arithmetic=BFLOAT16)
     return plan is None or choose_blocking(extents, machine, threads).cycles <= plan.cycles
 
 

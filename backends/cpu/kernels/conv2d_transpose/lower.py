@@ -38,7 +38,7 @@ def lower_conv2d_transpose(builder: relax.BlockBuilder, call: relax.Call, lanes:
         compute = partial(_each_channel, window=window, shape=shape)
         return builder.call_te(compute, data, relax.const(taps), primfunc_name_hint="depthwise_conv2d_transpose")
     if groups == 1 and _fits_in_columns(values, lanes):
-        return columns_to_image(builder, data, values, window, shape, lanes)
+        return columns_to_image(builder, data, weight=values, window=window, shape=shape, lanes=lanes)
     packed = _pack(values, groups, window, lanes)
     compute = partial(_convolve, window=window, groups=groups, shape=shape)
     return builder.call_te(compute, data, relax.const(packed), primfunc_name_hint=CONV2D_TRANSPOSE)

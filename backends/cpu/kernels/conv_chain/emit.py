@@ -76,7 +76,7 @@ class _BandWriter:
         """Return the form for a band, its buffers allocated."""
         sizes = chain.sizes
         lines = LineBuffer.allocate(nest, sizes, plan.rows, sizes.channels, machine.vector_lanes)
-        making = row_maker(nest, chain.first, sizes, plan.first, machine, band)
+        making = row_maker(nest, chain.first, sizes=sizes, tile=plan.first, machine=machine, band=band)
         work = _reading(chain, machine, lines)
         return _BandWriter(lines, making, MicroKernel.inside(nest, work, plan.second, band.image))
 
@@ -98,7 +98,12 @@ def _reading(chain: ChainStages, machine: Machine, lines: LineBuffer) -> Contrac
     """Return the second convolution as a contraction of the rows in the line buffer."""
     sizes, second = chain.sizes, chain.second
     load_rows = rows_from(
-        sizes.window, sizes.channels, 1, lines.buffer, 0, lambda image, row, element: [lines.place(row) + element]
+        sizes.window,
+        sizes.channels,
+        groups=1,
+        source=lines.buffer,
+        first_row=0,
+        place=lambda image, row, element: [lines.place(row) + element],
     )
     if second.kind == CONV2D:
         return replace(sum_over_taps(second, machine, sizes.rows)[0], load_rows=load_rows)

@@ -82,7 +82,16 @@ def _sizes(first: Roles, second: Roles) -> ChainSizes:
         window = Window.from_annotation(second.attrs["window"])
         if shape_of(second.operands[1])[0] != 1:
             raise Declined("the second convolution has groups")
-    sizes = ChainSizes(batch, height, width, channels, window, steps_of(first), input_bytes, second.shape[-1])
+    sizes = ChainSizes(
+        batch=batch,
+        height=height,
+        width=width,
+        channels=channels,
+        window=window,
+        steps=steps_of(first),
+        input_bytes=input_bytes,
+        made=second.shape[-1],
+    )
     if sizes.skips_rows:
         raise Declined("the window skips rows")
     return sizes

@@ -49,7 +49,9 @@ def emit_depthwise(func: tirx.PrimFunc, roles: Roles, machine: Machine, point: D
     nest = Nest()
     window = Window.from_annotation(roles.attrs["window"])
     groups = int(roles.attrs["groups"]) if roles.kind == GROUPED else None
-    _Work(nest, data, weight, groups, window, roles, machine, point).emit()
+    _Work(
+        nest=nest, data=data, weight=weight, groups=groups, window=window, roles=roles, machine=machine, point=point
+    ).emit()
     return Scheduled(func.with_body(nest.finish()), roles.kind, str(point))
 
 
@@ -139,10 +141,17 @@ class _Row:
                 if fixed is None or self._inside(fixed + i, rx)
             ]  # fmt: skip
             if self.work.groups is not None:
-                self._groups(self.work.groups, registers, (source, ry), channel, x, seen)
+                self._groups(self.work.groups, registers, rows=(source, ry), channel=channel, x=x, seen=seen)
             else:
                 for rx in range(window.kernel[1]):
-                    self._tap(registers, source, (ry, rx), channel, x, [i for i, tap in seen if tap == rx])
+                    self._tap(
+                        registers,
+                        source,
+                        tap=(ry, rx),
+                        channel=channel,
+                        x=x,
+                        pixels=[i for i, tap in seen if tap == rx],
+                    )
         self.epilogue.store(nest, registers, (1, width), parts, lambda _, i, c: [self.n, self.y, x + i, channel + c])
 
     def _valid_rows(self) -> tuple[Expr, Expr]:

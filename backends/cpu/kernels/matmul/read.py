@@ -118,10 +118,19 @@ def _read(stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequ
     products, held, alike = _products(rest, mine, stored)
     if not others:
         _check_rows(makers, prod(shape_of(rows)[:-1]))
-        return RowProducts(tuple(makers), None, rows, products, held, alike, kept)
+        return RowProducts(
+            before=tuple(makers), first=None, rows=rows, products=products, held=held, alike=alike, kept=kept
+        )
     if kept:
         raise Declined("the rows between two products are needed outside")
-    return RowProducts((), _makes(rows, _read(makers, others, [rows])), rows, products, held, alike)
+    return RowProducts(
+        before=(),
+        first=_makes(rows, _read(makers, others, [rows])),
+        rows=rows,
+        products=products,
+        held=held,
+        alike=alike,
+    )
 
 
 def _check_rows(stages: Sequence[Stage], total: int) -> None:

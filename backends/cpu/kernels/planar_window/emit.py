@@ -46,7 +46,16 @@ def emit_planar(func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Plan
     data, *weights = roles.operands
     nest = Nest()
     takes_max = bool(int(roles.attrs["takes_max"]))
-    _Work(nest, data, weights[0] if weights else None, planes_of(roles), point, roles, machine, takes_max).emit()
+    _Work(
+        nest=nest,
+        data=data,
+        weight=weights[0] if weights else None,
+        planes=planes_of(roles),
+        plan=point,
+        roles=roles,
+        machine=machine,
+        takes_max=takes_max,
+    ).emit()
     return Scheduled(func.with_body(nest.finish()), PLANAR, str(point))
 
 

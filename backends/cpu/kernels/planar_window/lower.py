@@ -109,7 +109,12 @@ def _over_window(data: te.Tensor, weight: te.Tensor | None, window: Window, comb
 
     def reduce_window(n: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
         value = read_under(
-            window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, c, row, column], outside
+            window,
+            (height, width),
+            pixel=(y, x),
+            tap=(ry, rx),
+            load=lambda row, column: data[n, c, row, column],
+            outside=outside,
         )
         return combine(value if weight is None else value * weight[c, ry, rx], axis=[ry, rx])
 

@@ -138,7 +138,15 @@ def planes_of(roles: Roles) -> Planes:
     batch, channels, height, width = shape_of(data)
     window = Window.from_annotation(roles.attrs["window"])
     _, _, out_height, out_width = roles.shape
-    return Planes(window, batch * channels, height, width, out_height, out_width, bool(weights))
+    return Planes(
+        window=window,
+        count=batch * channels,
+        height=height,
+        width=width,
+        out_height=out_height,
+        out_width=out_width,
+        weighted=bool(weights),
+    )
 
 
 def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:
@@ -161,7 +169,18 @@ def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:
             in_place = in_place and (not planes.pads_rows or rows == planes.out_height)
             block = 1 if in_place or bands.count > 1 else max(1, min(together, shares))
             where, total = None if in_place else line, shares * cycles + region
-            yield Plan(lanes, rows, vectors, row_vectors, bands, block, narrow, where, workers, total)
+            yield Plan(
+                lanes=lanes,
+                rows=rows,
+                vectors=vectors,
+                row_vectors=row_vectors,
+                bands=bands,
+                block=block,
+                narrow=narrow,
+                line=where,
+                threads=workers,
+                cycles=total,
+            )
 
     def every() -> Iterator[Plan]:
         for count in sorted({min(planes.out_height, least << power) for power in range(1 if narrow else 4)}):

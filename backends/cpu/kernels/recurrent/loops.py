@@ -201,7 +201,14 @@ class Loops:
             outputs=task.epilogue.outputs,
         )  # fmt: skip
         blocking = Blocking(plan.tile, 1, 1, 1)
-        kernel = MicroKernel(self.nest, work, blocking, work.load_rows, int64(0), task.epilogue)
+        kernel = MicroKernel(
+            nest=self.nest,
+            work=work,
+            blocking=blocking,
+            load_rows=work.load_rows,
+            outer=int64(0),
+            epilogue=task.epilogue,
+        )
         kernel.emit(task.first_panel, task.panels, task.rows, task.first_tile, task.tiles)
 
     def _update(self, task: _Task, phase: Phase, step: Expr) -> None:
@@ -221,7 +228,7 @@ class Loops:
         row, first, count = place
         lane, body = Var("lane", "int64"), list[tirx.Stmt]()
         steps, buffers = self.sizes.steps, self.buffers
-        unit = _Lanes(self, task, step, (row, first + lane), (lane, count), body).unit()
+        unit = _Lanes(loops=self, task=task, step=step, place=(row, first + lane), lane=(lane, count), body=body).unit()
         made = {name: unit.name(name, value) for name, value in phase.update(unit).items()}
         at = [task.direction, task.first_row + row, first + lane]
         stores = {"cell": [("last_cell", at)], "reset": [("reset", at)]}

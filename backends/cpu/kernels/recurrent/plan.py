@@ -70,7 +70,14 @@ class Demand:
         """Return what `kernel` demands."""
         recurrence = kernel.recurrence
         steps, directions, batch, hidden = shape_of(kernel.parameters["sequence"])
-        return Demand(directions, recurrence.gates, len(recurrence.phases()), steps, batch, hidden)
+        return Demand(
+            directions=directions,
+            gates=recurrence.gates,
+            phases=len(recurrence.phases()),
+            steps=steps,
+            batch=batch,
+            hidden=hidden,
+        )
 
 
 def recurrent_space(kernel: RecurrentKernel, machine: Machine, threads: int) -> Space[RecurrentPlan]:
@@ -95,14 +102,16 @@ def _cuts(demand: Demand, tile: RegisterTile, machine: Machine, threads: int) ->
         plan = RecurrentPlan(tile, chunks, 1)
         tasks = demand.directions * chunks
         rounds = -(-tasks // threads)
-        step = _step(demand, tile, machine, plan.longest_task(demand.batch), vectors, 1)
+        step = _step(demand, tile, machine=machine, rows=plan.longest_task(demand.batch), vectors=vectors, sets=1)
         region = REGION_CYCLES if tasks > 1 else 0
         yield replace(plan, cycles=region + rounds * (demand.steps * step + TASK_CYCLES))
     for shares in chunk_counts(panels, threads):
         if shares > 1:
             rounds = -(-demand.directions * shares // threads)
             mine = min(vectors, Split(panels, shares).longest * tile.vectors)
-            step = rounds * (_step(demand, tile, machine, demand.batch, mine, rounds) + TASK_CYCLES)
+            step = rounds * (
+                _step(demand, tile, machine=machine, rows=demand.batch, vectors=mine, sets=rounds) + TASK_CYCLES
+            )
             yield RecurrentPlan(tile, 1, shares, demand.steps * (step + demand.phases * REGION_CYCLES))
 
 

@@ -114,9 +114,19 @@ class _BandWriter:
             outputs = tuple(_kept(output, pixels, stride) for output in outputs)
         making = None
         if stages.making is not None:
-            making = row_maker(nest, stages.making, sizes, plan.tile, machine, band)
+            making = row_maker(nest, stages.making, sizes=sizes, tile=plan.tile, machine=machine, band=band)
         convolved = Epilogue.prepare(nest, outputs, plan.columns * width)
-        return _BandWriter(nest, stages, plan, machine, band.image, lines, making, convolved, pixels)
+        return _BandWriter(
+            nest=nest,
+            stages=stages,
+            plan=plan,
+            machine=machine,
+            image=band.image,
+            lines=lines,
+            making=making,
+            convolved=convolved,
+            pixels=pixels,
+        )
 
     @property
     def _width(self) -> int:

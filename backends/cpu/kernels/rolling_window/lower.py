@@ -38,7 +38,14 @@ def _max_pool(data: te.Tensor, window: Window) -> te.Tensor:
     ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window.kernel, ("ry", "rx"), strict=True))
 
     def of_window(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        value = read_under(window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, c], -inf)
+        value = read_under(
+            window,
+            (height, width),
+            pixel=(y, x),
+            tap=(ry, rx),
+            load=lambda row, column: data[n, row, column, c],
+            outside=-inf,
+        )
         return largest(value, axis=[ry, rx])
 
     shape = (batch, *window.output(height, width), channels)

@@ -113,10 +113,19 @@ def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
     batch, height, width, channels = shape_of(image)
     steps, data = (0, image) if making is None else (steps_of(making), making.operands[0])
     sizes = RollingSizes(
-        batch, height, width, channels, _window_of(window), steps, 4 * prod(shape_of(data)[1:]), not taps,
-        projection.channels if projection else 0,
+        batch=batch, height=height, width=width, channels=channels, window=_window_of(window),
+        steps=steps, input_bytes=4 * prod(shape_of(data)[1:]), pools=not taps,
+        projected=projection.channels if projection else 0,
     )  # fmt: skip
-    return RollingStages(sizes, making, image, taps[0] if taps else None, stage, convolved, projection)
+    return RollingStages(
+        sizes=sizes,
+        making=making,
+        image=image,
+        taps=taps[0] if taps else None,
+        stage=stage,
+        convolved=convolved,
+        projection=projection,
+    )
 
 
 def _places(marks: Marks) -> tuple[SBlock | None, SBlock, SBlock | None] | None:

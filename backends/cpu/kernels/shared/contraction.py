@@ -121,7 +121,14 @@ def emit(
         start, count = int64(chunks.start(panel_chunk)), tile_count(chunks, panel_chunk)
         for place, each in enumerate(works):
             epilogue = Epilogue.prepare(nest, each.outputs, elements, rounds)
-            kernel = MicroKernel(nest, each, blocking, load_rows or each.load_rows, outer, epilogue)
+            kernel = MicroKernel(
+                nest=nest,
+                work=each,
+                blocking=blocking,
+                load_rows=load_rows or each.load_rows,
+                outer=outer,
+                epilogue=epilogue,
+            )
             mine = (start, count) if alike else _share(start, count, sum(panels[:place]), panels[place], sum(panels))
             kernel.emit(*mine, rows, first, many)
 
@@ -179,7 +186,14 @@ class MicroKernel:
     ) -> MicroKernel:  # fmt: skip
         """Return the micro-kernel for a part of another kernel's task."""
         epilogue = Epilogue.prepare(nest, work.outputs, tile.rows * tile.vectors * work.extents.lanes)
-        return MicroKernel(nest, work, Blocking(tile, 1, 1, panel_block), load_rows or work.load_rows, outer, epilogue)
+        return MicroKernel(
+            nest=nest,
+            work=work,
+            blocking=Blocking(tile, 1, 1, panel_block),
+            load_rows=load_rows or work.load_rows,
+            outer=outer,
+            epilogue=epilogue,
+        )
 
     @property
     def panels(self) -> int:

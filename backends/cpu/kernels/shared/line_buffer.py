@@ -40,7 +40,16 @@ class LineBuffer:
         """Return a line buffer in a buffer of its own, its border columns set."""
         rows = parts * sizes.buffered_rows(passing)
         buffer = nest.allocate("ring", (rows * sizes.buffered_columns * pixel,))
-        lines = LineBuffer(nest, buffer, sizes, passing, pixel, parts, outside, lanes)
+        lines = LineBuffer(
+            nest=nest,
+            buffer=buffer,
+            sizes=sizes,
+            passing=passing,
+            pixel=pixel,
+            parts=parts,
+            outside=outside,
+            lanes=lanes,
+        )
         left = sizes.window.padding[1]
         right = sizes.buffered_columns - left - sizes.width
         with nest.loop("ring_row", rows) as row:

@@ -40,7 +40,9 @@ class PaddedRows:
             source = first * self.window.strides[0] - top + row
             with nest.when(tirx.all(source >= 0, source < height)):
                 self._clear(nest, scratch, row, 0, left * channels)
-                self._copy(nest, scratch, row, left * channels, [outer, source, 0], width * channels)
+                self._copy(
+                    nest, scratch, row=row, start=left * channels, source=[outer, source, 0], size=width * channels
+                )
                 self._clear(nest, scratch, row, (left + width) * channels, right * channels)
             with nest.when(tirx.any(source < 0, source >= height)):
                 self._clear(nest, scratch, row, 0, row_size)

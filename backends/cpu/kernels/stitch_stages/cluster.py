@@ -121,7 +121,7 @@ class Cluster:
             tiles = _Tiles.of_vectors(_blocked_axis(members, shared), shared, tiling)
         overlaps = tiles.blocked is not None or not _computes_once(last, machine)
         full = full if overlaps else full | _in_place(members, full)
-        return cls(members, inlined, full, machine, tiling, tiles, turn)
+        return cls(members=members, inlined=inlined, full=full, machine=machine, tiling=tiling, tiles=tiles, turn=turn)
 
     def describe(self) -> str:
         tiles = " x ".join(str(axis.extent) for axis in self.tiles.shared) or "1"

@@ -66,7 +66,14 @@ class _Kernel:
 
     @classmethod
     def make(cls, group: StageGroup, machine: Machine, tiling: Tiling, memory: Mapping[Var, Var]) -> _Kernel:
-        return cls(cluster_stages(group.kept, group.accesses, tiling.tasks), group, machine, tiling, [], dict(memory))
+        return cls(
+            clusters=cluster_stages(group.kept, group.accesses, tiling.tasks),
+            group=group,
+            machine=machine,
+            tiling=tiling,
+            words=[],
+            full=dict(memory),
+        )
 
     def body(self) -> tirx.Stmt:
         inlined, outputs = self.group.inlined, self.group.outputs

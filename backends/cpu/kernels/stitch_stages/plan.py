@@ -103,7 +103,14 @@ class Work:
         rounds = -(-cut.tasks // threads)
         cycles = rounds * (cycles / cut.tasks + cut.tiles * STITCHED_TILE_CYCLES)
         cycles += STITCHED_REGION_CYCLES if cut.tasks > 1 else 0
-        return Tiling(cut.tasks, cut.tiles, cut.row_vectors, cut.column_vectors, cut.unrolled, cycles)
+        return Tiling(
+            tasks=cut.tasks,
+            tiles=cut.tiles,
+            row_vectors=cut.row_vectors,
+            column_vectors=cut.column_vectors,
+            unrolled=cut.unrolled,
+            cycles=cycles,
+        )
 
 
 def stitch_space(group: StageGroup, machine: Machine, threads: int) -> Space[Tiling]:

@@ -35,7 +35,7 @@ def write_transpose(tiled: TiledStage, turn: Turn, vector_bytes: int) -> tirx.St
     along = loops.along(loops.spatial)
     assert along is not None
     square = allocate(side * side, dtype_of(turn.load.buffer), "turned")
-    squares = _Squares(tiled, turn, across, along, square, side)
+    squares = _Squares(tiled=tiled, turn=turn, across=across, along=along, square=square, side=side)
     others = [axis for axis in loops.spatial if axis is not across and axis is not along]
     return sequence(tirx.AllocBuffer(square), tiled.nest(others, dict(loops.at), squares.row))
 

@@ -70,8 +70,8 @@ def _definition(op: str, opset: int, domain: str) -> _Definition | None:
     attributes = {name: int(attribute.type.value) for name, attribute in schema.attributes.items()}
     needed = frozenset(name for name, attribute in schema.attributes.items() if attribute.required)
     return _Definition(
-        operands, alike, attributes, needed,
-        (schema.min_input, schema.max_input), (schema.min_output, schema.max_output),
+        operands=operands, alike=alike, attributes=attributes, needed=needed,
+        inputs=(schema.min_input, schema.max_input), outputs=(schema.min_output, schema.max_output),
     )  # fmt: skip
 
 

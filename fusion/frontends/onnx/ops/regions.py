@@ -41,12 +41,12 @@ def convert_roi_align(node: Node) -> RelaxExpr:
         raise Decline(f"RoiAlign of {node.dtype(0)}")
     half = node.attr("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "") == "half_pixel"
     pooling = _Pooling(
-        node.attr("mode", "avg") == "max",
-        int(node.attr("output_height", 1)),
-        int(node.attr("output_width", 1)),
-        int(node.attr("sampling_ratio", 0)),
-        float(node.attr("spatial_scale", 1.0)),
-        0.5 if half else 0.0,
+        maximum=node.attr("mode", "avg") == "max",
+        height=int(node.attr("output_height", 1)),
+        width=int(node.attr("output_width", 1)),
+        samples=int(node.attr("sampling_ratio", 0)),
+        scale=float(node.attr("spatial_scale", 1.0)),
+        offset=0.5 if half else 0.0,
     )
     boxes = node.emit(check(node.builder, node.x(1), finite_guard(node.where)))
     images = node.emit(check(node.builder, node.x(2), batch_guard(node.where, node.shape(0)[0])))
@@ -63,7 +63,7 @@ def _roi_align(data: te.Tensor, boxes: te.Tensor, images: te.Tensor, pooling: _P
     def loops(operands: Sequence[tirx.Buffer], results: Sequence[tirx.Buffer]) -> tirx.Stmt:
         nest = Nest()
         data, boxes, images = operands
-        _Loops(nest, data, boxes, images, results[0], pooling).emit(shape)
+        _Loops(nest=nest, data=data, boxes=boxes, images=images, out=results[0], pooling=pooling).emit(shape)
         return nest.finish()
 
     return te.extern([shape], [data, boxes, images], loops, name="roi_align", dtype="float32")

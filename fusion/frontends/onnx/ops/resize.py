@@ -118,12 +118,14 @@ def _resize_by_axis(node: Node, axes: dict[int, Axis]) -> Expr:
         taps = taps_of(
             axis,
             mode,
-            _transform(node),
-            _nearest_mode(node),
-            bool(node.attr("exclude_outside", 0)),
-            float(node.attr("cubic_coeff_a", -0.75)),
+            transform=_transform(node),
+            rounding=_nearest_mode(node),
+            exclude_outside=bool(node.attr("exclude_outside", 0)),
+            cubic_a=float(node.attr("cubic_coeff_a", -0.75)),
         )
-        x = node.emit(_apply(x, position, taps.indices, taps.weights, len(node.shape(0)), dtype))
+        x = node.emit(
+            _apply(x, position, indices=taps.indices, weights=taps.weights, rank=len(node.shape(0)), dtype=dtype)
+        )
         if taps.outside is not None:
             x = fill_outside(node, x, position, taps.outside)
     return x

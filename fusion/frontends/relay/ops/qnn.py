@@ -62,7 +62,13 @@ def requantize_call(call: Call) -> Expr:
     how = Rounding(default.mode if mode == "None" else mode, default.compute_dtype if compute == "None" else compute)
     source, target = Scale(call.x(1), call.x(2)), Scale(call.x(3), call.x(4))
     return requantize(
-        call, call.x(0), source, target, call.dtype_attribute("out_dtype", "int8"), call.integer("axis", -1), how
+        call,
+        call.x(0),
+        source=source,
+        target=target,
+        dtype=call.dtype_attribute("out_dtype", "int8"),
+        axis=call.integer("axis", -1),
+        rounding=how,
     )
 
 
@@ -71,8 +77,14 @@ def add(call: Call) -> Expr:
     """Both operands on the scale of the result; of two zero points one is taken off, or added."""
     target = Scale(call.x(6), call.x(7))
     a, b = (
-        same_or_requantized(call, call.x(i), Scale(call.x(2 + 2 * i), call.x(3 + 2 * i)), target, "int32",
-                            call.integer(axis, -1))
+        same_or_requantized(
+            call,
+            call.x(i),
+            source=Scale(call.x(2 + 2 * i), call.x(3 + 2 * i)),
+            target=target,
+            dtype="int32",
+            axis=call.integer(axis, -1),
+        )
         for i, axis in ((0, "lhs_axis"), (1, "rhs_axis"))
     )
     sums = call.operator == "qnn.add"
@@ -96,7 +108,7 @@ def mul(call: Call) -> Expr:
     else:
         scale = call.emit(relax.op.multiply(call.x(2), call.x(4)))
     source = Scale(scale, scalar(0, "int32"))
-    return requantize(call, result, source, Scale(call.x(6), call.x(7)), call.dtype(0), axis)
+    return requantize(call, result, source=source, target=Scale(call.x(6), call.x(7)), dtype=call.dtype(0), axis=axis)
 
 
 def centred_int32(x: Expr, zero: Expr, axis: int) -> Expr:

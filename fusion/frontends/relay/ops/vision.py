@@ -51,10 +51,10 @@ def non_max_suppression(call: Call) -> Expr | list[Expr]:
     kept = kept_boxes(
         call,
         call.emit(_columns(rows, start, start + 4)),
-        call.emit(groups),
-        call.emit(relax.op.where(present, role, scalar(ABSENT, "int32"))),
-        _limits(call, 3, batch, count),
-        overlap,
+        groups=call.emit(groups),
+        roles=call.emit(relax.op.where(present, role, scalar(ABSENT, "int32"))),
+        limit=_limits(call, 3, batch, count),
+        overlap=overlap,
     )
     stays = call.emit(relax.op.greater(call.emit(kept), scalar(0, "int32")))
     if call.flag("return_indices", True):
@@ -93,9 +93,11 @@ def all_class_non_max_suppression(call: Call) -> list[Expr]:
     for_each = broadcast(call.emit(relax.op.expand_dims(call.x(0), 1)), (batch, classes, count, 4))
     boxes = _reordered(call, call.emit(relax.op.reshape(call.emit(for_each), (rows, count, 4))), order)
     groups = call.emit(filled((rows, count), 0, "int32"))
-    kept = call.emit(kept_boxes(call, boxes, groups, active, _limits(call, 2, rows, count, 1), overlap))
+    kept = call.emit(
+        kept_boxes(call, boxes, groups=groups, roles=active, limit=_limits(call, 2, rows, count, 1), overlap=overlap)
+    )
     problems, width = (1, 3) if style == "onnx" else (batch, 2)
-    return _selected(call, kept, order, best, problems, width)
+    return _selected(call, kept, order=order, best=best, problems=problems, width=width)
 
 
 def _selected(call: Call, kept: Expr, order: Expr, best: Expr, problems: int, width: int) -> list[Expr]:

@@ -41,7 +41,7 @@ def emit_winograd(func: tirx.PrimFunc, roles: Roles, shape: Shape, plan: Winogra
     products = plan.transform.size**2
     weights = tirx.decl_buffer((shape.vectors, products, shape.depth, shape.lanes), "float32", packed.name)
     nest = Nest()
-    _Emitter(nest, shape, plan, data, weights, roles.outputs).emit()
+    _Emitter(nest=nest, shape=shape, plan=plan, data=data, weights=weights, outputs=roles.outputs).emit()
     params = [weights if param.same_as(packed) else param for param in func.params]
     position = next(index for index, param in enumerate(func.params) if param.same_as(packed))
     made = tirx.PrimFunc(params, nest.finish(), func.ret_type, func.attrs)
@@ -153,7 +153,12 @@ class _Emitter:
             outputs=(Output(made, where, result, (number, *where), result),),
         )  # fmt: skip
         kernel = MicroKernel(
-            self.nest, work, Blocking(tile, 1, 1, 1), work.load_rows, number, Epilogue(work.outputs, None)
+            nest=self.nest,
+            work=work,
+            blocking=Blocking(tile, 1, 1, 1),
+            load_rows=work.load_rows,
+            outer=number,
+            epilogue=Epilogue(work.outputs, None),
         )
         split = Split.of(rows, tile.height)
         kernel.emit(panel, 1, split, int64(0), split.count)
