@@ -32,7 +32,7 @@ def last_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1][:_LENGTH]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Failures:
     """The sentences so far."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import tvm
@@ -25,7 +26,7 @@ class Lowered:
 
     mod: tvm.IRModule
     weights: tuple[tvm.runtime.Tensor, ...]
-    kernels: dict[str, KernelInfo]
+    kernels: Mapping[str, KernelInfo]
     notes: tuple[str, ...] = ()
     graph: ModelGraph = field(default_factory=ModelGraph)
-    subgraphs: dict[str, bytes] = field(default_factory=dict)
+    subgraphs: Mapping[str, bytes] = field(default_factory=dict)

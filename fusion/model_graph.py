@@ -5,6 +5,7 @@ A leaf: reports of a saved module need nothing of TVM's compiler.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MAPPED, INFERRED, FOLDED, UNKNOWN = "mapped", "inferred", "folded", "unknown"
@@ -100,4 +101,4 @@ class ModelGraph:
     operators: tuple[Operator, ...] = ()
     calls: tuple[Call, ...] = ()
     kept: tuple[KeptEdge, ...] = ()
-    loops: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    loops: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -31,7 +31,7 @@ Plan = tuple[Pattern, ...]
 """Patterns that do not overlap."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Region:
     """A few groups taken apart, which may become other kernels.
 

@@ -22,7 +22,7 @@ def no_template(kernel: tirx.PrimFunc) -> str:
     return "no template takes several products"
 
 
-@dataclass(frozen=True)
+@dataclass
 class ProfitabilityCache:
     """What `judge` said, and will say again of equal groups of one module."""
 

@@ -74,7 +74,7 @@ def _run(
 BoundCall = tuple[Callable[..., object], tuple[Tensor, ...]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Steps:
     """The steps with functions and tensors."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ class Access:
 
     buffer: Var
     indices: tuple[Expr, ...]
-    steps: dict[Var, int | None]
+    steps: Mapping[Var, int | None]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def flat_index(shape: Sequence[int], indices: Sequence[Expr], analyzer: sym.Anal
     return analyzer.simplify(flat)
 
 
-def stage_accesses(stage: Stage, inlined: dict[Var, Stage]) -> Accesses:
+def stage_accesses(stage: Stage, inlined: Mapping[Var, Stage]) -> Accesses:
     """Return how a stage moves through memory, with everything inlined that is not in memory."""
     analyzer = sym.Analyzer()
     axes = stage.spatial + stage.reduce

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,7 +143,7 @@ class Resolver:
         bindings: Variables to be bound, in order, before the resolved expression is evaluated.
     """
 
-    inlined: dict[Var, Stage]
+    inlined: Mapping[Var, Stage]
     place: Place
     analyzer: sym.Analyzer
     bindings: list[tuple[Var, Expr]] = field(default_factory=list)

@@ -6,7 +6,7 @@ coordinates of the anchor's result, so that a template can apply them to values 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ class Roles:
     """
 
     kind: str
-    attrs: dict[str, Any]
+    attrs: Mapping[str, Any]
     operands: tuple[Var, ...]
     shape: tuple[int, ...]
     outputs: tuple[Output, ...]
@@ -129,7 +129,7 @@ class _Composer:
     """Inlines the epilogue blocks into one another, back to the anchor's result."""
 
     result: Var
-    producers: dict[Var, Stage]
+    producers: Mapping[Var, Stage]
     coordinates: tuple[Var, ...]
 
     def output(self, buffer: Var) -> Output:

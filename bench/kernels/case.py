@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -30,4 +31,4 @@ class Case:
     inputs: tuple[InputSpec, ...]
     flops: int
     bytes: int
-    used: dict[str, int]
+    used: Mapping[str, int]

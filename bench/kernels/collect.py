@@ -118,7 +118,7 @@ def _from_matmul(graph: Graph, node: NodeProto) -> list[NodeProto]:
         return [node]
     for name in node.input:
         part = graph.producer.get(name)
-        if part is not None and part.op_type in (*_BETWEEN, "MatMul") and graph.readers[name] == 1:
+        if part is not None and part.op_type in (*_BETWEEN, "MatMul") and graph.readers.get(name, 0) == 1:
             before = _from_matmul(graph, part)
             if before:
                 return [*before, node]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,10 +29,10 @@ class Graph:
 
     nodes: tuple[NodeProto, ...]
     opset: int
-    constants: dict[str, np.ndarray]
-    values: dict[str, tuple[tuple[int, ...], np.dtype]]
-    producer: dict[str, NodeProto]
-    readers: Counter[str]
+    constants: Mapping[str, np.ndarray]
+    values: Mapping[str, tuple[tuple[int, ...], np.dtype]]
+    producer: Mapping[str, NodeProto]
+    readers: Mapping[str, int]
 
 
 def trace(path: Path, inputs: Arrays) -> Graph:

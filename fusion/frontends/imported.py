@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,9 +44,9 @@ class ImportedModel:
     mod: tvm.IRModule | None
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    subgraphs: dict[str, bytes] = field(default_factory=dict)
+    subgraphs: Mapping[str, bytes] = field(default_factory=dict)
     fallbacks: tuple[FallbackNode, ...] = ()
-    branches: dict[str, tvm.IRModule] = field(default_factory=dict)
+    branches: Mapping[str, tvm.IRModule] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

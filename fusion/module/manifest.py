@@ -11,7 +11,7 @@ import functools
 import json
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +54,8 @@ class Form:
     weights: str
     graph: str
     weight_types: tuple[Weight, ...]
-    subgraphs: dict[str, str]
-    kernels: dict[str, KernelInfo]
+    subgraphs: Mapping[str, str]
+    kernels: Mapping[str, KernelInfo]
     fallbacks: tuple[FallbackNode, ...]
     notes: tuple[str, ...]
 
@@ -81,7 +81,7 @@ class Manifest:
     outputs: tuple[TensorSpec, ...]
     dynamic: bool
     forms: tuple[Form, ...]
-    checksums: dict[str, str]
+    checksums: Mapping[str, str]
 
 
 def to_json(manifest: Manifest) -> bytes:
@@ -172,7 +172,7 @@ def _bytes(shape: tuple[int, ...], dtype: str) -> int:
 
 
 def parse(value: Any, kind: Any, where: str) -> Any:
-    """Return plain data as a value of `kind`: a dataclass, tuple, dict, optional or plain type.
+    """Return plain data as a value of `kind`: a dataclass, tuple, mapping, optional or plain type.
 
     Raises:
         ValueError: It is none; the text begins with `where`.
@@ -184,7 +184,7 @@ def parse(value: Any, kind: Any, where: str) -> Any:
         return None if value is None else parse(value, arguments[0], where)
     if origin is tuple:
         return tuple(parse(item, arguments[0], where) for item in _expect(value, list, where))
-    if origin is dict:
+    if origin is Mapping:
         return {str(key): parse(item, arguments[1], where) for key, item in _expect(value, dict, where).items()}
     return _expect(value, kind, where)
 

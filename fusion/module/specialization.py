@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from backends.kernel import KernelInfo
@@ -50,8 +50,8 @@ class Specialization:
     outputs: tuple[TensorSpec, ...]
     program: Program
     code: Code | None
-    kernels: dict[str, KernelInfo]
+    kernels: Mapping[str, KernelInfo]
     fallbacks: tuple[FallbackNode, ...]
-    subgraphs: dict[str, bytes]
+    subgraphs: Mapping[str, bytes]
     notes: tuple[str, ...]
     graph: Callable[[], ModelGraph] = ModelGraph

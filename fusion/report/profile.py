@@ -209,7 +209,7 @@ def _find_tensor(argument: Argument, known: Mapping[str, Sequence[Tensor]]) -> T
 def _sum_by_kernel(
     calls: Sequence[KernelCall],
     seconds: Sequence[float],
-    kernels: dict[str, KernelInfo],
+    kernels: Mapping[str, KernelInfo],
     limits: MachineLimits,
     weight_bytes: int,
 ) -> list[KernelTime]:

@@ -10,6 +10,7 @@ from fusion.module.bindings import LiveRange
 from onnx import helper
 
 import fusion
+from fusion.module.live_ranges import LiveRange
 from fusion.module.plan import Plan
 from fusion.module.program import KernelProgram
 from tests.frontends.models import branch, choose

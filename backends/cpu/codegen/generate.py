@@ -145,7 +145,7 @@ class _Batch:
         key: Of the kernel that it is, where kernels are kept.
     """
 
-    functions: dict[tvm.ir.GlobalVar, tirx.PrimFunc]
+    functions: Mapping[tvm.ir.GlobalVar, tirx.PrimFunc]
     key: str | None = None
 
 

@@ -34,7 +34,7 @@ def share_memory() -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=0, name="ShareMemory")
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Registers:
     """Buffers of at most a register, which are parameters for the time being.
 

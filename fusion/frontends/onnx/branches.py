@@ -30,8 +30,8 @@ class Branch:
     """
 
     graph: onnx.GraphProto
-    constants: dict[str, TensorProto]
-    inputs: dict[str, TypeProto]
+    constants: Mapping[str, TensorProto]
+    inputs: Mapping[str, TypeProto]
 
 
 def split_if(node: NodeProto, scope: Scope) -> tuple[Branch, Branch]:

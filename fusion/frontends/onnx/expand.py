@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -25,10 +25,10 @@ _FLAGS = {"allowzero": 0, "keepdims": 0, "largest": 0, "noop_with_empty_axes": 0
 class Expansion:
     """The nodes that take a node's place, the constants they read, and what the replaced outputs are now called."""
 
-    nodes: list[NodeProto]
+    nodes: Sequence[NodeProto]
     opset: int
-    constants: dict[str, TensorProto]
-    outputs: dict[str, str]
+    constants: Mapping[str, TensorProto]
+    outputs: Mapping[str, str]
 
 
 def expand_function(

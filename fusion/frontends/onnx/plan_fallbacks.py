@@ -44,7 +44,7 @@ class FallbackChoice:
     """
 
     nodes: tuple[NodeProto, ...]
-    reasons: dict[str, str]
+    reasons: Mapping[str, str]
     whole: str = ""
 
 

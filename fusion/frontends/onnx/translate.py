@@ -122,8 +122,8 @@ class _Translator:
         self,
         graph: onnx.GraphProto,
         domains: dict[str, int],
-        inputs: dict[str, TypeProto],
-        constants: dict[str, TensorProto],
+        inputs: Mapping[str, TypeProto],
+        constants: Mapping[str, TensorProto],
         shared: _Shared,
         declined: Mapping[str, str],
     ) -> None:

@@ -37,7 +37,7 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     dtypes: tuple[Any, ...]
     symbols: tuple[tuple[str, ...], ...]
-    ranges: dict[str, tuple[int, int]]
+    ranges: Mapping[str, tuple[int, int]]
     constants: tuple[Constant | None, ...]
     kept: tuple[int, ...]
     notes: tuple[str, ...]

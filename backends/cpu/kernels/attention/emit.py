@@ -17,6 +17,7 @@ Longer rows of a softmax are those of `attention_online`, which cuts the keys to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -109,8 +110,8 @@ class _WholeRows:
     scores: tuple[Output, ...]
     rows: Rows
     values: tuple[Output, ...]
-    local: dict[Var, Var]
-    memory: dict[Var, Var]
+    local: Mapping[Var, Var]
+    memory: Mapping[Var, Var]
 
     @staticmethod
     def make(

@@ -13,6 +13,7 @@ The loops of a block of rows (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -51,7 +52,7 @@ class OnlineBlock:
     scores: Output
     values: tuple[Output, ...]
     online: Online
-    memory: dict[Var, Var]
+    memory: Mapping[Var, Var]
     sums: Var
 
     @staticmethod

@@ -237,7 +237,7 @@ class Rows:
         factor: One number a row that multiplies the product; None where there is none.
     """
 
-    stages: list[Stage]
+    stages: Sequence[Stage]
     buffer: Var
     factor: Var | None = None
 

@@ -50,7 +50,7 @@ def find_softmax(stages: AttentionStages) -> Var:
     return entering
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Names:
     """Writes what stages compute over one variable for each buffer that comes from outside of them or is reduced.
 

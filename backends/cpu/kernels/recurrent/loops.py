@@ -239,7 +239,7 @@ class Loops:
         self.nest.add_loop(lane, count, ForKind.VECTORIZED if count > 1 else ForKind.SERIAL, body)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Lanes:
     """The equations of one lane of a vector.
 

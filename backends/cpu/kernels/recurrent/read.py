@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -22,7 +23,7 @@ class RecurrentKernel:
     """
 
     recurrence: Recurrence
-    parameters: dict[str, Var]
+    parameters: Mapping[str, Var]
 
 
 def read_recurrent(func: tirx.PrimFunc) -> RecurrentKernel:

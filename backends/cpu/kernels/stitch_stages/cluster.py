@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -53,7 +53,7 @@ class _Tiles:
         blocked: The shared axis that is vectorised; a tile covers `block` elements of it.
     """
 
-    shared: list[SharedAxis]
+    shared: Sequence[SharedAxis]
     blocked: SharedAxis | None
     block: int
 
@@ -93,9 +93,9 @@ class Cluster:
         turn: The load that is turned, where the cluster is a transpose.
     """
 
-    members: list[Member]
-    inlined: dict[Var, Stage]
-    full: dict[Var, Var]
+    members: Sequence[Member]
+    inlined: Mapping[Var, Stage]
+    full: Mapping[Var, Var]
     machine: Machine
     tiling: Tiling
     tiles: _Tiles
@@ -103,7 +103,12 @@ class Cluster:
 
     @classmethod
     def make(
-        cls, stages: list[Stage], inlined: dict[Var, Stage], full: dict[Var, Var], machine: Machine, tiling: Tiling
+        cls,
+        stages: Sequence[Stage],
+        inlined: Mapping[Var, Stage],
+        full: Mapping[Var, Var],
+        machine: Machine,
+        tiling: Tiling,
     ) -> Cluster:
         """Return the cluster of `stages`, its tiles chosen."""
         accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in stages}
@@ -120,7 +125,7 @@ class Cluster:
         else:
             tiles = _Tiles.of_vectors(_blocked_axis(members, shared), shared, tiling)
         overlaps = tiles.blocked is not None or not _computes_once(last, machine)
-        full = full if overlaps else full | _in_place(members, full)
+        full = full if overlaps else {**full, **_in_place(members, full)}
         return cls(members=members, inlined=inlined, full=full, machine=machine, tiling=tiling, tiles=tiles, turn=turn)
 
     def describe(self) -> str:
@@ -255,7 +260,7 @@ def _computes_once(member: Member, machine: Machine) -> bool:
     return vector is not None and vector.extent % lanes == 0 and vector.var not in member.accesses.guarded
 
 
-def _in_place(members: list[Member], full: dict[Var, Var]) -> dict[Var, Var]:
+def _in_place(members: Sequence[Member], full: Mapping[Var, Var]) -> dict[Var, Var]:
     """Return a stage that the last one reads element by element, with the last one's buffer, which may hold it until
     then where the last one computes nothing twice.
 

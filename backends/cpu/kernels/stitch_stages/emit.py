@@ -101,7 +101,7 @@ class _Kernel:
         return f"{'; '.join(self.words)}, {self.tiling}"
 
 
-def _reads(stage: Stage, inlined: dict[Var, Stage]) -> set[Var]:
+def _reads(stage: Stage, inlined: Mapping[Var, Stage]) -> set[Var]:
     return {access.buffer for access in stage_accesses(stage, inlined).loads}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from tvm import tirx
@@ -18,10 +19,10 @@ from fusion.declined import Declined
 class StageGroup:
     """The stages of one kernel: those that live in memory, and those that are inlined."""
 
-    kept: list[Stage]
-    inlined: dict[Var, Stage]
-    outputs: set[Var]
-    accesses: dict[Var, Accesses]
+    kept: Sequence[Stage]
+    inlined: Mapping[Var, Stage]
+    outputs: Set[Var]
+    accesses: Mapping[Var, Accesses]
 
     @classmethod
     def read(cls, func: tirx.PrimFunc) -> StageGroup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,7 @@ class Scope:
         inlined, place, analyzer: As in `Resolver`.
     """
 
-    inlined: dict[Var, Stage]
+    inlined: Mapping[Var, Stage]
     place: Place
     analyzer: sym.Analyzer
 

@@ -5,6 +5,7 @@ After the tile analysis of BladeDISC's CPU stitch (`StitchCPUAnalysis`), with un
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -59,7 +60,7 @@ class _Unions:
         self.broken.add(self.find(var))
 
 
-def shared_axes(stages: list[Stage], accesses: dict[Var, Accesses]) -> list[SharedAxis]:
+def shared_axes(stages: Sequence[Stage], accesses: Mapping[Var, Accesses]) -> list[SharedAxis]:
     """Return the axes that all stages share, in the order of the last stage's dimensions.
 
     A producer's dimension and a consumer's axis are one if every load indexes that dimension with exactly that axis.
@@ -87,7 +88,7 @@ def _join_dimensions(unions: _Unions, producer: Stage, access: Access, own: set[
             unions.break_(axis.var)
 
 
-def _gather(unions: _Unions, last: Axis, stages: list[Stage]) -> SharedAxis | None:
+def _gather(unions: _Unions, last: Axis, stages: Sequence[Stage]) -> SharedAxis | None:
     root = unions.find(last.var)
     if root in unions.broken:
         return None
@@ -100,19 +101,19 @@ def _gather(unions: _Unions, last: Axis, stages: list[Stage]) -> SharedAxis | No
     return SharedAxis(tuple(members))
 
 
-def cluster_stages(stages: list[Stage], accesses: dict[Var, Accesses], parallelism: int) -> list[list[Stage]]:
+def cluster_stages(stages: Sequence[Stage], accesses: Mapping[Var, Accesses], parallelism: int) -> list[list[Stage]]:
     """Cut the stages into the longest runs that share enough axes to be tiled together; each is one parallel loop."""
     clusters: list[list[Stage]] = []
     first = 0
     while first < len(stages):
         ends = range(len(stages), first, -1)
         end = next(end for end in ends if end == first + 1 or _joinable(stages[first:end], accesses, parallelism))
-        clusters.append(stages[first:end])
+        clusters.append(list(stages[first:end]))
         first = end
     return clusters
 
 
-def _joinable(stages: list[Stage], accesses: dict[Var, Accesses], parallelism: int) -> bool:
+def _joinable(stages: Sequence[Stage], accesses: Mapping[Var, Accesses], parallelism: int) -> bool:
     shared = shared_axes(stages, accesses)
     if not shared:
         return False
