@@ -79,7 +79,9 @@ def winograd_shape(
     """Return the sizes of a convolution for Winograd's method; None where it is none for it."""
     if not winograd.applies(window.kernel, window.strides, window.dilation, groups):
         return None
-    batch, height, width, depth = image
+    (batch, height, width, depth), (top, left, *_) = image, window.padding
+    out_height, out_width = window.output(height, width)
     return winograd.Shape(
-        batch, height, width, depth, *window.output(height, width), channels, *window.padding[:2], lanes
-    )
+        batch=batch, height=height, width=width, depth=depth, out_height=out_height, out_width=out_width,
+        channels=channels, top=top, left=left, lanes=lanes,
+    )  # fmt: skip

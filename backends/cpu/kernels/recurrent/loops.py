@@ -154,14 +154,24 @@ class Loops:
 
     def _task(self, direction: Expr, rows: Split, tiles: tuple[Expr, Expr], panels: tuple[Expr, Expr]) -> _Task:
         nest, (*_, batch, hidden), tile = self.nest, self.sizes, self.plan.tile
+        (first_tile, many), (first_panel, count) = tiles, panels
         size = (self.recurrence.gates, self.plan.longest_task(batch), hidden)
         sums = nest.allocate("sums", (prod(size),))
         gate, row, unit = (Var(name, "int64") for name in ("gate", "row", "unit"))
         accumulator = Var("accumulator", "float32")
-        place = (gate * size[1] + (row - rows.start(tiles[0]))) * hidden + unit
+        place = (gate * size[1] + (row - rows.start(first_tile))) * hidden + unit
         output = Output(sums, (gate, row, unit), accumulator, (place,), accumulator)
         epilogue = Epilogue.prepare(nest, (output,), tile.rows * tile.vectors * self.lanes)
-        return _Task(direction, rows, *tiles, *panels, sums, epilogue)
+        return _Task(
+            direction=direction,
+            rows=rows,
+            first_tile=first_tile,
+            tiles=many,
+            first_panel=first_panel,
+            panels=count,
+            sums=sums,
+            epilogue=epilogue,
+        )
 
     def _start(self, direction: Expr, first: Expr, rows: Expr) -> None:
         """Emit the states of some sequences before the first step."""
