@@ -52,10 +52,6 @@ def _section(rule: Rule) -> Iterator[str]:
 def _applied(rule: Rule, example: Example) -> tuple[tvm.IRModule, tvm.IRModule, list[str]]:
     """Return a module before and after `rule` alone, and why it was declined."""
     before = module(example.build, inputs(example))
-    rewrite = Rewrite((rule,))
-    after = canonical(rewrite(before))
-    return (
-        before,
-        after,
-        [reason for _, what, reason in rewrite.log.declines.values if what == f"not rewritten by {rule.name}"],
-    )
+    result = Rewrite((rule,)).run(before)
+    declined = result.fact.declines.values
+    return before, canonical(result.mod), [why for _, what, why in declined if what == f"not rewritten by {rule.name}"]
