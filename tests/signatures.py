@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +44,16 @@ class Source:
         return ast.parse(self.path.read_text())
 
     @cached_property
+    def nodes(self) -> Sequence[ast.AST]:
+        """All of the tree."""
+        return list(ast.walk(self.tree))
+
+    @property
+    def classes(self) -> list[ast.ClassDef]:
+        """Those of the tree."""
+        return [node for node in self.nodes if isinstance(node, ast.ClassDef)]
+
+    @cached_property
     def defined(self) -> Mapping[str, Signature]:
         """What its functions, classes and methods take, these as "Class.method"."""
         found: dict[str, Signature] = {}
@@ -65,7 +75,7 @@ class Source:
         """The module and the name there of each name that is imported from one."""
         return {
             alias.asname or alias.name: (node.module or "", alias.name)
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
