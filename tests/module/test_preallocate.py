@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from fusion.module.bindings import LiveRange
 from onnx import helper
 
 import fusion

@@ -137,7 +137,7 @@ class Epilogue:
                     continue
                 runs = find_runs(indices, lane, lanes)
                 if runs is not None:
-                    _store_runs(nest, output.buffer, runs, value, lane, lanes)
+                    _store_runs(nest, output.buffer, runs, value=value, lane=lane, lanes=lanes)
                     continue
                 store = tirx.BufferStore(output.buffer, value, indices)
                 nest.add_loop(lane, lanes, ForKind.VECTORIZED if lanes > 1 else ForKind.SERIAL, [store])
@@ -154,7 +154,7 @@ class Epilogue:
 def _store_runs(nest: Nest, buffer: Var, runs: Runs, value: Expr, lane: Var, lanes: int) -> None:
     """Store a vector run by run; `value` is that of one lane."""
     there = substitute(value, {lane: runs.run * runs.length + runs.inside})
-    store = tirx.BufferStore(buffer, there, runs.indices)
+    store = tirx.BufferStore(buffer, there, list(runs.indices))
     inner = tirx.For(runs.inside, int64(0), int64(runs.length), ForKind.VECTORIZED, store)
     nest.add_loop(runs.run, lanes // runs.length, ForKind.UNROLLED, [inner])
 

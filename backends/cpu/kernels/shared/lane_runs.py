@@ -35,7 +35,7 @@ class Runs:
     length: int
     run: Var
     inside: Var
-    indices: list[Expr]
+    indices: Sequence[Expr]
 
 
 def find_runs(indices: Sequence[Expr], lane: Var, lanes: int) -> Runs | None:
