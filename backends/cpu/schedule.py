@@ -10,11 +10,10 @@ from typing import Any
 from tvm import tirx
 
 from backends.cpu.kernels.priority import takers
-from backends.cpu.kernels.template import Template
+from backends.cpu.kernels.template import Marks, Template
 from backends.cpu.machine import Machine
 from backends.cpu.vector_math import VectorizeMath
 from backends.tensorir.result import Scheduled
-from backends.tensorir.roles import find_anchors
 from backends.tensorir.space import Choices, Point
 from backends.tensorir.written import written_loops
 from fusion.declined import Declined
@@ -64,7 +63,7 @@ def schedule_with(
 
 def read_choices(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices | None:
     """Return what the template that takes `func` leaves open; None where none does."""
-    for template in takers(func):
+    for template in takers(Marks.of(func)):
         try:
             return _choices_of(template, func, machine, threads)
         except Declined:
@@ -75,9 +74,10 @@ def read_choices(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices
 def _attempts(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point | None) -> Iterator[_Attempt]:
     if point is not None:
         yield _Attempt("at_point", lambda: _at_point(func, machine, threads, point))
-    for template in takers(func):
+    marks = Marks.of(func)
+    for template in takers(marks):
         attempt = _default_of(template, func, machine, threads)
-        yield replace(attempt, name=_ANCHORED) if template.claims and find_anchors(func) else attempt
+        yield replace(attempt, name=_ANCHORED) if template.claims and marks.anchors else attempt
 
 
 def _first(attempts: Sequence[_Attempt] | Iterator[_Attempt], func: tirx.PrimFunc, machine: Machine) -> Scheduled:

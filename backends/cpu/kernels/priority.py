@@ -41,9 +41,8 @@ TEMPLATES: tuple[Template[Any, Any], ...] = (
 )
 
 
-def takers(func: tirx.PrimFunc) -> Iterator[Template[Any, Any]]:
-    """Yield the template that claims `func`, if one does, and those that take any kernel, in order."""
-    marks = Marks.of(func)
+def takers(marks: Marks) -> Iterator[Template[Any, Any]]:
+    """Yield the template that claims a kernel with `marks`, if one does, and those that take any kernel, in order."""
     yield from [template for template in TEMPLATES if template.claims and template.claims(marks)][:1]
     yield from (template for template in TEMPLATES if template.claims is None)
 
@@ -54,5 +53,5 @@ def recognise(func: tirx.PrimFunc) -> tuple[Template[Any, Any], Any]:
     Raises:
         Declined: It cannot read `func`, which is then left to those behind.
     """
-    template = next(takers(func))
+    template = next(takers(Marks.of(func)))
     return template, template.read(func)

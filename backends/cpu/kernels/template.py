@@ -59,9 +59,14 @@ class Marks:
         return Marks(tuple(found), recurrence_of(func) is not None)
 
     @property
+    def anchor_blocks(self) -> list[SBlock]:
+        """The block of each anchor."""
+        return [block for block in self.blocks if anchor_of(block)]
+
+    @property
     def anchors(self) -> list[str]:
         """The kind of each anchor."""
-        return [kind for kind in map(anchor_of, self.blocks) if kind]
+        return [anchor_of(block) for block in self.anchor_blocks]
 
     def is_one(self, *kinds: str) -> bool:
         """Return whether there is one anchor, of one of these kinds."""

@@ -11,7 +11,7 @@ from backends.cpu.kernels.shared.image_maker import read_image_maker, steps_of
 from backends.cpu.kernels.shared.kernel_parts import check_loads, results_behind
 from backends.cpu.kernels.shared.window import UnderWindow, Window
 from backends.cpu.kernels.template import Marks
-from backends.tensorir.roles import Roles, find_anchors, operands_of, roles_of
+from backends.tensorir.roles import Roles, operands_of, roles_of
 from backends.tensorir.stages import dtype_of, read_stages, shape_of
 from fusion.declined import Declined
 from partition.access import CONV2D, IMAGE_MAKERS, MATMUL
@@ -62,9 +62,10 @@ def read_conv_chain(func: tirx.PrimFunc) -> ChainStages:
     Raises:
         Declined: It has another form.
     """
-    if not has_chain_form(Marks.of(func)):
+    marks = Marks.of(func)
+    if not has_chain_form(marks):
         raise Declined("not two convolutions")
-    stages, (before, last) = read_stages(func), find_anchors(func)
+    stages, (before, last) = read_stages(func), marks.anchor_blocks
     image, panels = operands_of(last)
     first = read_image_maker(stages, before, last, image)
     outputs = results_behind(func, stages, last)

@@ -78,8 +78,9 @@ def scores_times_rows(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
 )  # fmt: skip
 def test_who_takes_a_kernel_first(name: str, build: Build) -> None:
     kernel = one_kernel(build, [normal((1, 9, 10, 20), 0)])
-    assert next(priority.takers(kernel)).name == name
-    claiming = [t.name for t in priority.TEMPLATES if t.claims and t.claims(Marks.of(kernel))]
+    marks = Marks.of(kernel)
+    assert next(priority.takers(marks)).name == name
+    claiming = [t.name for t in priority.TEMPLATES if t.claims and t.claims(marks)]
     assert claiming[:1] == ([] if name == "stitch_stages" else [name])
 
 
