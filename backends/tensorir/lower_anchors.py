@@ -38,42 +38,40 @@ class LowerAnchors(TellingPass[LoweredAnchors]):
     def run(self, mod: tvm.IRModule) -> PassResult[LoweredAnchors]:
         """Return the module with the calls that lowerings make, and what they declined."""
         lowered = LoweredAnchors()
-        rewriter = _Lower(mod, self.lowerings, self.failures, lowered.declines)
+        rewriter = _Lower(mod, self.lowerings, self.failures)
         rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
+        if rewriter.declined:
+            _tell(mod["main"], rewriter.declined, lowered.declines)
         return PassResult(rewriter.builder_.get(), lowered)
+
+
+def _tell(main: relax.Function, declined: Sequence[tuple[relax.Call, str, list[str]]], declines: Declines) -> None:
+    made = {binding.value: str(binding.var.name) for block in main.body.blocks for binding in block.bindings}
+    for call, reason, names in declined:
+        declines.add(str(call.op.name), made.get(call, ""), f"not lowered to {', '.join(names)}", reason)
 
 
 @mutator
 class _Lower(PyExprMutator):  # type: ignore[misc]  # TVM's decorator is untyped
-    def __init__(
-        self, mod: tvm.IRModule, lowerings: Mapping[str, Sequence[Lowering]], failures: Failures, declines: Declines
-    ) -> None:
+    def __init__(self, mod: tvm.IRModule, lowerings: Mapping[str, Sequence[Lowering]], failures: Failures) -> None:
         super().__init__(mod)
-        self.lowerings, self.failures, self.declines = lowerings, failures, declines
-        self.result = ""
+        self.lowerings, self.failures = lowerings, failures
+        self.declined: list[tuple[relax.Call, str, list[str]]] = []
 
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Keep the name of what is bound, for notes."""
-        self.result = str(binding.var.name)
-        super().visit_var_binding_(binding)
-
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Try the lowerings of one operator in order."""
-        call = self.visit_expr_post_order(call)
-        operator = str(getattr(call.op, "name", ""))
+    def visit_call_(self, old: relax.Call) -> relax.Expr:
+        """Try the lowerings of one operator in order; keep the reasons of those that decline, with their names."""
+        call = lowered = self.visit_expr_post_order(old)
         declined: dict[str, list[str]] = {}
-        lowered = call
-        for lower in self.lowerings.get(operator, ()):
+        for lower in self.lowerings.get(str(getattr(call.op, "name", "")), ()):
             try:
                 if lower.concerns(self.builder_, call):
                     lowered = lower.apply(self.builder_, call)
                     break
             except MemoryError:
                 raise
-            except Declined as reason:
-                declined.setdefault(str(reason), []).append(lower.name)
+            except Declined as decline:
+                declined.setdefault(str(decline), []).append(lower.name)
             except Exception as error:  # a lowering may have any defect, and TVM prints a warning where one passes
                 self.failures.add(f"the lowering to {lower.name} failed, and another form is used", error)
-        for why, names in declined.items():
-            self.declines.add(operator, self.result, f"not lowered to {', '.join(names)}", why)
+        self.declined += ((old, reason, names) for reason, names in declined.items())
         return lowered
