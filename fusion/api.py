@@ -16,6 +16,7 @@ from fusion.context import Context
 from fusion.errors import InvalidModelError, ShapeError, TargetError
 from fusion.forks import Lock
 from fusion.frontends import (
+    Signature,
     TensorSpec,
     import_whole,
     is_onnx,
@@ -24,6 +25,7 @@ from fusion.frontends import (
     read_signature,
     with_inputs,
 )
+from fusion.map_in_threads import map_in_threads
 from fusion.memory import check_memory
 from fusion.model_digest import ModelDigest
 from fusion.module.input_slot import TEXT
@@ -105,7 +107,8 @@ def compile(
 def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledModule:
     settings = settings_of(ctx)
     reason = refusal(settings)
-    inputs, outputs = read_signature(model)
+    pinned = PinnedModel(model)
+    inputs, outputs = _read_signature(pinned, model)
     strangers = shapes.keys() - {spec.name for spec in inputs}
     if strangers and strangers <= {spec.name for spec in read_overridable(model)}:
         return _module(with_inputs(model, strangers), shapes, ctx, wait)
@@ -116,7 +119,6 @@ def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledMod
         _require_memory(bound)
     else:
         _require_shapes(bound, reason)
-    pinned = PinnedModel(model)
     if all(spec.is_static for spec in bound):
         overrides = _overrides(pinned, shapes, ctx, wait)
         form = _specialize(pinned, shapes, ctx)
@@ -130,6 +132,15 @@ def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledMod
         wait=wait,
     )
     return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(pinned, shapes, ctx, wait))
+
+
+def _read_signature(pinned: PinnedModel, model: Any) -> Signature:
+    """Return inputs and outputs of `model`; a file is summed up meanwhile, which takes as long."""
+    if not pinned.is_file:
+        return read_signature(model)
+    found: list[Signature] = []
+    map_in_threads(lambda read: read(), (lambda: found.append(read_signature(model)), pinned.pin))
+    return found[0]
 
 
 def _require_memory(inputs: Sequence[TensorSpec]) -> None:

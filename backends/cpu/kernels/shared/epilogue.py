@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from tvm import tirx
 from tvm.ir import Call, Range, Var
@@ -13,11 +13,11 @@ from tvm.tirx import ForKind
 
 from backends.cpu import bfloat16
 from backends.cpu.costs import CALL_OPERATIONS, EPILOGUE_OPERATIONS
-from backends.cpu.kernels.shared.lane_runs import Runs, find_runs, is_contiguous
+from backends.cpu.kernels.shared.lane_runs import DIVISIONS, Runs, find_runs, is_contiguous
 from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
 from backends.tensorir.roles import Output
 from backends.tensorir.stages import substitute
-from fusion.structural import find
+from fusion.structural import contains, find
 
 _OPERATIONS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.FloorDiv, tirx.FloorMod, tirx.Max, tirx.Min, tirx.Select)
 
@@ -85,6 +85,12 @@ class Epilogue:
         costly = sum(_cost(output) for output in outputs) > EPILOGUE_OPERATIONS
         return Epilogue(outputs, nest.allocate("tile", (elements,)) if costly else None, rounds)
 
+    @cached_property
+    def _divides(self) -> list[bool]:
+        """Whether there are divisions in the indices of each output, which TVM may not see through."""
+        any_division = (DIVISIONS, lambda _: True)
+        return [any(contains(index, any_division) for index in output.indices) for output in self.outputs]
+
     def store(
         self,
         nest: Nest,
@@ -129,13 +135,13 @@ class Epilogue:
             analyzer = Analyzer()
             analyzer.bind(lane, Range(0, lanes))
             where = at(offset + lane)
-            for output in self.outputs:
+            for output, divides in zip(self.outputs, self._divides, strict=True):
                 indices, value = output.at(where, read(offset, lane))
                 indices = [analyzer.simplify(index) for index in indices]
                 if self.rounds and lanes == bfloat16.LANES and _is_rounded(value) and is_contiguous(indices, lane):
                     self._store_rounded(nest, output.buffer, indices, lane, value.value)
                     continue
-                runs = find_runs(indices, lane, lanes)
+                runs = find_runs(indices, lane, lanes) if divides else None
                 if runs is not None:
                     _store_runs(nest, output.buffer, runs, value=value, lane=lane, lanes=lanes)
                     continue

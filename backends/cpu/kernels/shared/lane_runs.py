@@ -19,7 +19,7 @@ from backends.tensorir.stages import substitute
 from fusion.structural import contains, map_nodes
 
 _SHORTEST = 4
-_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
+DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Runs:
 def find_runs(indices: Sequence[Expr], lane: Var, lanes: int) -> Runs | None:
     """Return the longest runs of lanes that are stored at `indices`; None where a vector of all of them is as good, or
     none lie together."""
-    if not any(contains(index, (_DIVISIONS, lambda node: uses(node, lane))) for index in indices):
+    if not any(contains(index, (DIVISIONS, lambda node: uses(node, lane))) for index in indices):
         return None
     lengths = (lanes >> power for power in range(lanes.bit_length()) if lanes >> power >= _SHORTEST)
     return next((runs for length in lengths if (runs := _in_runs_of(length, indices, lane)) is not None), None)
@@ -69,7 +69,7 @@ def _in_runs_of(length: int, indices: Sequence[Expr], lane: Var) -> Runs | None:
         return divided + inside if isinstance(node, tirx.FloorMod) else divided
 
     known = {lane: run * length + inside}
-    found = [analyzer.simplify(map_nodes(substitute(index, known), (_DIVISIONS, divide))) for index in indices]
+    found = [analyzer.simplify(map_nodes(substitute(index, known), (DIVISIONS, divide))) for index in indices]
     return Runs(length, run, inside, found) if is_contiguous(found, inside) else None
 
 
