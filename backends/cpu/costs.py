@@ -2,7 +2,8 @@
 measured on and by what.
 
 None is looked up by name: a number is imported by those that use it, and its annotation says where it is from. What a
-family leaves open, and how far (its tiles, its blocks), is no cost and stands in the family's `plan.py`.
+family leaves open, and how far (its tiles, its blocks), is no cost and stands in the family's `plan.py`. Where nobody
+wrote down what a number was measured on, it is what all measurements of its commit were made on.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ LOADS_PER_CYCLE: Annotated[int, Cost("instructions/cycle", "port model of Agner 
 
 FMA_LATENCY: Annotated[int, Cost("cycles", "Agner Fog's tables", VENDORS)] = 4
 
-ADD_LATENCY: Annotated[int, Cost("cycles", "Agner Fog's tables", VENDORS)] = 4
+ADD_LATENCY: Annotated[int, Cost("cycles", NOT_TOLD, VENDORS)] = 4
 
 UNALIGNED_LOAD_CYCLES: Annotated[
     float, Cost("cycles/vector", "most vectors at a multiple of 4 bytes lie in two cache lines", VENDORS)
@@ -66,8 +67,8 @@ CACHE_BYTES: Annotated[
     Mapping[str, tuple[int, int, int]],
     Cost(
         "bytes of L1, L2 and L3",
-        "data sheets: the smallest of current server cores; TRM 100095, which has no L3",
-        "x86_64: Sapphire Rapids, Genoa; aarch64: Cortex-A72",
+        "x86_64: the smallest of current ones; aarch64: TRM 100095, without L3",
+        "x86_64: server cores; aarch64: Cortex-A72",
     ),
 ] = {"x86_64": (32 << 10, 1 << 20, 16 << 20), "aarch64": (32 << 10, 1 << 20, 0)}
 """For a CPU that is not this machine's, so that a target gives the same code wherever it is compiled, and where the
