@@ -7,7 +7,7 @@ milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,10 @@ class Nest:
 
     def add(self, statement: tirx.Stmt) -> None:
         self._open[-1].append(statement)
+
+    def extend(self, statements: Iterable[tirx.Stmt]) -> None:
+        for statement in statements:
+            self.add(statement)
 
     def store(self, buffer: tirx.Buffer, indices: Sequence[Expr], value: Expr) -> None:
         self.add(tirx.BufferStore(buffer, value, list(indices)))
@@ -48,29 +52,48 @@ class Nest:
         return var
 
     @contextmanager
+    def apart(self) -> Iterator[list[tirx.Stmt]]:
+        """Open a list of statements that the caller puts in their place."""
+        self._open.append([])
+        yield self._open[-1]
+        self._open.pop()
+
+    @contextmanager
+    def run(self, name: str, extent: Expr, kind: ForKind = ForKind.SERIAL, begin: Expr = 0) -> Iterator[tirx.Var]:
+        """Open a loop over [begin, begin + extent) that has a variable in any case, as what is known of expressions is
+        known of variables: one of a single iteration leaves its body, behind a variable that is `begin`."""
+        if isinstance(extent, int) and extent == 1:
+            yield self.bind(name, int64(begin))
+            return
+        var = tirx.Var(name, "int64")
+        with self.apart() as body:
+            yield var
+        self.add_loop(var, extent, kind, body, begin)
+
+    @contextmanager
     def loop(self, name: str, extent: Expr, kind: ForKind = ForKind.SERIAL) -> Iterator[Expr]:
         """Open a loop; one of a single iteration leaves only its body."""
         var = tirx.Var(name, "int64")
-        self._open.append([])
-        if isinstance(extent, int) and extent == 1 and kind is not ForKind.PARALLEL:
-            yield int64(0)
-            body = self._open.pop()
-            self._open[-1] += (
-                body if not _allocates(body) else [tirx.For(var, int64(0), int64(1), kind, _sequence(body))]
-            )
-            return
-        yield var
-        self.add_loop(var, extent, kind, self._open.pop())
+        is_single = isinstance(extent, int) and extent == 1 and kind is not ForKind.PARALLEL
+        with self.apart() as body:
+            yield int64(0) if is_single else var
+        if is_single and not _allocates(body):
+            self.extend(body)
+        else:
+            self.add_loop(var, extent, kind, body)
 
-    def add_loop(self, var: tirx.Var, extent: Expr, kind: ForKind, body: list[tirx.Stmt]) -> None:
-        self.add(tirx.For(var, int64(0), int64(extent), kind, _sequence(body)))
+    def add_loop(self, var: tirx.Var, extent: Expr, kind: ForKind, body: list[tirx.Stmt], begin: Expr = 0) -> None:
+        self.add(tirx.For(var, int64(begin), int64(extent), kind, _sequence(body)))
 
     @contextmanager
     def when(self, condition: Expr) -> Iterator[None]:
         """Open the body of an `if`."""
-        self._open.append([])
-        yield
-        self.add(tirx.IfThenElse(condition, _sequence(self._open.pop()), None))
+        with self.apart() as body:
+            yield
+        self.add_when(condition, body)
+
+    def add_when(self, condition: Expr, body: list[tirx.Stmt]) -> None:
+        self.add(tirx.IfThenElse(condition, _sequence(body), None))
 
     def use_functions(self, llvm_ir: str) -> None:
         """Let the statements call functions that are written in LLVM's own language; LLVM puts them in line."""

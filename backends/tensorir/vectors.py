@@ -6,15 +6,17 @@ computed twice, with the same result. This keeps every access a plain vector acc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Var
+from tvm.tirx import ForKind
 
-from backends.tensorir.nests import allocate, index, load_flat, loop, sequence, store_flat, unrolled, vectorized
+from backends.tensorir.emit import Expr, Nest, int64, ramp
+from backends.tensorir.flat_buffers import flat_buffer, load_flat, store_flat
 
-Expr = Any
 Learn = Callable[[Var, int], None]
 """Hears that a variable is below a number, and at least 0."""
 
@@ -26,10 +28,8 @@ def fitting_lanes(extent: int, lanes: int) -> int:
     return max(lanes, 1)
 
 
-def map_vectors(
-    begin: Expr, extent: int, body: Callable[[Expr], tirx.Stmt], *, lanes: int, unroll: int, learn: Learn
-) -> tirx.Stmt:
-    """Return loops that run `body` on every position of [begin, begin + extent).
+def map_vectors(nest: Nest, begin: Expr, extent: int, *, lanes: int, unroll: int, learn: Learn) -> Iterator[Expr]:
+    """Yield the positions of [begin, begin + extent), each inside of the loops that run over it.
 
     `learn` hears of each loop's variable first: of `(v // 4 + row % 3) // 3` for a v that it knows nothing of, as a
     gather reads indices through a reshape, TVM's FlattenBuffer made another number.
@@ -46,50 +46,44 @@ def map_vectors(
     lanes = fitting_lanes(extent, lanes)
     step = lanes * unroll
     main, rest = extent // step, extent % step // lanes
-    parts = []
     if main:
-
-        def several(i: Var) -> tirx.Stmt:
+        with nest.run("i", main) as i:
             learn(i, main)
-            return unrolled(unroll, lambda u: one(i, u))
-
-        def one(i: Var, u: Var) -> tirx.Stmt:
-            learn(u, unroll)
-            return _lanes(begin + i * step + u * lanes, lanes, body, learn)
-
-        parts.append(loop(main, several))
+            with nest.run("u", unroll, ForKind.UNROLLED) as u:
+                learn(u, unroll)
+                yield from _lanes(nest, begin + i * step + u * lanes, lanes, learn)
     if rest:
-
-        def single(i: Var) -> tirx.Stmt:
+        with nest.run("i", rest) as i:
             learn(i, rest)
-            return _lanes(begin + index(main * step) + i * lanes, lanes, body, learn)
-
-        parts.append(loop(rest, single))
+            yield from _lanes(nest, begin + int64(main * step) + i * lanes, lanes, learn)
     if extent % lanes:
-        parts.append(_lanes(begin + index(extent - lanes), lanes, body, learn))
-    return sequence(*parts)
+        yield from _lanes(nest, begin + int64(extent - lanes), lanes, learn)
 
 
-def _lanes(begin: Expr, lanes: int, body: Callable[[Expr], tirx.Stmt], learn: Learn) -> tirx.Stmt:
-    def lane(v: Var) -> tirx.Stmt:
+def _lanes(nest: Nest, begin: Expr, lanes: int, learn: Learn) -> Iterator[Expr]:
+    with nest.run("v", lanes, ForKind.VECTORIZED) as v:
         learn(v, lanes)
-        return body(begin + v)
-
-    return vectorized(lanes, lane)
+        yield begin + v
 
 
-def fold_lanes(vectors: Sequence[Expr], lanes: int, dtype: str, combine: Any) -> tuple[list[tirx.Stmt], Expr]:
-    """Return statements that combine `vectors`, and halve the result until one lane is left, and that lane.
+@contextmanager
+def side_by_side(nest: Nest, width: int, lanes: int) -> Iterator[tuple[Expr, Expr]]:
+    """Open loops over `width` vectors, which are unrolled, and over the lanes of one."""
+    with nest.run("u", width, ForKind.UNROLLED) as u, nest.run("v", lanes, ForKind.VECTORIZED) as v:
+        yield u, v
+
+
+def fold_lanes(nest: Nest, vectors: Sequence[Expr], lanes: int, dtype: str, combine: Any) -> Expr:
+    """Combine `vectors`, and halve the result until one lane is left; return that lane.
 
     What is read twice goes to a buffer, which LLVM keeps in a register: TVM's simplifier puts the values of variables
     in their places, and a maximum over 16 lanes, each step of which reads both halves twice, took LLVM 0.6 s.
     """
-    statements: list[tirx.Stmt] = []
 
     def keep(value: Expr, width: int) -> Expr:
-        buffer = allocate(width, dtype, f"fold{width}")
-        position = tirx.Ramp(index(0), index(1), width) if width > 1 else index(0)
-        statements.extend([tirx.AllocBuffer(buffer), store_flat(buffer, position, value)])
+        buffer = flat_buffer(width, dtype, f"fold{width}")
+        position = ramp(int64(0), width)
+        nest.extend([tirx.AllocBuffer(buffer), store_flat(buffer, position, value)])
         return load_flat(buffer, position)
 
     vector, *others = vectors
@@ -100,4 +94,4 @@ def fold_lanes(vectors: Sequence[Expr], lanes: int, dtype: str, combine: Any) ->
         low = tirx.Shuffle([vector], [tirx.const(i, "int32") for i in range(lanes)])
         high = tirx.Shuffle([vector], [tirx.const(i + lanes, "int32") for i in range(lanes)])
         vector = keep(combine(low, high), lanes)
-    return statements, vector
+    return vector

@@ -43,7 +43,7 @@ from backends.cpu.kernels.stitch_stages.emit import stitch
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, int64
-from backends.tensorir.nests import allocate
+from backends.tensorir.flat_buffers import flat_buffer
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import Output, compose
 from backends.tensorir.stages import dtype_of, shape_of
@@ -129,7 +129,7 @@ class _WholeRows:
             for buffer in (*entering, *(stage.buffer for stage in rows.stages))
         }
         kept = dict.fromkeys([*entering, rows.buffer, *([rows.factor] if rows.factor is not None else [])])
-        memory = {local[b]: allocate(prod(shape_of(local[b])), dtype_of(b), b.name) for b in kept}
+        memory = {local[b]: flat_buffer(prod(shape_of(local[b])), dtype_of(b), b.name) for b in kept}
         for buffer in memory.values():
             products.nest.add(tirx.AllocBuffer(buffer))
         return _WholeRows(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir import Range, Var
+from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_equal
 
 from backends.cpu.kernels.stitch_stages.plan import Tiling
@@ -20,10 +20,9 @@ from backends.cpu.kernels.stitch_stages.vector_axis import Turn, choose_vector_a
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import Accesses, flat_index, stage_accesses
 from backends.tensorir.collapsing import Run, axis_values, collapse_runs, run_extent
-from backends.tensorir.nests import DistinctSizes, index, load_flat, loop, sequence
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.flat_buffers import DistinctSizes, load_flat
 from backends.tensorir.stages import Axis, Stage, dtype_of, shape_of
-
-Expr = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,26 +145,25 @@ class Cluster:
     def _blocks(self) -> int:
         return -(-self.tiles.blocked.extent // self.tiles.block) if self.tiles.blocked else 1
 
-    def body(self, sizes: DistinctSizes) -> tirx.Stmt:
-        """Return the loop over tiles, cut into one run of neighbouring tiles per thread."""
+    def emit(self, nest: Nest, sizes: DistinctSizes) -> None:
+        """Add the loop over tiles, cut into one run of neighbouring tiles per thread."""
         scratch = {each.buffer: self._scratch(each, sizes) for each in self._stages if each.buffer not in self.full}
         allocations = [tirx.AllocBuffer(buffer) for buffer, _ in scratch.values()]
         analyzer = sym.Analyzer()
         threads, units = min(self.tiling.tasks, self.units), self.units
 
-        def tile(unit: Var) -> tirx.Stmt:
-            analyzer.bind(unit, Range.from_min_extent(index(0), index(units)))
-            return self._tile(unit, scratch, analyzer)
+        def tiles(extent: Expr, begin: Expr = 0) -> None:
+            nest.extend(allocations)
+            with nest.run("tile", extent, begin=begin) as unit:
+                analyzer.bind(unit, Range.from_min_extent(int64(0), int64(units)))
+                self._tile(nest, unit, scratch, analyzer)
 
         if threads <= 1:
-            return sequence(*allocations, loop(units, tile, name="tile"))
-
-        def run(thread: Var) -> tirx.Stmt:
-            first = tirx.floordiv(thread * units, index(threads))
-            last = tirx.floordiv((thread + 1) * units, index(threads))
-            return sequence(*allocations, loop(last - first, tile, begin=first, name="tile"))
-
-        return loop(threads, run, kind=tirx.ForKind.PARALLEL, name="thread")
+            tiles(units)
+            return
+        with nest.run("thread", threads, ForKind.PARALLEL) as thread:
+            first = tirx.floordiv(thread * units, int64(threads))
+            tiles(tirx.floordiv((thread + 1) * units, int64(threads)) - first, first)
 
     def _scratch(self, stage: Stage, sizes: DistinctSizes) -> tuple[Var, list[int]]:
         """Return a tile's buffer for a stage and the extent of each of its dimensions, 1 where the tile is fixed."""
@@ -177,24 +175,22 @@ class Cluster:
                 extents.append(1 if any(shared.has(axis.var) for shared in self.tiles.shared) else axis.extent)
         return sizes.allocate(prod(extents), dtype_of(stage.buffer), "tile"), extents
 
-    def _tile(self, unit: Var, scratch: dict[Var, tuple[Var, list[int]]], analyzer: sym.Analyzer) -> tirx.Stmt:
-        bindings, fixed, start = self._position(unit, analyzer)
-        parts: list[tirx.Stmt] = [tirx.Bind(var, value) for var, value in bindings]
+    def _tile(self, nest: Nest, unit: Var, scratch: dict[Var, tuple[Var, list[int]]], analyzer: sym.Analyzer) -> None:
+        fixed, start = self._position(nest, unit, analyzer)
 
         def place(buffer: Var, indices: Sequence[Expr]) -> Expr:
             if buffer in scratch:
                 return self._place_in_tile(buffer, indices, scratch[buffer], start, analyzer)
             return _place_in_full(self.full.get(buffer, buffer), shape_of(buffer), indices, analyzer)
 
-        scope = Scope(self.inlined, place, analyzer)
+        scope = Scope(nest, self.inlined, place, analyzer)
         for member in self.members:
             tiled = TiledStage(member.stage, member.accesses, self._loops(member, fixed, start), scope)
             vector_bytes = self.machine.vector_lanes * 4
             if self.turn is None:
-                parts.append(write_stage(tiled, vector_bytes, self.tiling))
+                write_stage(tiled, vector_bytes, self.tiling)
             else:
-                parts.append(write_transpose(tiled, self.turn, vector_bytes))
-        return sequence(*parts)
+                write_transpose(tiled, self.turn, vector_bytes)
 
     def _loops(self, member: Member, fixed: dict[SharedAxis, Expr], start: Expr) -> StageLoops:
         """Return the loops of a stage inside a tile that fixes some axes, and whose block begins at `start`."""
@@ -221,24 +217,21 @@ class Cluster:
                 own = []
         return result + [_whole(run) for run in collapse_runs(own, accesses)]
 
-    def _position(
-        self, unit: Var, analyzer: sym.Analyzer
-    ) -> tuple[list[tuple[Var, Expr]], dict[SharedAxis, Expr], Expr]:
-        """Return bindings of the fixed axes' values, those values, and where the block of the vector axis begins."""
-        bindings: list[tuple[Var, Expr]] = []
+    def _position(self, nest: Nest, unit: Var, analyzer: sym.Analyzer) -> tuple[dict[SharedAxis, Expr], Expr]:
+        """Bind the values of the fixed axes and return them, and where the block of the vector axis begins."""
         fixed: dict[SharedAxis, Expr] = {}
         rest: Expr = unit
-        start: Expr = index(0)
+        start: Expr = int64(0)
         if self.tiles.blocked is not None and self._blocks > 1:
-            last = index(self.tiles.blocked.extent - self.tiles.block)
-            begin = tirx.min(tirx.floormod(rest, index(self._blocks)) * self.tiles.block, last)
-            start = _bind(bindings, "start", begin, self.tiles.blocked.extent - self.tiles.block + 1, analyzer)
-            rest = tirx.floordiv(rest, index(self._blocks))
+            last = int64(self.tiles.blocked.extent - self.tiles.block)
+            begin = tirx.min(tirx.floormod(rest, int64(self._blocks)) * self.tiles.block, last)
+            start = _bind(nest, "start", begin, self.tiles.blocked.extent - self.tiles.block + 1, analyzer)
+            rest = tirx.floordiv(rest, int64(self._blocks))
         for number, axis in enumerate(reversed(self.tiles.shared)):
-            value = tirx.floormod(rest, index(axis.extent)) if number < len(self.tiles.shared) - 1 else rest
-            fixed[axis] = _bind(bindings, axis.members[-1][-1].var.name, value, axis.extent, analyzer)
-            rest = tirx.floordiv(rest, index(axis.extent))
-        return bindings, fixed, start
+            value = tirx.floormod(rest, int64(axis.extent)) if number < len(self.tiles.shared) - 1 else rest
+            fixed[axis] = _bind(nest, axis.members[-1][-1].var.name, value, axis.extent, analyzer)
+            rest = tirx.floordiv(rest, int64(axis.extent))
+        return fixed, start
 
     def _place_in_tile(
         self, buffer: Var, indices: Sequence[Expr], scratch: tuple[Var, list[int]], start: Expr, analyzer: sym.Analyzer
@@ -250,8 +243,8 @@ class Cluster:
             if self.tiles.blocked is not None and self.tiles.blocked.has(axis.var):
                 local.append(position - start)
             else:
-                local.append(index(0) if extent == 1 else position)
-        return tirx.BufferLoad(tile, [flat_index(extents, local, analyzer) if local else index(0)])
+                local.append(int64(0) if extent == 1 else position)
+        return tirx.BufferLoad(tile, [flat_index(extents, local, analyzer) if local else int64(0)])
 
 
 def _computes_once(member: Member, machine: Machine) -> bool:
@@ -282,13 +275,12 @@ def _in_place(members: Sequence[Member], full: Mapping[Var, Var]) -> dict[Var, V
 
 
 def _whole(run: Run) -> LoopAxis:
-    return LoopAxis(run, index(0), run_extent(run))
+    return LoopAxis(run, int64(0), run_extent(run))
 
 
-def _bind(bindings: list[tuple[Var, Expr]], name: str, value: Expr, extent: int, analyzer: sym.Analyzer) -> Var:
-    var = tirx.Var(name, "int64")
-    analyzer.bind(var, Range.from_min_extent(index(0), index(extent)))
-    bindings.append((var, value))
+def _bind(nest: Nest, name: str, value: Expr, extent: int, analyzer: sym.Analyzer) -> Var:
+    var = nest.bind(name, value)
+    analyzer.bind(var, Range.from_min_extent(int64(0), int64(extent)))
     return var
 
 
@@ -301,7 +293,7 @@ def _trailing(run: Run, least: int) -> Run:
 
 
 def _place_in_full(buffer: Var, shape: tuple[int, ...], indices: Sequence[Expr], analyzer: sym.Analyzer) -> Expr:
-    return load_flat(buffer, flat_index(shape, indices, analyzer) if shape else index(0))
+    return load_flat(buffer, flat_index(shape, indices, analyzer) if shape else int64(0))
 
 
 def _blocked_axis(members: list[Member], shared: list[SharedAxis]) -> SharedAxis | None:

@@ -29,7 +29,8 @@ from backends.cpu.kernels.stitch_stages.read import StageGroup
 from backends.cpu.kernels.stitch_stages.tiling import cluster_stages
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import stage_accesses
-from backends.tensorir.nests import DistinctSizes, sequence
+from backends.tensorir.emit import Nest
+from backends.tensorir.flat_buffers import DistinctSizes
 from backends.tensorir.result import Scheduled
 from backends.tensorir.stages import Stage, dtype_of, shape_of
 
@@ -41,7 +42,7 @@ def emit_stages(func: tirx.PrimFunc, group: StageGroup, machine: Machine, point:
     if group.is_empty:
         return Scheduled(func.with_body(tirx.Evaluate(tirx.const(0, "int32"))), STITCH_STAGES, "empty")
     kernel = _Kernel.make(group, machine, point, {})
-    return Scheduled(func.with_body(kernel.body()), STITCH_STAGES, kernel.describe())
+    return Scheduled(func.with_body(kernel.emit()), STITCH_STAGES, kernel.describe())
 
 
 def stitch(stages: list[Stage], memory: Mapping[Var, Var], machine: Machine) -> tirx.Stmt:
@@ -50,7 +51,7 @@ def stitch(stages: list[Stage], memory: Mapping[Var, Var], machine: Machine) -> 
     `memory` says what holds a buffer that is read or written outside of them; each keeps its row-major order.
     """
     outputs = {stage.buffer for stage in stages if stage.buffer in memory}
-    return _Kernel.make(StageGroup.of(stages, outputs), machine, Tiling(), memory).body()
+    return _Kernel.make(StageGroup.of(stages, outputs), machine, Tiling(), memory).emit()
 
 
 @dataclass
@@ -75,20 +76,20 @@ class _Kernel:
             full=dict(memory),
         )
 
-    def body(self) -> tirx.Stmt:
+    def emit(self) -> tirx.Stmt:
+        """Return the loops of all clusters."""
+        nest, sizes = Nest(), DistinctSizes()
         inlined, outputs = self.group.inlined, self.group.outputs
-        parts: list[tirx.Stmt] = []
-        sizes = DistinctSizes()
         for cluster, later in zip(self.clusters, self._read_later(), strict=True):
             for stage in cluster:
                 if stage.buffer in outputs or stage.buffer in later:
                     made = stage.buffer if stage.buffer in outputs else _flat_copy(stage.buffer, sizes)
                     self.full.setdefault(stage.buffer, made)
-            parts += [tirx.AllocBuffer(self.full[s.buffer]) for s in cluster if s.buffer in later - outputs]
+            nest.extend(tirx.AllocBuffer(self.full[s.buffer]) for s in cluster if s.buffer in later - outputs)
             tile = Cluster.make(cluster, inlined, self.full, self.machine, self.tiling)
-            parts.append(tile.body(sizes))
+            tile.emit(nest, sizes)
             self.words.append(tile.describe())
-        return sequence(*parts)
+        return nest.finish()
 
     def _read_later(self) -> list[set[Var]]:
         """Return for each cluster what the clusters behind it read."""

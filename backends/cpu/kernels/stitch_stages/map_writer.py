@@ -6,18 +6,15 @@ import itertools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir import Var
 
 from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, TiledStage, sum_of
+from backends.tensorir.emit import Expr, int64
 from backends.tensorir.inlining import guards, uses
-from backends.tensorir.nests import bound, index, sequence
 from backends.tensorir.stages import substitute
 from backends.tensorir.vectors import map_vectors
-
-Expr = Any
 
 _MAX_SEGMENTS = 64
 
@@ -35,45 +32,36 @@ class MapWriter:
     lanes: int
     unroll: int
 
-    def write(self) -> tirx.Stmt:
-        """Return the loops."""
+    def write(self) -> None:
+        """Add the loops."""
         loops = self.tiled.loops
-        return self.tiled.nest(loops.others(loops.spatial), dict(loops.at), self._row)
+        with self.tiled.over(loops.others(loops.spatial), dict(loops.at)) as at:
+            self._row(at)
 
-    def _row(self, at: At) -> tirx.Stmt:
+    def _row(self, at: At) -> None:
         tiled = self.tiled
         along = tiled.loops.along(tiled.loops.spatial)
         if along is None:
-            return tiled.store(at, *tiled.resolve(at))
-        parts = []
+            tiled.store(at, *tiled.resolve(at))
+            return
         for begin, extent in self._segments(along, at):
             # lanes that branch differently would each be a scalar anyway, and TVM's vectoriser gets them wrong
             lanes = 1 if tiled.is_guarded and tiled.branches_on(along, at, begin, extent) else self.lanes
-            first = sum_of(along.begin, index(begin))
-            if tiled.is_guarded:
-                body, start = self._segment(along, at, first, extent), index(0)
-            else:
-                body, start = self._lane(along, at), first
-            parts.append(map_vectors(start, extent, body, lanes=lanes, unroll=self.unroll, learn=tiled.scope.learn))
-        return sequence(*parts)
+            first = sum_of(along.begin, int64(begin))
+            start = int64(0) if tiled.is_guarded else first
+            vectors = map_vectors(tiled.nest, start, extent, lanes=lanes, unroll=self.unroll, learn=tiled.scope.learn)
+            for position in vectors:
+                if tiled.is_guarded:
+                    here = at | self._in_segment(along, position, first, extent)
+                else:
+                    here = at | tiled.scope.enter(along, position)
+                tiled.store(here, *tiled.resolve(here))
 
-    def _lane(self, along: LoopAxis, at: At) -> Callable[[Expr], tirx.Stmt]:
-        def body(position: Expr) -> tirx.Stmt:
-            names, here = self.tiled.scope.enter(along, position)
-            return bound(names, self.tiled.store(at | here, *self.tiled.resolve(at | here)))
-
-        return body
-
-    def _segment(self, along: LoopAxis, at: At, first: Expr, extent: int) -> Callable[[Expr], tirx.Stmt]:
-        """Return what computes the element at a position of a segment, whose range decides the branches."""
-
-        def body(position: Expr) -> tirx.Stmt:
-            name = Var("p", "int64")
-            self.tiled.scope.learn(name, extent)
-            here = along.at(sum_of(first, name))
-            return bound([(name, position)], self.tiled.store(at | here, *self.tiled.resolve(at | here)))
-
-        return body
+    def _in_segment(self, along: LoopAxis, position: Expr, first: Expr, extent: int) -> At:
+        """Return the axes' values at a position of a segment, whose range decides the branches."""
+        name = self.tiled.nest.bind("p", position)
+        self.tiled.scope.learn(name, extent)
+        return along.at(sum_of(first, name))
 
     def _segments(self, along: LoopAxis, at: At) -> list[tuple[int, int]]:
         """Cut the vector axis where a branch condition changes (concat, pad), so that no lane needs a branch."""

@@ -13,32 +13,33 @@ store fold(acc)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import tirx
 from tvm.ir import Var
+from tvm.tirx import ForKind
 
 from backends.cpu.kernels.stitch_stages.column_reduction import reduce_scalar
 from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, TiledStage, sum_of
-from backends.tensorir.nests import allocate, bound, index, load_flat, loop, sequence, store_flat, unrolled, vectorized
+from backends.tensorir.emit import Expr, int64, ramp
+from backends.tensorir.flat_buffers import load_flat, store_flat
 from backends.tensorir.stages import dtype_of
-from backends.tensorir.vectors import fitting_lanes, fold_lanes
-
-Expr = Any
+from backends.tensorir.vectors import fitting_lanes, fold_lanes, side_by_side
 
 
-def reduce_row(tiled: TiledStage, at: At, lanes: int, most: int) -> tirx.Stmt:
-    """Return the result of a row by at most `most` accumulators of `lanes`."""
+def reduce_row(tiled: TiledStage, at: At, lanes: int, most: int) -> None:
+    """Add the result of a row by at most `most` accumulators of `lanes`."""
     along = tiled.loops.along(tiled.loops.reduce)
     assert along is not None
     if tiled.splits_lanes(along, at):
-        return reduce_scalar(tiled, at)
+        reduce_scalar(tiled, at)
+        return
     lanes = fitting_lanes(along.extent, lanes)
     width = min(most, along.extent // lanes)
-    row = _Row(tiled, along, lanes, width, allocate(width * lanes, dtype_of(tiled.stage.buffer), "acc"))
-    clear = row.clear()
-    outer = tiled.nest(tiled.loops.others(tiled.loops.reduce), {}, lambda reduced: row.update(at | reduced))
-    return sequence(tirx.AllocBuffer(row.accumulators), clear, outer, row.fold(at))
+    row = _Row(tiled, along, lanes, width, tiled.accumulators(width * lanes))
+    row.clear()
+    with tiled.over(tiled.loops.others(tiled.loops.reduce), {}) as reduced:
+        row.update(at | reduced)
+    row.fold(at)
 
 
 @dataclass(frozen=True)
@@ -57,49 +58,39 @@ class _Row:
     width: int
     accumulators: Var
 
-    def clear(self) -> tirx.Stmt:
-        """Return what sets the accumulators to the identity."""
-        identity = self.tiled.stage.identity
+    def clear(self) -> None:
+        """Set the accumulators to the identity."""
+        nest, identity = self.tiled.nest, self.tiled.stage.identity
+        with side_by_side(nest, self.width, self.lanes) as (u, v):
+            nest.add(store_flat(self.accumulators, u * self.lanes + v, identity))
 
-        def one(u: Var) -> tirx.Stmt:
-            return vectorized(self.lanes, lambda v: store_flat(self.accumulators, u * self.lanes + v, identity))
-
-        return unrolled(self.width, one)
-
-    def update(self, at: At) -> tirx.Stmt:
-        """Return the loops over the row where other axes have the values `at`."""
+    def update(self, at: At) -> None:
+        """Add the loops over the row where other axes have the values `at`."""
         lanes, extent, step = self.lanes, self.along.extent, self.lanes * self.width
         main, rest, tail = extent // step, extent % step // lanes, extent % lanes
-
-        def block(k: Var) -> tirx.Stmt:
-            return unrolled(self.width, lambda u: self._vector(at, k * step + u * lanes, u * lanes))
-
-        parts = [loop(main, block)]
-        for u in range(rest):
-            parts.append(self._vector(at, index(main * step + u * lanes), index(u * lanes)))
+        nest = self.tiled.nest
+        with nest.run("i", main) as k, nest.run("u", self.width, ForKind.UNROLLED) as u:
+            self._vector(at, k * step + u * lanes, u * lanes)
+        for vector in range(rest):
+            self._vector(at, int64(main * step + vector * lanes), int64(vector * lanes))
         if tail:
-            parts.append(self._vector(at, index(extent - lanes), index((self.width - 1) * lanes), lanes - tail))
-        return sequence(*parts)
+            self._vector(at, int64(extent - lanes), int64((self.width - 1) * lanes), lanes - tail)
 
-    def _vector(self, at: At, position: Expr, target: Expr, skip: int = 0) -> tirx.Stmt:
-        """Return the update of the accumulator at `target` by elements from `position`, without the first `skip`."""
+    def _vector(self, at: At, position: Expr, target: Expr, skip: int = 0) -> None:
+        """Update the accumulator at `target` by elements from `position`, without the first `skip`."""
         tiled = self.tiled
-
-        def body(v: Var) -> tirx.Stmt:
-            names, here = tiled.scope.enter(self.along, sum_of(self.along.begin, position) + v)
-            bindings, value = tiled.resolve(at | here)
+        with tiled.nest.run("v", self.lanes, ForKind.VECTORIZED) as v:
+            here = tiled.scope.enter(self.along, sum_of(self.along.begin, position) + v)
+            names, value = tiled.resolve(at | here)
             if skip:
-                value = tirx.Select(v >= index(skip), value, tiled.stage.identity)
+                value = tirx.Select(v >= int64(skip), value, tiled.stage.identity)
+            tiled.scope.name(names)
             combined = tiled.stage.combined(load_flat(self.accumulators, target + v), value)
-            return bound(names + bindings, store_flat(self.accumulators, target + v, combined))
+            tiled.nest.add(store_flat(self.accumulators, target + v, combined))
 
-        return vectorized(self.lanes, body)
-
-    def fold(self, at: At) -> tirx.Stmt:
-        """Return the store of what the accumulators are together."""
-        lanes = self.lanes
-        at_lanes = [tirx.Ramp(index(u * lanes), index(1), lanes) if lanes > 1 else index(u) for u in range(self.width)]
-        vectors = [load_flat(self.accumulators, position) for position in at_lanes]
-        stage = self.tiled.stage
-        folds, scalar = fold_lanes(vectors, lanes, dtype_of(stage.buffer), stage.combined)
-        return sequence(*folds, self.tiled.store(at, [], scalar))
+    def fold(self, at: At) -> None:
+        """Store what the accumulators are together."""
+        places = [ramp(int64(vector * self.lanes), self.lanes) for vector in range(self.width)]
+        vectors, stage = [load_flat(self.accumulators, place) for place in places], self.tiled.stage
+        whole = fold_lanes(self.tiled.nest, vectors, self.lanes, dtype_of(stage.buffer), stage.combined)
+        self.tiled.store(at, [], whole)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir import Range, Var
 
 from backends.tensorir.accesses import Accesses
 from backends.tensorir.collapsing import Run, axis_values, run_extent
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.flat_buffers import flat_buffer, store_flat
 from backends.tensorir.inlining import Place, Resolver, guards, uses
-from backends.tensorir.nests import bound, index, loop, store_flat
-from backends.tensorir.stages import Axis, Stage
+from backends.tensorir.stages import Axis, Stage, dtype_of
 
-Expr = Any
 At = dict[Var, Expr]
 Names = list[tuple[Var, Expr]]
 """Variables, and what each is a name of."""
@@ -67,16 +67,18 @@ class Scope:
     """How values are written at a place inside loops.
 
     Attributes:
+        nest: Takes the loops.
         inlined, place, analyzer: As in `Resolver`.
     """
 
+    nest: Nest
     inlined: Mapping[Var, Stage]
     place: Place
     analyzer: sym.Analyzer
 
     def learn(self, var: Var, extent: int) -> None:
         """Take in that `var` is below `extent`, and at least 0."""
-        self.analyzer.bind(var, Range.from_min_extent(index(0), index(extent)))
+        self.analyzer.bind(var, Range.from_min_extent(int64(0), int64(extent)))
 
     def resolve(self, value: Expr, at: At) -> tuple[Names, Expr]:
         """Return `value` where axes have the values `at`, in which what is computed twice has a name."""
@@ -84,16 +86,20 @@ class Scope:
         resolved = resolver.resolve(value, at)
         return resolver.bindings, resolved
 
-    def enter(self, along: LoopAxis, position: Expr) -> tuple[Names, At]:
+    def name(self, names: Names) -> None:
+        """Add the variables that values of `resolve` are made of."""
+        self.nest.extend(tirx.Bind(var, value) for var, value in names)
+
+    def enter(self, along: LoopAxis, position: Expr) -> At:
         """Return the axes' values at a position; a run's position gets a name first.
 
         TVM simplifies (p // 7) * 7 + p % 7 to p for a variable p, but not for p = v + 35.
         """
         if len(along.run) == 1:
-            return [], along.at(position)
-        name = Var("p", "int64")
+            return along.at(position)
+        name = self.nest.bind("p", position)
         self.learn(name, run_extent(along.run))
-        return [(name, position)], along.at(name)
+        return along.at(name)
 
 
 @dataclass(frozen=True)
@@ -112,28 +118,37 @@ class TiledStage:
     loops: StageLoops
     scope: Scope
 
-    def nest(self, axes: Sequence[LoopAxis], at: At, innermost: Callable[[At], tirx.Stmt]) -> tirx.Stmt:
-        """Return serial loops over `axes`, outermost first."""
-        if not axes:
-            return innermost(at)
-        first = axes[0]
+    @property
+    def nest(self) -> Nest:
+        """What takes the loops."""
+        return self.scope.nest
 
-        def body(var: Var) -> tirx.Stmt:
-            self.scope.learn(var, first.extent)
-            names, here = self.scope.enter(first, sum_of(first.begin, var))
-            return bound(names, self.nest(axes[1:], at | here, innermost))
+    @contextmanager
+    def over(self, axes: Sequence[LoopAxis], at: At) -> Iterator[At]:
+        """Open serial loops over `axes`, outermost first; give `at` with the values of their axes."""
+        with ExitStack() as opened:
+            for axis in axes:
+                var = opened.enter_context(self.nest.run(axis.run[-1].var.name, axis.extent))
+                self.scope.learn(var, axis.extent)
+                at = at | self.scope.enter(axis, sum_of(axis.begin, var))
+            yield at
 
-        return loop(first.extent, body, name=first.run[-1].var.name)
+    def accumulators(self, elements: int) -> Var:
+        """Return a buffer for as many results, which lives to the end of the enclosing loop body."""
+        buffer = flat_buffer(elements, dtype_of(self.stage.buffer), "acc")
+        self.nest.add(tirx.AllocBuffer(buffer))
+        return buffer
 
     def resolve(self, at: At) -> tuple[Names, Expr]:
         """Return the value of the stage where axes have the values `at`."""
         return self.scope.resolve(self.stage.value, at)
 
-    def store(self, at: At, names: Names, value: Expr) -> tirx.Stmt:
-        """Return the store of `value`, in which `names` occur."""
+    def store(self, at: At, names: Names, value: Expr) -> None:
+        """Add the store of `value`, in which `names` occur."""
         stored = self.stage.stored_at([at[axis.var] for axis in self.stage.spatial])
         target = self.scope.place(self.stage.buffer, stored)
-        return bound(names, store_flat(target.source, target.indices[-1] if target.indices else index(0), value))
+        self.scope.name(names)
+        self.nest.add(store_flat(target.source, target.indices[-1] if target.indices else int64(0), value))
 
     @property
     def is_guarded(self) -> bool:
@@ -144,7 +159,7 @@ class TiledStage:
         """Return whether a branch condition still depends on the vector axis within a segment of it."""
         probe = Var("probe", "int64")
         self.scope.learn(probe, extent)
-        names, value = self.resolve(at | along.at(along.begin + index(begin) + probe))
+        names, value = self.resolve(at | along.at(along.begin + int64(begin) + probe))
         return any(uses(guard, probe) for part in [value, *(b for _, b in names)] for guard in guards(part))
 
     def splits_lanes(self, along: LoopAxis, at: At) -> bool:

@@ -13,31 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tvm import tirx
 from tvm.ir import Var
+from tvm.tirx import ForKind
 from tvm_ffi import StructuralKey
 
-from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, Names, TiledStage
+from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, TiledStage
 from backends.cpu.kernels.stitch_stages.vector_axis import ELEMENT_BYTES, Turn
-from backends.tensorir.nests import allocate, bound, index, loop, sequence, unrolled, vectorized
+from backends.tensorir.emit import Expr, int64, ramp
+from backends.tensorir.flat_buffers import flat_buffer
 from backends.tensorir.stages import dtype_of
 
-Expr = Any
 
-
-def write_transpose(tiled: TiledStage, turn: Turn, vector_bytes: int) -> tirx.Stmt:
-    """Return the loops of a stage with a `Turn`; the tile fixes `lanes` positions of the turned load's contiguous
+def write_transpose(tiled: TiledStage, turn: Turn, vector_bytes: int) -> None:
+    """Add the loops of a stage with a `Turn`; the tile fixes `lanes` positions of the turned load's contiguous
     axis."""
     loops, side = tiled.loops, vector_bytes // ELEMENT_BYTES
     across = next(axis for axis in loops.spatial if axis.has(turn.across))
     along = loops.along(loops.spatial)
     assert along is not None
-    square = allocate(side * side, dtype_of(turn.load.buffer), "turned")
+    square = flat_buffer(side * side, dtype_of(turn.load.buffer), "turned")
     squares = _Squares(tiled=tiled, turn=turn, across=across, along=along, square=square, side=side)
     others = [axis for axis in loops.spatial if axis is not across and axis is not along]
-    return sequence(tirx.AllocBuffer(square), tiled.nest(others, dict(loops.at), squares.row))
+    tiled.nest.add(tirx.AllocBuffer(square))
+    with tiled.over(others, dict(loops.at)) as at:
+        squares.row(at)
 
 
 @dataclass(frozen=True)
@@ -57,52 +58,42 @@ class _Squares:
     square: Var
     side: int
 
-    def row(self, at: At) -> tirx.Stmt:
-        """Return the squares along the result's axis where the others have the values `at`."""
-        full, rest = self.along.extent // self.side, self.along.extent % self.side
-        whole = loop(full, lambda block: self._square(at, block * self.side), name="block")
-        return sequence(whole, self._square(at, index(self.along.extent - self.side))) if rest else whole
+    def row(self, at: At) -> None:
+        """Add the squares along the result's axis where the others have the values `at`."""
+        with self.tiled.nest.run("block", self.along.extent // self.side) as block:
+            self._square(at, block * self.side)
+        if self.along.extent % self.side:
+            self._square(at, int64(self.along.extent - self.side))
 
-    def _square(self, at: At, begin: Expr) -> tirx.Stmt:
-        corner = tirx.Var("corner", "int64")
-        self.tiled.scope.learn(corner, self.along.extent - self.side + 1)
-        statements: list[tirx.Stmt] = [tirx.Bind(corner, begin)]
-        names, rows = self._rows(at, corner)
-        statements += [tirx.Bind(var, value) for var, value in names]
-        for i, column in enumerate(_turned(rows, self.side)):
-            line_of = tirx.Ramp(index(i * self.side), index(1), self.side)
-            statements.append(tirx.BufferStore(self.square, column, [line_of]))
+    def _square(self, at: At, begin: Expr) -> None:
+        nest, scope = self.tiled.nest, self.tiled.scope
+        corner = nest.bind("corner", begin)
+        scope.learn(corner, self.along.extent - self.side + 1)
+        for i, column in enumerate(_turned(self._rows(at, corner), self.side)):
+            nest.store(self.square, [ramp(int64(i * self.side), self.side)], column)
+        with nest.run("u", self.side, ForKind.UNROLLED) as line:
+            scope.learn(line, self.side)
+            with nest.run("v", self.side, ForKind.VECTORIZED) as v:
+                self._element(at, corner, line, v)
 
-        def line(i: Var) -> tirx.Stmt:
-            self.tiled.scope.learn(i, self.side)
-            return vectorized(self.side, lambda v: self._element(at, corner, i, v))
-
-        return sequence(*statements, unrolled(self.side, line))
-
-    def _rows(self, at: At, corner: Expr) -> tuple[Names, list[Expr]]:
-        dtype = dtype_of(self.turn.load.buffer)
-        names: Names = []
+    def _rows(self, at: At, corner: Expr) -> list[Expr]:
+        """Return the rows of the input under a square, each by its name."""
         rows: list[Expr] = []
         for j in range(self.side):
-            position_names, here = self.tiled.scope.enter(self.along, corner + index(j))
-            names += position_names
+            here = self.tiled.scope.enter(self.along, corner + int64(j))
             found = self._flat_load(at | self.across.at(self.across.begin) | here)
-            position = tirx.Ramp(found.indices[-1], index(1), self.side)
-            load = tirx.BufferLoad(found.source, [*found.indices[:-1], position])
-            rows.append(tirx.Var(f"row{j}", f"{dtype}x{self.side}"))
-            names.append((rows[-1], load))
-        return names, rows
+            load = tirx.BufferLoad(found.source, [*found.indices[:-1], ramp(found.indices[-1], self.side)])
+            rows.append(self.tiled.nest.bind(f"row{j}", load))
+        return rows
 
     def _flat_load(self, at: At) -> Expr:
         scope = replace(self.tiled.scope, inlined={})
         _, load = scope.resolve(tirx.BufferLoad(self.turn.load.buffer, list(self.turn.load.indices)), at)
         return load
 
-    def _element(self, at: At, corner: Expr, i: Expr, v: Expr) -> tirx.Stmt:
+    def _element(self, at: At, corner: Expr, i: Expr, v: Expr) -> None:
         scope = self.tiled.scope
-        names_t, here_t = scope.enter(self.across, self.across.begin + i)
-        names_s, here_s = scope.enter(self.along, corner + v)
-        here = at | here_t | here_s
+        here = at | scope.enter(self.across, self.across.begin + i) | scope.enter(self.along, corner + v)
         turned = self._flat_load(here)
 
         def place(buffer: Var, indices: Sequence[Expr]) -> Expr:
@@ -111,7 +102,7 @@ class _Squares:
             return tirx.BufferLoad(self.square, [i * self.side + v]) if same else load
 
         names, value = replace(scope, place=place).resolve(self.tiled.stage.value, here)
-        return bound([*names_t, *names_s], self.tiled.store(here, names, value))
+        self.tiled.store(here, names, value)
 
 
 def _turned(rows: list[Expr], side: int) -> list[Expr]:
