@@ -14,7 +14,7 @@ from tvm.tirx import ForKind
 from backends.cpu import bfloat16
 from backends.cpu.costs import CALL_OPERATIONS, EPILOGUE_OPERATIONS
 from backends.cpu.kernels.shared.lane_runs import DIVISIONS, Runs, find_runs, is_contiguous
-from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
+from backends.tensorir.emit import Expr, Nest, ramp, splat
 from backends.tensorir.roles import Output
 from backends.tensorir.stages import substitute
 from fusion.structural import contains, find
@@ -161,8 +161,9 @@ def _store_runs(nest: Nest, buffer: Var, runs: Runs, value: Expr, lane: Var, lan
     """Store a vector run by run; `value` is that of one lane."""
     there = substitute(value, {lane: runs.run * runs.length + runs.inside})
     store = tirx.BufferStore(buffer, there, list(runs.indices))
-    inner = tirx.For(runs.inside, int64(0), int64(runs.length), ForKind.VECTORIZED, store)
-    nest.add_loop(runs.run, lanes // runs.length, ForKind.UNROLLED, [inner])
+    with nest.apart() as vector:
+        nest.add_loop(runs.inside, runs.length, ForKind.VECTORIZED, [store])
+    nest.add_loop(runs.run, lanes // runs.length, ForKind.UNROLLED, vector)
 
 
 def _is_rounded(value: Expr) -> bool:
