@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import tvm
 from tvm import relax
@@ -106,13 +106,29 @@ def call_name(expr: relax.Expr | None) -> str:
     return ""
 
 
+def data_of(call: relax.Call) -> relax.Expr:
+    """Return the first operand: the tensor that an operator works on."""
+    return call.args[0]
+
+
+def operand(call: relax.Call, name: str) -> relax.Expr:
+    """Return the operand that TVM's definition of the operator calls `name`."""
+    return call.args[_places(call_name(call))[name]]
+
+
+@cache
+def _places(operator: str) -> Mapping[str, int]:
+    arguments = tvm.ir.Op.get(f"relax.{operator}").arguments
+    return {str(argument.name): place for place, argument in enumerate(arguments)}
+
+
 def is_call_tir(value: relax.Expr) -> bool:
     """Return whether `value` is `R.call_tir` of a PrimFunc of the module."""
     return call_name(value) == "call_tir"
 
 
-def callee(call: relax.Call) -> tvm.ir.GlobalVar:
-    """Return which PrimFunc a `call_tir`, or one in place, is of."""
+def callee(call: relax.Call) -> relax.Expr:
+    """Return what a `call_tir`, or one in place or of a packed function, calls."""
     return call.args[0]
 
 

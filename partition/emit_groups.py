@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import tvm
 from tvm import relax, tirx
 
-from fusion.bindings import call_arguments, is_call_tir
+from fusion.bindings import call_arguments, callee, is_call_tir
 from partition.access import Kind
 from partition.dataflow import Groups, Node
 from partition.formed import Formed, saved_bytes
@@ -81,7 +81,7 @@ def merged(kernel: Sequence[Node]) -> tirx.PrimFunc:
     """Return the PrimFunc that `FuseTIR` makes of a group, given in order of execution."""
     arguments = list(dict.fromkeys(_outer_arguments(kernel)))
     function = _group_function(kernel, outputs_of(kernel), arguments)
-    builder = relax.BlockBuilder(tvm.IRModule({node.value.args[0]: node.func for node in kernel}))
+    builder = relax.BlockBuilder(tvm.IRModule({callee(node.value): node.func for node in kernel}))
     inputs = [relax.Var(f"x{index}", argument.ty) for index, argument in enumerate(arguments)]
     with builder.function("main", inputs):
         with builder.dataflow():
@@ -120,7 +120,7 @@ def _group_function(
         with builder.dataflow():
             for node in kernel:
                 arguments = relax.Tuple([local.get(arg, arg) for arg in call_arguments(node.value)])
-                call = relax.Call(node.value.op, [node.value.args[0], arguments], node.value.attrs, node.value.ty_args)
+                call = relax.Call(node.value.op, [callee(node.value), arguments], node.value.attrs, node.value.ty_args)
                 local[node.var] = builder.emit(call, node.var.name)
             made = [local[node.var] for node in outputs]
             result = builder.emit_output(made[0] if len(made) == 1 else relax.Tuple(made))

@@ -74,6 +74,21 @@ def test_results_have_names(sources: Sources) -> None:
     ]
 
 
+def test_operands_have_names(sources: Sources) -> None:
+    """`operand(call, "weight")`, `value.data`, or `left, right = call.args`."""
+    named = ("fusion/bindings.py", "fusion/rewrites/graph.py", OF_TORCH)
+    assert not [
+        f"{place(source, node)} {ast.unparse(node)}"
+        for source in sources.files
+        if not str(source.path.relative_to(ROOT)).startswith(named)
+        for node in source.nodes
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "args"
+        and isinstance(node.slice, ast.Constant)
+    ]
+
+
 def test_functions_are_not_nested_deep(sources: Sources) -> None:
     outer = ((source, node) for source in sources.files for node in (source.tree, *source.classes))
     assert not [

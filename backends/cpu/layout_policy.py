@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tvm import relax
 
 from backends.cpu.costs import TRANSPOSE_BYTES_PER_CYCLE, TRANSPOSE_LAUNCH_CYCLES
+from fusion.bindings import data_of
 
 _MOST_PHASES = 16  # sorting a row's elements: windows of 32x32 over 64x128x128 took 173 us, of 16x16 100 us, of 8x8 64
 
@@ -35,7 +36,7 @@ class CpuLayouts:
             return False
         match str(call.op.name):
             case "relax.nn.conv2d":
-                return int(call.attrs.groups) == int(call.args[0].ty.shape[1]) == int(call.ty.shape[1])
+                return int(call.attrs.groups) == int(data_of(call).ty.shape[1]) == int(call.ty.shape[1])
             case "relax.nn.max_pool2d":
                 return True
             case "relax.nn.avg_pool2d":

@@ -255,7 +255,10 @@ def approximate(call: Call, names: _Names) -> Expr:
     if operation == "pow":
         return _power(names, call)
     make = APPROXIMATIONS.get(operation)
-    return call if make is None else make(names, names.bind(call.args[0]))
+    if make is None:
+        return call
+    argument, *_ = call.args
+    return make(names, names.bind(argument))
 
 
 def f32(value: float) -> Expr:

@@ -120,7 +120,7 @@ def is_branch(call: Call) -> bool:
 
 def guards(value: Expr) -> list[Expr]:
     """Return the conditions of every `if_then_else` in an expression."""
-    return [call.args[0] for call in find(value, Call) if is_branch(call)]
+    return [condition for condition, _, _ in (call.args for call in find(value, Call) if is_branch(call))]
 
 
 def uses(value: Expr, var: Var) -> bool:
@@ -178,10 +178,11 @@ class Resolver:
     def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
         if not is_branch(call):
             return mutator.default_mutate(call)
-        condition = self.analyzer.simplify(self._mutate(call.args[0]))
+        asked, then, otherwise = call.args
+        condition = self.analyzer.simplify(self._mutate(asked))
         if isinstance(condition, tirx.IntImm):
-            return self._mutate(call.args[1] if int(condition.value) else call.args[2])
-        return tirx.if_then_else(condition, self._branch(call.args[1]), self._branch(call.args[2]))
+            return self._mutate(then if int(condition.value) else otherwise)
+        return tirx.if_then_else(condition, self._branch(then), self._branch(otherwise))
 
     def _cast(self, cast: tirx.Cast, mutator: StructuralMutator) -> Expr:
         """A boolean becomes a number by `Select`: TVM's interval analysis fails on comparisons of vectors elsewhere."""

@@ -10,6 +10,7 @@ from tvm.ir import GenericConst, GlobalVar
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from backends.tensorir.result import Repack
+from fusion.bindings import call_arguments, callee
 
 
 def repack_weights(mod: tvm.IRModule, repacks: Mapping[GlobalVar, Repack]) -> tvm.IRModule:
@@ -36,11 +37,11 @@ class _Repacker(PyExprMutator):  # type: ignore[misc]  # TVM's decorator is unty
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Replace the name and one argument in a call of a kernel."""
-        symbol = call.args[0] if call.args else None
+        symbol = callee(call) if call.args else None
         repack = self.repacks.get(symbol) if isinstance(symbol, GlobalVar) else None
         if repack is None:
             return call
-        arguments = list(call.args[1].fields)
+        arguments = call_arguments(call)
         weight = arguments[repack.parameter]
         assert isinstance(weight, GenericConst), "the lowering of an anchor packs constants only"
         arguments[repack.parameter] = relax.const(tvm.runtime.tensor(repack.pack(weight.value.numpy())))

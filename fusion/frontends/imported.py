@@ -9,6 +9,7 @@ from typing import NamedTuple
 import tvm
 from tvm import relax
 
+from fusion.bindings import callee
 from fusion.signature import FallbackNode, TensorSpec
 
 __all__ = [
@@ -78,7 +79,7 @@ def branch_call(
 
 def read_branch_call(value: relax.Expr) -> BranchCall | None:
     """Return the operands of a `branch_call`, or None for any other expression."""
-    if not _is_packed(value) or str(value.args[0].global_symbol) != _BRANCH:
+    if not _is_packed(value) or str(callee(value).global_symbol) != _BRANCH:
         return None
     _, condition, then, otherwise, *arguments = value.args
     return BranchCall(condition, str(then.value), str(otherwise.value), arguments)
@@ -100,4 +101,4 @@ def names_called(mod: tvm.IRModule) -> set[str]:
 def _is_packed(value: relax.Expr) -> bool:
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return False
-    return str(value.op.name) == "relax.call_pure_packed" and isinstance(value.args[0], relax.ExternFunc)
+    return str(value.op.name) == "relax.call_pure_packed" and isinstance(callee(value), relax.ExternFunc)

@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.relax import _ffi_api, transform
 from tvm.relax.vm_build import _filter_tir, _vmcodegen
 
-from fusion.bindings import Bindings
+from fusion.bindings import Bindings, data_of
 from fusion.context import Context
 from fusion.errors import SavedFileError
 from fusion.library import Library
@@ -100,7 +100,7 @@ def drop_checks(mod: tvm.IRModule) -> tvm.IRModule:
         return mod
     params = set(main.params)
     blocks = [
-        relax.BindingBlock([b for b in block.bindings if not (_calls(b, _CHECKS) and b.value.args[0] in params)])
+        relax.BindingBlock([b for b in block.bindings if not (_calls(b, _CHECKS) and data_of(b.value) in params)])
         for block in main.body.blocks
     ]
     body = relax.SeqExpr([block for block in blocks if block.bindings], main.body.body)

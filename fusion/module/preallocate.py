@@ -17,7 +17,7 @@ import tvm
 from tvm import relax
 
 from backends.subgraphs import RUN_SUBGRAPH
-from fusion.bindings import Bindings, call_name
+from fusion.bindings import Bindings, call_name, data_of
 from fusion.module.live_ranges import LiveRange, LiveRanges, find_live_ranges
 from fusion.module.plan import Argument, Condition, KernelCall, OutputPlan, Plan, TensorPlan
 from fusion.module.views import is_extern, is_reshape, root_of
@@ -127,7 +127,7 @@ def _absorb(binding: relax.Binding, scan: _Scan) -> bool:
         case tvm.ir.Op(name="relax.memory.alloc_tensor"):
             return _absorb_tensor(var, value, scan)
         case tvm.ir.Op(name="relax.memory.kill_tensor" | "relax.memory.kill_storage"):
-            return value.args[0] in scan.storage_of or value.args[0] in scan.arguments
+            return data_of(value) in scan.storage_of or data_of(value) in scan.arguments
         case tvm.ir.Op(name="relax.builtin.alloc_tensor"):
             return _absorb_crossing(var, scan)
         case tvm.ir.GlobalVar():
@@ -140,7 +140,7 @@ def _absorb(binding: relax.Binding, scan: _Scan) -> bool:
 
 
 def _absorb_storage(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
-    size = known_extents(call.args[0])
+    size = known_extents(data_of(call))
     if size is None:
         return False
     scan.storage_of[var] = len(scan.storages)
@@ -149,7 +149,7 @@ def _absorb_storage(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
 
 
 def _absorb_tensor(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
-    storage, offset = call.args[0], call.args[1]
+    storage, offset, *_ = call.args
     shape, dtype = known_shape(var), str(var.ty.dtype)
     # StaticPlanBlockMemory puts every tensor at offset 0 of its storage.
     if storage not in scan.storage_of or shape is None or int(offset.value) != 0 or not fills_bytes(dtype):
@@ -186,7 +186,7 @@ def _crossing_storage(var: relax.Var, size: int, scan: _Scan) -> int:
 
 
 def _absorb_reshape(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
-    source = scan.arguments.get(scan.bindings.resolve(call.args[0]))
+    source = scan.arguments.get(scan.bindings.resolve(data_of(call)))
     shape = known_shape(var)
     if shape is None or source is None:
         return False

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tvm import relax
 
-from fusion.bindings import Bindings, call_name
+from fusion.bindings import Bindings, call_name, data_of
 
 
 def root_of(bindings: Bindings, expr: relax.Expr) -> relax.Expr:
     """Follow aliases and reshapes to the variable that owns the memory."""
     expr = bindings.resolve(expr)
     while isinstance(expr, relax.Var) and is_reshape(bindings.values.get(expr)):
-        expr = bindings.resolve(bindings.values[expr].args[0])
+        expr = bindings.resolve(data_of(bindings.values[expr]))
     return expr
 
 

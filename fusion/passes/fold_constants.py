@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from fusion.bindings import call_name
+from fusion.bindings import call_name, data_of
 from fusion.memory import usable_memory
 from fusion.passes.rebuild import constant, rebuild_main
 from fusion.shapes import known_extents
@@ -57,7 +57,7 @@ def _fold(
     if isinstance(value, GenericConst):
         return value
     if call_name(value) == "shape_to_tensor":
-        return _extents(builder, value.args[0])
+        return _extents(builder, data_of(value))
     evaluate = _EVALUATE.get(call_name(value))
     if evaluate is None:
         return None
@@ -107,7 +107,7 @@ def _extents(builder: relax.BlockBuilder, shape: relax.Expr) -> GenericConst | N
     """Return the extents of a tensor whose shape is known, as `shape_to_tensor(shape_of(x))` does."""
     source = builder.lookup_binding(shape) if isinstance(shape, relax.Var) else shape
     if call_name(source) == "shape_of":
-        source = source.args[0].ty.shape
+        source = data_of(source).ty.shape
     extents = known_extents(source)
     return None if extents is None else constant(np.array(extents, "int64"))
 

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from fusion.bindings import Bindings, call_name
+from fusion.bindings import Bindings, call_name, data_of, operand
 from fusion.errors import ShapeError
 from fusion.frontends.origins import origins_of, without_origins
 from fusion.guards import FROM_ZERO
@@ -76,7 +76,7 @@ class GuardOperands:
             for (place, kind, axes), where, guard in found.get(var, ()):
                 operand = _at(value, place)
                 if guard is None:
-                    checked = check_in_numpy(builder, operand, data=value.args[0], kind=kind, where=where, axes=axes)
+                    checked = check_in_numpy(builder, operand, data=data_of(value), kind=kind, where=where, axes=axes)
                 else:
                     checked = check(builder, operand, guard)
                 value = _replaced(value, place, builder.emit(checked, f"{var.name}_{kind}"))
@@ -114,9 +114,9 @@ def _demands(value: relax.Expr, where: str, from_zero: bool) -> Iterator[Demand]
 def _guard(call: relax.Call, demand: Demand, where: str) -> Guard | None:
     """Return the check of a demand; None where only the run knows a size."""
     operand = _at(call, demand.place)
-    if not is_static(operand) or not is_static(call.args[0]):
+    if not is_static(operand) or not is_static(data_of(call)):
         return None
-    return operand_guard(demand.kind, where, demand.axes, static_shape(call.args[0]))
+    return operand_guard(demand.kind, where, demand.axes, static_shape(data_of(call)))
 
 
 def _holds(ranges: Ranges, call: relax.Call, demand: Demand, guard: Guard | None) -> bool:
@@ -153,7 +153,7 @@ def _are_static(call: relax.Call) -> bool:
 
 def _take(call: relax.Call) -> Iterator[Demand]:
     """The modes "clip", "wrap" and "nan" say what an index outside reads."""
-    if str(call.attrs.mode) == "fast" and isinstance(call.args[1].ty, relax.TensorType):
+    if str(call.attrs.mode) == "fast" and isinstance(operand(call, "indices").ty, relax.TensorType):
         yield Demand((1,), "index", () if call.attrs.axis is None else (_axis(call),))
 
 
@@ -162,19 +162,19 @@ def _along_axis(call: relax.Call) -> Iterator[Demand]:
 
 
 def _axis(call: relax.Call) -> int:
-    return int(call.attrs.axis) % max(int(call.args[0].ty.ndim), 1)
+    return int(call.attrs.axis) % max(int(data_of(call).ty.ndim), 1)
 
 
 def _tuples(call: relax.Call) -> Iterator[Demand]:
     """Index tuples along the last axis, which begin at the first axis that is no batch."""
-    first, width = int(getattr(call.attrs, "batch_dims", 0)), int(call.args[1].ty.shape[-1])
+    first, width = int(getattr(call.attrs, "batch_dims", 0)), int(operand(call, "indices").ty.shape[-1])
     if width:
         yield Demand((1,), "index", tuple(range(first, first + width)))
 
 
 def _fields(call: relax.Call) -> Iterator[Demand]:
     """A tensor of indices for each axis from the first on."""
-    for axis, field in enumerate(call.args[1].fields):
+    for axis, field in enumerate(operand(call, "indices").fields):
         if str(field.ty.dtype) != "bool":
             yield Demand((1, axis), "index", (axis,))
 
@@ -193,7 +193,7 @@ def _boxes(call: relax.Call) -> Iterator[Demand]:
 
 
 def _divisor(call: relax.Call) -> Iterator[Demand]:
-    if "int" in str(call.args[1].ty.dtype):
+    if "int" in str(operand(call, "x2").ty.dtype):
         yield Demand((1,), "divisor")
 
 
@@ -235,7 +235,7 @@ def _tuple_shapes(call: relax.Call) -> Iterator[str]:
 
 def _nothing_to_find(call: relax.Call) -> Iterator[str]:
     """The place of an extreme along an axis without entries, unless there is no such place either."""
-    shape, axis = static_shape(call.args[0]), call.attrs.axis
+    shape, axis = static_shape(data_of(call)), call.attrs.axis
     rest = () if axis is None else [extent for at, extent in enumerate(shape) if at != int(axis) % len(shape)]
     if 0 in shape and 0 not in rest:
         yield f"{list(shape)} has no entry along axis {0 if axis is None else int(axis)}"

@@ -10,7 +10,7 @@ from math import prod
 import tvm
 from tvm import relax
 
-from fusion.bindings import call_name
+from fusion.bindings import call_name, data_of
 from fusion.passes.rebuild import rebuild_main
 from fusion.shapes import static_shape
 
@@ -72,7 +72,8 @@ class _Product:
 
 def _read(call: relax.Call) -> _Product | None:
     """Return the product that `call` is; None where it is none."""
-    fields: Sequence[relax.Expr] = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else ()
+    operands = data_of(call)
+    fields: Sequence[relax.Expr] = operands.fields if isinstance(operands, relax.Tuple) else ()
     found = re.fullmatch(r"([a-zA-Z]*),([a-zA-Z]*)->([a-zA-Z]*)", str(call.attrs.subscripts).replace(" ", ""))
     if found is None or len(fields) != 2 or not all(map(_is_float, fields)):
         return None

@@ -11,7 +11,7 @@ from tvm import relax, te
 from tvm.ir import GenericConst
 
 from backends.backend import RoundingPolicy
-from fusion.bindings import call_name
+from fusion.bindings import call_name, callee
 from fusion.passes.rebuild import constant, rebuild_main, with_attrs
 from fusion.shapes import static_shape
 
@@ -72,7 +72,7 @@ class _Rounding:
                 continue
             if not self.policy.stays_near(4 * prod(static_shape(operand))):
                 made = builder.call_te(_add_rounded, other, self.rounded[operand], primfunc_name_hint="add")
-                self.functions[made.args[0]] = builder.get()[made.args[0]]
+                self.functions[callee(made)] = builder.get()[callee(made)]
                 return made
         return call
 
@@ -82,7 +82,8 @@ class _Rounding:
         if operand not in self.rounded:
             source = builder.lookup_binding(operand)
             if call_name(source) in _MOVES:  # half the bytes are moved, and the rounding ends the kernel before it
-                made = with_attrs(source, [self._round(builder, source.args[0]), *source.args[1:]])
+                moved, *how = source.args
+                made = with_attrs(source, [self._round(builder, moved), *how])
             else:
                 made = relax.op.astype(operand, "bfloat16")
             self.rounded[operand] = builder.emit(made, "rounded")

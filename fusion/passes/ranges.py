@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from fusion.bindings import Bindings, call_name
+from fusion.bindings import Bindings, call_name, data_of
 from fusion.shapes import known_shape
 
 
@@ -99,12 +99,12 @@ def _extent(expr: relax.Expr, axis: int | None) -> int | None:
 
 def _position(call: relax.Call, parts: Parts) -> Range | None:
     """A position along an axis, as argmax and argsort return."""
-    size = _extent(call.args[0], None if call.attrs.axis is None else int(call.attrs.axis))
+    size = _extent(data_of(call), None if call.attrs.axis is None else int(call.attrs.axis))
     return Range(0, size - 1) if size else None
 
 
 def _nonzero(call: relax.Call, parts: Parts) -> Range | None:
-    sizes = known_shape(call.args[0])
+    sizes = known_shape(data_of(call))
     return Range(0, max(sizes) - 1) if sizes and max(sizes) else None
 
 

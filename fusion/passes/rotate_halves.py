@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx
 
-from fusion.bindings import call_name
+from fusion.bindings import call_name, data_of
 from fusion.passes.rebuild import rebuild_main
 from fusion.shapes import static_shape
 from partition.access import TURN
@@ -67,7 +67,7 @@ def _element(x: te.Tensor, index: tuple[Expr, ...], parts: tuple[_Part, _Part]) 
 def _parts(builder: relax.BlockBuilder, concat: relax.Call, shape: tuple[int, ...]) -> tuple[_Part, _Part] | None:
     """Return the end and the beginning of each row of one tensor, which `concat` puts together; None where it joins
     anything else."""
-    tensors = _bound(builder, concat.args[0])
+    tensors = _bound(builder, data_of(concat))
     axis = len(shape) - 1
     joins_last = concat.attrs.axis is not None and int(concat.attrs.axis) in (axis, -1)
     if not isinstance(tensors, relax.Tuple) or len(tensors.fields) != 2 or not joins_last:
@@ -82,7 +82,7 @@ def _parts(builder: relax.BlockBuilder, concat: relax.Call, shape: tuple[int, ..
 def _part(builder: relax.BlockBuilder, field: relax.Expr, axis: int) -> _Part | None:
     value = _bound(builder, field)
     negative = call_name(value) == "negative"
-    value = _bound(builder, value.args[0]) if negative else value
+    value = _bound(builder, data_of(value)) if negative else value
     if call_name(value) != "strided_slice":
         return None
     source, axes, begin, _, *steps = value.args

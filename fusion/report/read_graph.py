@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from backends.subgraphs import RUN_SUBGRAPH
-from fusion.bindings import Bindings, call_arguments, call_name, callee
+from fusion.bindings import Bindings, call_arguments, call_name, callee, data_of
 from fusion.frontends.imported import BranchCall, ImportedModel, read_branch_call
 from fusion.model_graph import UNKNOWN, Call, Operator, Read
 from fusion.shapes import dims_of, known_extents
@@ -171,7 +171,7 @@ class CallReader:
             return self._sources.behind(value)
         name = call_name(value)
         if name in ("reshape", "memory.view", "memory.ensure_zero_offset"):
-            return self._sources.behind(value.args[0])
+            return self._sources.behind(data_of(value))
         op = operator_name(value)
         kind = "kernel" if name in _KERNELS else "fallback" if op == RUN_SUBGRAPH else "runtime"
         return (self._add(binding.var, op, kind, _read_and_updated(value)[0]),)
@@ -198,8 +198,8 @@ def operator_name(call: relax.Call) -> str:
     name = call_name(call)
     if name in _KERNELS:
         return str(callee(call).name_hint)
-    if name.startswith("call_") and isinstance(call.args[0], relax.ExternFunc):
-        return str(call.args[0].global_symbol)
+    if name.startswith("call_") and isinstance(called := callee(call), relax.ExternFunc):
+        return str(called.global_symbol)
     return name or str(getattr(call.op, "name_hint", "call"))
 
 

@@ -43,7 +43,7 @@ def _of(value: Value) -> Cost:
     if value.op in _VIEWS:
         return Cost(0, 0, 1)
     if value.op == "nn.batch_norm":  # a difference, a quotient, a product and a sum of its first operand
-        return Cost(8 * _size(value.args[0]), 7 * prod(value.args[0].shape), 4)
+        return Cost(8 * _size(value.data), 7 * prod(value.data.shape), 4)
     tensors = dict.fromkeys((value, *value.args))
     return Cost(sum(_size(tensor) for tensor in tensors if tensor.op != CONSTANT), _flops(value), 1)
 
@@ -58,13 +58,13 @@ _NUMPY = frozenset(("float16", "float32", "float64", "bool", "int8", "uint8", "i
 def _flops(value: Value) -> int:
     elements = prod(value.shape)
     if value.op == "matmul":
-        return 2 * elements * value.args[0].shape[-1]
+        return 2 * elements * value.data.shape[-1]
     if value.op.startswith("nn.conv"):
         data, weight = value.args[:2]
         transposed = "transpose" in value.op
         return 2 * prod(data.shape if transposed else value.shape) * prod(weight.shape[1:])
     row = OPERATORS.get(value.op, _UNKNOWN)
-    return row.flops * (prod(value.args[0].shape) if row.kind is Kind.REDUCTION else elements)
+    return row.flops * (prod(value.data.shape) if row.kind is Kind.REDUCTION else elements)
 
 
 _UNKNOWN = Operator(Kind.CALL)

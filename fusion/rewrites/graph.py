@@ -81,6 +81,16 @@ class Value:
         return self.op == CONSTANT and self.dtype in ("float32", "float64")
 
     @property
+    def data(self) -> Value:
+        """The first operand: the tensor that the operator works on."""
+        return self.args[0]
+
+    @property
+    def weight(self) -> Value:
+        """The second operand of a product, a convolution or a normalisation: its weights, where those are constant."""
+        return self.args[1]
+
+    @property
     def reads(self) -> int:
         """How often it is read."""
         return sum(self.readers.values())
@@ -206,7 +216,7 @@ class Graph:
                 if each.readers:
                     written.append(self._binding(each, binding if each is value else None))
         main = self._main
-        body = relax.SeqExpr([relax.DataflowBlock(written)], self._named(self._outside.args[0]))
+        body = relax.SeqExpr([relax.DataflowBlock(written)], self._named(self._outside.data))
         result = mod.clone()
         result["main"] = relax.Function(list(main.params), body, main.ret_ty, main.is_pure, main.attrs)
         return relax.transform.Normalize()(result)

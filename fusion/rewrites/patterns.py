@@ -190,7 +190,8 @@ def _factors(value: Value, exponent: float, depth: int) -> Iterator[tuple[Value,
 
 def _exponents(value: Value) -> tuple[float, ...] | None:
     if value.op == "power":
-        power = value.args[1].number
+        _, exponent = value.args
+        power = exponent.number
         return (power,) if power in (-1.0, -0.5, 0.5, 1.0, 2.0, 3.0) else None
     return _EXPONENTS.get(value.op)
 
@@ -213,5 +214,6 @@ def _terms(value: Value, sign: float, depth: int) -> Iterator[tuple[Value, float
     if value.op not in Sum.roots or not depth or (depth < _DEPTH and value.reads != 1):
         yield value, sign
         return
-    yield from _terms(value.args[0], sign, depth - 1)
-    yield from _terms(value.args[1], sign if value.op == "add" else -sign, depth - 1)
+    left, right = value.args
+    yield from _terms(left, sign, depth - 1)
+    yield from _terms(right, sign if value.op == "add" else -sign, depth - 1)

@@ -10,6 +10,7 @@ from tvm import relax, te, tirx
 
 from backends.tensorir.intrinsics import GELU
 from backends.tensorir.legalize.common import FLegalize, wide
+from fusion.bindings import data_of
 
 Expr = Any
 
@@ -56,7 +57,7 @@ def _unary(formula: Callable[[Expr], Expr], name: str) -> FLegalize:
         return te.compute(x.shape, lambda *i: formula(wide(x(*i))).astype(x.dtype), name)
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        return builder.call_te(compute, call.args[0], primfunc_name_hint=name)
+        return builder.call_te(compute, data_of(call), primfunc_name_hint=name)
 
     return legalize
 
@@ -73,7 +74,7 @@ def _legalize_leakyrelu(builder: relax.BlockBuilder, call: relax.Call) -> relax.
 
         return te.compute(x.shape, element, "leaky_relu")
 
-    return builder.call_te(leaky_relu, call.args[0], primfunc_name_hint="leaky_relu")
+    return builder.call_te(leaky_relu, data_of(call), primfunc_name_hint="leaky_relu")
 
 
 ACTIVATIONS: dict[str, FLegalize] = {

@@ -49,8 +49,9 @@ def _legalize(name: str, default: Callable[[te.Tensor, te.Tensor], te.Tensor], s
         return te.compute(shape, lambda *i: safe(wide_a(*i), wide_b(*i)), f"T_{name}")
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        traps = "int" in str(call.ty.dtype) and not _is_harmless(call.args[1])
-        return builder.call_te(divided if traps else default, *call.args, primfunc_name_hint=name)
+        dividend, divisor = call.args
+        traps = "int" in str(call.ty.dtype) and not _is_harmless(divisor)
+        return builder.call_te(divided if traps else default, dividend, divisor, primfunc_name_hint=name)
 
     return legalize
 

@@ -17,6 +17,7 @@ from backends.tensorir.legalize.common import (
     reduce_axes,
     smallest,
 )
+from fusion.bindings import data_of
 
 Expr = Any
 
@@ -34,11 +35,11 @@ def _extremum(reducer: Callable[..., Expr], name: str) -> FLegalize:
         return te.compute(shape if keepdims else drop(x.shape, axes), element, name)
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        rank = len(call.args[0].ty.shape)
+        rank = len(data_of(call).ty.shape)
         axes = list(range(rank)) if call.attrs.axis is None else normalized_axes(call.attrs.axis, rank)
         if not axes:
-            return call.args[0]
-        return builder.call_te(compute, call.args[0], axes, bool(call.attrs.keepdims), primfunc_name_hint=name)
+            return data_of(call)
+        return builder.call_te(compute, data_of(call), axes, bool(call.attrs.keepdims), primfunc_name_hint=name)
 
     return legalize
 

@@ -11,7 +11,7 @@ from backends.tensorir.legalize.common import FLegalize
 
 def _filled(operator: str) -> FLegalize:
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        shape, value = call.ty.shape, call.args[1]
+        shape, (_, value, *_) = call.ty.shape, call.args
         if not isinstance(value, GenericConst) or not isinstance(shape, relax.ShapeExpr):
             return tvm.ir.Op.get(operator).get_attr("FLegalize")(builder, call)
         dtype = str(call.ty.dtype.dtype)

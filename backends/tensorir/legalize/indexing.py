@@ -7,6 +7,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from backends.tensorir.legalize.common import NARROW, Expr, FLegalize
+from fusion.bindings import data_of
 
 
 def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -50,7 +51,7 @@ def _grid_sample(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     else:
         theirs = tvm.ir.Op.get("relax.image.grid_sample").get_attr("FLegalize")
         sampled = theirs(builder, relax.Call(call.op, [image, grid], call.attrs, call.ty_args))
-    return relax.op.astype(builder.emit(sampled), call.args[0].ty.dtype)
+    return relax.op.astype(builder.emit(sampled), data_of(call).ty.dtype)
 
 
 _FAR = float(1 << 30)

@@ -9,6 +9,7 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
 from backends.tensorir.legalize.common import Expr, FLegalize, number
+from fusion.bindings import data_of
 
 
 def _relu(x: te.Tensor) -> te.Tensor:
@@ -22,7 +23,7 @@ def _clip(x: te.Tensor, low: Expr, high: Expr) -> te.Tensor:
 
 
 def _legalize_relu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    return builder.call_te(_relu, call.args[0], primfunc_name_hint="relu")
+    return builder.call_te(_relu, data_of(call), primfunc_name_hint="relu")
 
 
 def _legalize_clip(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -45,7 +46,7 @@ def _isfinite(x: te.Tensor) -> te.Tensor:
 
 
 def _legalize_isfinite(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    return builder.call_te(_isfinite, call.args[0], primfunc_name_hint="isfinite")
+    return builder.call_te(_isfinite, data_of(call), primfunc_name_hint="isfinite")
 
 
 LIMITS: dict[str, FLegalize] = {

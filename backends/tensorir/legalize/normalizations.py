@@ -10,6 +10,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from backends.tensorir.legalize.common import FLegalize, interleave, normalized_axes, reduce_axes, wide, wide_dtype
+from fusion.bindings import data_of
 
 Expr = Any
 PerElement = Callable[..., Expr]
@@ -134,17 +135,17 @@ def batch_norm(
 
 
 def _layer_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    axes = normalized_axes(call.attrs.axes, len(call.args[0].ty.shape))
+    axes = normalized_axes(call.attrs.axes, len(data_of(call).ty.shape))
     return builder.call_te(layer_norm, *call.args, axes, float(call.attrs.epsilon), primfunc_name_hint="layer_norm")
 
 
 def _rms_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    axes = normalized_axes(call.attrs.axes, len(call.args[0].ty.shape))
+    axes = normalized_axes(call.attrs.axes, len(data_of(call).ty.shape))
     return builder.call_te(rms_norm, *call.args, axes, float(call.attrs.epsilon), primfunc_name_hint="rms_norm")
 
 
 def _group_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    rank = len(call.args[0].ty.shape)
+    rank = len(data_of(call).ty.shape)
     channel = int(call.attrs.channel_axis) % rank
     groups = int(call.attrs.num_groups) if call.op.name == "relax.nn.group_norm" else None
     axes = normalized_axes(call.attrs.axes, rank)
@@ -156,7 +157,7 @@ def _batch_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if call.attrs.training or not (call.attrs.center and call.attrs.scale):
         names = ("axis", "epsilon", "center", "scale", "training", "momentum")
         return builder.call_te(topi.nn.batch_norm, *call.args, **{name: getattr(call.attrs, name) for name in names})
-    axis = int(call.attrs.axis) % len(call.args[0].ty.shape)
+    axis = int(call.attrs.axis) % len(data_of(call).ty.shape)
     return builder.call_te(batch_norm, *call.args, axis, float(call.attrs.epsilon), primfunc_name_hint="batch_norm")
 
 

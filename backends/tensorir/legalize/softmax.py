@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from backends.tensorir.legalize.common import FLegalize, drop, interleave, reduce_axes, wide, wide_dtype
+from fusion.bindings import data_of
 
 Expr = Any
 Value = Callable[..., Expr]
@@ -47,8 +48,8 @@ def _row(x: te.Tensor, axis: int, reduction: Callable[..., Expr], value: Value, 
 
 def _legalize(compute: Callable[[te.Tensor, int], te.Tensor]) -> FLegalize:
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        axis = int(call.attrs.axis) % len(call.args[0].ty.shape)
-        return builder.call_te(compute, call.args[0], axis, primfunc_name_hint=compute.__name__)
+        axis = int(call.attrs.axis) % len(data_of(call).ty.shape)
+        return builder.call_te(compute, data_of(call), axis, primfunc_name_hint=compute.__name__)
 
     return legalize
 

@@ -7,6 +7,7 @@ from math import prod
 from tvm import relax, te, tirx, topi
 
 from backends.tensorir.legalize.common import FLegalize, normalized_axes, wide_dtype
+from fusion.bindings import data_of
 
 
 def total(x: te.Tensor, axes: list[int], keepdims: bool) -> te.Tensor:
@@ -32,10 +33,10 @@ def _cast(x: te.Tensor, dtype: str) -> te.Tensor:
 
 
 def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    rank = len(call.args[0].ty.shape)
+    rank = len(data_of(call).ty.shape)
     axes = list(range(rank)) if call.attrs.axis is None else normalized_axes(call.attrs.axis, rank)
     compute = mean if call.op.name == "relax.mean" else _sum
-    return builder.call_te(compute, call.args[0], axes, bool(call.attrs.keepdims), primfunc_name_hint=call.op.name[6:])
+    return builder.call_te(compute, data_of(call), axes, bool(call.attrs.keepdims), primfunc_name_hint=call.op.name[6:])
 
 
 SUMS: dict[str, FLegalize] = {"relax.sum": _legalize, "relax.mean": _legalize}

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from backends.memory_costs import MemoryCosts
-from fusion.bindings import call_arguments, call_name
+from fusion.bindings import call_arguments, call_name, data_of
 from fusion.facts import PassResult, TellingPass
 from fusion.passes.concats.kernels import Kernel, copy_part, home_of, place_results
 from fusion.passes.concats.placement import Placement, placement_of
@@ -75,7 +75,7 @@ class _Calls:
         elif isinstance(before, relax.TupleGetItem) and before.tuple_value in self.named:
             return self._result(Result(before.tuple_value, int(before.index)))
         elif self._is_dead(var):
-            return value.args[0]
+            return data_of(value)
         if var in self.graph.operands:
             self._concats[var] = value if isinstance(value, relax.Var) else builder.emit(value, var.name)
             return self._concats[var]

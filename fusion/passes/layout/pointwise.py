@@ -9,6 +9,7 @@ from math import prod
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.bindings import operand
 from fusion.declined import Declined
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
@@ -34,7 +35,7 @@ class Pointwise:
 
 def _is_pointwise(call: relax.Call, data: Placed) -> bool:
     """Return whether a convolution is a 1x1 one of a row-major image of several pixels, and not depthwise."""
-    weight, attrs = call.args[1], call.attrs
+    weight, attrs = operand(call, "weight"), call.attrs
     if not data.is_row_major or attrs.data_layout != "NCHW" or not isinstance(weight, GenericConst):
         return False
     if orders.same_storage(data.order, orders.channels_last(len(data.shape)), data.shape):
@@ -54,7 +55,7 @@ def as_product(context: CallContext, call: relax.Call, data: Placed) -> Placed:
     Raises:
         Declined: Channels-last costs less.
     """
-    values, attrs = call.args[1].value.numpy(), call.attrs
+    values, attrs = operand(call, "weight").value.numpy(), call.attrs
     batch, made, height, width = (int(extent) for extent in call.ty.shape)
     channels, groups, pixels = data.shape[1], int(attrs.groups), height * width
     wasted = context.policy.padding_cycles(made * values.shape[1], pixels)
@@ -83,7 +84,7 @@ def _strided(builder: relax.BlockBuilder, image: Placed, strides: list[int]) -> 
 def _reads_columns(call: relax.Call, data: Placed) -> bool:
     """Return whether a matmul multiplies rows, whose numbers lie apart, by one matrix."""
     rank = len(data.shape)
-    return call.args[1].ty.ndim == 2 and rank >= 3 and not orders.last_axis_is(data.order, rank - 1, data.shape)
+    return operand(call, "x2").ty.ndim == 2 and rank >= 3 and not orders.last_axis_is(data.order, rank - 1, data.shape)
 
 
 def columns_times_weights(context: CallContext, call: relax.Call, data: Placed) -> Placed:
@@ -95,7 +96,7 @@ def columns_times_weights(context: CallContext, call: relax.Call, data: Placed) 
     Raises:
         Declined: There are no weights in float32, or it costs more than moving the data.
     """
-    weight = call.args[1]
+    weight = operand(call, "x2")
     *_, reduced = range(len(data.shape))
     if not isinstance(weight, GenericConst):
         raise Declined("its weights are no constant")

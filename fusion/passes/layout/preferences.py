@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tvm import relax
 from tvm.ir import GenericConst
 
-from fusion.bindings import Bindings, call_name
+from fusion.bindings import Bindings, call_name, data_of, operand
 from fusion.operators import Kind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
@@ -74,10 +74,10 @@ def _preferred(value: relax.Expr, preference: Preference | None) -> Iterator[tup
     name = call_name(value)
     if name in _ELEMENTWISE or name == "concat":
         if preference is not None:
-            fields = value.args[0].fields if name == "concat" else value.args
+            fields = data_of(value).fields if name == "concat" else value.args
             yield from ((arg, preference) for arg in fields if _has_rank(arg, len(preference.order)))
-    elif name in _PREFERRED and is_static(value.args[0]) and (name == "split" or is_static(value)):
-        data = value.args[0]
+    elif name in _PREFERRED and is_static(data_of(value)) and (name == "split" or is_static(value)):
+        data = data_of(value)
         wanted = _PREFERRED[name](value, preference)
         if wanted is not None and _has_rank(data, len(wanted.order)):
             yield data, wanted
@@ -118,7 +118,7 @@ def _pool(call: relax.Call, preference: Preference | None) -> Preference | None:
 
 def _conv2d(call: relax.Call, preference: Preference | None) -> Preference | None:
     """1x1 and depthwise ones run in either order."""
-    shape = static_shape(call.args[1])
+    shape = static_shape(operand(call, "weight"))
     either = shape[2:] == (1, 1) or int(call.attrs.groups) == shape[0]
     return _pool(call, preference) if either else _image(call, preference)
 
@@ -130,24 +130,24 @@ def _has_rule(call: relax.Call) -> bool:
 
 
 def _plain(call: relax.Call, preference: Preference | None) -> Preference | None:
-    return Preference.exactly(orders.identity(call.args[0].ty.ndim))
+    return Preference.exactly(orders.identity(data_of(call).ty.ndim))
 
 
 def _rows(call: relax.Call, preference: Preference | None) -> Preference | None:
     """A norm over axes that are contiguous at best."""
-    rank = call.args[0].ty.ndim
+    rank = data_of(call).ty.ndim
     return Preference.innermost(tuple(int(axis) % rank for axis in call.attrs.axes), rank)
 
 
 def _axis(call: relax.Call, preference: Preference | None) -> Preference | None:
-    rank = call.args[0].ty.ndim
+    rank = data_of(call).ty.ndim
     return None if call.attrs.axis is None else Preference.innermost((int(call.attrs.axis) % rank,), rank)
 
 
 def _matmul(call: relax.Call, preference: Preference | None) -> Preference | None:
     """Rows times a weight matrix want them contiguous, or where that is wanted of the result, the columns."""
-    rank = call.args[0].ty.ndim
-    if call.args[1].ty.ndim != 2:
+    rank = data_of(call).ty.ndim
+    if operand(call, "x2").ty.ndim != 2:
         return Preference.exactly(orders.identity(rank))
     by_columns = preference is not None and preference.order[-1] != rank - 1
     return preference if by_columns else Preference.innermost((rank - 1,), rank)
@@ -162,7 +162,7 @@ def _permute(call: relax.Call, preference: Preference | None) -> Preference | No
 
 def _reshape(call: relax.Call, preference: Preference | None) -> Preference | None:
     """The order from which the wanted one follows without moving anything."""
-    old, new = static_shape(call.args[0]), static_shape(call)
+    old, new = static_shape(data_of(call)), static_shape(call)
     if preference is None:
         return None
     last = preference.last

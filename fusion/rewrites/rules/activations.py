@@ -90,7 +90,7 @@ def _softmax(emit: Emit, root: Value, names: Names) -> relax.Expr:
 
 
 def _axes(reduced: Value) -> list[int]:
-    rank = len(reduced.args[0].shape)
+    rank = len(reduced.data.shape)
     return list(range(rank)) if reduced.attrs.axis is None else sorted(int(axis) % rank for axis in reduced.attrs.axis)
 
 

@@ -21,11 +21,11 @@ INPUT = {"nn.conv1d": (1, 1), "nn.conv2d": (1, 1), "nn.conv3d": (1, 1), "matmul"
 
 def has_constant_weights(value: Value) -> bool:
     """Return whether a convolution or product has weights that are known and lie as OUTPUT says."""
-    weight = value.args[1]
+    weight = value.weight
     if not weight.is_weight:
         return False
     if value.op == "matmul":
-        return len(weight.shape) == 2 and len(value.args[0].shape) > 1
+        return len(weight.shape) == 2 and len(value.data.shape) > 1
     if not str(value.attrs.data_layout).startswith("NC"):
         return False
     if value.op == "nn.conv2d_transpose":
@@ -46,7 +46,7 @@ def along(values: Array, axis: int, rank: int) -> Array:
 
 def through_view(value: Value, array: Array) -> Array | None:
     """Return what broadcasts to the operand of a view as `array` does to its result; None where nothing does."""
-    inner = value.args[0].shape
+    inner = value.data.shape
     if array.size == 1:
         return array.reshape((1,) * len(inner))
     if value.op == "permute_dims":

@@ -20,7 +20,7 @@ _MEAN_SQUARE = Is("mean", Product(Power(_X, 2.0)), name="mean")
 
 def _axes(reduced: Value) -> list[int]:
     """Return the axes of a mean that keeps them with an extent of 1."""
-    rank = len(reduced.args[0].shape)
+    rank = len(reduced.data.shape)
     if not reduced.attrs.keepdims:
         raise Declined("the mean does not keep its axes")
     axes = range(rank) if reduced.attrs.axis is None else reduced.attrs.axis

@@ -75,7 +75,8 @@ RECIPROCAL = Rule(
 
 
 def _squared(root: Value) -> Value | None:
-    return root.args[0] if root.args[1].number == 2.0 and root.args[0].shape == root.shape else None
+    base, exponent = root.args
+    return base if exponent.number == 2.0 and base.shape == root.shape else None
 
 
 SQUARE = Rule(
@@ -93,13 +94,13 @@ SQUARE = Rule(
 
 def _batch_norm(root: Value) -> Value | None:
     """Return the normalisation whose first result `root` is."""
-    norm = root.args[0]
+    norm = root.data
     first = norm.op == "nn.batch_norm" and root.bound.index == 0
     return norm if first and all(arg.is_weight for arg in norm.args[1:]) else None
 
 
 def _scale_and_shift(emit: Emit, root: Value, norm: Value) -> relax.Expr:
-    data = norm.args[0]
+    data = norm.data
     gamma, beta, mean, variance = (arg.array.astype("float64") for arg in norm.args[1:])
     scale = (gamma if norm.attrs.scale else 1.0) / np.sqrt(variance + float(norm.attrs.epsilon))
     shift = (beta if norm.attrs.center else 0.0) - mean * scale

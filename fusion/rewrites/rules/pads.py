@@ -16,7 +16,7 @@ _LAYOUTS = {"nn.conv1d": "NCW", "nn.conv2d": "NCHW", "nn.conv3d": "NCDHW"}
 
 def _padded(root: Value) -> Value | None:
     """Return the padding that a convolution over one to three axes reads."""
-    pad = root.args[0]
+    pad = root.data
     return pad if pad.op == "nn.pad" and root.attrs.data_layout == _LAYOUTS[root.op] else None
 
 
@@ -29,7 +29,7 @@ def _folded(emit: Emit, root: Value, pad: Value) -> relax.Expr:
         raise Declined("it is padded with something other than zeros")
     own = [int(width) for width in root.attrs.padding]
     padding = [a + b for a, b in zip(own, [*widths[4::2], *widths[5::2]], strict=True)]
-    return with_attrs(root.bound, [pad.args[0].expr, root.args[1].expr], padding=padding)
+    return with_attrs(root.bound, [pad.data.expr, root.weight.expr], padding=padding)
 
 
 def _example(b: relax.BlockBuilder, x: relax.Var, value: float = 0.0) -> relax.Expr:

@@ -33,7 +33,7 @@ def _pair(root: Value) -> _Pair | None:
     linear = [(value, sign) for value, sign in terms if value.op in _LINEAR and value.shape == root.shape]
     for place, (first, one) in enumerate(linear):
         for second, other in linear[place + 1 :]:
-            same = first.op == second.op and first.args[0] is second.args[0] and one == other == 1.0
+            same = first.op == second.op and first.data is second.data and one == other == 1.0
             if same and all(each.reads == 1 and has_constant_weights(each) for each in (first, second)):
                 others = [part for part in terms if part[0] not in (first, second)]
                 return _Pair(first, second, others, number)
@@ -43,9 +43,9 @@ def _pair(root: Value) -> _Pair | None:
 def _merged(emit: Emit, root: Value, found: _Pair) -> relax.Expr:
     first, second, others, number = found
     if first.op == "matmul":
-        made = op.matmul(first.args[0].expr, constant(first.args[1].array + second.args[1].array))
+        made = op.matmul(first.data.expr, constant(first.weight.array + second.weight.array))
     else:
-        made = _convolution(*sorted((first, second), key=lambda value: value.args[1].shape[2]))
+        made = _convolution(*sorted((first, second), key=lambda value: value.weight.shape[2]))
     for value, sign in others:
         made = (op.add if sign > 0 else op.subtract)(emit(made), value.expr)
     return op.add(emit(made), relax.const(number, root.dtype)) if number else made
@@ -57,7 +57,7 @@ def _convolution(small: Value, large: Value) -> relax.Expr:
         attrs.groups
     ) != int(other.groups):
         raise Declined("strides, dilation or groups differ")
-    weight, within = large.args[1].array, small.args[1].array
+    weight, within = large.weight.array, small.weight.array
     wider = [big - little for big, little in zip(weight.shape[2:], within.shape[2:], strict=True)]
     margins = [int(big) - int(little) for big, little in zip(attrs.padding, other.padding, strict=True)]
     steps = list(map(int, attrs.dilation))
@@ -71,7 +71,7 @@ def _convolution(small: Value, large: Value) -> relax.Expr:
     spread = [(top // step, end // step) for top, end, step in zip(before, behind, steps, strict=True)]
     padded = np.pad(within, [(0, 0), (0, 0), *spread])
     call = large.bound
-    return relax.Call(call.op, [large.args[0].expr, constant(weight + padded)], call.attrs, call.ty_args)
+    return relax.Call(call.op, [large.data.expr, constant(weight + padded)], call.attrs, call.ty_args)
 
 
 def _weights(*shape: int) -> relax.Constant:

@@ -97,14 +97,14 @@ def _scaled_weight(weight: Value, value: Value, scale: Array) -> Absorbed | None
 
 
 def _absorb_linear(value: Value, scale: Array) -> Absorbed | None:
-    if value.op == "matmul" and not value.args[1].is_weight:
+    if value.op == "matmul" and not value.weight.is_weight:
         return _absorb_matmul(value, scale)
     if not has_constant_weights(value):
         return None
     per_channel = channels(scale, OUTPUT[value.op][0])
     if per_channel is None:
         return None
-    weight = value.args[1]
+    weight = value.weight
     factor = along(per_channel, OUTPUT[value.op][1], len(weight.shape))
     return _rebuilt(value, {1: lambda emit: emit.weight(weight, factor)})
 
@@ -120,7 +120,7 @@ def _absorb_matmul(value: Value, scale: Array) -> Absorbed | None:
 
 def _absorb_view(value: Value, scale: Array) -> Absorbed | None:
     inner = through_view(value, scale)
-    inside = None if inner is None else absorb(value.args[0], inner)
+    inside = None if inner is None else absorb(value.data, inner)
     return None if inside is None else _rebuilt(value, {0: inside})
 
 
@@ -227,7 +227,8 @@ def _shift_of_norm(root: Value) -> tuple[Value, Array] | None:
     if found is None or found.value.op not in ("nn.layer_norm", "nn.group_norm", "nn.instance_norm"):
         return None
     per_element = norm_weight(found.value, found.shift)
-    return None if per_element is None or not found.value.args[2].is_weight else (found.value, per_element)
+    _, _, shift = found.value.args
+    return None if per_element is None or not shift.is_weight else (found.value, per_element)
 
 
 def _shifted_norm(emit: Emit, root: Value, found: tuple[Value, Array]) -> relax.Expr:
@@ -295,7 +296,7 @@ def _constant_in_front(root: Value, steps: frozenset[str]) -> tuple[Value, Value
     """Return the step before a convolution or product with constant weights, its operand, and its constant."""
     if root.op not in INPUT or not has_constant_weights(root):
         return None
-    step = root.args[0]
+    step = root.data
     found = operand_and_constant(step) if step.op in steps and step.reads == 1 else None
     if found is None:
         return None
@@ -308,14 +309,14 @@ def _scale_in_front(emit: Emit, root: Value, found: tuple[Value, Value, Array]) 
     step, data, per_channel = found
     with np.errstate(all="ignore"):
         scale = checked(per_channel if step.op == "multiply" else 1.0 / per_channel, "the reciprocal")
-    weight = emit.weight(root.args[1], _for_inputs(root, scale))
+    weight = emit.weight(root.weight, _for_inputs(root, scale))
     call = root.bound
     return relax.Call(call.op, [data.expr, weight], call.attrs, call.ty_args)
 
 
 def _for_inputs(root: Value, per_channel: Array) -> Array:
     """Return one number per channel of the input, or one for all, so that it broadcasts to the weights."""
-    weight, axis = root.args[1], INPUT[root.op][1]
+    weight, axis = root.weight, INPUT[root.op][1]
     if per_channel.size == 1:
         return per_channel.reshape((1,) * len(weight.shape))
     groups = 1 if root.op == "matmul" else int(root.attrs.groups)
@@ -360,12 +361,12 @@ def _shift_in_front(emit: Emit, root: Value, found: tuple[Value, Value, Value, V
         raise Declined("the border is padded with zeros, not with the shift")
     shift = per_channel * (1.0 if step.op == "add" else -1.0)
     axis, weight_axis = OUTPUT[linear.op]
-    weight = linear.args[1].array.astype("float64")
+    weight = linear.weight.array.astype("float64")
     spread = np.broadcast_to(_for_inputs(linear, shift), weight.shape) * weight
     total = spread.sum(tuple(place for place in range(weight.ndim) if place != weight_axis))
     own = full(bias, linear) * (1.0 if root.op == "add" else -1.0)
     call = linear.bound
-    made = emit(relax.Call(call.op, [data.expr, linear.args[1].expr], call.attrs, call.ty_args))
+    made = emit(relax.Call(call.op, [data.expr, linear.weight.expr], call.attrs, call.ty_args))
     return op.add(made, constant((along(total, axis, len(linear.shape)) + own).astype(linear.dtype)))
 
 

@@ -17,8 +17,8 @@ _CHANNELS = 32
 
 def _dilated(root: Value) -> int | None:
     """Return the dilation of a 3x3 convolution of stride 1 that keeps the size of its image."""
-    attrs, shape = root.attrs, root.args[1].shape
-    if not root.args[1].is_weight:
+    attrs, shape = root.attrs, root.weight.shape
+    if not root.weight.is_weight:
         return None
     steps = {int(step) for step in attrs.dilation}
     if shape[2:] != (3, 3) or len(steps) != 1 or steps == {1} or set(map(int, attrs.strides)) != {1}:

@@ -18,6 +18,7 @@ from backends.cpu.kernels.shared.operands import (
 from backends.cpu.kernels.shared.packing import pack_conv2d, pack_conv2d_pairs
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
+from fusion.bindings import data_of
 from partition.access import ANCHOR, CONV2D
 
 
@@ -28,7 +29,7 @@ def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> r
     Raises:
         Declined: It is another one.
     """
-    data, values = call.args[0], constant_weights(call)
+    data, values = data_of(call), constant_weights(call)
     check_dtypes(call, FLOAT32, BFLOAT16)
     check_layouts(call, "NHWC", "OIHW")
     check_elements(call)

@@ -15,6 +15,7 @@ from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_el
 from backends.cpu.kernels.shared.packing import pack_conv2d
 from backends.cpu.kernels.shared.window import Window, read_into
 from backends.tensorir.emit import Expr
+from fusion.bindings import data_of
 from partition.access import ANCHOR
 
 CONV2D_TRANSPOSE = "conv2d_transpose"
@@ -27,7 +28,7 @@ def lower_conv2d_transpose(builder: relax.BlockBuilder, call: relax.Call, lanes:
     Raises:
         Declined: It is another one.
     """
-    data, values = call.args[0], constant_weights(call)
+    data, values = data_of(call), constant_weights(call)
     check_dtypes(call, FLOAT32)
     check_layouts(call, "NHWC", "IOHW")
     check_elements(call)

@@ -11,6 +11,7 @@ from tvm import relax, te
 from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_elements, constant_weights
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
+from fusion.bindings import data_of, operand
 from partition.access import ANCHOR, DEPTHWISE
 
 GROUPED = "grouped_conv2d"
@@ -22,7 +23,7 @@ def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -
     Raises:
         Declined: It has other operands.
     """
-    data, values = call.args[0], constant_weights(call)
+    data, values = data_of(call), constant_weights(call)
     check_dtypes(call, FLOAT32)
     check_elements(call)
     groups, shape = int(call.attrs.groups), values.shape
@@ -37,7 +38,7 @@ def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -
 
 def is_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:
     """Return whether a convolution is channels-last, and depthwise or of groups of which a vector has several."""
-    attrs, weight = call.attrs, call.args[1].ty.shape
+    attrs, weight = call.attrs, operand(call, "weight").ty.shape
     is_last = (attrs.data_layout, attrs.kernel_layout) == ("NHWC", "OIHW")
     return is_last and has_narrow_groups(weight, int(attrs.groups), lanes)
 

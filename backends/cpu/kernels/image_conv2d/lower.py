@@ -11,6 +11,7 @@ from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_el
 from backends.cpu.kernels.shared.packing import pack_conv2d
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
+from fusion.bindings import data_of
 from partition.access import ANCHOR, IMAGE_CONV2D
 
 
@@ -26,14 +27,14 @@ def lower_image_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int
     packed = pack_conv2d(values, 1, lanes)[0].transpose(0, 3, 1, 2, 4)  # [panel, I, KH, KW, lane]
     compute = partial(_convolve, channels=values.shape[0], window=Window.of(call.attrs, values.shape[2:]))
     constant = relax.const(np.ascontiguousarray(packed))
-    planes = builder.lookup_binding(call.args[0]).args[0]
+    planes = data_of(builder.lookup_binding(data_of(call)))
     return builder.call_te(compute, planes, constant, primfunc_name_hint=IMAGE_CONV2D)
 
 
 def has_few_channels(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:
     """Return whether a channels-last convolution of one group reads an image that was transposed for it and has fewer
     channels than a vector lanes."""
-    attrs, data = call.attrs, call.args[0]
+    attrs, data = call.attrs, data_of(call)
     if (attrs.data_layout, attrs.kernel_layout, int(attrs.groups)) != ("NHWC", "OIHW", 1):
         return False
     made = builder.lookup_binding(data) if isinstance(data, relax.Var) else None

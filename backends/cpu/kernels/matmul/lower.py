@@ -15,6 +15,7 @@ from backends.cpu.kernels.shared.operands import (
 )
 from backends.cpu.kernels.shared.packing import pack_matmul, pack_matmul_pairs
 from backends.tensorir.emit import Expr
+from fusion.bindings import data_of, operand
 from fusion.declined import Declined
 from partition.access import ANCHOR, MATMUL
 
@@ -27,12 +28,13 @@ def lower_matmul(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> r
         Declined: It is another product.
     """
     check_matrices(call)
-    return matmul_of(call.args[0], constant_weights(call), builder, lanes)
+    return matmul_of(data_of(call), constant_weights(call), builder, lanes)
 
 
 def has_weights(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:
     """Return whether a product is one with a constant matrix."""
-    return is_constant(call.args[1]) and len(call.args[1].ty.shape) == 2
+    weights = operand(call, "x2")
+    return is_constant(weights) and len(weights.ty.shape) == 2
 
 
 def check_matrices(call: relax.Call) -> None:

@@ -14,6 +14,7 @@ from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_el
 from backends.cpu.kernels.shared.window import Window, fitted_window, read_under
 from backends.tensorir.emit import Expr
 from backends.tensorir.legalize.common import largest
+from fusion.bindings import data_of
 from fusion.declined import Declined
 from partition.access import ANCHOR
 
@@ -26,7 +27,7 @@ def lower_planar_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes:
     Raises:
         Declined: It has other operands.
     """
-    data, values = call.args[0], constant_weights(call)
+    data, values = data_of(call), constant_weights(call)
     check_dtypes(call, FLOAT32)
     check_elements(call, data)
     window = Window.of(call.attrs, values.shape[2:])
@@ -54,7 +55,7 @@ def lower_planar_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int)
     Raises:
         Declined: It is of other elements, or such an average.
     """
-    attrs, data = call.attrs, call.args[0]
+    attrs, data = call.attrs, data_of(call)
     averages = "avg" in call.op.name
     check_dtypes(call, FLOAT32)
     check_elements(call, data)

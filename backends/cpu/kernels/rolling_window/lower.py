@@ -11,6 +11,7 @@ from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_el
 from backends.cpu.kernels.shared.window import Window, fitted_window, read_under
 from backends.tensorir.emit import Expr
 from backends.tensorir.legalize.common import largest
+from fusion.bindings import data_of
 from partition.access import POOL
 
 
@@ -20,7 +21,7 @@ def lower_channels_last_pool(builder: relax.BlockBuilder, call: relax.Call, lane
     Raises:
         Declined: It is of other elements.
     """
-    data = call.args[0]
+    data = data_of(call)
     check_dtypes(call, FLOAT32)
     check_elements(call, data)
     kernel = int(call.attrs.pool_size[0]), int(call.attrs.pool_size[1])

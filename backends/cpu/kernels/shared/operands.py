@@ -29,9 +29,10 @@ def is_constant(expr: relax.Expr) -> bool:
 
 def constant_weights(call: relax.Call) -> npt.NDArray[Any]:
     """Return the weights that a convolution or a product reads."""
-    if not is_constant(call.args[1]):
+    _, weights = call.args
+    if not is_constant(weights):
         raise Declined("its weights are no constant")
-    return call.args[1].value.numpy()  # type: ignore[no-any-return]
+    return weights.value.numpy()  # type: ignore[no-any-return]
 
 
 def check_dtypes(call: relax.Call, *allowed: str) -> None:
