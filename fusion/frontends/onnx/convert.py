@@ -21,6 +21,7 @@ from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm, tvm_converts
 from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, is_tensor, static_shape, type_of_spec
 from fusion.frontends.onnx.windows import refuse_small_image
+from fusion.shapes import known_shape
 from fusion.signature import TensorSpec
 
 # Operators that read nothing of their input but its shape, so that it is not computed.
@@ -154,7 +155,7 @@ def _conform(expr: Expr, kind: TypeProto | None, node: Node, claim: TypeProto | 
     if kind is None:
         return expr
     _refuse_other_dtype(expr, kind)
-    shape, have = static_shape(kind), _static_relax_shape(expr)
+    shape, have = static_shape(kind), known_shape(expr)
     if shape is None:
         if have is None and node.op in _DATA_DEPENDENT:
             return expr
@@ -180,18 +181,10 @@ def _refuse_other_dtype(expr: Expr, kind: TypeProto) -> None:
         raise Decline(f"the result has dtype {expr.ty.dtype}, not {wanted}")
 
 
-def _static_relax_shape(expr: Expr) -> tuple[int, ...] | None:
-    dims = expr.ty.shape
-    if not isinstance(dims, relax.ShapeExpr):
-        return None
-    values = [int(dim.value) for dim in dims if isinstance(dim, tvm.tirx.IntImm)]
-    return tuple(values) if len(values) == len(dims) else None
-
-
 def _type_of(expr: Expr) -> TypeProto | None:
     """Return the type of a result of which ONNX infers none: its inference fails, or the operator is none of ONNX's."""
-    shape = _static_relax_shape(expr) if isinstance(expr.ty, relax.TensorType) and expr.ty.dtype is not None else None
-    return None if shape is None else type_of_spec(TensorSpec("", shape, str(expr.ty.dtype)))
+    shape = known_shape(expr)
+    return None if shape is None or expr.ty.dtype is None else type_of_spec(TensorSpec("", shape, str(expr.ty.dtype)))
 
 
 def _bind(name: str, expr: Expr, builder: BlockBuilder) -> Expr:

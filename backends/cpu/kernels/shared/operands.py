@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy.typing as npt
-from tvm import relax, tirx
+from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.declined import Declined
+from fusion.shapes import is_static
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 
 
 def has_known_shapes(call: relax.Call) -> bool:
     """Return whether the shapes of all tensors that `call` reads and makes are known before the run."""
-    shapes = [part.ty.shape for part in (call, *call.args) if isinstance(part.ty, relax.TensorType)]
-    return all(
-        isinstance(shape, relax.ShapeExpr) and all(isinstance(n, tirx.IntImm) for n in shape) for shape in shapes
-    )
+    return all(is_static(part) for part in (call, *call.args) if isinstance(part.ty, relax.TensorType))
 
 
 def is_constant(expr: relax.Expr) -> bool:
