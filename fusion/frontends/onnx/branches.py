@@ -16,7 +16,7 @@ from fusion.frontends.onnx.expand import captured
 from fusion.frontends.onnx.fallback import Subgraph
 from fusion.frontends.onnx.node import Decline
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import static_shape
+from fusion.frontends.onnx.types import known_dims
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def split_if(node: NodeProto, scope: Scope) -> tuple[Branch, Branch]:
     """
     condition = node.input[0]
     kind = scope.types.get(condition, TypeProto())
-    shape = static_shape(kind)
+    shape = known_dims(kind)
     if kind.tensor_type.elem_type != TensorProto.BOOL or math.prod(shape or ()) != 1:
         raise Decline("its condition is not one bool")
     graphs = {attribute.name: attribute.g for attribute in node.attribute}

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import NodeProto
 
 from fusion.frontends.onnx.node import Node
-from fusion.frontends.onnx.types import NATIVE_DTYPES, static_shape
+from fusion.frontends.onnx.types import NATIVE_DTYPES, known_dims
 from fusion.guards.check import check
 from fusion.guards.conditions import Bounds
 from fusion.guards.kinds import Guard, index_guard
@@ -24,7 +24,7 @@ class _Checked(NamedTuple):
 
 def _angle_positions(node: Node) -> Guard | None:
     """ONNX's function would read angles at negative positions from the end."""
-    angles = static_shape(node.scope.types.get(node.proto.input[1]))
+    angles = known_dims(node.scope.types.get(node.proto.input[1]))
     return None if angles is None else index_guard(node.where, [0], angles, negative=False)
 
 
@@ -59,7 +59,7 @@ def check_operand(node: Node) -> None:
         return
     at, find = _CHECKED[node.op]
     kind = node.scope.types.get(node.proto.input[at])
-    if kind is None or static_shape(kind) is None or kind.tensor_type.elem_type not in NATIVE_DTYPES:
+    if kind is None or known_dims(kind) is None or kind.tensor_type.elem_type not in NATIVE_DTYPES:
         return
     guard = find(node)
     if guard is not None:

@@ -19,7 +19,7 @@ from tvm import relax
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
-from fusion.frontends.onnx.types import Shape, static_shape
+from fusion.frontends.onnx.types import Shape, known_dims
 from fusion.guards.check import check
 from fusion.guards.conditions import Bounds
 from fusion.guards.kinds import Guard
@@ -43,7 +43,7 @@ def convert_as_claimed(
     Raises:
         Decline: Nothing tells whether they are right, or they are wrong.
     """
-    shapes = [static_shape(claim) for claim in claims]
+    shapes = [known_dims(claim) for claim in claims]
     known = [shape for shape in shapes if shape is not None]
     if not known or node.op not in _SIZES or node.proto.domain:
         raise Decline("the output shape depends on data")

@@ -19,7 +19,7 @@ from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
 from fusion.frontends.onnx.registry import Converter, converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm, tvm_converts
-from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, is_tensor, static_shape, type_of_spec
+from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, is_tensor, known_dims, type_of_spec
 from fusion.frontends.onnx.windows import refuse_small_image
 from fusion.shapes import known_shape
 from fusion.signature import TensorSpec
@@ -72,7 +72,7 @@ _LARGEST_CONSTANT = 64 << 20
 
 
 def _refuse_large_constant(node: Node, claims: Sequence[TypeProto | None]) -> None:
-    shape = static_shape(claims[0] or node.outputs[0]) if node.op in _OF_CONSTANTS else None
+    shape = known_dims(claims[0] or node.outputs[0]) if node.op in _OF_CONSTANTS else None
     if math.prod(shape or ()) > _LARGEST_CONSTANT:
         raise Decline(f"its result has more than {_LARGEST_CONSTANT:,} elements, which would be made while compiling")
 
@@ -98,14 +98,14 @@ def is_native(proto: NodeProto, scope: Scope) -> bool:
     kinds = [scope.types.get(name) for name in proto.input if name]
     native = NATIVE_DTYPES | ({TensorProto.FLOAT8E8M0} if proto.op_type == "Cast" else frozenset())
     return all(
-        kind is not None and static_shape(kind) is not None and kind.tensor_type.elem_type in native for kind in kinds
+        kind is not None and known_dims(kind) is not None and kind.tensor_type.elem_type in native for kind in kinds
     )
 
 
 def _empty_tensors(outputs: Sequence[TypeProto | None]) -> list[Expr]:
     """Return zeros if no output has any element: whatever the operator, there is nothing to compute. Texts are none
     that a tensor of TVM holds."""
-    shapes = [static_shape(kind) for kind in outputs]
+    shapes = [known_dims(kind) for kind in outputs]
     if any(shape is None or 0 not in shape for shape in shapes) or not all(map(is_tensor, filter(None, outputs))):
         return []
     return [
@@ -155,11 +155,11 @@ def _conform(expr: Expr, kind: TypeProto | None, node: Node, claim: TypeProto | 
     if kind is None:
         return expr
     _refuse_other_dtype(expr, kind)
-    shape, have = static_shape(kind), known_shape(expr)
+    shape, have = known_dims(kind), known_shape(expr)
     if shape is None:
         if have is None and node.op in _DATA_DEPENDENT:
             return expr
-        shape = static_shape(claim) if have is None else have
+        shape = known_dims(claim) if have is None else have
         if shape is None:
             raise Decline("the output shape depends on data")
         kind.tensor_type.shape.Clear()

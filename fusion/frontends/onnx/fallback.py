@@ -28,7 +28,7 @@ from fusion.frontends.onnx.expand import reads
 from fusion.frontends.onnx.infer import CONTRADICTION, schema_of
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import read_specs
-from fusion.frontends.onnx.types import NATIVE_DTYPES, dims_of, dtype_name, static_shape, type_name
+from fusion.frontends.onnx.types import NATIVE_DTYPES, dims_of, dtype_name, known_dims, type_name
 
 # Beyond the native dtypes, TVM's runtime tensors hold these, whole bytes each.
 _CROSSING_DTYPES = NATIVE_DTYPES | {
@@ -286,7 +286,7 @@ def _named(tensor: TensorProto, name: str) -> TensorProto:
 
 
 def _relax_type(kind: TypeProto) -> tvm.ir.Type:
-    dtype, shape = dtype_name(kind.tensor_type.elem_type), static_shape(kind)
+    dtype, shape = dtype_name(kind.tensor_type.elem_type), known_dims(kind)
     if shape is not None:
         return relax.TensorType(shape, dtype)
     dims = dims_of(kind)

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from fusion.frontends.onnx.fold_cost import cost_of
 from fusion.frontends.onnx.fold_exceptions import computed_otherwise
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import dtype_name, is_tensor, static_shape
+from fusion.frontends.onnx.types import dtype_name, is_tensor, known_dims
 from fusion.tensors import numpy_dtype
 
 
@@ -48,7 +48,7 @@ def fold(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, Type
 
 
 def _fold_shape(node: onnx.NodeProto, scope: Scope) -> bool:
-    shape = static_shape(scope.types.get(node.input[0]))
+    shape = known_dims(scope.types.get(node.input[0]))
     if shape is None:
         return False
     if node.op_type == "Size":

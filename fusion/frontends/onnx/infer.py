@@ -13,7 +13,7 @@ from fusion.errors import InvalidModelError
 from fusion.frontends.onnx.checks.dims import text
 from fusion.frontends.onnx.pool_windows import pool_types
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import dims_of, dtype_name, static_shape, type_name
+from fusion.frontends.onnx.types import dims_of, dtype_name, known_dims, type_name
 
 # Shape computations read only small integer tensors; handing weights to the inference would copy them.
 _MAX_DATA_ELEMENTS = 1024
@@ -51,12 +51,12 @@ def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[s
     for name in node.output:
         own, claim = (_with_value(kinds.get(name)) for kinds in (inferred, declared))
         _refuse_other_element(name, [kind for kind in (own, claim) if kind is not None])
-        claimed = static_shape(own) is None and _may_be(own, claim)
+        claimed = known_dims(own) is None and _may_be(own, claim)
         kind = claim if claimed else own
         if kind is None:
             continue
         found[name] = kind
-        if claimed and static_shape(kind) is not None:
+        if claimed and known_dims(kind) is not None:
             scope.claimed.add(name)
         if rests or name in scope.claimed:
             scope.unsure.add(name)
@@ -122,7 +122,7 @@ def _may_be(inferred: TypeProto | None, declared: TypeProto | None) -> bool:
     """Return whether what the model declares of a value says more than inference, and nothing else."""
     if declared is None or inferred is None:
         return declared is not None
-    if static_shape(declared) is None or inferred.tensor_type.elem_type not in (0, declared.tensor_type.elem_type):
+    if known_dims(declared) is None or inferred.tensor_type.elem_type not in (0, declared.tensor_type.elem_type):
         return False
     known, claim = dims_of(inferred), dims_of(declared) or ()
     return known is None or (

@@ -12,7 +12,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto
 
 from fusion.errors import InvalidModelError, LimitError
 from fusion.frontends.onnx.parts import bodies, graphs_of, sparse_tensors, tensors
-from fusion.frontends.onnx.types import element_bytes, static_shape
+from fusion.frontends.onnx.types import element_bytes, known_dims
 from fusion.memory import check_memory
 
 MOST_NODES = 100_000
@@ -51,7 +51,7 @@ def check_types(types: Mapping[str, TypeProto], node: NodeProto) -> None:
         LimitError: One does not.
     """
     for name, kind in types.items():
-        shape = static_shape(kind)
+        shape = known_dims(kind)
         if shape is not None:
             check_memory(shape, element_bytes(kind.tensor_type.elem_type), f"{node.op_type} {node.name or name!r}")
 

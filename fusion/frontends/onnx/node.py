@@ -13,7 +13,7 @@ from tvm.relax import BlockBuilder, Expr
 
 from fusion.errors import ShapeError
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import FLOATING, Shape, dims_of, dtype_name, static_shape
+from fusion.frontends.onnx.types import FLOATING, Shape, dims_of, dtype_name, known_dims
 
 
 class Decline(Exception):
@@ -125,7 +125,7 @@ class Node:
 
     def shape(self, index: int) -> Shape:
         """Return the shape of input `index`."""
-        shape = static_shape(self.scope.types[self.proto.input[index]])
+        shape = known_dims(self.scope.types[self.proto.input[index]])
         if shape is None:
             raise Decline(f"the shape of input {index} depends on data")
         return shape
@@ -147,7 +147,7 @@ class Node:
 
     def out_shape(self, index: int = 0) -> Shape:
         """Return the shape of output `index`; declines where it depends on data."""
-        shape = static_shape(self.outputs[index])
+        shape = known_dims(self.outputs[index])
         if shape is None:
             raise Decline("the output shape depends on data")
         return shape

@@ -13,7 +13,7 @@ from onnx.helper import make_tensor_type_proto
 from fusion.errors import ShapeError
 from fusion.frontends.onnx.node import Node, attribute_of
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import Shape, static_shape
+from fusion.frontends.onnx.types import Shape, known_dims
 from fusion.frontends.onnx.windows import Window, given_window, pads_itself, same_padding, too_small
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
@@ -68,7 +68,7 @@ def refuse_pool_without_places(node: Node) -> None:
 
 def pool_types(node: NodeProto, scope: Scope) -> dict[str, TypeProto]:
     """Return the types of what a pool of known sizes returns; nothing for other nodes."""
-    shape = static_shape(scope.types.get(node.input[0])) if node.op_type in _POOLS and not node.domain else None
+    shape = known_dims(scope.types.get(node.input[0])) if node.op_type in _POOLS and not node.domain else None
     kernel = attribute_of(node, "kernel_shape")
     if shape is None or not kernel or len(kernel) != len(shape) - 2 or 0 in shape:
         return {}

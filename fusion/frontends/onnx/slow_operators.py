@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 
 from fusion.frontends.onnx.convert import has_converter
 from fusion.frontends.onnx.fused import has_rule
-from fusion.frontends.onnx.types import dtype_name, static_shape
+from fusion.frontends.onnx.types import dtype_name, known_dims
 
 _HALF, _FLOAT, _DOUBLE = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE
 _BYTE, _LONG = TensorProto.UINT8, TensorProto.INT64
@@ -136,7 +136,7 @@ def work(node: NodeProto, types: Types) -> float:
 def _shape(types: Types, name: str) -> tuple[int, ...]:
     if not name:
         return ()
-    shape = static_shape(types[name])
+    shape = known_dims(types[name])
     if shape is None:
         raise LookupError(name)
     return shape

@@ -13,7 +13,7 @@ from fusion.frontends.onnx.expand import cast_of_cast_like, reads
 from fusion.frontends.onnx.fold import fold
 from fusion.frontends.onnx.infer import InferenceError, infer_types
 from fusion.frontends.onnx.scope import Scope
-from fusion.frontends.onnx.types import static_shape
+from fusion.frontends.onnx.types import known_dims
 
 _MOST_ELEMENTS = 1024
 """Of a value that is computed now: shapes are small, and weights are not needed."""
@@ -59,7 +59,7 @@ def survey(
         if _is_known(node, fixed, scope):
             found.known.add(index)
             fixed.update(node.output)
-            if all(math.prod(static_shape(kind) or (0,)) <= _MOST_ELEMENTS for kind in inferred.values()):
+            if all(math.prod(known_dims(kind) or (0,)) <= _MOST_ELEMENTS for kind in inferred.values()):
                 fold(node, opset, scope, inferred)
         found.before.append({made[name] for name in reads(node) if name in made})
         made.update((name, index) for name in node.output if name)
@@ -80,7 +80,7 @@ def _types(node: NodeProto, opset: int, scope: Scope, declared: dict[str, TypePr
 
 def _is_known(node: NodeProto, fixed: set[str], scope: Scope) -> bool:
     if node.op_type in ("Shape", "Size") and not node.domain:
-        return static_shape(scope.types.get(node.input[0])) is not None
+        return known_dims(scope.types.get(node.input[0])) is not None
     if node.op_type in _RANDOM or any(attribute.HasField("g") for attribute in node.attribute):
         return False
     return all(name in fixed for name in node.input if name)

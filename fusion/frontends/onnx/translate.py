@@ -44,7 +44,7 @@ from fusion.frontends.onnx.node import Decline, Node, where_of
 from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallbacks
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
-from fusion.frontends.onnx.types import dtype_name, element_bytes, static_shape, type_name, type_of_spec
+from fusion.frontends.onnx.types import dtype_name, element_bytes, known_dims, type_name, type_of_spec
 from fusion.frontends.onnx.weights import read_weights
 from fusion.frontends.origins import Origins
 
@@ -163,7 +163,7 @@ class _Translator:
         return assemble(mod, specs, outputs, self._plan.subgraphs, self._branches)
 
     def _parameter(self, name: str, kind: TypeProto) -> relax.Var:
-        shape = static_shape(kind)
+        shape = known_dims(kind)
         if shape is None or not can_cross(kind):
             raise NotATensor(not_held(name, kind))
         variable = relax.Var(identifier(name), relax.TensorType(shape, dtype_name(kind.tensor_type.elem_type)))

@@ -57,7 +57,7 @@ def dim_of(dim: onnx.TensorShapeProto.Dimension) -> int | None:
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
-def static_shape(kind: TypeProto | None) -> Shape | None:
+def known_dims(kind: TypeProto | None) -> Shape | None:
     """Return the shape of a tensor type, or None unless every dimension is known."""
     if kind is None or kind.WhichOneof("value") != "tensor_type":
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fusion.frontends.onnx.checks.dims import differ, shapes_differ, text
 from fusion.frontends.onnx.node import Node
-from fusion.frontends.onnx.types import static_shape
+from fusion.frontends.onnx.types import known_dims
 from fusion.frontends.onnx.windows import given_window, transposed_sizes
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool", "MaxUnpool"})
@@ -49,7 +49,7 @@ def _lengths(node: Node) -> Iterator[str]:
 
 def _transposed(node: Node) -> Iterator[str]:
     """What is cut off a transposed convolution leaves something of it."""
-    image, weights = (static_shape(node.scope.types.get(name)) for name in node.proto.input[:2])
+    image, weights = (known_dims(node.scope.types.get(name)) for name in node.proto.input[:2])
     if image is None or weights is None or node.attr("output_shape"):
         return
     window = given_window(node.proto, weights[2:])

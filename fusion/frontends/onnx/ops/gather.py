@@ -11,7 +11,7 @@ from tvm.relax import Expr
 
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.registry import converts
-from fusion.frontends.onnx.types import static_shape
+from fusion.frontends.onnx.types import known_dims
 
 
 @converts("OneHot")
@@ -84,7 +84,7 @@ def compress(node: Node) -> Expr:
     row = node.x(1) if len(node.shape(1)) == 1 else node.emit(relax.op.reshape(node.x(1), (given,)))
     length = min(size, given)
     condition = node.emit(relax.op.strided_slice(row, [0], [0], [length]))
-    if static_shape(node.outputs[0]) is None:
+    if known_dims(node.outputs[0]) is None:
         counted = relax.TensorType((1, tirx.Var("count", "int64")), "int64")
         found = node.builder.match_cast(node.emit(relax.op.nonzero(condition)), counted)
         return relax.op.take(x, node.emit(relax.op.reshape(found, (-1,))), axis)
