@@ -137,6 +137,15 @@ def _makes_half(case: Case) -> bool:
     return any(values.get("output_datatype") in half for values in _attributes(case))
 
 
+def _has_short_mask(case: Case) -> bool:
+    """Whether an Attention has a mask of fewer columns than it has keys."""
+    weights = {tensor.name: tuple(tensor.dims) for tensor in case.proto().graph.initializer}
+    shapes = weights | {name: np.shape(value) for name, value in case.inputs.items()}
+    read = [[shapes.get(name, ()) for name in node.input] for node in case.proto().graph.node if len(node.input) > 3]
+    kept = [(key, mask, past[0] if past else ()) for _, key, _, mask, *past in read]
+    return any(key and mask and mask[-1] < key[-2] + (past[-2] if past else 0) for key, mask, past in kept)
+
+
 def _has_no_elements(case: Case) -> bool:
     """Whether one of its arrays is empty."""
     return any(not array.size for array in _arrays(case))
@@ -158,6 +167,7 @@ _WITH_FACTORS = "Celu|Swish|Gemm|HardSigmoid|Selu"
 KNOWN = (
     Known("an axis, stride, dilation or other number beyond 32 bits", "refused", detail=r"F204.*\d{10}"),
     Known("a `mode`, `reduction` or the like", "refused", _UNDEFINED, "F204.*(mode|reduction)"),
+    Known("a `mode`, `reduction` or the like", "refused", "Gelu.*float16", "F204.*approximate"),
     Known("`MeanVarianceNormalization` with axes", "refused", "MeanVarianceNormalization", "F204.*has not"),
     Known("`MeanVarianceNormalization` with axes", "refused", "CenterCropPad", "F204.*0 or more|F302"),
     Known("`MeanVarianceNormalization` with axes", "refused", "Reduce|ArgM", "F204.*for a tensor of rank 0"),
@@ -184,6 +194,7 @@ KNOWN = (
     Known("`MeanVarianceNormalization` of float16", "accepted", "MeanVarianceNormalization.*float16", "ReduceMean"),
     Known("`BitCast` of what ONNX Runtime", "accepted", "BitCast.*float16", "same bit-width"),
     Known("`Attention` with `left_window_size`", "accepted", "Attention", "attribute: (left|right)_window"),
+    Known("`Attention` with a mask that is shorter", "accepted", "Attention", "ForAttention", when=_has_short_mask),
     Known("`Attention` with a mask of integers", "accepted", "Attention", r"\(T\) of Optype \(Add\)"),
     Known("`RMSNormalization` whose scale", "accepted", "RMSNormalization", r"\(T\) of Optype \(Mul\)"),
     Known("Resize by `linear` or `cubic`", "accepted", "Resize", "mode only supports"),

@@ -93,6 +93,7 @@ def test_trees_without_targets() -> None:
         ("float[2,3] x", "sizes = Constant <value = int64[1,1] {1}> () y = CenterCropPad <axes = [0]> (x, sizes)"),
         ("float[2,3] x", "axes = Constant <value = int64[1,1] {0}> () y = Unsqueeze (x, axes)"),
         ("float[2,3] x", "shape = Constant <value = int64 {3}> () y = ConstantOfShape (shape)"),
+        ("float[1,1,1] x", "zero = Constant <value = int64 {0}> () y = DFT (x, zero)"),
         ("float[4] x", "y, z, rest = Split <num_outputs = 3> (x)"),
         ("int64[0] size", "y = HannWindow (size)"),
         ("uint8[1,1,3,3] x, uint8[1,1,2,2] w, uint8[1,1] zero", "y = ConvInteger (x, w, zero)"),

@@ -94,16 +94,23 @@ def element_bytes(elem_type: int) -> int:
 
 def type_name(kind: TypeProto) -> str:
     """Return the dtype name of a tensor, or ONNX's notation of any other type."""
-    which = kind.WhichOneof("value")
-    if which == "tensor_type":
-        return dtype_name(kind.tensor_type.elem_type)
-    inner = {"sequence_type": kind.sequence_type.elem_type, "optional_type": kind.optional_type.elem_type}.get(
-        which or ""
-    )
-    short = {"sequence_type": "seq", "optional_type": "optional"}.get(which or "", which or "unknown")
-    if inner is None:
-        return short
-    return f"{short}({'tensor(' + type_name(inner) + ')' if inner.HasField('tensor_type') else type_name(inner)})"
+    match kind.WhichOneof("value"):
+        case "tensor_type":
+            return dtype_name(kind.tensor_type.elem_type)
+        case "sequence_type":
+            return f"seq({_held_name(kind.sequence_type.elem_type)})"
+        case "optional_type":
+            return f"optional({_held_name(kind.optional_type.elem_type)})"
+        case "map_type":
+            return f"map({dtype_name(kind.map_type.key_type)},{_held_name(kind.map_type.value_type)})"
+        case "sparse_tensor_type":
+            return f"sparse_tensor({dtype_name(kind.sparse_tensor_type.elem_type)})"
+        case other:
+            return f"{other}()" if other else "unknown"
+
+
+def _held_name(kind: TypeProto) -> str:
+    return f"tensor({type_name(kind)})" if kind.HasField("tensor_type") else type_name(kind)
 
 
 def type_of_spec(spec: TensorSpec) -> TypeProto:

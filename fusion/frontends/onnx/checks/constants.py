@@ -87,6 +87,12 @@ def _made_shape(node: Node) -> Iterator[str]:
     yield from _not_negative(0)(node)
 
 
+def _dft(node: Node) -> Iterator[str]:
+    length = node.known_ints(1)
+    if length is not None and min(length, default=1) < 1:
+        yield f"dft_length is {length}, and must be 1 or more"
+
+
 def _stft(node: Node) -> Iterator[str]:
     """ONNX Runtime ends the process where a frame has no element."""
     window, length = node.dims(2), node.known_ints(3)
@@ -237,6 +243,7 @@ _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     "Col2Im": _col2im,
     "ConstantOfShape": _made_shape,
     "CumSum": _not_a_scalar,
+    "DFT": _dft,
     "Expand": _expand,
     "OneHot": _one_hot,
     "Pad": _pad,

@@ -74,17 +74,19 @@ def _attention(node: Node) -> Iterator[str]:
 
 
 def _attention_mask(node: Node, rows: int | None, columns: int | None) -> Iterator[str]:
-    """[..., L, S], S keys and those of before; later sets let it be shorter, and from 25 on be for all of L at once."""
+    """[..., L, S], S keys and those of before; since 24 it may be shorter, since 25 be for all of L at once."""
     mask, past, mode = node.dims(3), node.dims(4), node.attr("qk_matmul_output_mode", 0)
     if node.wants(3) and mode not in (0, 1, 2, 3):
         yield f"qk_matmul_output_mode is {mode}, and must be from 0 to 3"
     if mask is None:
         return
     before = past[-2] if past else None if node.has(4) else 0
-    total = None if columns is None or before is None or node.opset >= 24 else columns + before
+    total = None if columns is None or before is None else columns + before
     if node.opset >= 25 and (len(mask) == 1 or (len(mask) > 1 and mask[-2] == 1)):
         mask = (rows, mask[-1])
-    if not 2 <= len(mask) <= 4 or differ(mask[-2], rows) or differ(mask[-1], total):
+    last = mask[-1] if mask else None
+    shorter = node.opset >= 24 and last is not None and total is not None and last < total
+    if not 2 <= len(mask) <= 4 or differ(mask[-2], rows) or (differ(last, total) and not shorter):
         yield f"the mask is {text(mask)} for {text((rows, total))} products"
 
 
