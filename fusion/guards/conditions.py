@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bounds:
-    """The integers from `low` to `high`, also as floats; to negative ones `wrap` is added."""
+    """The numbers from `low` to `high`, which are integers, also as floats, or floats; to negative ones `wrap` is
+    added."""
 
     low: int
-    high: int
+    high: float
     wrap: int = 0
 
     @property
-    def largest(self) -> int:
+    def largest(self) -> float:
         """The largest value that readers get."""
         return max(self.high, self.wrap - 1)
 

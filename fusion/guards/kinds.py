@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from fusion.errors import OTHER_VALUES, ExecutionError
 from fusion.guards.conditions import Bounds, Condition, Finite, NotZero, entries_of
 
@@ -86,6 +88,12 @@ def batch_guard(where: str, size: int) -> Guard:
 def finite_guard(where: str) -> Guard:
     """Return the guard of coordinates, float32."""
     return Guard("coordinate", "a coordinate is not finite", where, ("it is {value}",), (Finite(),))
+
+
+def ratio_guard(where: str) -> Guard:
+    """Return the guard of a share that is less than all."""
+    why = "it is {value}, and must be 0 or more and less than 1"
+    return Guard("ratio", "a ratio is out of range", where, (why,), (Bounds(0, float(np.nextafter(np.float32(1), 0))),))
 
 
 def boxes_guard(where: str, images: int) -> Guard:

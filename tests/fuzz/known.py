@@ -137,6 +137,11 @@ def _makes_half(case: Case) -> bool:
     return any(values.get("output_datatype") in half for values in _attributes(case))
 
 
+def _may_train(case: Case) -> bool:
+    """Whether the run says to a node whether it is training."""
+    return any(name in case.inputs for node in case.proto().graph.node for name in node.input[2:3])
+
+
 def _has_short_mask(case: Case) -> bool:
     """Whether an Attention has a mask of fewer columns than it has keys."""
     weights = {tensor.name: tuple(tensor.dims) for tensor in case.proto().graph.initializer}
@@ -189,7 +194,7 @@ KNOWN = (
     Known("QuantizeLinear, QLinearConv, QLinearMatMul of NaN", "differs", "QuantizeLinear|QLinear", note="nan|inf"),
     Known("`auto_pad` of a pool whose strides", "accepted", "Pool", "must be non-negative", when=_skips(0)),
     Known("A pool over no axes", "accepted", "Pool", "Unsupported (pooling|kernel)|less than 3"),
-    Known("`Dropout` whose ratio the run gives", "accepted", "Dropout", "ratio must be in the range"),
+    Known("`Dropout` whose training mode", "accepted", "Dropout", "ratio must be in the range", when=_may_train),
     Known("`Binarizer` of NaN", "accepted", "Binarizer", "is NaN", when=_odd),
     Known("`MeanVarianceNormalization` of float16", "accepted", "MeanVarianceNormalization.*float16", "ReduceMean"),
     Known("`BitCast` of what ONNX Runtime", "accepted", "BitCast.*float16", "same bit-width"),
@@ -203,6 +208,8 @@ KNOWN = (
     Known("the sizes of a `Resize`", "accepted", "Resize", r"input 'sizes' \(0\)"),
     Known("LRN of other than four axes", "accepted", "LRN", r"NumDimensions\(\) == 4"),
     Known("ScatterElements into data without", "accepted", r"\bDiv\b", "division by zero", when=_has_no_elements),
+    Known("ScatterElements into data without", "accepted", "ScatterElements", r"range \[0,-1\]", when=_has_no_elements),
+    Known("an operator whose input or result", "accepted", "ArrayFeatureExtractor", "= 0", when=_has_no_elements),
     Known("Sign of int64", "differs", "Sign", when=_beyond_int32),
     Known("MaxRoiPool of float64 where", "differs", r"MaxRoiPool.*double", r"for \[-3\.40282347e\+38"),
     Known("MaxRoiPool of an image with NaN", "differs", "MaxRoiPool", "NaN or infinity", when=_odd),

@@ -95,6 +95,31 @@ def test_nodes_of_onnx_runtimes_own_making_refuse_nothing() -> None:
     assert judge(case, silent).verdict == "no oracle"
 
 
+@pytest.mark.parametrize(
+    ("large", "last", "made", "verdict"),
+    [
+        (1e308, 1e308, np.nan, "same"),
+        (1e308, 1e308, -1e300, "differs"),
+        (1e308, -np.inf, np.nan, "same"),
+        (1.0, -np.inf, np.nan, "differs"),
+        (1.0, 1.0, np.inf, "differs"),
+    ],
+)
+def test_sums_that_leave_their_type(
+    large: float, last: float, made: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fusion may have made NaN or an infinity of them, and of no others."""
+    text = """<ir_version: 8, opset_import: ["": 17]> graph (double[2,3] x, double[3,1] w) => (double[2,1] y)
+        { sums = MatMul (x, w) y = Neg (sums) }"""
+    inputs = {"x": np.array([[large, large, last], [1, 2, 3]]), "w": np.ones((3, 1))}
+    case = Case("graphs", 0, onnx.parser.parse_model(text).SerializeToString(), inputs)
+    values = {"y": np.array([[made], [-6.0]])}
+    monkeypatch.setattr(verdicts, "run_fusion", lambda *_: Ran("ran", values))
+    assert judge(case, silent).verdict == verdict
+    values["y"][1] = np.nan
+    assert judge(case, silent).verdict == "differs"
+
+
 def silent(stage: str) -> None:
     """Hear of a stage."""
 

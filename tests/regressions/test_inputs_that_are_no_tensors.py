@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusion
-from fusion.errors import InputError
+from fusion.errors import InputError, UnsupportedOperatorError
 
 _TENSOR = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
 _SEQUENCE = helper.make_sequence_type_proto(_TENSOR)
@@ -59,3 +59,15 @@ def test_optional(value: np.ndarray | None) -> None:
     optional = helper.make_optional_type_proto(_TENSOR)
     model = _model(node, {"o": optional}, helper.make_tensor_type_proto(TensorProto.BOOL, []))
     assert bool(fusion.compile(model, threads=1).run({"o": value})["y"]) is (value is not None)
+
+
+def test_a_map() -> None:
+    """Not taken for a tensor: who reads it is refused, when it is compiled or run."""
+    node = helper.make_node("RegexFullMatch", ["x"], ["y"], pattern="a")
+    kind = onnx.TypeProto()
+    kind.map_type.key_type = TensorProto.STRING
+    kind.map_type.value_type.CopyFrom(helper.make_tensor_type_proto(TensorProto.STRING, [1]))
+    model = _model(node, {"x": kind}, helper.make_tensor_type_proto(TensorProto.BOOL, [1]))
+    model.opset_import[0].version = 20
+    with pytest.raises(UnsupportedOperatorError):
+        fusion.compile(model).run({"x": np.array(["a"], object)})

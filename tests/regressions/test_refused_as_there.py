@@ -80,6 +80,12 @@ def test_trees_without_targets() -> None:
         fusion.compile(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
 
+_GRAMS = (
+    'max_gram_length = 1, min_gram_length = 1, max_skip_count = 0, mode = "TF", ngram_counts = [0], '
+    "ngram_indexes = [0, 1], pool_int64s = [2, 3]"
+)
+
+
 @pytest.mark.parametrize(
     ("types", "body"),
     [
@@ -94,6 +100,10 @@ def test_trees_without_targets() -> None:
         ("float[2,3] x", "axes = Constant <value = int64[1,1] {0}> () y = Unsqueeze (x, axes)"),
         ("float[2,3] x", "shape = Constant <value = int64 {3}> () y = ConstantOfShape (shape)"),
         ("float[1,1,1] x", "zero = Constant <value = int64 {0}> () y = DFT (x, zero)"),
+        ("int64[0,3] x", f"y = TfIdfVectorizer <{_GRAMS}> (x)"),
+        ("float[1,1,2,3] x", 'scales = Constant <value_floats = [1.0, 1.0, 2.0, 0.0]> () y = Resize (x, "", scales)'),
+        ("float[1,1,1,1] x, int64[1,1,1,1] at", "y = MaxUnpool <kernel_shape = [2, 2], pads = [0, 0, 2, 0]> (x, at)"),
+        ("float[1,2] x, float[2] scale, float[2] bias", "y = InstanceNormalization (x, scale, bias)"),
         ("float[4] x", "y, z, rest = Split <num_outputs = 3> (x)"),
         ("int64[0] size", "y = HannWindow (size)"),
         ("uint8[1,1,3,3] x, uint8[1,1,2,2] w, uint8[1,1] zero", "y = ConvInteger (x, w, zero)"),
@@ -133,16 +143,63 @@ def test_axes_of_old_softmaxes(operator: str, shape: str, named: str) -> None:
 @pytest.mark.parametrize("outputs", ["y", "y, kept"])
 @pytest.mark.parametrize("ratio", [np.nan, -0.5, 1.0])
 def test_ratios_of_a_dropout(ratio: float, outputs: str) -> None:
-    """As constants; ONNX Runtime does not look at those of an attribute, and we at none that the run gives."""
+    """As constants and as inputs; ONNX Runtime does not look at those of an attribute."""
     text = f"graph (float[2,3] x, float ratio) => (float[2,3] y) {{ {outputs} = Dropout (x, ratio) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 13]> {text}')
     fixed = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 13]> {text}')
-    check(fixed, {"x": X, "ratio": np.array(0.5, np.float32)})
     fixed.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(ratio), "ratio"))
     del fixed.graph.input[1]
-    with pytest.raises(ExecutionError, match="ratio"):
-        fusion.compile(fixed).run({"x": X})
+    module = check(model, {"x": X, "ratio": np.array(0.5, np.float32)})
+    for refused, given in ((module, {"x": X, "ratio": np.array(ratio, np.float32)}), (fusion.compile(fixed), {"x": X})):
+        with pytest.raises(ExecutionError, match="ratio"):
+            refused.run(given)
 
 
 def test_the_ratio_of_an_old_dropout() -> None:
     text = "graph (float[2,3] x) => (float[2,3] y) { y = Dropout <ratio = 2.0> (x) }"
     check(onnx.parser.parse_model(f'<ir_version: 5, opset_import: ["": 10]> {text}'), {"x": X})
+
+
+@pytest.mark.parametrize("opset", [8, 9])
+def test_scales_of_an_upsample(opset: int) -> None:
+    """It does not shrink, be they an attribute or an operand."""
+    given, read = ("<scales = [1.0, 0.5]>", "x") if opset < 9 else ("", "x, scales")
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 4, opset_import: ["": {opset}]> graph (float[2,3] x) => (float y)
+        <float[2] scales = {{1, 0.5}}> {{ y = Upsample {given} ({read}) }}"""
+    )
+    with pytest.raises(Exception, match="greater than or equal to 1"):
+        onnxruntime_runs(model, {"x": X})
+    with pytest.raises(ShapeError, match="1 or more"):
+        fusion.compile(model)
+
+
+def test_a_longer_mask_of_attention() -> None:
+    text = "graph (float[1,1,2,4] x, float[2,3] mask) => (float[1,1,2,4] y) { y = Attention (x, x, x, mask) }"
+    model = onnx.parser.parse_model(f'<ir_version: 11, opset_import: ["": 24]> {text}')
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        onnxruntime_runs(model, {"x": np.ones((1, 1, 2, 4), np.float32), "mask": np.ones((2, 3), np.float32)})
+    with pytest.raises(ShapeError, match="mask"):
+        fusion.compile(model)
+
+
+@pytest.mark.parametrize("at", [2, -3])
+def test_constant_positions_outside(at: int) -> None:
+    """Onnx's reference, which folds constants, takes them modulo the axis."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 18]> graph () => (float[1,1] y)
+        <float[2,1] x = {{1, 2}}, int64[1,1] at = {{{at}}}> {{ y = GatherElements (x, at) }}"""
+    )
+    with pytest.raises(Exception, match="Out of range"):
+        onnxruntime_runs(model, {})
+    with pytest.raises(ExecutionError, match=f"index {at}"):
+        fusion.compile(model).run({})
+
+
+def test_statistics_of_elements() -> None:
+    text = "graph (float[1,2,3] x, float[2] s) => (float y) { y = BatchNormalization <spatial = 2> (x, s, s, s, s) }"
+    model = onnx.parser.parse_model(f'<ir_version: 4, opset_import: ["": 8]> {text}')
+    with pytest.raises(Exception, match="Invalid input scale"):
+        onnxruntime_runs(model, {"x": X[None, :2], "s": np.ones(2, np.float32)})
+    with pytest.raises(ShapeError, match="for the elements"):
+        fusion.compile(model)

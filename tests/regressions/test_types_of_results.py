@@ -81,3 +81,16 @@ def test_a_root_mean_square_norm_has_the_dtype_of_its_scale() -> None:
 def test_a_norm_declared_with_the_dtype_of_its_input_is_refused() -> None:
     with pytest.raises(InvalidModelError, match="declared as float64 and computed as float32"):
         fusion.compile(onnx.parser.parse_model(_NORMS.replace("KIND", "double")))
+
+
+def test_statistics_of_a_layer_norm_of_float64_are_float32() -> None:
+    """Its converter made them float64 and declined, and onnx's own function takes no scale of several rows."""
+    text = """<ir_version: 8, opset_import: ["": 17]> graph (double[2,3] x, double[2,3] scale)
+        => (double[2,3] y, float[2,1] m) { y, m, deviation = LayerNormalization (x, scale) }"""
+    x = np.arange(6.0).reshape(2, 3)
+    feeds = {"x": x, "scale": x + 1}
+    model = onnx.parser.parse_model(text)
+    expected = run_onnxruntime(model, feeds).values
+    for name, value in fusion.compile(model).run(feeds).items():
+        assert value.dtype == expected[name].dtype
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5)

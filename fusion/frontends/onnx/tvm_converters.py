@@ -20,7 +20,6 @@ _IN_HALF = {
 }
 _WRONG = {
     "AffineGrid": "it has no grid of one pixel",
-    "Dropout": "it looks at no ratio",
     "NonMaxSuppression": "it selects no box unless the limit of boxes is a constant",
     "ReduceLogSum": "it takes no logarithm over no axes",
     "Resize": "it rounds integers to the nearest and knows nothing of antialias",

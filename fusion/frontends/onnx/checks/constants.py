@@ -225,6 +225,22 @@ def _affine_grid(node: Node) -> Iterator[str]:
         yield f"the size is {size} for transforms {text(theta)}"
 
 
+def _scales(node: Node) -> Iterator[str]:
+    """Of an Upsample, and of a Resize, which may shrink too."""
+    at = 1 if node.op == "Upsample" or node.opset < 11 else 2
+    scales = node.needed_const(at).reshape(-1).tolist() if node.is_const(at) else node.attr("scales") or []
+    if node.op == "Upsample" and not all(scale >= 1 for scale in scales):
+        yield f"the scales are {scales}, and must be 1 or more each"
+    elif not all(scale > 0 for scale in scales):
+        yield f"the scales are {scales}, and must be more than 0 each"
+
+
+def _tf_idf(node: Node) -> Iterator[str]:
+    dims = node.dims(0)
+    if dims is not None and (len(dims) not in (1, 2) or (len(dims) == 2 and dims[0] == 0)):
+        yield f"the input is {text(dims)}, and must be a row, or a batch of 1 row or more"
+
+
 def _col2im(node: Node) -> Iterator[str]:
     columns, image, block = node.dims(0), node.known_ints(1), node.known_ints(2)
     for name, sizes in (("image_shape", image), ("block_shape", block)):
@@ -249,10 +265,13 @@ _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,
+    "Resize": _scales,
     "ReverseSequence": _reverse_sequence,
     "STFT": _stft,
     "Slice": _slice,
     "Split": _split,
+    "TfIdfVectorizer": _tf_idf,
     "Tile": _tile,
     "TopK": _top_k,
+    "Upsample": _scales,
 }

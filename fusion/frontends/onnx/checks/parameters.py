@@ -119,6 +119,24 @@ def _per_channel(*indices: int) -> Callable[[Node], Iterator[str]]:
     return check
 
 
+def _instance_norm(node: Node) -> Iterator[str]:
+    x = node.dims(0)
+    if x is not None and len(x) < 3:
+        yield f"the input is {text(x)}, and must have 3 axes or more"
+    yield from _per_channel(1, 2)(node)
+
+
+def _batch_norm(node: Node) -> Iterator[str]:
+    """Statistics of sets 7 and 8 are of each element, not of each channel, where `spatial` is not 1."""
+    x = node.dims(0)
+    if x is None or not 7 <= node.opset < 9 or node.attr("spatial", 1) == 1:
+        return
+    for index in range(1, 5):
+        dims = node.dims(index)
+        if dims is not None and shapes_differ(dims, x[1:]):
+            yield f"input {index} is {text(dims)} for the elements of {text(x)}"
+
+
 def _recurrent(node: Node) -> Iterator[str]:
     """W[D, G H, I], R[D, G H, H], B[D, 2 G H] of D directions, G gates and H hidden values."""
     gates, functions = _GATES[node.op]
@@ -207,13 +225,14 @@ def _deform_conv(node: Node) -> Iterator[str]:
 
 _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     **dict.fromkeys(_GATES, _recurrent),
+    "BatchNormalization": _batch_norm,
     "Clip": _scalars(1, 2),
     "ConvInteger": _conv_integer,
     "CumProd": _scalars(1),
     "CumSum": _scalars(1),
     "DeformConv": _deform_conv,
     "DequantizeLinear": _quantize,
-    "InstanceNormalization": _per_channel(1, 2),
+    "InstanceNormalization": _instance_norm,
     "LayerNormalization": _broadcast_into(1, 2),
     "MatMulInteger": _matmul_integer,
     "MaxUnpool": _unpool,

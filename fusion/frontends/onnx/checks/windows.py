@@ -85,5 +85,5 @@ def _channels(node: Node, at: int, bias_at: int | None) -> Iterator[str]:
 def _pads(node: Node) -> Iterator[str]:
     """A window of a pool lies at least partly in the image."""
     kernel, pads = node.attr("kernel_shape"), node.attr("pads")
-    if node.op != "MaxUnpool" and pads and any(pad >= size for pad, size in zip(pads, kernel * 2, strict=False)):
+    if pads and any(pad >= size for pad, size in zip(pads, kernel * 2, strict=False)):
         yield f"pads are {text(pads)}, and must be smaller than kernel_shape, which is {text(kernel)}"

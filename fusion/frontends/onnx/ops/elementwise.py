@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import reduce
 
@@ -12,6 +13,8 @@ from tvm.relax import Expr
 from fusion.frontends.onnx.node import Decline, Node
 from fusion.frontends.onnx.ops.half import cast, wide_of
 from fusion.frontends.onnx.registry import converts
+from fusion.guards.check import check
+from fusion.guards.kinds import ratio_guard
 
 _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "Abs": relax.op.abs,
@@ -171,12 +174,21 @@ def where(node: Node) -> Expr:
 def dropout(node: Node) -> Expr | list[Expr]:
     """What it is in inference: nothing. Before set 12 ONNX Runtime's mask then holds zeros, later on ones.
 
-    ONNX Runtime looks at the ratio nevertheless, and fails in the run where it is none: so does a constant one here.
+    ONNX Runtime looks at the ratio nevertheless, and fails in the run where it is none.
     """
-    ratio, training = node.const(1) if node.is_const(1) else None, node.const(2)
-    if ratio is not None and not (ratio.size == 1 and 0 <= ratio.item() < 1):
-        raise Decline("the ratio is not from 0 to 1")
-    if training is not None and bool(training.any()):
+    if node.has(2) and bool(node.needed_const(2).any()):
         raise Decline("training is asked for")
+    kept = _kept_by_ratio(node) if node.has(1) else node.x(0)
     mask = relax.op.ones if node.opset >= 12 else relax.op.zeros
-    return [node.x(0), mask(node.shape(0), node.out_dtype(1))] if node.wants(1) else node.x(0)
+    return [kept, mask(node.shape(0), node.out_dtype(1))] if node.wants(1) else kept
+
+
+def _kept_by_ratio(node: Node) -> Expr:
+    """Return the input, which where the ratio is none that is known is read after that is checked."""
+    if node.is_const(1) and node.needed_const(1).size == 1 and 0 <= node.needed_const(1).item() < 1:
+        return node.x(0)
+    if math.prod(node.shape(1)) != 1:
+        raise Decline("the ratio is not one number")
+    ratio = relax.op.reshape(check(node.builder, node.x(1), ratio_guard(node.where)), ())
+    zero, one = (relax.const(number, kind) for number, kind in ((0, node.dtype(0)), (1, node.dtype(1))))
+    return relax.op.where(relax.op.less(ratio, one), node.x(0), zero)

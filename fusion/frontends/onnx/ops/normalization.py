@@ -70,12 +70,14 @@ def layer_norm(node: Node) -> list[Expr]:
 
 
 def _statistics(node: Node, x: Expr, axes: list[int], dtype: str) -> list[Expr]:
-    """Return mean and inverse standard deviation, if they are asked for."""
-    if not node.wants(1) and not node.wants(2):
+    """Return mean and inverse standard deviation, if they are asked for, in the dtype that `stash_type` says."""
+    asked = [node.out_dtype(at) for at in (1, 2) if node.wants(at)]
+    if not asked:
         return []
     mean = relax.op.mean(x, axes, True)
     spread = relax.op.add(relax.op.variance(x, axes, True), relax.const(node.attr("epsilon", 1e-5), dtype))
-    return [mean, relax.op.divide(relax.const(1.0, dtype), relax.op.sqrt(spread))]
+    inverse = relax.op.divide(relax.const(1.0, dtype), relax.op.sqrt(spread))
+    return [cast(mean, dtype, asked[0]), cast(inverse, dtype, asked[0])]
 
 
 @converts("RMSNormalization")
