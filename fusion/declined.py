@@ -14,8 +14,9 @@ _NAMED = 4
 
 @register_error  # unregistered, one raised in a `structural_map` came out of it as a RuntimeError
 class Declined(Exception):
-    """Raised by a rewrite, a layout rule, a lowering or a template that could take what it was given and does not; the
-    text says why, as the end of a sentence. Never reaches a user as an error.
+    """Raised by a converter, a rewrite, a layout rule, a lowering or a template that could take what it was given and
+    does not; the text says why, as the end of a sentence. Somebody else takes it then: ONNX Runtime a node, TVM a call,
+    plain loops a kernel; where nobody does, as with Relay's operators, an error has the reason.
 
     What has another form than the one that somebody takes is not his to decline: patterns, marks and `concerns` tell.
     """

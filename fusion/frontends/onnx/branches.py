@@ -11,10 +11,10 @@ import onnx
 import tvm
 from onnx import NodeProto, TensorProto, TypeProto, numpy_helper
 
+from fusion.declined import Declined
 from fusion.frontends.imported import ImportedModel, TensorSpec, names_called
 from fusion.frontends.onnx.expand import captured
 from fusion.frontends.onnx.fallback import Subgraph
-from fusion.frontends.onnx.node import Decline
 from fusion.frontends.onnx.scope import Scope
 from fusion.frontends.onnx.types import known_dims
 
@@ -38,17 +38,17 @@ def split_if(node: NodeProto, scope: Scope) -> tuple[Branch, Branch]:
     """Return what `node` runs where its condition holds, and what it runs elsewhere.
 
     Raises:
-        Decline: The condition is not one bool, or a branch returns another number of values than the If.
+        Declined: The condition is not one bool, or a branch returns another number of values than the If.
     """
     condition = node.input[0]
     kind = scope.types.get(condition, TypeProto())
     shape = known_dims(kind)
     if kind.tensor_type.elem_type != TensorProto.BOOL or math.prod(shape or ()) != 1:
-        raise Decline("its condition is not one bool")
+        raise Declined("its condition is not one bool")
     graphs = {attribute.name: attribute.g for attribute in node.attribute}
     then, other = graphs["then_branch"], graphs["else_branch"]
     if not len(then.output) == len(other.output) == len(node.output):
-        raise Decline("its branches return another number of values")
+        raise Declined("its branches return another number of values")
     # Where the shape is open, a constant of some shape would claim to know it.
     decided = {} if shape is None else {condition: shape}
     known = [name for name in dict.fromkeys(captured(node)) if name in scope.types]
@@ -66,11 +66,11 @@ def common_results(then: ImportedModel, other: ImportedModel) -> tuple[TensorSpe
     """Return what both branches return.
 
     Raises:
-        Decline: They return tensors of different or open shapes, or of different dtypes.
+        Declined: They return tensors of different or open shapes, or of different dtypes.
     """
     then_kinds, other_kinds = ([(spec.shape, spec.dtype) for spec in model.outputs] for model in (then, other))
     if then_kinds != other_kinds or not all(spec.is_static for spec in then.outputs):
-        raise Decline("its branches return values of different or unknown shapes")
+        raise Declined("its branches return values of different or unknown shapes")
     return then.outputs
 
 

@@ -18,7 +18,8 @@ from onnx import TypeProto
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.types import Shape, known_dims
 from fusion.guards.check import check
 from fusion.guards.conditions import Bounds
@@ -41,12 +42,12 @@ def convert_as_claimed(
     """Return what `convert` makes of `node` for outputs of the types `claims`, computed where the run finds them right.
 
     Raises:
-        Decline: Nothing tells whether they are right, or they are wrong.
+        Declined: Nothing tells whether they are right, or they are wrong.
     """
     shapes = [known_dims(claim) for claim in claims]
     known = [shape for shape in shapes if shape is not None]
     if not known or node.op not in _SIZES or node.proto.domain:
-        raise Decline("the output shape depends on data")
+        raise Declined("the output shape depends on data")
     sizes = _SIZES[node.op](node, known)
     result = convert(replace(node, outputs=tuple(claims)))
     results = list(result) if isinstance(result, list | tuple) else [result]
@@ -88,7 +89,7 @@ def _const(values: Sequence[int]) -> Expr:
 
 def _agree(held: bool) -> None:
     if not held:
-        raise Decline("the declared shape is not what the operator computes")
+        raise Declined("the declared shape is not what the operator computes")
 
 
 def _tile(node: Node, shape: Shape) -> _Sizes:

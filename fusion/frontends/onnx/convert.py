@@ -10,11 +10,12 @@ from onnx import NodeProto, TensorProto, TypeProto
 from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
+from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.failures import last_line
 from fusion.frontends.onnx.claims import convert_as_claimed, is_told_twice
 from fusion.frontends.onnx.fallback import NotATensor
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
 from fusion.frontends.onnx.registry import Converter, converter_of
 from fusion.frontends.onnx.scope import Scope, identifier
@@ -42,15 +43,15 @@ def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuild
     """Compute the outputs of `proto` in Relax and record them in `scope`.
 
     Raises:
-        Decline: No converter takes the node; the text says why.
+        Declined: No converter takes the node; the text says why.
         ShapeError: Its attributes or inputs contradict each other.
     """
     outputs = tuple(_vouched_for(name, scope) for name in proto.output)
     if proto.op_type in _READ_SHAPES and proto.input[0] in scope.unsure:
-        raise Decline("only the model's declaration tells the shape of its input")
+        raise Declined("only the model's declaration tells the shape of its input")
     node = Node(proto, opset, outputs, scope, builder)
     if not is_native(proto, scope):
-        raise Decline("an input is no static tensor of a native dtype")
+        raise Declined("an input is no static tensor of a native dtype")
     refuse_small_image(node)
     refuse_pool_without_places(node)
     claims = tuple(scope.types[name] if name in scope.claimed else None for name in proto.output)
@@ -74,7 +75,7 @@ _LARGEST_CONSTANT = 64 << 20
 def _refuse_large_constant(node: Node, claims: Sequence[TypeProto | None]) -> None:
     shape = known_dims(claims[0] or node.outputs[0]) if node.op in _OF_CONSTANTS else None
     if math.prod(shape or ()) > _LARGEST_CONSTANT:
-        raise Decline(f"its result has more than {_LARGEST_CONSTANT:,} elements, which would be made while compiling")
+        raise Declined(f"its result has more than {_LARGEST_CONSTANT:,} elements, which would be made while compiling")
 
 
 def has_converter(domain: str, operator: str) -> bool:
@@ -132,19 +133,19 @@ def _first_that_takes(node: Node, claims: Sequence[TypeProto | None]) -> Sequenc
             known = [claims[at] if at < len(claims) else None for at in range(len(results))]
             triples = zip(results, asked, known, strict=True)
             return [_conform(expr, kind, node, claim) for expr, kind, claim in triples]
-        except Decline as decline:
+        except Declined as decline:
             reason = reason or str(decline)
         except (FusionError, NotATensor, MemoryError):
             raise
         except Exception as error:  # TVM raises whatever its checks raise; none of them may end the import
             reason = reason or f"{node.op} failed to convert: {last_line(error)}"
-    raise Decline(reason)
+    raise Declined(reason)
 
 
 def _asked(node: Node, results: Sequence[Expr]) -> list[TypeProto | None]:
     needed = sum(1 for name in node.proto.output if name)
     if len(results) < needed:
-        raise Decline(f"the converter gives {len(results)} of {needed} outputs")
+        raise Declined(f"the converter gives {len(results)} of {needed} outputs")
     return [node.outputs[i] if i < len(node.outputs) else None for i in range(len(results))]
 
 
@@ -161,12 +162,12 @@ def _conform(expr: Expr, kind: TypeProto | None, node: Node, claim: TypeProto | 
             return expr
         shape = known_dims(claim) if have is None else have
         if shape is None:
-            raise Decline("the output shape depends on data")
+            raise Declined("the output shape depends on data")
         kind.tensor_type.shape.Clear()
         for dim in shape:
             kind.tensor_type.shape.dim.add().dim_value = dim
     if have is not None and have != shape:
-        raise Decline(f"the result has shape {have}, not {shape}")
+        raise Declined(f"the result has shape {have}, not {shape}")
     if have is not None:
         return expr
     return node.builder.match_cast(node.emit(expr), relax.TensorType(shape, expr.ty.dtype))
@@ -174,11 +175,11 @@ def _conform(expr: Expr, kind: TypeProto | None, node: Node, claim: TypeProto | 
 
 def _refuse_other_dtype(expr: Expr, kind: TypeProto) -> None:
     if not isinstance(expr.ty, relax.TensorType):
-        raise Decline("the result is no tensor")
+        raise Declined("the result is no tensor")
     element = kind.tensor_type.elem_type
     wanted = dtype_name(element) if element in NATIVE_DTYPES else "a native one"
     if str(expr.ty.dtype) != wanted:
-        raise Decline(f"the result has dtype {expr.ty.dtype}, not {wanted}")
+        raise Declined(f"the result has dtype {expr.ty.dtype}, not {wanted}")
 
 
 def _type_of(expr: Expr) -> TypeProto | None:

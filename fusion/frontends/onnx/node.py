@@ -11,13 +11,10 @@ from onnx import TypeProto
 from tvm import relax
 from tvm.relax import BlockBuilder, Expr
 
+from fusion.declined import Declined
 from fusion.errors import ShapeError
 from fusion.frontends.onnx.scope import Scope
 from fusion.frontends.onnx.types import FLOATING, Shape, dims_of, dtype_name, known_dims
-
-
-class Decline(Exception):
-    """A converter does not take this node; the text is the reason that reports show."""
 
 
 def axis_error(axis: int, rank: int, *, end: bool = False) -> str:
@@ -80,7 +77,7 @@ class Node:
     def x(self, index: int) -> Expr:
         """Return input `index`; declines where it is not given."""
         if not self.has(index):
-            raise Decline(f"input {index} is missing")
+            raise Declined(f"input {index} is missing")
         return self.scope.expr(self.proto.input[index])
 
     def xs(self) -> list[Expr]:
@@ -92,14 +89,14 @@ class Node:
         if not self.has(index):
             return None
         if self.proto.input[index] not in self.scope.constants:
-            raise Decline(f"input {index} is not constant")
+            raise Declined(f"input {index} is not constant")
         return self.scope.array(self.proto.input[index])
 
     def needed_const(self, index: int) -> np.ndarray:
         """Return the value of input `index`; declines where it is not given or not constant."""
         value = self.const(index)
         if value is None:
-            raise Decline(f"input {index} is missing")
+            raise Declined(f"input {index} is missing")
         return value
 
     def is_const(self, index: int) -> bool:
@@ -127,7 +124,7 @@ class Node:
         """Return the shape of input `index`."""
         shape = known_dims(self.scope.types[self.proto.input[index]])
         if shape is None:
-            raise Decline(f"the shape of input {index} depends on data")
+            raise Declined(f"the shape of input {index} depends on data")
         return shape
 
     def dims(self, index: int) -> tuple[int | None, ...] | None:
@@ -149,14 +146,14 @@ class Node:
         """Return the shape of output `index`; declines where it depends on data."""
         shape = known_dims(self.outputs[index])
         if shape is None:
-            raise Decline("the output shape depends on data")
+            raise Declined("the output shape depends on data")
         return shape
 
     def out_dtype(self, index: int = 0) -> str:
         """Return the dtype of output `index`."""
         kind = self.outputs[index]
         if kind is None:
-            raise Decline(f"output {index} is not asked for")
+            raise Declined(f"output {index} is not asked for")
         return dtype_name(kind.tensor_type.elem_type)
 
     def wants(self, index: int) -> bool:

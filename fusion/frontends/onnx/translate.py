@@ -13,6 +13,7 @@ import onnx
 from onnx import NodeProto, TensorProto, TypeProto, inliner
 from tvm import relax
 
+from fusion.declined import Declined
 from fusion.errors import FusionError, ShapeError, UnsupportedOperatorError
 from fusion.failures import report
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
@@ -40,7 +41,7 @@ from fusion.frontends.onnx.fused import expand_fused
 from fusion.frontends.onnx.half_attributes import beyond_half
 from fusion.frontends.onnx.infer import InferenceError, infer_types, schema_of
 from fusion.frontends.onnx.limits import check_types
-from fusion.frontends.onnx.node import Decline, Node, where_of
+from fusion.frontends.onnx.node import Node, where_of
 from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallbacks
 from fusion.frontends.onnx.scope import Scope, identifier
 from fusion.frontends.onnx.signature import spec_of
@@ -223,7 +224,7 @@ class _Translator:
                 convert_node(node, opset, self._scope, self._builder)
                 for name in node.output:
                     self._origins.note(self._scope.exprs.get(name), where_of(node))
-        except Decline as reason:
+        except Declined as reason:
             self._expand_or_defer(node, opset, standard_opset, str(reason))
 
     def _defer(self, node: NodeProto, opset: int, reason: str) -> None:
@@ -246,18 +247,18 @@ class _Translator:
         """Translate the branches as modules of their own, which take what they read of this graph as inputs.
 
         Raises:
-            Decline: A branch cannot be translated, or they do not return tensors of the same static types.
+            Declined: A branch cannot be translated, or they do not return tensors of the same static types.
         """
         branches = split_if(node, self._scope)
         domains = {**self._domains, "": opset}
         try:
             then, other = (self._branch(branch, domains).run() for branch in branches)
         except NotATensor as error:
-            raise Decline(f"in a branch: {error}") from error
+            raise Declined(f"in a branch: {error}") from error
         except (ShapeError, UnsupportedOperatorError) as error:
             # A branch that never runs for these sizes may contradict them. ONNX Runtime's own message, which `why` ends
             # with, may have several lines; a reason has one.
-            raise Decline(" ".join(f"in a branch: {error.what}; {error.why}".split())) from error
+            raise Declined(" ".join(f"in a branch: {error.what}; {error.why}".split())) from error
         specs = common_results(then, other)
         names = self._fresh("branch"), self._fresh("branch")
         self._branches.update(zip(names, (then, other), strict=True))

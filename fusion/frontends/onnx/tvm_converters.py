@@ -9,8 +9,9 @@ from tvm import relax
 from tvm.relax import Expr
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from fusion.declined import Declined
 from fusion.failures import last_line
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.node import Node
 
 _TABLE = onnx_frontend._get_convert_map()
 # Converters whose results are wrong, and why.
@@ -40,15 +41,15 @@ def convert_with_tvm(node: Node) -> list[Expr]:
     """Return the outputs of `node` as TVM's importer would compute them.
 
     Raises:
-        Decline: TVM has no converter, or its converter fails.
+        Declined: TVM has no converter, or its converter fails.
     """
     if not tvm_converts(node.proto.domain, node.op):
-        raise Decline("no converter")
+        raise Declined("no converter")
     converter = _TABLE[node.op]
     if node.op in _IN_HALF and any(node.dtype(at) == "float16" for at in range(min(len(node.proto.input), 2))):
-        raise Decline(f"TVM's converter: {_IN_HALF[node.op]}")
+        raise Declined(f"TVM's converter: {_IN_HALF[node.op]}")
     if node.op in _WRONG:
-        raise Decline(f"TVM's converter: {_WRONG[node.op]}")
+        raise Declined(f"TVM's converter: {_WRONG[node.op]}")
     inputs = onnx_frontend.onnx_input(node.x(i) if node.has(i) else None for i in range(len(node.proto.input)))
     attributes = _attributes(node.proto)
     try:
@@ -57,7 +58,7 @@ def convert_with_tvm(node: Node) -> list[Expr]:
     except MemoryError:
         raise
     except Exception as error:  # TVM raises whatever its checks raise; each of them means that this node is not for it
-        raise Decline(f"TVM's converter: {last_line(error)}") from error
+        raise Declined(f"TVM's converter: {last_line(error)}") from error
     return _fields(result, node)
 
 
@@ -71,7 +72,7 @@ def _fields(result: Any, node: Node) -> list[Expr]:
     if isinstance(result, relax.Tuple):
         return list(result.fields)
     if not isinstance(result, relax.Expr):
-        raise Decline("TVM's converter: the result is no tensor")
+        raise Declined("TVM's converter: the result is no tensor")
     if isinstance(result.ty, relax.TupleType):
         bound = node.emit(result)
         return [relax.TupleGetItem(bound, index) for index in range(len(result.ty.fields))]

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from onnx import NodeProto
 
+from fusion.declined import Declined
 from fusion.errors import ShapeError
-from fusion.frontends.onnx.node import Decline, Node, attribute_of
+from fusion.frontends.onnx.node import Node, attribute_of
 from fusion.frontends.onnx.types import Shape
 
 
@@ -136,7 +137,7 @@ def transposed_window(node: Node, kernel: Shape) -> tuple[Window, Shape]:
     # A window too small for the wanted size is filled up behind the end.
     extra = tuple(more + max(-total, 0) for more, total in zip(extra, totals, strict=True))
     if any(more >= stride for more, stride in zip(extra, strides, strict=True)) and any(extra):
-        raise Decline("the output is padded by a whole stride")
+        raise Declined("the output is padded by a whole stride")
     # The standard puts the odd element in front unless it says SAME_UPPER.
     odd_in_front = "SAME_UPPER" if node.attr("auto_pad") == "SAME_UPPER" else "SAME_LOWER"
     before, after = halves([max(total, 0) for total in totals], odd_in_front)

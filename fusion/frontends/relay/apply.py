@@ -6,8 +6,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax import BlockBuilder, Expr
 
+from fusion.declined import Declined
 from fusion.errors import FusionError, UnsupportedOperatorError
-from fusion.frontends.relay.call import Call, Operand, Refusal, constant
+from fusion.frontends.relay.call import Call, Operand, constant
 from fusion.frontends.relay.fold import fold
 from fusion.frontends.relay.registry import translation_of
 from fusion.frontends.relay.scope import Closure, Value
@@ -39,14 +40,14 @@ def _operand(value: Value) -> Operand:
     if isinstance(value, tuple):
         return tuple(map(_operand, value))
     if isinstance(value, Closure | OperatorReference):
-        raise Refusal("an operand is a function")
+        raise Declined("an operand is a function")
     return value
 
 
 def _translated(call: Call) -> Value:
     translation = translation_of(call.operator)
     if translation is None:
-        raise Refusal("there is no translation of it")
+        raise Declined("there is no translation of it")
     result = translation(call)
     return _bound(result, call) if isinstance(result, Expr) else tuple(_bound(entry, call) for entry in result)
 
@@ -59,5 +60,5 @@ def _bound(expr: Expr, call: Call) -> Value:
     if isinstance(variable.ty, relax.TupleType):
         return tuple(call.emit(relax.TupleGetItem(variable, index)) for index in range(len(variable.ty.fields)))
     if not isinstance(variable.ty, relax.TensorType):
-        raise Refusal("the result is no tensor")
+        raise Declined("the result is no tensor")
     return variable

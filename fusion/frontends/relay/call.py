@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax import BlockBuilder, Expr
 
+from fusion.declined import Declined
 from fusion.errors import LimitError
 from fusion.frontends.relay.syntax import Position, Value
 from fusion.shapes import known_shape
@@ -24,10 +25,6 @@ Operand: TypeAlias = "Expr | tuple[Operand, ...]"
 
 _LARGEST_CONSTANT = 64 << 20
 """Elements."""
-
-
-class Refusal(Exception):
-    """A translation does not take this call; the text says why, in Relay's words."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class Call:
         """Return the tensors of operand `index`, a tuple of tensors."""
         operand = self.operands[index] if index < len(self.operands) else None
         if not isinstance(operand, tuple) or any(isinstance(field, tuple) for field in operand):
-            raise Refusal(f"operand {index} is no tuple of tensors")
+            raise Declined(f"operand {index} is no tuple of tensors")
         return tuple(self._filled(field) for field in operand)
 
     def shape(self, index: int) -> tuple[int, ...]:
@@ -79,14 +76,14 @@ class Call:
         """Return the value of operand `index`; refuses where it is no constant."""
         operand = self._tensor(index)
         if not isinstance(operand, GenericConst):
-            raise Refusal(f"operand {index} is not constant")
+            raise Declined(f"operand {index} is not constant")
         return as_numpy(operand.value)
 
     def const_ints(self, index: int) -> tuple[int, ...]:
         """Return the elements of the constant operand `index`, a vector or a scalar of integers."""
         array = self.const(index)
         if array.dtype.kind not in "iub":
-            raise Refusal(f"operand {index} is of {array.dtype}, not of integers")
+            raise Declined(f"operand {index} is of {array.dtype}, not of integers")
         return tuple(int(item) for item in array.reshape(-1))
 
     def require_room(self, *sizes: int) -> None:
@@ -184,15 +181,15 @@ class Call:
         """Return `axis`, which may count from the end, as a number from 0; refuses one that operand 0 does not have."""
         rank = self.rank(0) if rank is None else rank
         if not -rank <= axis < rank:
-            raise Refusal(f"there is no axis {axis} among {rank}")
+            raise Declined(f"there is no axis {axis} among {rank}")
         return axis % rank
 
     def _tensor(self, index: int) -> Expr:
         if index >= len(self.operands):
-            raise Refusal(f"operand {index} is missing")
+            raise Declined(f"operand {index} is missing")
         operand = self.operands[index]
         if isinstance(operand, tuple):
-            raise Refusal(f"operand {index} is a tuple, not a tensor")
+            raise Declined(f"operand {index} is a tuple, not a tensor")
         return operand
 
     def _filled(self, expr: Expr) -> Expr:
@@ -210,15 +207,15 @@ class Call:
             raise self._wrong(name, value, "an integer")
         return value
 
-    def _wrong(self, name: str, value: Value, kind: str) -> Refusal:
-        return Refusal(f"attribute {name} is {value!r}, not {kind}")
+    def _wrong(self, name: str, value: Value, kind: str) -> Declined:
+        return Declined(f"attribute {name} is {value!r}, not {kind}")
 
 
 def shape_of(expr: Expr) -> tuple[int, ...]:
     """Return the static shape of `expr`; refuses where it is not known."""
     shape = known_shape(expr)
     if shape is None:
-        raise Refusal("a shape depends on data")
+        raise Declined("a shape depends on data")
     return shape
 
 

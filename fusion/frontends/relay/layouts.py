@@ -12,6 +12,6 @@ def relayout(call: Call, x: Expr, source: str, target: str) -> Expr:
     """Return `x`, which lies as `source` says, as `target` says.
 
     Raises:
-        Refusal: One is no layout, they have different axes, or a split does not divide an axis.
+        Declined: One is no layout, they have different axes, or a split does not divide an axis.
     """
     return x if source == target and source.isupper() else call.emit(with_layout(call, x, source, target))

@@ -15,7 +15,8 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, dtype_of, scalar, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, dtype_of, scalar, shape_of
 from fusion.frontends.relay.rounding import round_half_away
 from fusion.tensors import as_numpy
 
@@ -47,16 +48,16 @@ def requantize(
     """Return target.zero + source.scale / target.scale * (x - source.zero), rounded and saturated to `dtype`.
 
     Raises:
-        Refusal: Fixed point is asked for with scales that are not constant, or the attributes have no meaning.
+        Declined: Fixed point is asked for with scales that are not constant, or the attributes have no meaning.
     """
     how, x = rounding or Rounding(), call.emit(x)
     if how.mode not in ("UPWARD", "TONEAREST"):
-        raise Refusal(f"there is no rounding {how.mode!r}")
+        raise Declined(f"there is no rounding {how.mode!r}")
     if how.compute_dtype == "int64":
         scaled = _in_fixed_point(call, x, source=source, target=target, axis=axis, mode=how.mode)
         return call.emit(_saturated(call, scaled, dtype))
     if how.compute_dtype not in ("float32", "float64"):
-        raise Refusal(f"there is no computing in {how.compute_dtype!r}")
+        raise Declined(f"there is no computing in {how.compute_dtype!r}")
     wide = how.compute_dtype
     value = relax.op.astype(x, wide)
     if not is_zero(source.zero):
@@ -104,7 +105,7 @@ def clamp(call: Call, x: Expr, dtype: str) -> Expr:
 
 def _limits(dtype: str) -> tuple[int, int]:
     if not dtype.startswith(("int", "uint")):
-        raise Refusal(f"{dtype} is no integer dtype")
+        raise Declined(f"{dtype} is no integer dtype")
     info = np.iinfo(dtype)
     return int(info.min), int(info.max)
 
@@ -118,7 +119,7 @@ def _ratio(call: Call, source: Expr, target: Expr, dtype: str) -> Expr:
 def _in_fixed_point(call: Call, x: Expr, source: Scale, target: Scale, axis: int, mode: str) -> Expr:
     """Return the rescaled integers in int64: times a significand of 31 bits, shifted to the right with rounding."""
     if not isinstance(source.scale, GenericConst) or not isinstance(target.scale, GenericConst):
-        raise Refusal("scales that are not constant, in fixed point")
+        raise Declined("scales that are not constant, in fixed point")
     value = relax.op.astype(x, "int64")
     if not is_zero(source.zero):
         value = relax.op.subtract(value, relax.op.astype(spread(source.zero, x, axis), "int64"))

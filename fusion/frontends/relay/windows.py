@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusion.frontends.relay.call import Call, Refusal
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 """The letters of the axes that windows slide over."""
@@ -15,7 +16,7 @@ def per_axis(call: Call, name: str, rank: int, default: int = 1) -> tuple[int, .
     values = call.ints(name, (default,) * rank)
     values = values * rank if len(values) == 1 else values
     if len(values) != rank:
-        raise Refusal(f"attribute {name} has {len(values)} numbers for {rank} axes")
+        raise Declined(f"attribute {name} has {len(values)} numbers for {rank} axes")
     return values
 
 
@@ -24,7 +25,7 @@ def padding_of(call: Call, rank: int) -> tuple[int, ...]:
     for both of its sides."""
     pads = call.ints("padding", (0,))
     if len(pads) not in (1, rank, 2 * rank):
-        raise Refusal(f"attribute padding has {len(pads)} numbers for {rank} axes")
+        raise Declined(f"attribute padding has {len(pads)} numbers for {rank} axes")
     if len(pads) == 1:
         return pads * (2 * rank)
     return pads * 2 if len(pads) == rank else pads
@@ -38,12 +39,12 @@ def check_window(image: Sequence[int], extents: Sequence[int], padding: Sequence
         padding: As `padding_of` returns it.
 
     Raises:
-        Refusal: It does not.
+        Declined: It does not.
     """
     padded = [size + before + after for size, before, after in
               zip(image, padding[: len(image)], padding[len(image) :], strict=True)]
     if any(size < extent for size, extent in zip(padded, extents, strict=True)):
-        raise Refusal(f"a window of {_by(extents)} does not fit the padded input of {_by(padded)}")
+        raise Declined(f"a window of {_by(extents)} does not fit the padded input of {_by(padded)}")
 
 
 def _by(sizes: Sequence[int]) -> str:

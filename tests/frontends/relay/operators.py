@@ -11,7 +11,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from fusion.frontends.relay.call import Call, Operand, Refusal, constant
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, Operand, constant
 from fusion.frontends.relay.registry import translation_of
 from fusion.frontends.relay.syntax import Position, Value
 
@@ -63,7 +64,7 @@ def check(cases: Sequence[Case]) -> None:
 
 def refused(operator: str, *operands: object, **attributes: Value) -> str:
     """Assert that a call is refused and return why."""
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Declined) as caught:
         _add_function(relax.BlockBuilder(), "main", operator, operands, attributes, operator)
     return str(caught.value)
 
@@ -85,8 +86,8 @@ def _add_function(
             assert translation is not None, f"no translation of {operator}"
             try:
                 made = translation(call)
-            except Refusal as refusal:
-                raise Refusal(f"{what}: {refusal}") from refusal
+            except Declined as refusal:
+                raise Declined(f"{what}: {refusal}") from refusal
             results = [builder.emit(e) for e in ([made] if isinstance(made, relax.Expr) else made)]
             whole = results[0] if isinstance(made, relax.Expr) else relax.Tuple(results)
             result = builder.emit_output(whole)

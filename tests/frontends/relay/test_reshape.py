@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fusion.frontends.relay.call import Refusal
+from fusion.declined import Declined
 from fusion.frontends.relay.ops.reshape import new_shape
 from tests.frontends.relay.operators import Case, Known, check, refused
 
@@ -45,7 +45,7 @@ def test_codes_of_reshape(source: tuple[int, ...], codes: tuple[int, ...], targe
 
 @pytest.mark.parametrize("codes", [(5, -1), (-1, -1), (0, 0, 0, 0), (-3, -3), (-4, -1, -1, -2), (-4, 2), (7,), (-5, 3)])
 def test_codes_that_do_not_fit(codes: tuple[int, ...]) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(Declined):
         new_shape((2, 3, 4), codes)
 
 

@@ -12,8 +12,9 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
+from fusion.declined import Declined
 from fusion.frontends.onnx.expand import Expansion
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.node import Node
 from fusion.tensors import numpy_dtype
 
 OPSET = 23
@@ -62,7 +63,7 @@ class Body:
     def refuse(self, condition: object, what: str) -> None:
         """Decline the node if `condition` holds."""
         if condition:
-            raise Decline(what)
+            raise Declined(what)
 
 
 Rule = Callable[[Body], str | Sequence[str]]
@@ -98,7 +99,7 @@ def expand_fused(node: Node, fresh: Callable[[str], str]) -> Expansion | None:
     """Return what takes the place of `node`, or None if no rule is for its operator.
 
     Raises:
-        Decline: The rule of its operator does not take it; the text says why.
+        Declined: The rule of its operator does not take it; the text says why.
     """
     rule, below = _rules().get((node.proto.domain, node.op), (None, None))
     if rule is None or (below is not None and node.opset >= below):
@@ -109,5 +110,5 @@ def expand_fused(node: Node, fresh: Callable[[str], str]) -> Expansion | None:
     outputs = dict(zip(node.proto.output, names, strict=False))
     missing = [name for index, name in enumerate(node.proto.output) if name and not "".join(names[index : index + 1])]
     if missing:
-        raise Decline(f"output {missing[0]!r} is asked for")
+        raise Declined(f"output {missing[0]!r} is asked for")
     return Expansion(body.nodes, OPSET, body.constants, {old: new for old, new in outputs.items() if old})

@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.ops.half import Number, half_in_float32
 from fusion.frontends.onnx.registry import converts
 
@@ -189,7 +190,7 @@ def softmax(node: Node, x: Expr, number: Number) -> Expr:
     function = relax.op.nn.softmax if node.op == "Softmax" else relax.op.nn.log_softmax
     shape = node.shape(0)
     if not shape:
-        raise Decline("softmax of a scalar")
+        raise Declined("softmax of a scalar")
     axis = node.axis(default=-1 if node.opset >= 13 else 1)
     if node.opset >= 13 or axis == len(shape) - 1:
         return function(x, axis)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.scope import constant
 from fusion.frontends.onnx.windows import transposed_window, window_of
@@ -46,7 +47,7 @@ def conv_transpose(node: Node) -> Expr:
     rank = _rank(node)
     window, output_padding = transposed_window(node, node.shape(1)[2:])
     if any(pad < 0 for pad in window.padding):
-        raise Decline("negative pads")
+        raise Declined("negative pads")
     result = _DECONV[rank](
         node.x(0),
         node.x(1),
@@ -63,7 +64,7 @@ def conv_transpose(node: Node) -> Expr:
 def _rank(node: Node) -> int:
     rank = len(node.shape(0)) - 2
     if rank not in _CONV:
-        raise Decline(f"convolution over {rank} spatial axes")
+        raise Declined(f"convolution over {rank} spatial axes")
     return rank
 
 

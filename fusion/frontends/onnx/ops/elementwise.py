@@ -10,7 +10,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.ops.half import cast, wide_of
 from fusion.frontends.onnx.registry import converts
 from fusion.guards.check import check
@@ -156,7 +157,7 @@ def _floor_mod_of_floats(node: Node) -> Expr:
 def is_infinite(node: Node) -> Expr:
     dtype, infinity = node.dtype(0), float("inf")
     if not node.is_floating(0):
-        raise Decline(f"IsInf of {dtype}")
+        raise Declined(f"IsInf of {dtype}")
     x, wide = _readable(node), "float32" if dtype == "bfloat16" else dtype
     wanted = [
         sign for sign, name in ((infinity, "detect_positive"), (-infinity, "detect_negative")) if node.attr(name, 1)
@@ -177,7 +178,7 @@ def dropout(node: Node) -> Expr | list[Expr]:
     ONNX Runtime looks at the ratio nevertheless, and fails in the run where it is none.
     """
     if node.has(2) and bool(node.needed_const(2).any()):
-        raise Decline("training is asked for")
+        raise Declined("training is asked for")
     kept = _kept_by_ratio(node) if node.has(1) else node.x(0)
     mask = relax.op.ones if node.opset >= 12 else relax.op.zeros
     return [kept, mask(node.shape(0), node.out_dtype(1))] if node.wants(1) else kept
@@ -188,7 +189,7 @@ def _kept_by_ratio(node: Node) -> Expr:
     if node.is_const(1) and node.needed_const(1).size == 1 and 0 <= node.needed_const(1).item() < 1:
         return node.x(0)
     if math.prod(node.shape(1)) != 1:
-        raise Decline("the ratio is not one number")
+        raise Declined("the ratio is not one number")
     ratio = relax.op.reshape(check(node.builder, node.x(1), ratio_guard(node.where)), ())
     zero, one = (relax.const(number, kind) for number, kind in ((0, node.dtype(0)), (1, node.dtype(1))))
     return relax.op.where(relax.op.less(ratio, one), node.x(0), zero)

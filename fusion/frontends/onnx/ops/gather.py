@@ -9,7 +9,8 @@ from onnx import numpy_helper
 from tvm import relax, tirx
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.types import known_dims
 
@@ -90,7 +91,7 @@ def compress(node: Node) -> Expr:
         return relax.op.take(x, node.emit(relax.op.reshape(found, (-1,))), axis)
     count = node.out_shape()[axis]
     if count * length > _MAX_COMPRESS_PAIRS:
-        raise Decline("too many elements to choose from")
+        raise Declined("too many elements to choose from")
     seen = relax.op.cumsum(relax.op.astype(condition, "int64"), 0, "int64")
     before = relax.op.less_equal(
         node.emit(relax.op.expand_dims(node.emit(seen), 0)), relax.const(np.arange(count)[:, None], "int64")
@@ -116,7 +117,7 @@ def reverse_sequence(node: Node) -> Expr:
 def top_k(node: Node) -> list[Expr]:
     axis = node.axis(default=-1)
     if node.dtype(0) not in ("float32", "float64", "float16", "int64", "int32"):
-        raise Decline(f"TopK of {node.dtype(0)}")
+        raise Declined(f"TopK of {node.dtype(0)}")
     count = node.out_shape()[axis]
     both = node.emit(relax.op.topk(node.x(0), count, axis, "both", bool(node.attr("largest", 1)), "int64"))
     return [relax.TupleGetItem(both, 0), relax.TupleGetItem(both, 1)]

@@ -8,7 +8,8 @@ from math import prod
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 from fusion.guards.check import check
 from fusion.guards.kinds import index_guard
@@ -42,7 +43,7 @@ def scatter_nd(node: Node) -> Expr:
 def _reduction(node: Node) -> str:
     name = node.attr("reduction", "none")
     if name != "none" and node.dtype(0) == "bool":
-        raise Decline(f"{name} of booleans")
+        raise Declined(f"{name} of booleans")
     return "update" if name == "none" else str(name)
 
 

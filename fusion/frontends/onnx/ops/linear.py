@@ -8,7 +8,8 @@ from string import ascii_letters
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.ops.half import cast, wide_of
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.types import Shape
@@ -53,7 +54,7 @@ def gemm(node: Node) -> Expr:
 def _gemm_of_integers(node: Node, alpha: float, beta: float) -> Expr:
     """What is not whole is cut off once, of the sum; TVM's converter cuts off the factors."""
     if float(alpha).is_integer() and float(beta).is_integer():
-        raise Decline(f"Gemm of {node.dtype(0)} by whole factors")
+        raise Declined(f"Gemm of {node.dtype(0)} by whole factors")
     a, b, *bias = (relax.op.astype(x, "float64") for x in node.xs())
     a = relax.op.permute_dims(a, [1, 0]) if node.attr("transA", 0) else a
     b = relax.op.permute_dims(b, [1, 0]) if node.attr("transB", 0) else b
@@ -95,7 +96,7 @@ def _explicit(equation: str, shapes: Sequence[Shape]) -> str:
         if "..." in term
     ]
     if any(sizes != covered[0] for sizes in covered):
-        raise Decline("axes under an ellipsis broadcast")
+        raise Declined("axes under an ellipsis broadcast")
     dots = "".join(spare[: len(covered[0])]) if covered else ""
     if not arrow:
         once = sorted(letter for letter in set(given) - set(",.") if given.count(letter) == 1)

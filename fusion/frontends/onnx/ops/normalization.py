@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.ops.half import cast, wide_of
 from fusion.frontends.onnx.registry import converts
 
@@ -19,7 +20,7 @@ def batch_norm(node: Node) -> Expr | list[Expr]:
     cancels."""
     dtypes = {wide_of(node.dtype(index)) for index in range(5)}
     if len(dtypes) > 1:
-        raise Decline(f"dtypes {', '.join(sorted(dtypes))} are mixed")
+        raise Declined(f"dtypes {', '.join(sorted(dtypes))} are mixed")
     (wide,) = dtypes
     half = [node.dtype(index) != wide for index in range(5)]
     operands = [node.emit(relax.op.astype(x, wide)) if narrow else x for x, narrow in zip(node.xs(), half, strict=True)]
@@ -29,7 +30,7 @@ def batch_norm(node: Node) -> Expr | list[Expr]:
         results = _batch_norm_in_training(node, operands, epsilon, wide)
         return [cast(y, wide, node.dtype(index)) for y, index in zip(results, (0, 3, 4), strict=True)]
     if any(node.wants(index) for index in range(1, len(node.proto.output))):
-        raise Decline("statistics of training are asked for")
+        raise Declined("statistics of training are asked for")
     result = relax.op.nn.batch_norm(*operands, axis=1, epsilon=epsilon, training=False)
     return [cast(relax.TupleGetItem(node.emit(result), 0), wide, node.dtype(0))]
 

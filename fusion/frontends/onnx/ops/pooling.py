@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.ops.half import Number, half_in_float32
 from fusion.frontends.onnx.pool_windows import pool_window
 from fusion.frontends.onnx.registry import converts
@@ -27,7 +28,7 @@ _AVERAGE: dict[int, Callable[..., Expr]] = {
 @converts("MaxPool")
 def max_pool(node: Node) -> Expr:
     if node.wants(1):
-        raise Decline("the positions of the maxima are asked for")
+        raise Declined("the positions of the maxima are asked for")
     return _pool(node, node.x(0), _MAX)
 
 
@@ -37,7 +38,7 @@ def average_pool(node: Node, x: Expr, number: Number) -> Expr:
     include = bool(node.attr("count_include_pad", 0))
     # With ceil_mode, ONNX never counts what lies beyond the pads, TVM does.
     if include and node.attr("ceil_mode", 0):
-        raise Decline("left to TVM's converter")
+        raise Declined("left to TVM's converter")
     return _pool(node, x, _AVERAGE, count_include_pad=include)
 
 
@@ -47,7 +48,7 @@ def lp_pool(node: Node, x: Expr, number: Number) -> Expr:
     """(sum of |x|^p)^(1/p) over each window, as its mean times its elements: padding adds zeros"""
     sizes, power = node.shape(0)[2:], node.attr("p", 2)
     if len(sizes) not in _AVERAGE:
-        raise Decline(f"pooling over {len(sizes)} spatial axes")
+        raise Declined(f"pooling over {len(sizes)} spatial axes")
     window, places = pool_window(node.proto, sizes)
     window = _padded_for(window, sizes, places, counted=False)
     means = _AVERAGE[len(sizes)](
@@ -78,7 +79,7 @@ def _pool(node: Node, x: Expr, functions: Mapping[int, Callable[..., Expr]], **o
     """[N, C, ...] -> [N, C, ...], by the function for the number of spatial axes; its default layout is ONNX's."""
     sizes = node.shape(0)[2:]
     if len(sizes) not in functions:
-        raise Decline(f"pooling over {len(sizes)} spatial axes")
+        raise Declined(f"pooling over {len(sizes)} spatial axes")
     window, places = pool_window(node.proto, sizes)
     ceil = bool(node.attr("ceil_mode", 0))
     if _places_in_tvm(window, sizes, ceil) != places:
@@ -102,9 +103,9 @@ def _padded_for(window: Window, sizes: Shape, places: Shape, counted: bool) -> W
     axes = zip(places, window.strides, window.extents, sizes, window.before, strict=True)
     needed = tuple((count - 1) * step + extent - size - front for count, step, extent, size, front in axes)
     if counted and needed != window.after:
-        raise Decline("padding counts that only ceil_mode adds")
+        raise Declined("padding counts that only ceil_mode adds")
     # What is left over behind the last place is less than a stride, or would be one more.
     left = [max(-back - step + 1, 0) for back, step in zip(needed, window.strides, strict=True)]
     if any(left):
-        raise Decline("the input goes on behind the last window")
+        raise Declined("the input goes on behind the last window")
     return dataclasses.replace(window, after=tuple(max(back, 0) for back in needed))

@@ -6,7 +6,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.windows import window_of
 
@@ -25,7 +26,7 @@ def qlinear_conv(node: Node) -> Expr:
     """x with scale and zero point, w with scale and zero point per output channel, those of the result, bias in
     int32."""
     if len(node.shape(0)) != 4:
-        raise Decline("a quantized convolution over other than two spatial axes")
+        raise Declined("a quantized convolution over other than two spatial axes")
     result = _conv(node, _centred(node, 0, 2, None), _centred_weight(node, 3, 5), node.shape(3)[2:])
     if node.has(8):
         result = relax.op.add(result, relax.op.reshape(node.x(8), (1, node.shape(8)[0], 1, 1)))
@@ -37,7 +38,7 @@ def qlinear_conv(node: Node) -> Expr:
 @converts("ConvInteger")
 def conv_integer(node: Node) -> Expr:
     if len(node.shape(0)) != 4:
-        raise Decline("an integer convolution over other than two spatial axes")
+        raise Declined("an integer convolution over other than two spatial axes")
     return _conv(node, _centred(node, 0, 2, None), _centred_weight(node, 1, 3), node.shape(1)[2:])
 
 

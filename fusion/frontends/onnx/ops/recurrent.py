@@ -7,7 +7,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.recurrence import Sizes, call_recurrence
 from partition.recurrence import ACTIVATIONS, GATES, Recurrence
@@ -57,13 +58,13 @@ def _refuse(node: Node) -> None:
     steps = node.shape(0)[1 if node.attr("layout", 0) else 0]
     lengths = node.const(_LENGTHS)
     if lengths is not None and np.any(lengths != steps):
-        raise Decline("sequences of different lengths")
+        raise Declined("sequences of different lengths")
     if 0 in node.shape(0) or 0 in node.shape(_WEIGHTS):
-        raise Decline("a tensor without elements")
+        raise Declined("a tensor without elements")
     if node.attr("clip") is not None or node.attr("activation_alpha") or node.attr("activation_beta"):
-        raise Decline("clipped or parametrized activations")
+        raise Declined("clipped or parametrized activations")
     if node.attr("input_forget", 0):
-        raise Decline("coupled input and forget gates")
+        raise Declined("coupled input and forget gates")
 
 
 def _described(node: Node) -> Recurrence:
@@ -71,7 +72,7 @@ def _described(node: Node) -> Recurrence:
     names = tuple(node.attr("activations") or _DEFAULTS[node.op] * directions)
     unknown = [name for name in names if name not in ACTIVATIONS]
     if unknown:
-        raise Decline(f"activations {', '.join(unknown)}")
+        raise Declined(f"activations {', '.join(unknown)}")
     backward = (False, True) if directions > 1 else (node.attr("direction", "forward") == "reverse",)
     return Recurrence(
         node.op,

@@ -9,7 +9,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.scope import constant
 from fusion.frontends.onnx.types import Shape
@@ -97,7 +98,7 @@ def _reduce_nothing(node: Node) -> Expr:
     if node.op != "ReduceLogSum":
         return x
     if node.dtype(0).startswith("uint"):
-        raise Decline("ONNX Runtime has no logarithm of unsigned integers")
+        raise Declined("ONNX Runtime has no logarithm of unsigned integers")
     wide = x if node.is_floating(0) else node.emit(relax.op.astype(x, "float64"))
     return relax.op.astype(node.emit(relax.op.log(wide)), node.dtype(0))
 
@@ -132,7 +133,7 @@ def _axes_from_shapes(source: Shape, target: Shape, keepdims: bool) -> list[int]
     ]
     distinct = {tuple(axis for axis in axes if source[axis] != 1) for axes in fits}
     if len(distinct) != 1:
-        raise Decline("the axes are a run-time input")
+        raise Declined("the axes are a run-time input")
     return list(fits[0])
 
 

@@ -11,7 +11,8 @@ from tvm.relax import Expr as RelaxExpr
 from tvm.tirx import ForKind
 
 from backends.tensorir.emit import Nest
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 from fusion.guards.check import check
 from fusion.guards.kinds import batch_guard, finite_guard
@@ -38,7 +39,7 @@ class _Pooling:
 def convert_roi_align(node: Node) -> RelaxExpr:
     """[N, C, H, W], boxes [R, 4], images [R] -> [R, C, height, width]."""
     if node.dtype(0) != "float32" or node.dtype(1) != "float32":
-        raise Decline(f"RoiAlign of {node.dtype(0)}")
+        raise Declined(f"RoiAlign of {node.dtype(0)}")
     half = node.attr("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "") == "half_pixel"
     pooling = _Pooling(
         maximum=node.attr("mode", "avg") == "max",

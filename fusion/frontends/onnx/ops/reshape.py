@@ -6,7 +6,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 
 
@@ -33,7 +34,7 @@ def tile(node: Node) -> Expr:
     if node.is_const(1):
         repeats = [int(count) for count in node.needed_const(1)]
     elif 0 in node.shape(0):
-        raise Decline("the repeats are a run-time input")
+        raise Declined("the repeats are a run-time input")
     else:
         repeats = [want // have for have, want in zip(node.shape(0), node.out_shape(), strict=True)]
     return relax.op.tile(node.x(0), repeats)

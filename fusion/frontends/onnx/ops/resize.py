@@ -6,8 +6,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
+from fusion.declined import Declined
 from fusion.frontends.onnx.interpolate import Axis, taps_of
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.ops.resize_antialias import fill_outside, resize_with_antialias
 from fusion.frontends.onnx.registry import converts
 
@@ -60,7 +61,7 @@ def _roi_and_scales(node: Node) -> tuple[list[tuple[float, float]], list[float]]
         return [], scales
     box = node.const(1)
     if box is None:
-        raise Decline("the region of interest is missing")
+        raise Declined("the region of interest is missing")
     ends = {axis: (float(box[at]), float(box[at + len(axes)])) for at, axis in enumerate(axes)}
     return [ends.get(axis, (0.0, 1.0)) for axis in range(rank)], scales
 
@@ -113,7 +114,7 @@ def _resize_by_axis(node: Node, axes: dict[int, Axis]) -> Expr:
     floating = dtype.startswith("float")
     mode = node.attr("mode", "nearest")
     if not floating and mode != "nearest":
-        raise Decline(f"interpolation of {dtype}")  # how ONNX Runtime rounds it depends on layout and dtype
+        raise Declined(f"interpolation of {dtype}")  # how ONNX Runtime rounds it depends on layout and dtype
     for position, axis in axes.items():
         taps = taps_of(
             axis,

@@ -11,9 +11,10 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import Expr
 
+from fusion.declined import Declined
 from fusion.frontends.onnx.antialias import Filters, filters_of
 from fusion.frontends.onnx.interpolate import Axis
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.frontends.onnx.node import Node
 
 _FRACTION = 22
 """Bits behind the point of a weight of bytes: ONNX Runtime's, and Pillow's."""
@@ -23,19 +24,19 @@ def resize_with_antialias(node: Node, axes: dict[int, Axis], transform: str) -> 
     """Return the result of `node`, a Resize of `axes`.
 
     Raises:
-        Decline: ONNX Runtime is to run it, or to refuse it.
+        Declined: ONNX Runtime is to run it, or to refuse it.
     """
     mode, dtype = node.attr("mode", "nearest"), node.dtype(0)
     crops = transform == "tf_crop_and_resize"
     if mode not in ("linear", "cubic"):
-        raise Decline(f"a resize with antialias and mode {mode}")
+        raise Declined(f"a resize with antialias and mode {mode}")
     if not dtype.startswith("float") and dtype != "uint8":
-        raise Decline(f"interpolation of {dtype}")  # of int8, ONNX Runtime cuts off what is below 0
+        raise Declined(f"interpolation of {dtype}")  # of int8, ONNX Runtime cuts off what is below 0
     x, changed = node.x(0), {at: axis for at, axis in axes.items() if axis.source != axis.target}
     if not changed:
         return x
     if crops and len(node.shape(0)) == 4 and 1 in changed:
-        raise Decline("a crop of rows of channels")  # ONNX Runtime puts the fill value where its other layout has it
+        raise Declined("a crop of rows of channels")  # ONNX Runtime puts the fill value where its other layout has it
     excludes, cubic_a = bool(node.attr("exclude_outside", 0)), float(node.attr("cubic_coeff_a", -0.75))
     filters = {at: filters_of(axis, mode, transform, excludes, cubic_a) for at, axis in axes.items()}
     for at in sorted(changed, reverse=True):

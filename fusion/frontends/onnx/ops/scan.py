@@ -6,7 +6,8 @@ import tvm
 from tvm import relax, te
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 
 
@@ -26,7 +27,7 @@ def bit_cast(node: Node) -> Expr:
     """The same bits as another dtype of the same width."""
     target = node.out_dtype()
     if "bool" in (target, node.dtype(0)):
-        raise Decline("the bits of bool")
+        raise Declined("the bits of bool")
 
     def reinterpret(x: te.Tensor) -> te.Tensor:
         return te.compute(x.shape, lambda *index: tvm.tirx.reinterpret(target, x(*index)), name="bit_cast")

@@ -6,7 +6,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.onnx.node import Decline, Node
+from fusion.declined import Declined
+from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 from fusion.guards.check import check
 from fusion.guards.kinds import size_guard
@@ -20,7 +21,7 @@ def slice_(node: Node) -> Expr:
     shape = node.shape(0)
     starts, ends = node.ints(1, "starts"), node.ints(2, "ends")
     if starts is None or ends is None:
-        raise Decline("starts or ends are missing")
+        raise Declined("starts or ends are missing")
     axes = [axis % len(shape) for axis in node.ints(3, "axes") or range(len(starts))]
     steps = node.ints(4, "steps") or [1] * len(starts)
     bounds = [
@@ -97,13 +98,13 @@ def pad(node: Node) -> Expr:
     shape = node.shape(0)
     before, after = _pads(node)
     if any(b < 0 for b in before + after):
-        raise Decline("negative pads")
+        raise Declined("negative pads")
     if not any(before + after):
         return node.x(0)
     widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
     mode = node.attr("mode", "constant")
     if 0 in shape:
-        raise Decline("pad of an empty tensor")
+        raise Declined("pad of an empty tensor")
     if mode == "constant" and node.dtype(0) == "bfloat16":
         wide = relax.op.nn.pad(relax.op.astype(node.x(0), "float32"), widths, "constant", _pad_value(node))
         return relax.op.astype(wide, "bfloat16")
@@ -112,9 +113,9 @@ def pad(node: Node) -> Expr:
     if mode == "reflect" and any(
         width >= size for size, pair in zip(shape, zip(before, after, strict=True), strict=True) for width in pair
     ):
-        raise Decline("reflection beyond the tensor")
+        raise Declined("reflection beyond the tensor")
     if mode not in ("reflect", "edge", "wrap"):
-        raise Decline(f"pad mode {mode}")
+        raise Declined(f"pad mode {mode}")
     return _pad_by_gather(node, before, after, mode)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, shape_of
 from fusion.frontends.relay.registry import translates
 
 
@@ -39,7 +40,7 @@ def bias_add(call: Call) -> Expr:
 def along(vector: Expr, rank: int, axis: int) -> Expr:
     """Return `vector` so that it runs along `axis` of a tensor of `rank` axes; what has one element fits any axis."""
     if len(shape_of(vector)) > 1:
-        raise Refusal(f"a tensor of shape {shape_of(vector)} is no vector")
+        raise Declined(f"a tensor of shape {shape_of(vector)} is no vector")
     if not shape_of(vector) or axis == rank - 1:
         return vector
     return relax.op.reshape(vector, [shape_of(vector)[0] if index == axis else 1 for index in range(rank)])
@@ -56,5 +57,5 @@ def batch_flatten(call: Call) -> Expr:
     """[n, ...] -> [n, product of the rest]"""
     shape = call.shape(0)
     if not shape:
-        raise Refusal("a scalar has no batch")
+        raise Declined("a scalar has no batch")
     return relax.op.reshape(call.x(0), (shape[0], math.prod(shape[1:])))

@@ -9,7 +9,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, shape_of
 from fusion.frontends.relay.ops.reshape import permuted, reshaped
 from fusion.frontends.relay.ops.slicing import sliced
 from fusion.frontends.relay.registry import translates
@@ -44,11 +45,11 @@ def split(call: Call) -> list[Expr]:
     else:
         sections = call.integer("indices_or_sections", 1)
         if sections < 1 or size % sections:
-            raise Refusal(f"axis {axis} of size {size} does not split into {sections} equal parts")
+            raise Declined(f"axis {axis} of size {size} does not split into {sections} equal parts")
         places = [size // sections * at for at in range(1, sections)]
     bounds = [0, *places, size]
     if bounds != sorted(bounds):
-        raise Refusal(f"the places {places} are not ascending within {size}")
+        raise Declined(f"the places {places} are not ascending within {size}")
     if not places:
         return [call.x(0)]
     if len(set(bounds)) < len(bounds):
@@ -91,7 +92,7 @@ def reverse_sequence(call: Call) -> Expr:
     """The first elements of each sequence, as many as `seq_lengths` says, backwards."""
     axis, batch = call.axis("seq_axis", 1), call.axis("batch_axis", 0)
     if call.shape(1) != (call.shape(0)[batch],):
-        raise Refusal(f"{call.shape(1)} lengths of {call.shape(0)[batch]} sequences")
+        raise Declined(f"{call.shape(1)} lengths of {call.shape(0)[batch]} sequences")
     return relax.op.reverse_sequence(call.x(0), call.x(1), axis, batch)
 
 
@@ -102,12 +103,12 @@ def sliding_window(call: Call) -> Expr:
     window, strides = call.ints("window_shape"), call.ints("strides")
     slid = len(shape) - first
     if len(window) != slid or len(strides) != slid:
-        raise Refusal(f"a window of {len(window)} axes over {slid}")
+        raise Declined(f"a window of {len(window)} axes over {slid}")
     x = call.x(0)
     for axis in reversed(range(first, len(shape))):
         size, step = window[axis - first], strides[axis - first]
         if size > shape[axis]:
-            raise Refusal(f"a window of {size} over {shape[axis]}")
+            raise Declined(f"a window of {size} over {shape[axis]}")
         starts = np.arange(0, shape[axis] - size + 1, step)
         x = call.emit(relax.op.take(x, constant(starts[:, None] + np.arange(size)[None, :]), axis))
     places = [first + 2 * at for at in range(slid)]

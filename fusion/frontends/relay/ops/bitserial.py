@@ -8,7 +8,8 @@ from __future__ import annotations
 from tvm import relax, topi
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, scalar
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, scalar
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.registry import translates
 from fusion.frontends.relay.windows import padding_of, per_axis
@@ -18,7 +19,7 @@ from fusion.frontends.relay.windows import padding_of, per_axis
 def bitserial_dense(call: Call) -> Expr:
     """[m, k] @ [n, k]'"""
     if call.rank(1) != 2:
-        raise Refusal("a weight whose bits are packed already")
+        raise Declined("a weight whose bits are packed already")
     a = _bits(call, call.x(0), call.integer("data_bits", 1))
     w = _weight(call, call.x(1))
     return relax.op.astype(relax.op.matmul(a, relax.op.permute_dims(w)), call.dtype_attribute("out_dtype", "int16"))
@@ -27,7 +28,7 @@ def bitserial_dense(call: Call) -> Expr:
 @translates("nn.bitserial_conv2d")
 def bitserial_conv2d(call: Call) -> Expr:
     if call.rank(1) != 4:
-        raise Refusal("a weight whose bits are packed already")
+        raise Declined("a weight whose bits are packed already")
     layout = call.text("data_layout", "NCHW")
     x = relayout(call, call.x(0), layout, "NCHW")
     w = relayout(call, call.x(1), call.text("kernel_layout", "OIHW"), "OIHW")
@@ -61,6 +62,6 @@ def bitpack(call: Call) -> Expr:
     """Gather bit b of the neighbours along `pack_axis` into words of `pack_type`, for each b along `bit_axis`."""
     axis, word = call.axis("pack_axis", 1), call.dtype_attribute("pack_type", "uint32")
     if word not in ("uint8", "uint16", "uint32", "uint64") or call.shape(0)[axis] % int(word[4:]):
-        raise Refusal(f"{call.shape(0)[axis]} elements in words of {word}")
+        raise Declined(f"{call.shape(0)[axis]} elements in words of {word}")
     place = call.axis("bit_axis", -1, call.rank(0) + 1)
     return call.builder.call_te(topi.nn.bitpack, call.x(0), call.integer("bits", 1), axis, place, word)

@@ -7,7 +7,8 @@ import math
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, shape_of
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.ops.padding import pad_with, pairs
 from fusion.frontends.relay.registry import translates
@@ -19,7 +20,7 @@ def depth_to_space(call: Call) -> Expr:
     x, block, layout = _nchw(call)
     n, c, h, w = shape_of(x)
     if c % (block * block):
-        raise Refusal(f"{c} channels are no blocks of {block} times {block}")
+        raise Declined(f"{c} channels are no blocks of {block} times {block}")
     deep, mode = c // (block * block), call.text("mode", "DCR")
     split = (n, block, block, deep, h, w) if mode == "DCR" else (n, deep, block, block, h, w)
     order = [0, 3, 4, 1, 5, 2] if mode == "DCR" else [0, 1, 4, 2, 5, 3]
@@ -33,7 +34,7 @@ def space_to_depth(call: Call) -> Expr:
     x, block, layout = _nchw(call)
     n, c, h, w = shape_of(x)
     if h % block or w % block:
-        raise Refusal(f"an image of {h} by {w} is not divided into blocks of {block}")
+        raise Declined(f"an image of {h} by {w} is not divided into blocks of {block}")
     split = relax.op.reshape(x, (n, c, h // block, block, w // block, block))
     moved = relax.op.permute_dims(split, [0, 3, 5, 1, 2, 4])
     deep = call.emit(relax.op.reshape(moved, (n, block * block * c, h // block, w // block)))
@@ -43,7 +44,7 @@ def space_to_depth(call: Call) -> Expr:
 def _nchw(call: Call) -> tuple[Expr, int, str]:
     block, layout = call.integer("block_size", 1), call.text("layout", "NCHW")
     if block < 1:
-        raise Refusal(f"a block of {block}")
+        raise Declined(f"a block of {block}")
     return relayout(call, call.x(0), layout, "NCHW"), block, layout
 
 
@@ -58,7 +59,7 @@ def space_to_batch_nd(call: Call) -> Expr:
     split = [n]
     for size, part in zip(rest, block, strict=False):
         if size % part:
-            raise Refusal(f"{size} elements are not divided into blocks of {part}")
+            raise Declined(f"{size} elements are not divided into blocks of {part}")
         split += [size // part, part]
     count, tail = len(block), rest[len(block) :]
     order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, 2 * count + 1 + len(tail))]
@@ -73,7 +74,7 @@ def batch_to_space_nd(call: Call) -> Expr:
     block = call.ints("block_shape", (1, 1))
     crops, (n, *rest) = pairs(call, "crops", len(block)), call.shape(0)
     if n % math.prod(block):
-        raise Refusal(f"a batch of {n} is not divided into blocks of {block}")
+        raise Declined(f"a batch of {n} is not divided into blocks of {block}")
     count, tail = len(block), rest[len(block) :]
     split = [*block, n // math.prod(block), *rest]
     order = [count]

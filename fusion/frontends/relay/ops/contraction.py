@@ -5,7 +5,8 @@ from __future__ import annotations
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, dtype_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, dtype_of
 from fusion.frontends.relay.registry import translates
 
 
@@ -14,5 +15,5 @@ def einsum(call: Call) -> Expr:
     """As Relax's own, which `fusion/passes/lower_einsum.py` makes products of matrices where it can."""
     fields = call.fields(0)
     if len({dtype_of(field) for field in fields}) > 1:
-        raise Refusal("einsum of several dtypes")
+        raise Declined("einsum of several dtypes")
     return relax.op.einsum(fields, call.text("equation", "").replace(" ", ""))

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, dtype_of, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, dtype_of, shape_of
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.registry import translates
 from fusion.frontends.relay.windows import SPATIAL, check_window, padding_of, per_axis
@@ -46,7 +47,7 @@ def convolve(call: Call, data: Expr, weight: Expr) -> Expr:
     if groups > 1 and groups == channels == outer and inner > 1:
         weight = call.emit(relax.op.reshape(weight, (outer * inner, 1, *kernel)))
     elif inner * groups != channels:
-        raise Refusal(f"a weight of {inner} input channels and {groups} groups does not fit {channels} channels")
+        raise Declined(f"a weight of {inner} input channels and {groups} groups does not fit {channels} channels")
     dilation, padding = per_axis(call, "dilation", rank), padding_of(call, rank)
     check_window(shape_of(data)[2:], _extents(kernel, dilation), padding)
     result = _CONV[rank](
@@ -69,7 +70,7 @@ def deconvolve(call: Call, data: Expr, weight: Expr) -> Expr:
     data = relayout(call, data, source, f"NC{axes}")
     weight = relayout(call, weight, call.text("kernel_layout", f"IO{axes}"), f"IO{axes}")
     if shape_of(weight)[0] != shape_of(data)[1]:
-        raise Refusal(f"a weight of {shape_of(weight)[0]} input channels does not fit {shape_of(data)[1]} channels")
+        raise Declined(f"a weight of {shape_of(weight)[0]} input channels does not fit {shape_of(data)[1]} channels")
     narrow = dtype_of(data)
     wide = _accumulator(call, data, weight) or narrow
     data, weight = (x if dtype_of(x) == wide else call.emit(relax.op.astype(x, wide)) for x in (data, weight))

@@ -9,7 +9,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, shape_of
 from fusion.frontends.relay.ops.dtypes import as_dtype
 from fusion.frontends.relay.ops.reshape import broadcast, reshaped
 from fusion.frontends.relay.registry import translates
@@ -28,7 +29,7 @@ def dynamic_full(call: Call) -> Expr:
 
 def _full(call: Call, shape: Sequence[int]) -> Expr:
     if call.shape(0):
-        raise Refusal(f"the value is of shape {call.shape(0)}")
+        raise Declined(f"the value is of shape {call.shape(0)}")
     dtype = call.dtype_attribute("dtype", call.dtype(0))
     return relax.op.full(tuple(shape), as_dtype(call.x(0), dtype), dtype)
 
@@ -36,7 +37,7 @@ def _full(call: Call, shape: Sequence[int]) -> Expr:
 @translates("full_like")
 def full_like(call: Call) -> Expr:
     if call.shape(1):
-        raise Refusal(f"the value is of shape {call.shape(1)}")
+        raise Declined(f"the value is of shape {call.shape(1)}")
     return relax.op.full(call.shape(0), as_dtype(call.x(1), call.dtype(0)), call.dtype(0))
 
 
@@ -53,7 +54,7 @@ def arange(call: Call) -> Expr:
     start, stop, step = (call.const(index).item() for index in range(3))
     count = math.ceil((stop - start) / step)
     if count < 0:
-        raise Refusal(f"from {start} to {stop} by {step}")
+        raise Declined(f"from {start} to {stop} by {step}")
     call.require_room(count)
     dtype = numpy_dtype(call.dtype_attribute("dtype", call.dtype(0)))
     return constant((np.array(start, dtype) + np.array(step, dtype) * np.arange(count).astype(dtype)).astype(dtype))
@@ -113,7 +114,7 @@ def matrix_set_diag(call: Call) -> Expr:
     right_above, right_below = call.flag("super_diag_right_align", True), call.flag("sub_diag_right_align", False)
     width = call.shape(1)[-1]
     if call.shape(1) != (*batch, *([high - low + 1] if low != high else []), width):
-        raise Refusal(f"diagonals {low} to {high} of {call.shape(0)} are not in {call.shape(1)}")
+        raise Declined(f"diagonals {low} to {high} of {call.shape(0)} are not in {call.shape(1)}")
     call.require_room(rows, columns)
     row, column = np.indices((rows, columns))
     k = column - row
@@ -137,7 +138,7 @@ def unravel_index(call: Call) -> Expr:
     """Positions in a flattened tensor of the shape in operand 1 as indices of its axes, one row an axis."""
     shape = call.const_ints(1)
     if call.rank(0) > 1:
-        raise Refusal(f"positions of rank {call.rank(0)}")
+        raise Declined(f"positions of rank {call.rank(0)}")
     column = [-1] + [1] * call.rank(0)
     inner = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     steps, sizes = (constant(np.array(row, call.dtype(0)).reshape(column)) for row in (inner, shape))

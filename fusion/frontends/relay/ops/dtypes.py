@@ -9,7 +9,8 @@ import tvm
 from tvm import relax, te
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, dtype_of, scalar
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, dtype_of, scalar
 from fusion.frontends.relay.registry import translates
 
 
@@ -45,7 +46,7 @@ def reinterpret(call: Call) -> Expr:
     """The same bits as another dtype of the same width."""
     target = call.dtype_attribute("dtype", call.dtype(0))
     if "bool" in (target, call.dtype(0)) or np.dtype(target).itemsize != np.dtype(call.dtype(0)).itemsize:
-        raise Refusal(f"the bits of {call.dtype(0)} as {target}")
+        raise Declined(f"the bits of {call.dtype(0)} as {target}")
 
     def bits(x: te.Tensor) -> te.Tensor:
         return te.compute(x.shape, lambda *index: tvm.tirx.reinterpret(target, x(*index)), name="reinterpret")
@@ -56,7 +57,7 @@ def reinterpret(call: Call) -> Expr:
 @translates("where")
 def where(call: Call) -> Expr:
     if call.dtype(1) != call.dtype(2):
-        raise Refusal(f"where of {call.dtype(1)} and {call.dtype(2)}")
+        raise Declined(f"where of {call.dtype(1)} and {call.dtype(2)}")
     return relax.op.where(as_dtype(call.x(0), "bool"), call.x(1), call.x(2))
 
 

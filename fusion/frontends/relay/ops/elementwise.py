@@ -9,7 +9,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call
 from fusion.frontends.relay.ops.dtypes import filled, is_float
 from fusion.frontends.relay.registry import translates
 from fusion.frontends.relay.rounding import round_half_away
@@ -111,7 +112,7 @@ def sinh(call: Call) -> Expr:
 
 def _need_float(call: Call) -> None:
     if not is_float(call.dtype(0)):
-        raise Refusal(f"{call.operator} of {call.dtype(0)}")
+        raise Declined(f"{call.operator} of {call.dtype(0)}")
 
 
 @translates("ceil", "floor", "trunc")
@@ -151,14 +152,14 @@ def test(call: Call) -> Expr:
 @translates("logical_not")
 def logical_not(call: Call) -> Expr:
     if call.dtype(0) != "bool":
-        raise Refusal(f"logical_not of {call.dtype(0)}")
+        raise Declined(f"logical_not of {call.dtype(0)}")
     return relax.op.logical_not(call.x(0))
 
 
 @translates("bitwise_not")
 def bitwise_not(call: Call) -> Expr:
     if is_float(call.dtype(0)):
-        raise Refusal(f"bitwise_not of {call.dtype(0)}")
+        raise Declined(f"bitwise_not of {call.dtype(0)}")
     return relax.op.logical_not(call.x(0)) if call.dtype(0) == "bool" else relax.op.bitwise_not(call.x(0))
 
 
@@ -172,7 +173,7 @@ def binary(call: Call) -> Expr:
 def integer_binary(call: Call) -> Expr:
     dtype = _common_dtype(call)
     if is_float(dtype):
-        raise Refusal(f"{call.operator} of {dtype}")
+        raise Declined(f"{call.operator} of {dtype}")
     logical = _LOGICAL.get(call.operator.replace("bitwise", "logical")) if dtype == "bool" else None
     return (logical or _INTEGER_ONLY[call.operator])(call.x(0), call.x(1))
 
@@ -180,7 +181,7 @@ def integer_binary(call: Call) -> Expr:
 @translates(*_LOGICAL)
 def logical(call: Call) -> Expr:
     if _common_dtype(call) != "bool":
-        raise Refusal(f"{call.operator} of {call.dtype(0)}")
+        raise Declined(f"{call.operator} of {call.dtype(0)}")
     return _LOGICAL[call.operator](call.x(0), call.x(1))
 
 
@@ -227,7 +228,7 @@ def power(call: Call) -> Expr:
 
 def _common_dtype(call: Call) -> str:
     if call.dtype(0) != call.dtype(1):
-        raise Refusal(f"{call.operator} of {call.dtype(0)} and {call.dtype(1)}")
+        raise Declined(f"{call.operator} of {call.dtype(0)} and {call.dtype(1)}")
     return call.dtype(0)
 
 

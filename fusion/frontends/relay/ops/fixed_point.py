@@ -5,7 +5,8 @@ from __future__ import annotations
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, scalar
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, scalar
 from fusion.frontends.relay.registry import translates
 
 
@@ -37,7 +38,7 @@ def fixed_point_multiply_per_axis(call: Call) -> Expr:
 
 def _need_int32(call: Call) -> None:
     if call.dtype(0) != "int32":
-        raise Refusal(f"{call.operator} of {call.dtype(0)}")
+        raise Declined(f"{call.operator} of {call.dtype(0)}")
 
 
 def _scale_down(product: Expr, shift: Expr) -> Expr:

@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax, te, topi
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, dtype_of, scalar, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, dtype_of, scalar, shape_of
 from fusion.frontends.relay.ops.dtypes import as_dtype, is_float
 from fusion.frontends.relay.ops.resampling import Axis, Resampling, Taps, taps_of
 from fusion.frontends.relay.ops.reshape import layout_axes, permuted
@@ -36,7 +37,7 @@ def resize_of_07(call: Call) -> Expr:
     """What became `image.resize2d` in TVM 0.8: nearest neighbours are rounded down, or between corners to the next."""
     mode = call.text("coordinate_transformation_mode", "half_pixel")
     if call.text("method", "bilinear") == "nearest_neighbor" and mode == "half_pixel":
-        raise Refusal("nearest neighbours of half pixels, which versions of TVM define in different ways")
+        raise Declined("nearest neighbours of half pixels, which versions of TVM define in different ways")
     return _resize(call, call.ints("size"), (), "")
 
 
@@ -51,7 +52,7 @@ def _resize(call: Call, size: Sequence[int], region: Sequence[float], rounding: 
     spatial = _SPATIAL[call.operator]
     names = [name for name, _ in layout_axes(call.text("layout", _LAYOUTS[spatial]))]
     if len(names) != call.rank(0) or not set(spatial) <= set(names) or len(size) != len(spatial):
-        raise Refusal(f"size {tuple(size)} of {call.shape(0)}, laid out as {''.join(names)}")
+        raise Declined(f"size {tuple(size)} of {call.shape(0)}, laid out as {''.join(names)}")
     method = call.text("method", "linear")
     how = Resampling(
         {"bilinear": "linear", "bicubic": "cubic"}.get(method, method),
@@ -132,9 +133,9 @@ def crop_and_resize(call: Call) -> Expr:
     method, outside = call.text("method", "bilinear"), call.number("extrapolation_value", 0.0)
     dtype = call.dtype_attribute("out_dtype", call.dtype(0))
     if method not in ("bilinear", "nearest_neighbor") or layout not in ("NCHW", "NHWC"):
-        raise Refusal(f"method {method} in layout {layout}")
+        raise Declined(f"method {method} in layout {layout}")
     if len(size) != 2 or min(size) < 2 or call.shape(1) != (*call.shape(2), 4):
-        raise Refusal(f"crops of {tuple(size)} for boxes {call.shape(1)}")
+        raise Declined(f"crops of {tuple(size)} for boxes {call.shape(1)}")
 
     def crop(data: te.Tensor, boxes: te.Tensor, images: te.Tensor) -> te.Tensor:
         return topi.image.crop_and_resize(data, boxes, images, size, layout, method, outside, dtype)
@@ -151,11 +152,11 @@ def grid_sample(call: Call) -> Expr:
     padding, corners = call.text("padding_mode", "zeros"), call.flag("align_corners", True)
     methods = ("nearest", "bilinear", "bicubic") if layout == "NCHW" else ("nearest", "bilinear", "trilinear")
     if layout not in ("NCHW", "NCDHW") or method not in methods:
-        raise Refusal(f"method {method} in layout {layout}")
+        raise Declined(f"method {method} in layout {layout}")
     if padding not in ("zeros", "border", "reflection"):
-        raise Refusal(f"padding_mode {padding}")
+        raise Declined(f"padding_mode {padding}")
     if call.shape(1)[:2] != (call.shape(0)[0], len(layout) - 2) or call.rank(0) != len(layout):
-        raise Refusal(f"grid {call.shape(1)} of {call.shape(0)}")
+        raise Declined(f"grid {call.shape(1)} of {call.shape(0)}")
 
     grid = call.x(1)
     if padding == "reflection" and method == "bicubic":
@@ -187,7 +188,7 @@ def affine_grid(call: Call) -> Expr:
     """The grid [N, 2, H, W] of the matrices [N, 2, 3] applied to places from -1 to 1, corners included."""
     height, width = call.ints("target_shape")
     if call.shape(0)[1:] != (2, 3):
-        raise Refusal(f"matrices {call.shape(0)}")
+        raise Declined(f"matrices {call.shape(0)}")
     y, x = np.meshgrid(np.linspace(-1, 1, height), np.linspace(-1, 1, width), indexing="ij")
     places = np.stack([x, y, np.ones_like(x)]).reshape(1, 3, -1)
     moved = call.emit(relax.op.matmul(call.x(0), as_constant(places, call.dtype(0))))
@@ -200,7 +201,7 @@ def dilation2d(call: Call) -> Expr:
     layouts = (call.text("data_layout", "NCHW"), call.text("kernel_layout", "IHW"))
     functions = {("NCHW", "IHW"): topi.image.dilation2d_nchw, ("NHWC", "HWI"): topi.image.dilation2d_nhwc}
     if layouts not in functions:
-        raise Refusal(f"layouts {layouts[0]} and {layouts[1]}")
+        raise Declined(f"layouts {layouts[0]} and {layouts[1]}")
     strides, dilations = list(call.ints("strides", (1, 1))), list(call.ints("dilations", (1, 1)))
     padding, dtype = list(call.ints("padding", (0, 0))), call.dtype_attribute("out_dtype", call.dtype(0))
 

@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, scalar, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, scalar, shape_of
 from fusion.frontends.relay.ops.dtypes import as_dtype, filled
 from fusion.frontends.relay.ops.reshape import broadcast, permuted, reshaped
 from fusion.frontends.relay.registry import translates
@@ -31,7 +32,7 @@ def _within(call: Call, size: int) -> Expr:
     """Return the indices of a take, moved into an axis of `size` as its mode says."""
     mode = call.text("mode", "clip")
     if mode not in ("clip", "wrap", "fast"):
-        raise Refusal(f"mode {mode}")
+        raise Declined(f"mode {mode}")
     if call.is_const(1):
         given = call.const(1).astype("int64")
         moved = {"clip": given.clip(0, size - 1), "wrap": given % size, "fast": given}[mode]
@@ -50,7 +51,7 @@ def _take_by_batch(call: Call, indices: Expr, axis: int, batch: int) -> Expr:
     """Take with the first `batch` axes in common: the axis is brought behind them and one gather_nd is left."""
     data, places = call.shape(0), call.shape(1)
     if not batch <= min(axis, len(places)) or data[:batch] != places[:batch]:
-        raise Refusal(f"batch_dims {batch} of {data} and {places}")
+        raise Declined(f"batch_dims {batch} of {data} and {places}")
     order = [*range(batch), axis, *range(batch, axis), *range(axis + 1, len(data))]
     brought = call.emit(permuted(call.x(0), order))
     tuples = call.emit(as_dtype(call.emit(reshaped(indices, (*places, 1))), "int64"))
@@ -68,7 +69,7 @@ def gather(call: Call) -> Expr:
     axis, data, places = call.axis("axis", 0), call.shape(0), call.shape(1)
     room = [math.inf if at == axis else extent for at, extent in enumerate(data)]
     if len(data) != len(places) or any(place > most for place, most in zip(places, room, strict=True)):
-        raise Refusal(f"indices {places} of data {data}")
+        raise Declined(f"indices {places} of data {data}")
     return relax.op.gather_elements(call.x(0), as_dtype(call.x(1), "int64"), axis)
 
 
@@ -82,7 +83,7 @@ def _tuples_last(call: Call) -> Expr:
     """Return operand 1, index tuples along axis 0, as int64 with those tuples along the last axis."""
     rank = call.rank(1)
     if call.shape(1)[0] > call.rank(0):
-        raise Refusal(f"index tuples of {call.shape(1)[0]} into {call.rank(0)} axes")
+        raise Declined(f"index tuples of {call.shape(1)[0]} into {call.rank(0)} axes")
     return call.emit(as_dtype(call.emit(permuted(call.x(1), [*range(1, rank), 0])), "int64"))
 
 
@@ -93,9 +94,9 @@ def scatter_elements(call: Call) -> Expr:
 
 def _scatter_elements(call: Call, reduction: str) -> Expr:
     if reduction not in ("update", "add", "mul", "mean", "min", "max"):
-        raise Refusal(f"reduction {reduction}")
+        raise Declined(f"reduction {reduction}")
     if call.shape(1) != call.shape(2):
-        raise Refusal(f"indices {call.shape(1)} of updates {call.shape(2)}")
+        raise Declined(f"indices {call.shape(1)} of updates {call.shape(2)}")
     indices = as_dtype(call.x(1), "int64")
     return relax.op.scatter_elements(call.x(0), indices, call.x(2), call.axis("axis", 0), reduction)
 
@@ -111,10 +112,10 @@ def scatter_nd(call: Call) -> Expr:
     """Operand 0 with the slices of operand 2 at index tuples, which are the columns of operand 1."""
     mode = call.text("mode", "update")
     if mode not in ("update", "add", "mul", "min", "max"):
-        raise Refusal(f"mode {mode}")
+        raise Declined(f"mode {mode}")
     wanted = (*call.shape(1)[1:], *call.shape(0)[call.shape(1)[0] :])
     if call.shape(2) != wanted:
-        raise Refusal(f"updates {call.shape(2)}, not {wanted}")
+        raise Declined(f"updates {call.shape(2)}, not {wanted}")
     return relax.op.scatter_nd(call.x(0), _tuples_last(call), call.x(2), mode)
 
 
@@ -123,7 +124,7 @@ def adv_index(call: Call) -> Expr:
     """data[i, j, ...] of integer tensors that broadcast, one for each axis from the first on."""
     data, *indices = call.fields(0)
     if not 0 < len(indices) <= len(shape_of(data)):
-        raise Refusal(f"{len(indices)} indices into {len(shape_of(data))} axes")
+        raise Declined(f"{len(indices)} indices into {len(shape_of(data))} axes")
     common = np.broadcast_shapes(*map(shape_of, indices))
     wide = [call.emit(as_dtype(index, "int64")) for index in indices]
     whole = [call.emit(broadcast(index, common)) for index in wide]
@@ -137,7 +138,7 @@ def sequence_mask(call: Call) -> Expr:
     """Replace what lies behind the length of each sequence; axis 0 or 1 is time, the other one the batch."""
     axis, shape = call.axis("axis", 0), call.shape(0)
     if axis > 1 or call.shape(1) != (shape[1 - axis],):
-        raise Refusal(f"{call.shape(1)} lengths along axis {axis} of {shape}")
+        raise Declined(f"{call.shape(1)} lengths along axis {axis} of {shape}")
     time, batch = ([-1 if at == place else 1 for at in range(len(shape))] for place in (axis, 1 - axis))
     steps = constant(np.arange(shape[axis]).astype("int64").reshape(time))
     lengths = as_dtype(call.emit(relax.op.reshape(call.x(1), batch)), "int64")
@@ -159,7 +160,7 @@ def _densified(call: Call, shape: tuple[int, ...]) -> Expr:
     count = call.shape(0)[0] if call.rank(0) else 1
     width = call.shape(0)[1] if call.rank(0) == 2 else 1
     if width != len(shape) or call.rank(0) > 2:
-        raise Refusal(f"indices {call.shape(0)} into {shape}")
+        raise Declined(f"indices {call.shape(0)} into {shape}")
     dtype = call.dtype(1)
     default = relax.op.full(shape, call.x(2), dtype) if len(call.operands) > 2 else filled(shape, 0, dtype)
     tuples = call.emit(reshaped(call.emit(as_dtype(call.x(0), "int64")), (count, width)))

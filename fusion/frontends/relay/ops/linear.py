@@ -5,7 +5,8 @@ from __future__ import annotations
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, dtype_of, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, dtype_of, shape_of
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.registry import translates
 
@@ -40,7 +41,7 @@ def batch_matmul(call: Call) -> Expr:
     does this where nothing else fits."""
     for index in (0, 1):
         if call.rank(index) != 3:
-            raise Refusal(f"operand {index} has {call.rank(index)} axes, not 3")
+            raise Declined(f"operand {index} has {call.rank(index)} axes, not 3")
     (_, _, inner), (_, rows, columns) = call.shape(0), call.shape(1)
     if not call.attributes and inner == columns != rows:
         return product(call, call.x(0), _transposed(call.x(1)))
@@ -62,7 +63,7 @@ def product(call: Call, a: Expr, b: Expr) -> Expr:
     """Return a @ b in the dtype that the attributes of `call` ask for; sums of half precision are made in float32."""
     a, b = call.emit(a), call.emit(b)
     if shape_of(a)[-1] != shape_of(b)[-2]:
-        raise Refusal(f"rows of {shape_of(a)[-1]} and columns of {shape_of(b)[-2]} elements have no product")
+        raise Declined(f"rows of {shape_of(a)[-1]} and columns of {shape_of(b)[-2]} elements have no product")
     wanted = call.dtype_attribute("out_dtype", dtype_of(a))
     wide = "float32" if dtype_of(a) in ("float16", "bfloat16") else wanted
     if dtype_of(a) == "float16":

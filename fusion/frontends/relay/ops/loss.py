@@ -7,7 +7,8 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, scalar
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, scalar
 from fusion.frontends.relay.registry import translates
 
 
@@ -25,7 +26,7 @@ def nll_loss(call: Call) -> Expr:
     predictions, targets, weights = call.x(0), call.x(1), call.x(2)
     reduction = call.text("reduction", "mean")
     if reduction not in _REDUCTIONS:
-        raise Refusal(f"there is no reduction {reduction!r}")
+        raise Declined(f"there is no reduction {reduction!r}")
     axis = 0 if call.rank(0) == 1 else 1
     counted = call.emit(relax.op.not_equal(targets, scalar(call.integer("ignore_index", -100), call.dtype(1))))
     classes = call.emit(relax.op.where(counted, targets, scalar(0, call.dtype(1))))

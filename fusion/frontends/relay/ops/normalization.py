@@ -6,7 +6,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, dtype_of, scalar
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, dtype_of, scalar
 from fusion.frontends.relay.registry import translates
 from fusion.tensors import numpy_dtype
 
@@ -52,7 +53,7 @@ def group_norm(call: Call) -> Expr:
     """Over the channels of a group and all axes behind them."""
     axis, groups, shape = call.axis("axis", 1), call.integer("num_groups", 0), call.shape(0)
     if groups < 1 or shape[axis] % groups:
-        raise Refusal(f"{shape[axis]} channels are not divided into {groups} groups")
+        raise Declined(f"{shape[axis]} channels are not divided into {groups} groups")
     split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
     x = call.emit(relax.op.reshape(call.x(0), split))
     normal = _standardised(call, x, list(range(axis + 1, len(split))))
@@ -100,7 +101,7 @@ def lrn(call: Call) -> Expr:
     """x / (bias + alpha / size * sum of x² over `size` neighbours along an axis)^beta, zeros beyond the edges."""
     x, axis, size = call.x(0), call.axis("axis", 1), call.integer("size", 5)
     if size % 2 == 0:
-        raise Refusal(f"{size} neighbours have no middle")
+        raise Declined(f"{size} neighbours have no middle")
     shape = call.shape(0)
     widths = [size // 2 if i == axis else 0 for i in range(len(shape)) for _ in (0, 1)]
     squares = call.emit(relax.op.nn.pad(relax.op.multiply(x, x), widths))

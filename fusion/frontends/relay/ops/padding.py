@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, dtype_of, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, dtype_of, shape_of
 from fusion.frontends.relay.registry import translates
 
 Widths = Sequence[tuple[int, int]]
@@ -26,7 +27,7 @@ def dynamic_pad(call: Call) -> Expr:
     """The widths are operand 1, [rank, 2], and the constant is operand 2."""
     flat = call.const_ints(1)
     if len(flat) != 2 * call.rank(0):
-        raise Refusal(f"{len(flat)} widths for {call.rank(0)} axes")
+        raise Declined(f"{len(flat)} widths for {call.rank(0)} axes")
     return _pad(call, list(zip(flat[::2], flat[1::2], strict=True)), 2)
 
 
@@ -69,11 +70,11 @@ def mirror_pad(call: Call) -> Expr:
 def _pad_by_take(call: Call, widths: Widths, modes: dict[str, str], mode: str) -> Expr:
     """Pad axis by axis: each place takes the place that numpy's `pad` gives it."""
     if mode not in modes:
-        raise Refusal(f"there is no mode {mode!r}")
+        raise Declined(f"there is no mode {mode!r}")
     x = call.x(0)
     for axis, (pair, size) in enumerate(zip(widths, call.shape(0), strict=True)):
         if min(pair) < 0:
-            raise Refusal("a negative width in this mode")
+            raise Declined("a negative width in this mode")
         if any(pair):
             places = np.pad(np.arange(size), pair, modes[mode])  # type: ignore[call-overload]
             x = call.emit(relax.op.take(x, constant(places.astype(np.int64)), axis))
@@ -84,10 +85,10 @@ def pairs(call: Call, name: str, rank: int) -> list[tuple[int, int]]:
     """Return an attribute of a pair of numbers for each axis."""
     value = call.value(name)
     if not isinstance(value, tuple) or len(value) != rank:
-        raise Refusal(f"attribute {name} is {value!r}, not a pair for each of {rank} axes")
+        raise Declined(f"attribute {name} is {value!r}, not a pair for each of {rank} axes")
     found = []
     for pair in value:
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(type(width) is int for width in pair):
-            raise Refusal(f"attribute {name} holds {pair!r}, not two integers")
+            raise Declined(f"attribute {name} holds {pair!r}, not two integers")
         found.append((int(str(pair[0])), int(str(pair[1]))))
     return found

@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, dtype_of, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, dtype_of, shape_of
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.registry import translates
 from fusion.frontends.relay.windows import SPATIAL, check_window, padding_of, per_axis
@@ -81,7 +82,7 @@ def _output_size(call: Call) -> tuple[int, ...] | None:
     if not sizes:
         return None
     if len(sizes) not in (1, rank):
-        raise Refusal(f"attribute output_size has {len(sizes)} numbers for {rank} axes")
+        raise Declined(f"attribute output_size has {len(sizes)} numbers for {rank} axes")
     return sizes * rank if len(sizes) == 1 else sizes
 
 

@@ -6,7 +6,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, dtype_of, scalar, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, dtype_of, scalar, shape_of
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.ops.convolution import convolve, deconvolve
 from fusion.frontends.relay.ops.linear import product, times_transposed
@@ -100,7 +101,7 @@ def mul(call: Call) -> Expr:
     axis = call.integer("lhs_axis", -1)
     vector = any(np.prod(call.shape(index)) > 1 for index in (2, 4))
     if vector and axis != call.integer("rhs_axis", -1):
-        raise Refusal("scales along different axes")
+        raise Declined("scales along different axes")
     centred = (centred_int32(call.x(i), call.x(3 + 2 * i), axis) for i in (0, 1))
     result = call.emit(relax.op.multiply(*centred))
     if call.is_const(2) and call.is_const(4):

@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, scalar
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, scalar
 from fusion.frontends.relay.ops.pooling import average_pool
 from fusion.frontends.relay.ops.qnn import centred_int32, dequantized, quantized
 from fusion.frontends.relay.registry import translates
@@ -86,7 +87,7 @@ def softmax(call: Call) -> Expr:
     """
     scale = float(call.const(1).item())
     if not 0 < scale <= 1:
-        raise Refusal(f"a scale of {scale}")
+        raise Declined(f"a scale of {scale}")
     axis, unit = call.axis("axis", -1), scalar(int(np.floor(1.0 / scale + 0.5)), "int32")
     centred = call.emit(centred_int32(call.x(0), call.x(2), -1))
     x = call.emit(relax.op.subtract(centred, relax.op.max(centred, [axis], True)))
@@ -139,5 +140,5 @@ def simulated_dequantize(call: Call) -> Expr:
 def _simulated_dtype(call: Call) -> str | None:
     code = int(call.const(1).item())
     if code not in (0, *_SIMULATED):
-        raise Refusal(f"there is no dtype of code {code}")
+        raise Declined(f"there is no dtype of code {code}")
     return _SIMULATED.get(code)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, scalar
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, scalar
 from fusion.frontends.relay.ops.dtypes import as_dtype, is_float
 from fusion.frontends.relay.registry import translates
 
@@ -37,7 +38,7 @@ def reduction(call: Call) -> Expr:
 @translates("all", "any")
 def truth(call: Call) -> Expr:
     if call.dtype(0) != "bool":
-        raise Refusal(f"{call.operator} of {call.dtype(0)}")
+        raise Declined(f"{call.operator} of {call.dtype(0)}")
     axes = _axes(call)
     if not axes:
         return call.x(0)
@@ -56,7 +57,7 @@ def mean(call: Call) -> Expr:
 def variance(call: Call) -> Expr:
     """The mean of (x - mean) ** 2, mean being operand 1; `unbiased` divides by one less than the number of elements."""
     if not is_float(call.dtype(0)):
-        raise Refusal(f"variance of {call.dtype(0)}")
+        raise Declined(f"variance of {call.dtype(0)}")
     difference = call.emit(relax.op.subtract(call.x(0), call.x(1)))
     squares = call.emit(relax.op.multiply(difference, difference))
     return _mean(call, squares, int(call.flag("unbiased", False)))
@@ -81,7 +82,7 @@ def _axes(call: Call) -> list[int]:
     given = {call.axis_of(axis) for axis in call.ints("axis")}
     if call.flag("exclude", False):
         if not call.has("axis"):
-            raise Refusal("exclude needs an axis")
+            raise Declined("exclude needs an axis")
         return [axis for axis in range(rank) if axis not in given]
     return sorted(given) or list(range(rank))
 

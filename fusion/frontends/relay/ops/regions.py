@@ -5,7 +5,8 @@ from __future__ import annotations
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call
 from fusion.frontends.relay.ops.slicing import sliced
 from fusion.frontends.relay.registry import translates
 from fusion.frontends.relay.rounding import round_half_away
@@ -16,7 +17,7 @@ def roi_align(call: Call) -> Expr:
     """The mean or the maximum of interpolated samples in each bin of regions [image, x1, y1, x2, y2]."""
     layout, mode = call.text("layout", "NCHW"), call.text("mode", "avg")
     if layout not in ("NCHW", "NHWC") or mode not in ("avg", "max"):
-        raise Refusal(f"mode {mode} in layout {layout}")
+        raise Declined(f"mode {mode} in layout {layout}")
     return relax.op.vision.roi_align(
         call.x(0),
         call.x(1),
@@ -36,7 +37,7 @@ def roi_pool(call: Call) -> Expr:
     They are rounded here, the middle between two pixels away from zero as Relay does; TVM now rounds it to even.
     """
     if call.text("layout", "NCHW") != "NCHW":
-        raise Refusal(f"layout {call.text('layout', 'NCHW')}")
+        raise Declined(f"layout {call.text('layout', 'NCHW')}")
     regions, scale = call.shape(1)[0], call.like(call.number("spatial_scale", 1.0), 1)
     image = sliced(call.x(1), [slice(0, regions), slice(0, 1)])
     corners = call.emit(relax.op.multiply(call.emit(sliced(call.x(1), [slice(0, regions), slice(1, 5)])), scale))
@@ -48,7 +49,7 @@ def roi_pool(call: Call) -> Expr:
 def _bins(call: Call) -> tuple[int, ...]:
     bins = call.ints("pooled_size")
     if len(bins) != 2 or call.shape(1)[1:] != (5,):
-        raise Refusal(f"{bins} bins of regions {call.shape(1)}")
+        raise Declined(f"{bins} bins of regions {call.shape(1)}")
     return bins
 
 
@@ -57,7 +58,7 @@ def yolo_reorg(call: Call) -> Expr:
     """Darknet's reorg: [N, C, H, W] read as [N, C / s², H s, W s] becomes [N, C s², H / s, W / s], pixels first."""
     (batch, channels, height, width), step = call.shape(0), call.integer("stride", 1)
     if channels % step**2 or height % step or width % step:
-        raise Refusal(f"stride {step} of {call.shape(0)}")
+        raise Declined(f"stride {step} of {call.shape(0)}")
     fine = (batch, channels // step**2, height, step, width, step)
     parts = call.emit(relax.op.reshape(call.x(0), fine))
     moved = call.emit(relax.op.permute_dims(parts, [0, 3, 5, 1, 2, 4]))

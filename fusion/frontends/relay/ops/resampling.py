@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusion.frontends.relay.call import Refusal
+from fusion.declined import Declined
 
 # Relay keeps this distance from whole numbers, so that rounding does not skip a pixel.
 _EPSILON = 1e-5
@@ -60,7 +60,7 @@ def taps_of(axis: Axis, how: Resampling) -> Taps:
             weights = np.where((indices < 0) | (indices >= axis.source), 0.0, weights)
             weights = weights / weights.sum(1, keepdims=True)
     else:
-        raise Refusal(f"method {how.method}")
+        raise Declined(f"method {how.method}")
     used = np.any(weights != 0.0, axis=0)
     return Taps(indices.astype("int64").clip(0, axis.source - 1)[:, used], weights[:, used], outside)
 
@@ -80,7 +80,7 @@ def _positions(axis: Axis, transform: str) -> np.ndarray:
         return axis.start * last + x * (axis.end - axis.start) * last / (axis.target - 1)
     if transform in ("align_corners", "pytorch_half_pixel"):
         return x * last / max(axis.target - 1, 1)
-    raise Refusal(f"coordinate_transformation_mode {transform}")
+    raise Declined(f"coordinate_transformation_mode {transform}")
 
 
 def _rounded(position: np.ndarray, how: Resampling) -> np.ndarray:
@@ -93,7 +93,7 @@ def _rounded(position: np.ndarray, how: Resampling) -> np.ndarray:
         return np.floor(position + _EPSILON)
     if rounding == "ceil":
         return np.ceil(position - _EPSILON)
-    raise Refusal(f"rounding_method {rounding}")
+    raise Declined(f"rounding_method {rounding}")
 
 
 def _cubic(t: np.ndarray, alpha: float) -> np.ndarray:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, shape_of
 from fusion.frontends.relay.registry import translates
 
 Shape = tuple[int, ...]
@@ -60,7 +61,7 @@ def _squeezed(call: Call, axes: Sequence[int] | None) -> Expr:
         return reshaped(call.x(0), tuple(extent for extent in shape if extent != 1))
     gone = {call.axis_of(axis) for axis in axes}
     if any(shape[axis] != 1 for axis in gone):
-        raise Refusal(f"an axis of {shape} that is squeezed is not of size 1")
+        raise Declined(f"an axis of {shape} that is squeezed is not of size 1")
     return reshaped(call.x(0), tuple(extent for axis, extent in enumerate(shape) if axis not in gone))
 
 
@@ -85,7 +86,7 @@ def transpose(call: Call) -> Expr:
     rank = call.rank(0)
     axes = [call.axis_of(axis) for axis in call.ints("axes")] or list(reversed(range(rank)))
     if sorted(axes) != list(range(rank)):
-        raise Refusal(f"axes {axes} are not those of a tensor of rank {rank}")
+        raise Declined(f"axes {axes} are not those of a tensor of rank {rank}")
     return permuted(call.x(0), axes)
 
 
@@ -100,7 +101,7 @@ def with_layout(call: Call, x: Expr, source: str, target: str) -> Expr:
     shape, ours, theirs = shape_of(x), layout_axes(source), layout_axes(target)
     order = [axis.upper() for axis, _ in theirs if axis.isupper()]
     if len(ours) != len(shape) or sorted(order) != sorted(axis for axis, _ in ours if axis.isupper()):
-        raise Refusal(f"layout {source} of {shape} does not become {target}")
+        raise Declined(f"layout {source} of {shape} does not become {target}")
     names = [axis for axis, _ in ours]
     grouped = [names.index(name) for axis in order for name in (axis, axis.lower()) if name in names]
     extents = {axis: math.prod(shape[at] for at, name in enumerate(names) if name.upper() == axis) for axis in order}
@@ -109,7 +110,7 @@ def with_layout(call: Call, x: Expr, source: str, target: str) -> Expr:
     for axis in order:
         factor = inner.get(axis.lower(), 1)
         if extents[axis] % factor:
-            raise Refusal(f"axis {axis} of size {extents[axis]} does not split by {factor}")
+            raise Declined(f"axis {axis} of size {extents[axis]} does not split by {factor}")
         split += [(axis, extents[axis] // factor), *([(axis.lower(), factor)] if axis.lower() in inner else [])]
     parts = call.emit(reshaped(call.emit(permuted(x, grouped)), tuple(extent for _, extent in split)))
     made = [axis for axis, _ in split]
@@ -120,7 +121,7 @@ def layout_axes(layout: str) -> list[tuple[str, int]]:
     """Return the axes of a layout such as `NCHW4c` in order, those split off, in lower case, with their sizes."""
     found = re.findall(r"(\d*)([A-Za-z])", layout)
     if "".join(size + axis for size, axis in found) != layout or any(bool(s) != a.islower() for s, a in found):
-        raise Refusal(f"there is no layout {layout!r}")
+        raise Declined(f"there is no layout {layout!r}")
     return [(axis, int(size or 1)) for size, axis in found]
 
 
@@ -155,7 +156,7 @@ def _collapsed(call: Call, target: Shape) -> Expr:
     more = len(source) - len(target)
     pairs = list(zip(source[max(more, 0) :], target, strict=False))
     if more < 0 or any(want not in (1, have) for have, want in pairs):
-        raise Refusal(f"{source} is not what {target} broadcasts to")
+        raise Declined(f"{source} is not what {target} broadcasts to")
     axes = [*range(more), *(more + axis for axis, (have, want) in enumerate(pairs) if want != have)]
     return reshaped(call.emit(relax.op.sum(call.x(0), axes, True)), target) if axes else call.x(0)
 
@@ -164,7 +165,7 @@ def reshaped(x: Expr, shape: Shape) -> Expr:
     """Return `x` with another shape of as many elements; `x` itself where it has that shape."""
     have = shape_of(x)
     if math.prod(have) != math.prod(shape):
-        raise Refusal(f"{have} has not as many elements as {shape}")
+        raise Declined(f"{have} has not as many elements as {shape}")
     return x if have == shape else relax.op.reshape(x, shape)
 
 
@@ -179,7 +180,7 @@ def broadcast(x: Expr, shape: Shape) -> Expr:
     if have == shape:
         return x
     if len(have) > len(shape) or any(h not in (1, s) for h, s in zip(have[::-1], shape[::-1], strict=False)):
-        raise Refusal(f"{have} does not broadcast to {shape}")
+        raise Declined(f"{have} does not broadcast to {shape}")
     return relax.op.broadcast_to(x, shape)
 
 
@@ -195,7 +196,7 @@ def new_shape(source: Shape, codes: Sequence[int], allow_zero: bool = False) -> 
     while entries:
         code = entries.pop(0)
         if code == _INFER and inferred is not None:
-            raise Refusal(f"newshape {tuple(codes)} has more than one -1")
+            raise Declined(f"newshape {tuple(codes)} has more than one -1")
         if code == _SPLIT:
             extents = _split(_sizes(source, at, 1)[0], entries)
         elif code == _INFER:
@@ -214,19 +215,19 @@ def new_shape(source: Shape, codes: Sequence[int], allow_zero: bool = False) -> 
         rest = math.prod(made)
         made[inferred] = math.prod(source) // rest if rest else 0
     if math.prod(made) != math.prod(source) or any(extent < 0 for extent in made):
-        raise Refusal(f"newshape {tuple(codes)} does not fit {source}")
+        raise Declined(f"newshape {tuple(codes)} does not fit {source}")
     return tuple(made)
 
 
 def _sizes(source: Shape, at: int, count: int) -> list[int]:
     if at + count > len(source):
-        raise Refusal(f"newshape reads more axes than {source} has")
+        raise Declined(f"newshape reads more axes than {source} has")
     return list(source[at : at + count])
 
 
 def _split(extent: int, entries: list[int]) -> list[int]:
     """Take two numbers from the front of `entries`, one of which may be -1, as the factors of `extent`."""
     if len(entries) < 2 or (entries[0] == entries[1] == _INFER) or 0 in entries[:2]:
-        raise Refusal("-4 in newshape is not followed by two factors")
+        raise Declined("-4 in newshape is not followed by two factors")
     first, second = entries.pop(0), entries.pop(0)
     return [extent // second if first == _INFER else first, extent // first if second == _INFER else second]

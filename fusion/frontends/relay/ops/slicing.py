@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, dtype_of, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, dtype_of, shape_of
 from fusion.frontends.relay.registry import translates
 
 
@@ -26,7 +27,7 @@ def _strided_slice(call: Call, begin: Sequence[int], end: Sequence[int], strides
     shape, by_size = call.shape(0), call.text("slice_mode", "end") == "size"
     axes = [call.axis_of(axis) for axis in call.optional_ints("axes") or range(len(begin))]
     if len(axes) < len(begin) or len(end) > len(axes) or len(strides) > len(axes):
-        raise Refusal(f"begin, end and strides have {len(begin)}, {len(end)} and {len(strides)} entries")
+        raise Declined(f"begin, end and strides have {len(begin)}, {len(end)} and {len(strides)} entries")
     slices = [slice(0, extent) for extent in shape]
     for at, axis in enumerate(axes):
         step = strides[at] if at < len(strides) and not by_size else 1
@@ -38,7 +39,7 @@ def _strided_slice(call: Call, begin: Sequence[int], end: Sequence[int], strides
 def _slice(size: int, begin: int, end: int | None, step: int, by_size: bool) -> slice:
     """Return the bounds within an axis of `size`; an `end` that is left out takes all but, backwards, the first."""
     if step == 0:
-        raise Refusal("a stride is 0")
+        raise Declined("a stride is 0")
     start = _bounded(begin, size, step)
     if end is None:
         stop = size if step > 0 else 0
@@ -82,7 +83,7 @@ def slice_like(call: Call) -> Expr:
     given = call.optional_ints("axes")
     axes = [call.axis_of(axis) for axis in given] if given else list(range(min(len(shape), len(like))))
     if any(axis >= len(like) or like[axis] > shape[axis] for axis in axes):
-        raise Refusal(f"{like} is no front of {shape}")
+        raise Declined(f"{like} is no front of {shape}")
     return sliced(call.x(0), [slice(0, like[at] if at in axes else extent) for at, extent in enumerate(shape)])
 
 
@@ -99,7 +100,7 @@ def strided_set(call: Call) -> Expr:
         stop = end[axis] if axis < len(end) else (size if step > 0 else -size - 1)
         taken.append(positions(_slice(size, start, stop, step, False)))
     if call.shape(1) != tuple(map(len, taken)):
-        raise Refusal(f"{call.shape(1)} in place of {tuple(map(len, taken))}")
+        raise Declined(f"{call.shape(1)} in place of {tuple(map(len, taken))}")
     if 0 in call.shape(1):
         return call.x(0)
     return _set(call, taken)

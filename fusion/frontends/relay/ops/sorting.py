@@ -5,7 +5,8 @@ from __future__ import annotations
 from tvm import relax, te, topi
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call
 from fusion.frontends.relay.registry import translates
 
 
@@ -36,9 +37,9 @@ def _topk(call: Call, k: int) -> Expr | list[Expr]:
     axis, kind = call.axis("axis", -1), call.text("ret_type", "both")
     size = call.shape(0)[axis]
     if kind not in ("both", "values", "indices"):
-        raise Refusal(f"ret_type {kind}")
+        raise Declined(f"ret_type {kind}")
     if k > size:
-        raise Refusal(f"the first {k} of {size}")
+        raise Declined(f"the first {k} of {size}")
     largest, dtype = not call.flag("is_ascend", False), call.dtype_attribute("dtype", "int32")
     found = call.emit(relax.op.topk(call.x(0), k if k > 0 else size, axis, kind, largest, dtype))
     return [relax.TupleGetItem(found, index) for index in (0, 1)] if kind == "both" else found
@@ -49,7 +50,7 @@ def searchsorted(call: Call) -> Expr:
     """Where values would have to be put into the last axis of operand 0 to keep it sorted."""
     ordered, values = call.shape(0), call.shape(1)
     if len(ordered) > 1 and ordered[:-1] != values[:-1]:
-        raise Refusal(f"values {values} in {ordered}")
+        raise Declined(f"values {values} in {ordered}")
     right, dtype = call.flag("right", False), call.dtype_attribute("dtype", "int32")
 
     def search(ordered: te.Tensor, values: te.Tensor) -> te.Tensor:

@@ -6,7 +6,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.registry import translates
 
@@ -30,7 +31,7 @@ def sparse_add(call: Call) -> Expr:
 def sparse_conv2d(call: Call) -> Expr:
     """A convolution with 1x1 windows: a product over the channels."""
     if set(call.ints("kernel_size", (1, 1))) != {1}:
-        raise Refusal("windows of more than one pixel")
+        raise Declined("windows of more than one pixel")
     layout = call.text("layout", "NHWC")
     x = relayout(call, call.x(0), layout, "NHWC")
     weight = constant(_dense(call, 1, call.shape(0)[layout.index("C")]))
@@ -55,7 +56,7 @@ def _dense(call: Call, first: int, columns: int) -> np.ndarray:
     data, places, starts = (call.const(first + offset) for offset in range(3))
     blocks = data.reshape((-1, 1, 1)) if data.ndim == 1 else data
     if blocks.ndim != 3:
-        raise Refusal(f"stored elements of {data.ndim} axes")
+        raise Declined(f"stored elements of {data.ndim} axes")
     _, height, width = blocks.shape
     rows = len(starts) - 1
     dense = np.zeros((rows * height, columns), data.dtype)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tvm import relax, topi
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, dtype_of, scalar, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, dtype_of, scalar, shape_of
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.registry import translates
 from fusion.frontends.relay.windows import padding_of, per_axis
@@ -28,7 +29,7 @@ def dilate(call: Call) -> Expr:
     """Put `dilation_value` between neighbours, so that they are `strides` apart."""
     x, strides = call.x(0), call.ints("strides")
     if len(strides) != call.rank(0):
-        raise Refusal(f"attribute strides has {len(strides)} numbers for {call.rank(0)} axes")
+        raise Declined(f"attribute strides has {len(strides)} numbers for {call.rank(0)} axes")
     value = call.like(call.number("dilation_value", 0.0))
     for axis, stride in enumerate(strides):
         shape = list(shape_of(x))
@@ -45,7 +46,7 @@ def dilate(call: Call) -> Expr:
 @translates("nn.correlation")
 def correlation(call: Call) -> Expr:
     if call.text("layout", "NCHW") != "NCHW":
-        raise Refusal("a layout other than NCHW")
+        raise Declined("a layout other than NCHW")
     top, left, bottom, right = padding_of(call, 2)
     return call.builder.call_te(
         topi.nn.correlation_nchw,

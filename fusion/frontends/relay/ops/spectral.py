@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant
 from fusion.frontends.relay.ops.dtypes import is_float
 from fusion.frontends.relay.registry import translates
 
@@ -41,7 +42,7 @@ def stft(call: Call) -> Expr:
     hop = _or_default(call.integer("hop_length", -1), points // 4)
     window = _or_default(call.integer("win_length", -1), points)
     if not 0 < points <= length or hop < 1 or call.shape(1) != (window,) or window > points:
-        raise Refusal(f"n_fft {points}, hop_length {hop} and win_length {window} of {length} samples")
+        raise Declined(f"n_fft {points}, hop_length {hop} and win_length {window} of {length} samples")
     frequencies = points // 2 + 1 if call.flag("onesided", True) else points
     call.require_room(window, max(frequencies, (length - points) // hop + 1))
     waves = np.exp(-2j * np.pi * np.outer(np.arange(window), np.arange(frequencies)) / window)
@@ -69,4 +70,4 @@ def _or_default(given: int, default: int) -> int:
 
 def _need_float(call: Call) -> None:
     if not is_float(call.dtype(0)) or call.dtype(0) != call.dtype(1):
-        raise Refusal(f"{call.operator} of {call.dtype(0)} and {call.dtype(1)}")
+        raise Declined(f"{call.operator} of {call.dtype(0)} and {call.dtype(1)}")

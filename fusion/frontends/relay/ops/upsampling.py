@@ -8,7 +8,8 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, shape_of
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.registry import translates
 
@@ -61,7 +62,7 @@ def _sizes(call: Call, x: Expr, names: tuple[str, ...]) -> tuple[int, ...]:
 def _method(call: Call) -> str:
     method = call.text("method", "nearest_neighbor")
     if method not in _METHODS:
-        raise Refusal(f"there is no method {method!r}")
+        raise Declined(f"there is no method {method!r}")
     return _METHODS[method]
 
 

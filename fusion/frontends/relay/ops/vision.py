@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
-from fusion.frontends.relay.call import Call, Refusal, constant, dtype_of, scalar, shape_of
+from fusion.declined import Declined
+from fusion.frontends.relay.call import Call, constant, dtype_of, scalar, shape_of
 from fusion.frontends.relay.ops.dtypes import as_dtype, filled
 from fusion.frontends.relay.ops.reshape import broadcast
 from fusion.frontends.relay.ops.slicing import sliced
@@ -35,7 +36,7 @@ def non_max_suppression(call: Call) -> Expr | list[Expr]:
     data, (batch, count, _) = call.x(0), call.shape(0)
     overlap = float(call.const(4).reshape(-1)[0])
     if overlap <= 0:
-        raise Refusal(f"iou_threshold {overlap}")
+        raise Declined(f"iou_threshold {overlap}")
     index, identity, start = call.integer("score_index", 1), call.integer("id_index", 0), call.integer("coord_start", 2)
     given = call.emit(as_dtype(call.x(1), "int32"))
     scores = call.emit(relax.op.where(_is_before(call, count, given), _column(call, data, index), _lowest(call)))
@@ -84,7 +85,7 @@ def all_class_non_max_suppression(call: Call) -> list[Expr]:
     (batch, classes, count), overlap = call.shape(1), float(call.const(3).reshape(-1)[0])
     style, rows = call.text("output_format", "onnx"), batch * classes
     if style not in ("onnx", "tensorflow"):
-        raise Refusal(f"output_format {style}")
+        raise Declined(f"output_format {style}")
     scores = call.emit(relax.op.reshape(call.x(1), (rows, count)))
     order = call.emit(relax.op.argsort(scores, 1, True, "int32"))
     best = call.emit(relax.op.gather_elements(scores, as_dtype(order, "int64"), 1))
@@ -138,7 +139,7 @@ def _column(call: Call, rows: Expr, index: int) -> Expr:
 def _columns(rows: Expr, start: int, stop: int) -> Expr:
     batch, count, width = shape_of(rows)
     if not 0 <= start < stop <= width:
-        raise Refusal(f"columns {start} to {stop} of rows of {width}")
+        raise Declined(f"columns {start} to {stop} of rows of {width}")
     return sliced(rows, [slice(0, batch), slice(0, count), slice(start, stop)])
 
 
