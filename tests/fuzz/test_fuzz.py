@@ -120,6 +120,21 @@ def test_sums_that_leave_their_type(
     assert judge(case, silent).verdict == "differs"
 
 
+@pytest.mark.parametrize(
+    ("by", "first", "verdict"), [(1, 0, "same"), (-1, 0, "differs"), (2, 0, "differs"), (0, 1, "differs")]
+)
+def test_interpolated_integers(by: int, first: int, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole number may be one less, what is to be cut off in any case may not."""
+    text = """<ir_version: 4, opset_import: ["": 8]> graph (int32[1,1,1,2] x) => (int32[1,1,1,4] y)
+        { y = Upsample <mode = "linear", scales = [1.0, 1.0, 1.0, 2.0]> (x) }"""
+    model, inputs = onnx.parser.parse_model(text), {"x": np.array([[[[9, 4]]]], np.int32)}
+    values = run_onnxruntime(model, inputs).values
+    assert values["y"].ravel().tolist() == [9, 6, 4, 4]
+    made = values["y"] - np.array([by, first, 0, 0], np.int32)
+    monkeypatch.setattr(verdicts, "run_fusion", lambda *_: Ran("ran", {"y": made}))
+    assert judge(Case("graphs", 0, model.SerializeToString(), inputs), silent).verdict == verdict
+
+
 def silent(stage: str) -> None:
     """Hear of a stage."""
 
