@@ -114,10 +114,11 @@ class _Walk:
         """Run an operator on tensors of which one lies in parts; None where none does or it has no rule for that."""
         rule = FACTORED_RULES.get(call_name(value))
         operands = self._operands(value, self._value) if rule else None
-        if rule is None or operands is None or all(isinstance(operand, Placed) for operand in operands):
+        apart = next((operand for operand in operands or () if isinstance(operand, Factored)), None)
+        if rule is None or operands is None or apart is None or not rule.concerns(context, apart):
             return None
         try:
-            return rule(context, value, operands)
+            return rule.run(context, value, operands)
         except Declined as reason:
             context.note(value, "its operand moves", reason)
             return None

@@ -7,6 +7,7 @@ of its axes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tvm import relax
 from tvm.ir import GenericConst
@@ -20,7 +21,20 @@ from fusion.passes.layout.placed import Placed
 from fusion.passes.rebuild import constant, with_attrs
 from fusion.shapes import static_shape
 
-FactoredRule = Callable[[CallContext, relax.Call, "list[Placed | Factored]"], "Placed | Factored"]
+Run = Callable[[CallContext, relax.Call, "list[Placed | Factored]"], "Placed | Factored"]
+
+
+@dataclass(frozen=True)
+class FactoredRule:
+    """How an operator runs on parts.
+
+    Attributes:
+        run: Returns what holds the result. Raises `Declined` with the reason.
+        concerns: Whether it is better run so, as far as such operators go; where not, nobody asks why.
+    """
+
+    run: Run
+    concerns: Callable[[CallContext, Factored], bool] = lambda context, data: True
 
 
 def _reshape(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Placed | Factored:
@@ -33,13 +47,16 @@ def _permute(context: CallContext, call: relax.Call, args: list[Placed | Factore
     return (data if isinstance(data, Factored) else factored(data)).permuted(axes)
 
 
+def _moves_contiguous(context: CallContext, data: Factored) -> bool:
+    """Return whether a move to the wanted order would be a kernel of its own: the one before takes others along."""
+    return not data.keeps_last(data.wanted_order(context.preference))
+
+
 def _elementwise(context: CallContext, call: relax.Call, args: list[Placed | Factored]) -> Factored:
     """Tensors that lie in the same parts, with constants, before a move that ends their kernel."""
     data, *others = [arg for arg in args if isinstance(arg, Factored)]
     alike = all((other.factors, other.axes) == (data.factors, data.axes) for other in others)
     values = [arg.stored for arg in args if isinstance(arg, Placed)]
-    if data.keeps_last(data.wanted_order(context.preference)):
-        raise Declined("the kernel before it takes the move along")
     if not alike or not all(map(_is_constant, values)):
         raise Declined("its operands lie in other parts")
     if static_shape(context.builder.normalize(call)) != data.shape:
@@ -72,8 +89,8 @@ def _instance_norm(context: CallContext, call: relax.Call, args: list[Placed | F
 
 
 FACTORED_RULES: dict[str, FactoredRule] = {
-    **dict.fromkeys(of_kind(Kind.ELEMENTWISE), _elementwise),
-    **dict.fromkeys(of_kind(Kind.RESHAPE), _reshape),
-    "permute_dims": _permute,
-    "nn.instance_norm": _instance_norm,
+    **dict.fromkeys(of_kind(Kind.ELEMENTWISE), FactoredRule(_elementwise, _moves_contiguous)),
+    **dict.fromkeys(of_kind(Kind.RESHAPE), FactoredRule(_reshape)),
+    "permute_dims": FactoredRule(_permute),
+    "nn.instance_norm": FactoredRule(_instance_norm),
 }
