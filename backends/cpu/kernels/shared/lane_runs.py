@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from tvm import tirx
 from tvm.ir import Var
@@ -16,7 +17,7 @@ from tvm.sym import Analyzer
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.inlining import uses
 from backends.tensorir.stages import substitute
-from fusion.structural import contains, map_nodes
+from fusion.structural import find, map_nodes
 
 _SHORTEST = 4
 DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
@@ -41,9 +42,12 @@ class Runs:
 def find_runs(indices: Sequence[Expr], lane: Var, lanes: int) -> Runs | None:
     """Return the longest runs of lanes that are stored at `indices`; None where a vector of all of them is as good, or
     none lie together."""
-    if not any(contains(index, (DIVISIONS, lambda node: uses(node, lane))) for index in indices):
+    divisions = (node for index in indices for node in find(index, DIVISIONS) if uses(node.a, lane))
+    divisors = [node.b.value for node in divisions if isinstance(node.b, tirx.IntImm)]
+    if not divisors:
         return None
-    lengths = (lanes >> power for power in range(lanes.bit_length()) if lanes >> power >= _SHORTEST)
+    longest = gcd(lanes, *divisors)
+    lengths = (longest >> power for power in range(longest.bit_length()) if longest >> power >= _SHORTEST)
     return next((runs for length in lengths if (runs := _in_runs_of(length, indices, lane)) is not None), None)
 
 
