@@ -137,9 +137,19 @@ def _makes_half(case: Case) -> bool:
     return any(values.get("output_datatype") in half for values in _attributes(case))
 
 
+def _scatters_extremes(case: Case) -> bool:
+    """Whether a node takes extremes of what it scatters, and one of its numbers is odd, or one computed is NaN."""
+    return any(values.get("reduction") in (b"max", b"min") for values in _attributes(case)) and _meets_nan(case)
+
+
 def _may_train(case: Case) -> bool:
     """Whether the run says to a node whether it is training."""
     return any(name in case.inputs for node in case.proto().graph.node for name in node.input[2:3])
+
+
+def _forgets_the_past(case: Case) -> bool:
+    """Whether an Attention is given keys of before, and not asked for all of the present ones."""
+    return any(any(node.input[4:6]) and not all([*node.output, "", ""][1:3]) for node in case.proto().graph.node)
 
 
 def _has_short_mask(case: Case) -> bool:
@@ -200,6 +210,7 @@ KNOWN = (
     Known("`BitCast` of what ONNX Runtime", "accepted", "BitCast.*float16", "same bit-width"),
     Known("`Attention` with `left_window_size`", "accepted", "Attention", "attribute: (left|right)_window"),
     Known("`Attention` with a mask that is shorter", "accepted", "Attention", "ForAttention", when=_has_short_mask),
+    Known("`Attention` with keys of before", "accepted", "Attention", r"attention\.cc", when=_forgets_the_past),
     Known("`Attention` with a mask of integers", "accepted", "Attention", r"\(T\) of Optype \(Add\)"),
     Known("`RMSNormalization` whose scale", "accepted", "RMSNormalization", r"\(T\) of Optype \(Mul\)"),
     Known("Resize by `linear` or `cubic`", "accepted", "Resize", "mode only supports"),
@@ -221,6 +232,7 @@ KNOWN = (
     Known("GridSample where a coordinate is NaN", "differs", "GridSample", when=_odd),
     Known("Cast with a `saturate`", "differs", "Cast", when=_saturates_oddly),
     Known("ReduceMax, ReduceMin, MaxPool, RoiAlign of NaN", "differs", _EXTREMA, when=_meets_nan),
+    Known("ReduceMax, ReduceMin, MaxPool, RoiAlign of NaN", "differs", "Scatter(Ele|ND)", when=_scatters_extremes),
     Known("ArgMax, ArgMin of NaN", "differs", "ArgMax|ArgMin", when=_meets_nan),
     Known("TopK of NaN", "differs", "TopK", when=_meets_nan),
     Known("Hardmax of NaN", "differs", "Hardmax", when=_meets_nan),

@@ -11,6 +11,7 @@ from onnx import helper
 import fusion
 from fusion.errors import FusionError
 from fusion.frontends.dispatch import import_model
+from tests.frontends.against_onnxruntime import check
 from tests.fuzz.engines import run_onnxruntime
 
 _REDUCED = """
@@ -160,3 +161,10 @@ def test_conditions_of_any_rank_are_a_row(shape: tuple[int, ...]) -> None:
     feeds = {"x": np.arange(6, dtype=np.float32).reshape(3, 2), "c": np.ones(shape, bool)}
     expected = run_onnxruntime(model, feeds).values["y"]
     np.testing.assert_array_equal(fusion.compile(model).run(feeds)["y"], expected)
+
+
+def test_the_rounding_of_what_is_not_rounded() -> None:
+    """ONNX Runtime reads `nearest_mode` of no other mode."""
+    text = """<ir_version: 8, opset_import: ["": 18]> graph (float[1,1,1,2] x) => (float[1,1,1,4] y)
+        <float[4] scales = {1, 1, 1, 2}> { y = Resize <mode = "linear", nearest_mode = "FLOOR"> (x, "", scales) }"""
+    check(onnx.parser.parse_model(text), {"x": np.array([[[[1, 3]]]], np.float32)})

@@ -133,7 +133,7 @@ def values_out_of_range(node: Node) -> Iterator[str]:
     allowed = {**_ALLOWED.get(node.op, {}), **({_ELEMENTS[node.op]: _ELEMENT} if node.op in _ELEMENTS else {})}
     for name, rule in allowed.items():
         value = node.attr(name)
-        if value is not None and not rule.holds(value):
+        if value is not None and not rule.holds(value) and not _is_unread(node, name):
             yield f"{name} is {value!r}, and must be {rule.text}"
     if node.op == "Cast" and not node.attr("saturate", 1) and node.attr("to") not in _FLOAT8:
         yield "saturate is 0, which only a Cast to float8 may say"
@@ -145,6 +145,11 @@ def values_out_of_range(node: Node) -> Iterator[str]:
         yield "exclude_outside is set, which only cubic and antialiased linear resizing may say"
     if node.op == "Clip" and node.opset < 11 and not node.attr("min", -inf) <= node.attr("max", inf):
         yield f"min is {node.attr('min', -inf)}, and max is {node.attr('max', inf)}"
+
+
+def _is_unread(node: Node, name: str) -> bool:
+    """Return whether ONNX Runtime looks at an attribute for another `mode` only."""
+    return name == "nearest_mode" and node.attr("mode", "nearest") != "nearest"
 
 
 def _stash_type(norm: Node) -> int:
