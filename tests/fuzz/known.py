@@ -255,7 +255,7 @@ KNOWN = (
     Known("ArgMax, ArgMin, reductions by an axis", "differs", "ArgMax|ArgMin|Reduce", r"^shape .* of \(.*\b0\b"),
     Known("ArgMax, ArgMin, reductions by an axis", "refused", "ArgMax|ArgMin", "F204.*no entry", when=_has_no_elements),
     Known("ConvTranspose of NaN", "differs", "ConvTranspose", "NaN or infinity", when=_odd),
-    Known("LSTM, GRU of NaN", "differs", "LSTM|GRU", r"NaN or infinity.*\[nan[^]]*\] for|\[False", when=_odd),
+    Known("RNN, LSTM, GRU of NaN", "differs", "RNN|LSTM|GRU", r"NaN or infinity.*\[nan[^]]*\] for|\[False", when=_odd),
     Known("LRN of NaN", "differs", "LRN", r"NaN or infinity.* for \[[^]]*nan", when=_odd),
     Known("LRN with an infinite `alpha`", "differs", "LRN", r"NaN or infinity.* for \[[^]]*nan", note="inf"),
     Known("Unique of NaN", "differs", "Unique", when=_meets_nan),
