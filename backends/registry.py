@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("fusion.backends")
 
 GROUP = "fusion.backends"
-"""Of the entry points: each names an object that is a `Backend`."""
+"""Of the entry points: each names an object that is a `Backend` or a `Library`."""
 _OWN = {"cpu": "backends.cpu.backend"}
 """Modules whose `BACKEND` is one."""
 _MODEL_RUNNER = "backends.onnxruntime.backend"

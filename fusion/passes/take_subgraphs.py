@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ from backends.subgraphs import RUN_SUBGRAPH
 from fusion.bindings import Bindings, call_name
 from fusion.facts import PassResult, TellingPass
 from fusion.passes.rebuild import rebuild_main
+
+_log = logging.getLogger("fusion.backends")
 
 _COMPOSITE = "Composite"
 """The attribute by which TVM says of what pattern a function is."""
@@ -46,18 +49,28 @@ class TakeSubgraphs(TellingPass[Taken]):
     name: str = "take_subgraphs"
 
     def run(self, mod: tvm.IRModule) -> PassResult[Taken]:
-        """Return the module with calls of subgraphs, and what those are."""
+        """Return the module with calls of subgraphs, and what those are; a library that fails takes nothing."""
         subgraphs: dict[str, bytes] = {}
         notes: list[str] = []
         for name, library in self.libraries.items():
-            matched = relax.transform.FuseOpsByPattern(list(library.patterns))(mod)
-            parts = {symbol: func for symbol, func in matched.functions.items() if _pattern_of(func)}
-            exported = {symbol: library.export(func) for symbol, func in parts.items()}
-            keys = {symbol: f"{name}:{hashlib.sha256(data).hexdigest()}" for symbol, data in exported.items()}
-            subgraphs.update((keys[symbol], data) for symbol, data in exported.items())
-            notes += [f"{_pattern_of(func)} runs {', '.join(_operators(func))}" for func in parts.values()]
-            mod = rebuild_main(matched, _Call(keys))
+            try:
+                mod, taken = _take(mod, name, library)
+            except Exception as error:  # whatever the code of another package raises
+                _log.exception("the backend %r takes nothing of this model", name)
+                taken = Taken({}, (f"the backend {name!r} failed and takes nothing: {type(error).__name__}: {error}",))
+            subgraphs.update(taken.subgraphs)
+            notes += taken.notes
         return PassResult(mod, Taken(subgraphs, tuple(notes)))
+
+
+def _take(mod: tvm.IRModule, name: str, library: Library) -> tuple[tvm.IRModule, Taken]:
+    matched = relax.transform.FuseOpsByPattern(list(library.patterns))(mod)
+    parts = {symbol: func for symbol, func in matched.functions.items() if _pattern_of(func)}
+    exported = {symbol: library.export(func) for symbol, func in parts.items()}
+    keys = {symbol: f"{name}:{hashlib.sha256(data).hexdigest()}" for symbol, data in exported.items()}
+    subgraphs = {keys[symbol]: data for symbol, data in exported.items()}
+    notes = tuple(f"{_pattern_of(func)} runs {', '.join(_operators(func))}" for func in parts.values())
+    return rebuild_main(matched, _Call(keys)), Taken(subgraphs, notes)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,16 @@ def test_what_it_does_wrong_is_an_error(
         module(X)
 
 
+def test_a_library_that_fails_takes_nothing(
+    installed: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(type(registry.library("numpy")), "export", lambda self, function: function.weights)
+    module = fusion.compile(network(), backends=BACKENDS)
+    assert "the backend 'numpy' failed and takes nothing: AttributeError" in module.explain()
+    assert "takes nothing of this model" in caplog.text
+    np.testing.assert_allclose(module(X)[0], fusion.compile(network())(X)[0], rtol=1e-5)
+
+
 def test_a_name_that_nobody_registers() -> None:
     with pytest.raises(OptionError, match="names no backend"):
         fusion.compile(network(), backends=["numpy", "cpu"])
