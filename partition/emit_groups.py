@@ -77,7 +77,7 @@ class _Emitter:
         return Formed(called.name, tuple(node.var.name for node in kernel), saved_bytes(kernel, outputs))
 
 
-def merged(kernel: Sequence[Node]) -> tirx.PrimFunc:
+def fused_primfunc(kernel: Sequence[Node]) -> tirx.PrimFunc:
     """Return the PrimFunc that `FuseTIR` makes of a group, given in order of execution."""
     arguments = list(dict.fromkeys(_outer_arguments(kernel)))
     function = _group_function(kernel, outputs_of(kernel), arguments)
@@ -119,8 +119,8 @@ def _group_function(
     with builder.function("group", params, attrs={"Primitive": True}, private=True):
         with builder.dataflow():
             for node in kernel:
-                arguments = relax.Tuple([local.get(arg, arg) for arg in call_arguments(node.value)])
-                call = relax.Call(node.value.op, [callee(node.value), arguments], node.value.attrs, node.value.ty_args)
+                passed = relax.Tuple([local.get(arg, arg) for arg in call_arguments(node.value)])
+                call = relax.Call(node.value.op, [callee(node.value), passed], node.value.attrs, node.value.ty_args)
                 local[node.var] = builder.emit(call, node.var.name)
             made = [local[node.var] for node in outputs]
             result = builder.emit_output(made[0] if len(made) == 1 else relax.Tuple(made))

@@ -9,7 +9,7 @@ from tvm import relax, tirx
 
 from fusion.bindings import call_arguments
 from partition.dataflow import Node
-from partition.emit_groups import merged, outputs_of
+from partition.emit_groups import fused_primfunc, outputs_of
 
 Profitability = Callable[[tirx.PrimFunc], str]
 """Says why a chain, given as the kernel it would be, is better left in parts; "" where that kernel is faster."""
@@ -24,7 +24,7 @@ def no_template(kernel: tirx.PrimFunc) -> str:
 
 @dataclass
 class ProfitabilityCache:
-    """What `judge` said, and will say again of equal groups of one module."""
+    """A cache of what `judge` says of the groups of one module, equal ones being asked about once."""
 
     judge: Profitability
     known: dict[Structure, str] = field(default_factory=dict)
@@ -34,12 +34,12 @@ class ProfitabilityCache:
         kernel = sorted(nodes, key=lambda node: node.index)
         key = structure_of(kernel)
         if key not in self.known:
-            self.known[key] = self.judge(merged(kernel))
+            self.known[key] = self.judge(fused_primfunc(kernel))
         return self.known[key]
 
 
 def structure_of(kernel: Sequence[Node]) -> Structure:
-    """Return what `merged` depends on: the functions called, which arguments are the same, what is read outside."""
+    """Return what `fused_primfunc` depends on: the functions called, which arguments are the same, what is read outside."""
     places: dict[relax.Expr, int] = {}
     outputs = set(outputs_of(kernel))
     found = []

@@ -1,4 +1,4 @@
-"""Operators that ONNX took over: the same under another domain."""
+"""Operators that ONNX took over, under another domain: as they are, or by the operators that they became."""
 
 from __future__ import annotations
 

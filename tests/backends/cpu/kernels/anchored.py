@@ -19,7 +19,7 @@ from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion import context
 from fusion.bindings import is_call_tir
 from partition.dataflow import read_graph
-from partition.emit_groups import merged
+from partition.emit_groups import fused_primfunc
 from partition.form_groups import FormGroups
 from partition.profitability import Profitability, no_template
 from tests.passes.modules import Build, execute, module
@@ -75,7 +75,7 @@ def run(
 
 def one_kernel(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:
     """Return all that `build(builder, *inputs)` calls as one kernel without its loops, be they a group or not."""
-    return merged([node for node in read_graph(_legalised(build, arrays, 16)) if is_call_tir(node.value)])
+    return fused_primfunc([node for node in read_graph(_legalised(build, arrays, 16)) if is_call_tir(node.value)])
 
 
 def groups(build: Build, arrays: Sequence[np.ndarray], judge: Profitability = no_template) -> list[tirx.PrimFunc]:
