@@ -39,7 +39,7 @@ class ProfitabilityCache:
 
 
 def structure_of(kernel: Sequence[Node]) -> Structure:
-    """Return what `fused_primfunc` depends on: the functions called, which arguments are the same, what is read outside."""
+    """Return what `fused_primfunc` depends on: functions called, which arguments are the same, what is read outside."""
     places: dict[relax.Expr, int] = {}
     outputs = set(outputs_of(kernel))
     found = []
