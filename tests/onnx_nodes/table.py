@@ -13,14 +13,12 @@ PLAIN_TVM = _HERE / "plain_tvm.json"
 RANK = {"unsupported": 0, "fallback": 1, "native": 2}
 
 # Plain TVM takes an optional input for a tensor that is always there, and so passes these; the tests of the same models
-# with an empty optional fail on it. Here the whole model runs on ONNX Runtime, and both kinds pass. It never drops
-# anything either: a Dropout that the run tells to train is right there only where its ratio is 0.
+# with an empty optional fail on it. Here the whole model runs on ONNX Runtime, and both kinds pass.
 PASSED_BY_MISREADING = frozenset(
     {
         "test_optional_get_element_optional_tensor",
         "test_optional_has_element_optional_input",
         "test_optional_has_element_tensor_input",
-        "test_training_dropout_zero_ratio",
     }
 )
 
