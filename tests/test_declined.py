@@ -27,9 +27,21 @@ from fusion.passes.layout.rules import RULES
 from tests.module.small_models import FLOAT, model
 from tests.passes.modules import Build, module, normal, weight
 
+FAMILIES = {
+    "rolling_window", "depthwise_conv2d", "planar_window", "image_conv2d", "conv2d", "conv2d_transpose", "matmul",
+    "batch_matmul", "stitch_stages", "fallback_loops",
+}  # fmt: skip
+"""Those that the reasons below are of: no other is asked."""
+
 INT32, DOUBLE = TensorProto.INT32, TensorProto.DOUBLE
 IMAGE, LAST = normal(1, 3, 8, 8), normal(1, 8, 8, 3)
 TO_LAST, TO_FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
+
+
+@pytest.fixture(autouse=True)
+def _these_families_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    these = tuple(template for template in priority.TEMPLATES if template.name in FAMILIES)
+    monkeypatch.setattr(priority, "TEMPLATES", these)
 
 
 def test_explain_has_the_reasons_of_every_kind() -> None:

@@ -6,7 +6,7 @@ The one of a backend is tests/backends/test_third_party.py.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 import fusion
-from backends.cpu.kernels import priority
+from backends.cpu.kernels import fallback_loops, priority
 from backends.cpu.kernels.template import Template
 from backends.cpu.machine import Machine
+from backends.cpu.profitability import decline_kernel
 from backends.tensorir.emit import Nest
 from backends.tensorir.result import Scheduled
 from backends.tensorir.space import Space
@@ -33,6 +34,8 @@ from fusion.frontends.onnx.node import Node
 from fusion.rewrites.graph import Value
 from fusion.rewrites.rule import Example, Rule
 from partition import rules
+from tests.backends.cpu.kernels import memory_bound as kernels
+from tests.backends.cpu.kernels.anchored import one_kernel
 from tests.module.small_models import FLOAT, mlp, model
 from tests.rewrites.test_rules import apply, total
 
@@ -113,11 +116,16 @@ class Steps:
 
 
 def read_vector(func: tirx.PrimFunc) -> Stage:
-    """Return the one stage of a kernel over one axis."""
+    """Return the one stage of a kernel that `is_vector`."""
+    (stage,) = read_stages(func)
+    if stage.iterations > 64:
+        raise Declined("it is long")
+    return stage
+
+
+def is_vector(func: tirx.PrimFunc) -> bool:
     stages = read_stages(func)
-    if len(stages) != 1 or stages[0].combine is not None or len(stages[0].spatial) != 1:
-        raise Declined("not one map over one axis")
-    return stages[0]
+    return len(stages) == 1 and stages[0].combine is None and len(stages[0].spatial) == 1
 
 
 def emit_vector(func: tirx.PrimFunc, stage: Stage, machine: Machine, point: Steps) -> Scheduled:
@@ -133,13 +141,45 @@ def vector_space(stage: Stage, machine: Machine, threads: int) -> Space[Steps]:
     return Space(points[0], lambda: iter(points))
 
 
-def test_a_kernel_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    family = Template(name="vectors", read=read_vector, space=vector_space, emit=emit_vector)
-    *before, stitching, plain = priority.TEMPLATES
-    monkeypatch.setattr(priority, "TEMPLATES", (*before, family, stitching, plain))
-    for shape, tile in (([12], "steps of 4"), ([3], "steps of 1"), ([3, 4], "stitch_stages")):
-        network = model([helper.make_node("Exp", ["x"], ["y"])], [("x", FLOAT, shape)], [("y", FLOAT, shape)])
-        compiled = fusion.compile(network)
-        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-        np.testing.assert_allclose(compiled(x)[0], np.exp(x), rtol=1e-5)
-        assert tile in compiled.explain()
+FAMILY = Template(name="vectors", read=read_vector, space=vector_space, emit=emit_vector, concerns=is_vector)
+
+
+def with_family(family: Template[Any, Any]) -> tuple[Template[Any, Any], ...]:
+    """Return the list with `family` before all that take any kernel."""
+    claiming = [template for template in priority.TEMPLATES if template.claims]
+    return (*claiming, family, *priority.TEMPLATES[len(claiming) :])
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [([12], "steps of 4"), ([3], "steps of 1"), ([100], "vectors declined: it is long"), ([3, 4], "")],
+)
+def test_a_kernel_family(shape: list[int], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those behind it get what it declines, and it says nothing of what has another form."""
+    network = model([helper.make_node("Exp", ["x"], ["y"])], [("x", FLOAT, shape)], [("y", FLOAT, shape)])
+    monkeypatch.setattr(priority, "TEMPLATES", with_family(FAMILY))
+    compiled = fusion.compile(network)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    np.testing.assert_allclose(compiled(x)[0], np.exp(x), rtol=1e-5)
+    assert said in compiled.explain()
+    assert ("vectors" in compiled.explain()) == bool(said)
+
+
+def test_what_a_kernel_family_declines_is_judged_by_those_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {extent: one_kernel(lambda b, x: op.exp(x), [np.zeros(extent, "float32")]) for extent in (12, 100)}
+    before = {extent: priority.recognise(kernel)[0] for extent, kernel in found.items()}
+    monkeypatch.setattr(priority, "TEMPLATES", with_family(FAMILY))
+    assert priority.recognise(found[12])[0] is FAMILY
+    assert priority.recognise(found[100])[0] is before[100]
+    assert [decline_kernel(kernel) for kernel in found.values()] == ["", ""]
+    monkeypatch.setattr(priority, "TEMPLATES", (FAMILY, fallback_loops.TEMPLATE))
+    assert decline_kernel(found[100]) == "it is long"
+
+
+def test_a_kernel_family_that_fails_to_tell_its_form_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(func: tirx.PrimFunc) -> Any:
+        raise ValueError("no such stage")
+
+    monkeypatch.setattr(priority, "TEMPLATES", with_family(replace(FAMILY, concerns=fails, read=fails)))
+    made = kernels.schedule(lambda builder, x: op.exp(x), [np.zeros(12, "float32")])
+    assert made.note == "vectors failed: ValueError: no such stage"

@@ -63,7 +63,7 @@ def schedule_with(
 
 def read_choices(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices | None:
     """Return what the template that takes `func` leaves open; None where none does."""
-    for template in takers(Marks.of(func)):
+    for template in takers(func, Marks.of(func)):
         try:
             return _choices_of(template, func, machine, threads)
         except Declined:
@@ -75,7 +75,7 @@ def _attempts(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point 
     if point is not None:
         yield _Attempt("at_point", lambda: _at_point(func, machine, threads, point))
     marks = Marks.of(func)
-    for template in takers(marks):
+    for template in takers(func, marks):
         attempt = _default_of(template, func, machine, threads)
         yield replace(attempt, name=_ANCHORED) if template.claims and marks.anchors else attempt
 

@@ -23,6 +23,7 @@ from backends.cpu.kernels import (
     stitch_stages,
 )
 from backends.cpu.kernels.template import Marks, Template
+from fusion.declined import Declined
 
 TEMPLATES: tuple[Template[Any, Any], ...] = (
     rolling_window.TEMPLATE,  # before those of its parts: a pool is no anchor, and its convolution looks alone
@@ -41,17 +42,36 @@ TEMPLATES: tuple[Template[Any, Any], ...] = (
 )
 
 
-def takers(marks: Marks) -> Iterator[Template[Any, Any]]:
-    """Yield the template that claims a kernel with `marks`, if one does, and those that take any kernel, in order."""
+def takers(func: tirx.PrimFunc, marks: Marks) -> Iterator[Template[Any, Any]]:
+    """Yield the template that claims a kernel with `marks`, if one does, and those that take any kernel of their form,
+    in order."""
     yield from [template for template in TEMPLATES if template.claims and template.claims(marks)][:1]
-    yield from (template for template in TEMPLATES if template.claims is None)
+    yield from (template for template in TEMPLATES if template.claims is None and _has_form(template, func))
 
 
 def recognise(func: tirx.PrimFunc) -> tuple[Template[Any, Any], Any]:
-    """Return the template that is the first to take `func`, and what it reads of it.
+    """Return the template that is the first to read `func`, and what it reads of it; the plain loops read nothing.
 
     Raises:
-        Declined: It cannot read `func`, which is then left to those behind.
+        Declined: The one that claims `func` cannot read it, or none of the others can, for these reasons.
     """
-    template = next(takers(Marks.of(func)))
-    return template, template.read(func)
+    reasons: list[str] = []
+    for template in takers(func, Marks.of(func)):
+        if template.name == fallback_loops.TEMPLATE.name:
+            continue
+        try:
+            return template, template.read(func)
+        except Declined as reason:
+            if template.claims:
+                raise  # those behind would compute its anchors as any other stage: no kernel to aim for
+            reasons.append(str(reason))
+    raise Declined("; ".join(dict.fromkeys(reasons)) or "it has the form of no family")
+
+
+def _has_form(template: Template[Any, Any], func: tirx.PrimFunc) -> bool:
+    try:
+        return template.concerns(func)
+    except Declined:
+        return False
+    except Exception:  # TVM raises whatever its checks raise: `read` meets it too, where it is noted
+        return True

@@ -84,6 +84,8 @@ class Template(Generic[R, P]):
         emit: Returns the kernel with the loops of a point.
         claims: Whether kernels with such marks are this family's, and no other's; None for one that takes any kernel
             that it can read.
+        concerns: For one that claims none: whether a kernel has the form that the family computes. Others are those of
+            other families, and nobody asks why this one has not taken them; nor where it raises `Declined`.
         lowerings: By operator, what writes it as a call that the family claims.
         estimate: For a family that computes in one kernel what several can, what both take. Raises `Declined`.
         decline: Why several kernels are the better form, where the estimate does not tell all; "" where one is.
@@ -94,6 +96,7 @@ class Template(Generic[R, P]):
     space: Callable[[R, Machine, int], Space[P]]
     emit: Callable[[tirx.PrimFunc, R, Machine, P], Scheduled]
     claims: Callable[[Marks], bool] | None = None
+    concerns: Callable[[tirx.PrimFunc], bool] = lambda func: True
     lowerings: Mapping[str, Lower] = field(default_factory=dict)
     estimate: Callable[[R, Machine, int], Estimate] | None = None
     decline: Callable[[R, Machine, int], str] | None = None

@@ -73,17 +73,19 @@ def scores_times_rows(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         ("conv_chain", lambda b, x: convolution(b, convolution(b, x, (20, 20, 1, 1)), (20, 20, 3, 3))),
         ("matmul", lambda b, x: product(b, product(b, x, (20, 24)), (24, 8))),
         ("attention", scores_times_rows),
-        ("stitch_stages", lambda b, x: relax.op.exp(x)),
+        ("", lambda b, x: relax.op.exp(x)),
     ],
 )  # fmt: skip
 def test_who_takes_a_kernel_first(name: str, build: Build) -> None:
+    """One that claims it, or where none does, one that takes any."""
     kernel = one_kernel(build, [normal((1, 9, 10, 20), 0)])
     marks = Marks.of(kernel)
-    assert next(priority.takers(marks)).name == name
+    first = next(priority.takers(kernel, marks))
+    assert (first.name if first.claims else "") == name
     claiming = [t.name for t in priority.TEMPLATES if t.claims and t.claims(marks)]
-    assert claiming[:1] == ([] if name == "stitch_stages" else [name])
+    assert claiming[:1] == ([name] if name else [])
 
 
 def test_an_empty_kernel_is_read() -> None:
     kernel = one_kernel(lambda b, x: relax.op.exp(x), [np.zeros((0, 3), "float32")])
-    assert priority.recognise(kernel)[0].name == "stitch_stages"
+    assert priority.recognise(kernel)[0].claims is None
