@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from tvm import relax, tirx
+from typing import Any
 
+from tvm import tirx
+
+from backends.cpu.kernels import fallback_loops
 from backends.cpu.kernels.priority import recognise
+from backends.cpu.kernels.template import Template
 from fusion.declined import Declined
-from fusion.frontends.recurrence import Sizes, recurrence_func
-from partition.recurrence import Recurrence
-from tests.backends.cpu.kernels.anchored import groups, normal
+from tests.backends.cpu.kernels.anchored import groups
 from tests.backends.cpu.kernels.attention.test_attention import always
-from tests.backends.cpu.kernels.test_spaces import CASES, STITCHED
+from tests.backends.cpu.kernels.examples import KernelExample, examples_of
 from tests.passes.modules import module
 from tests.tables.expressions import expression, shapes
 
 
-def kernel_of(family: str) -> tuple[tirx.PrimFunc, str]:
-    """Return a kernel that is of `family`, and what it computes."""
-    if family == "recurrent":
-        recurrence = Recurrence("LSTM", (False, True), (("Sigmoid", "Tanh", "Tanh"),) * 2)
-        func = recurrence_func(recurrence, Sizes(steps=16, batch=4, hidden=128), "float32")
-        return func, "an LSTM in both directions, 16 steps, 4 sequences, 128 hidden units"
-    build, shape = {**CASES, "stitch_stages": STITCHED["softmax"], "fallback_loops": (_sorted, (3, 40))}[family]
-    mod = module(build, [normal(shape, 0)])
-    found = [func for func in groups(build, [normal(shape, 0)], always) if _family(func) == family]
-    assert len(found) == 1, f"{len(found)} kernels of {family}"
+def kernel_of(template: Template[Any, Any]) -> tuple[tirx.PrimFunc, str]:
+    """Return a kernel that is of the family, and what it computes."""
+    example = examples_of(template)[0]
+    if isinstance(example, KernelExample):
+        return example.func(), example.text
+    data = [example.data()]
+    found = [func for func in groups(example.build, data, always) if _family(func) is template]
+    assert len(found) == 1, f"{len(found)} kernels of {template.name} in its example"
+    mod = module(example.build, data)
     return found[0], f"`{expression(mod)}`, {shapes(mod)}"
 
 
-def _family(func: tirx.PrimFunc) -> str:
+def _family(func: tirx.PrimFunc) -> Template[Any, Any]:
     try:
-        return recognise(func)[0].name
+        return recognise(func)[0]
     except Declined:
-        return "fallback_loops"
-
-
-def _sorted(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-    return relax.op.cumsum(x, 1)
+        return fallback_loops.TEMPLATE

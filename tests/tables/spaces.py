@@ -26,11 +26,11 @@ _HEAD = f"""\
 # Spaces of the CPU's kernels
 
 Written by `python -m tests.tables` from the templates in `backends/cpu/kernels/priority.py`, in the order in which they
-are asked; [what a space is and how a point is chosen](design/spaces.md). Sizes and choices are those of one kernel, an
-example from the tests that run points of every space (`tests/backends/cpu/kernels/test_spaces.py`), on {_THREADS}
-threads of a CPU with {_MACHINE.vector_lanes} lanes, {_MACHINE.vector_registers} registers and caches of 32 KiB, 1 MiB
-and 16 MiB. Guards are the reasons for which a family declines a kernel of its kind, beside those of the readers that
-families share (`backends/tensorir/`, `kernels/shared/`).
+are asked; [what a space is and how a point is chosen](design/spaces.md). Sizes and choices are those of one kernel, the
+first example of the family's tests (`tests/backends/cpu/kernels/FAMILY/example.py`), of which they run points, on
+{_THREADS} threads of a CPU with {_MACHINE.vector_lanes} lanes, {_MACHINE.vector_registers} registers and caches of
+32 KiB, 1 MiB and 16 MiB. Guards are the reasons for which a family declines a kernel of its kind, beside those of the
+readers that families share (`backends/tensorir/`, `kernels/shared/`).
 """
 
 
@@ -41,7 +41,7 @@ def page() -> str:
 
 def _section(template: Template[Any, Any]) -> Iterator[str]:
     package = _package_of(template)
-    func, example = kernel_of(template.name)
+    func, example = kernel_of(template)
     choices = read_choices(func, _MACHINE, _THREADS)
     assert choices is not None, template.name
     points = list(choices.space)

@@ -13,7 +13,8 @@ from backends.cpu.schedule import schedule
 from fusion import context
 from fusion.module.kernel_library import KernelLibrary
 from tests.backends.cpu.kernels.anchored import normal, run
-from tests.backends.cpu.kernels.test_spaces import attention, expanded
+from tests.backends.cpu.kernels.attention.example import attention
+from tests.backends.cpu.kernels.rolling_window.example import expanded
 from tests.passes.modules import Build
 from tuning import chains
 from tuning.chains import JudgeChains

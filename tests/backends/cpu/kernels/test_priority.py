@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tvm import relax
 
 from backends.cpu import kernels
-from backends.cpu.kernels import priority
-from backends.cpu.kernels.template import Marks
+from backends.cpu.kernels import matmul, priority
+from backends.cpu.kernels.template import Marks, Template
 from backends.cpu.lowerings import lowerings
+from tests.backends.cpu.kernels import examples
 from tests.backends.cpu.kernels.anchored import normal, one_kernel
+from tests.backends.cpu.kernels.examples import examples_of
 from tests.passes.modules import Build
 
 FOLDER = Path(kernels.__file__).parent
@@ -89,3 +92,14 @@ def test_who_takes_a_kernel_first(name: str, build: Build) -> None:
 def test_an_empty_kernel_is_read() -> None:
     kernel = one_kernel(lambda b, x: relax.op.exp(x), [np.zeros((0, 3), "float32")])
     assert priority.recognise(kernel)[0].claims is None
+
+
+@pytest.mark.parametrize("template", priority.TEMPLATES, ids=lambda template: template.name)
+def test_a_family_has_an_example(template: Template[Any, Any]) -> None:
+    assert examples_of(template)
+
+
+def test_a_family_without_an_example_is_told_where_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "folder_of", lambda template: "short_map")
+    with pytest.raises(AssertionError, match=r"matmul needs tests/backends/cpu/kernels/short_map/example\.py"):
+        examples_of(matmul.TEMPLATE)

@@ -1,0 +1,16 @@
+"""A depthwise convolution of a convolution."""
+
+from __future__ import annotations
+
+from tvm import relax
+from tvm.relax import op
+
+from tests.backends.cpu.kernels.examples import Example, convolution
+
+
+def expanded(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    image = op.nn.relu(convolution(1, 12, 100, 1)(b, x))
+    return convolution(100, 1, 100, 3)(b, b.emit(image))
+
+
+EXAMPLES = (Example(expanded, (1, 13, 11, 12)),)
