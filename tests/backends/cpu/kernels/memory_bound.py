@@ -10,6 +10,7 @@ from tvm import relax, tirx
 
 from backends.cpu.codegen.generate import generate_module
 from backends.cpu.kernels import priority
+from backends.cpu.kernels.template import Marks
 from backends.cpu.schedule import schedule_with
 from backends.tensorir.legalize import LEGALIZATIONS
 from backends.tensorir.result import Scheduled
@@ -40,8 +41,9 @@ def prim_func(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:
 
 def schedule(build: Build, arrays: Sequence[np.ndarray], target: str = "llvm", threads: int = 2) -> Scheduled:
     """Return the scheduled kernel."""
-    templates = [template for template in priority.TEMPLATES if template.claims is None]
-    return schedule_with(templates, prim_func(build, arrays), context.resolve(target).compiler.machine, threads)
+    func = prim_func(build, arrays)
+    templates = [template for template in priority.takers(func, Marks.of(func)) if template.claims is None]
+    return schedule_with(templates, func, context.resolve(target).compiler.machine, threads)
 
 
 def run(kernel: Scheduled, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

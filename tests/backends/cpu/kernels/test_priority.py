@@ -100,6 +100,6 @@ def test_a_family_has_an_example(template: Template[Any, Any]) -> None:
 
 
 def test_a_family_without_an_example_is_told_where_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examples, "folder_of", lambda template: "short_map")
-    with pytest.raises(AssertionError, match=r"matmul needs tests/backends/cpu/kernels/short_map/example\.py"):
+    monkeypatch.setattr(examples, "folder_of", lambda template: "no_such_family")
+    with pytest.raises(AssertionError, match=r"matmul needs tests/backends/cpu/kernels/no_such_family/example\.py"):
         examples_of(matmul.TEMPLATE)
