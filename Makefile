@@ -21,7 +21,7 @@ check: lint .venv-test/ready
 	.venv-test/bin/python -m tests.nearest $(ARGS)
 
 test: .venv-test/ready
-	.venv-test/bin/python -m pytest -n auto --dist loadfile $(ARGS)
+	.venv-test/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # docs/rewrites.md and docs/spaces.md, which are written from the code.
 tables: .venv-test/ready

@@ -111,8 +111,8 @@ def test_engines_are_interleaved(monkeypatch: pytest.MonkeyPatch) -> None:
                 asked.append((method, self.engine))
             return {"serve": Served(1.0, True), "latencies": [0.1]}.get(method)
 
-    monkeypatch.setattr(measure.protocol, "start", lambda engine, *others: Fake(engine))
-    monkeypatch.setattr(measure.protocol, "check", lambda *given: None)
+    monkeypatch.setattr(measure.protocol, "start", lambda engine, *others, **named: Fake(engine))
+    monkeypatch.setattr(measure.protocol, "check", lambda *given, **named: None)
     monkeypatch.setattr(measure.bench.peers, "installed", lambda name: True)
     monkeypatch.setattr(measure, "allowed_cpus", lambda: 0)
     result = measure.measure("squeezenet", 1, 2, 0.1, [1, 4])

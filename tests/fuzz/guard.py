@@ -73,8 +73,8 @@ def _with_guarded_weights(
     initialize: Callable[..., None], allocate: Callable[[int], np.ndarray]
 ) -> Callable[..., None]:
     @wraps(initialize)
-    def guarded(self: Any, library: Any, plan: Any, weights: tuple[Any, ...], *others: Any) -> None:
-        initialize(self, library, plan, tuple(_copied(weight, allocate) for weight in weights), *others)
+    def guarded(self: Any, library: Any, plan: Any, weights: tuple[Any, ...], **others: Any) -> None:
+        initialize(self, library, plan, tuple(_copied(weight, allocate) for weight in weights), **others)
 
     return guarded
 

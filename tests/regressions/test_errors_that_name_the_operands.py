@@ -7,9 +7,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from tvm import relax
+from tvm.relax import op
 
 import fusion
 from fusion.errors import ExecutionError, ShapeError
+from tests.regressions.relax_models import module
 
 
 def _parsed(body: str, inputs: str, output: str = "float[...] y") -> onnx.ModelProto:
@@ -74,6 +77,17 @@ def test_values_that_an_operator_does_not_take(case: str) -> None:
 
 
 def test_an_operator_without_a_name_has_its_operands() -> None:
+    table = relax.const(np.ones((10, 4), np.float32))
+    reads = module(lambda b, ids: op.exp(b.emit(op.take(table, ids, axis=0))), {"ids": ((3,), "int64")})
+    compiled = fusion.compile(reads, cache=False)
+    with pytest.raises(ExecutionError) as caught:
+        compiled(np.full(3, 50))
+    assert "take" in caught.value.where
+    assert "float32[10, 4]" in caught.value.where
+    assert "lv" not in caught.value.where
+
+
+def test_an_operator_of_torch_has_its_module_and_line() -> None:
     class Rows(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -82,9 +96,8 @@ def test_an_operator_without_a_name_has_its_operands() -> None:
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             return self.table(ids)
 
-    module = fusion.compile((Rows().eval(), (torch.zeros(1, 3, dtype=torch.long),)), cache=False)
+    compiled = fusion.compile((Rows().eval(), (torch.zeros(1, 3, dtype=torch.long),)), cache=False)
     with pytest.raises(ExecutionError) as caught:
-        module(np.full((1, 3), 50))
-    assert "take" in caught.value.where
-    assert "float32[10, 4]" in caught.value.where
-    assert "lv" not in caught.value.where
+        compiled(np.full((1, 3), 50))
+    assert caught.value.where.startswith("embedding 'embedding', module 'table', File ")
+

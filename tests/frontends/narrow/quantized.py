@@ -29,12 +29,18 @@ def static(
     **options: Any,
 ) -> onnx.ModelProto:  # fmt: skip
     """Return `model` with 8-bit activations of ranges that an example gives."""
-    logging.getLogger().setLevel(logging.ERROR)  # it recommends a preparation that changes nothing here
-    with TemporaryDirectory() as folder:
-        source, target = Path(folder) / "float.onnx", Path(folder) / "quantized.onnx"
-        onnx.save(model, source)
-        quantize_static(source, target, _Examples(model), weight_type=weights, activation_type=activations, **options)
-        return onnx.load(target)
+    log, level = logging.getLogger(), logging.getLogger().level
+    log.setLevel(logging.ERROR)  # it recommends a preparation that changes nothing here
+    try:
+        with TemporaryDirectory() as folder:
+            source, target = Path(folder) / "float.onnx", Path(folder) / "quantized.onnx"
+            onnx.save(model, source)
+            quantize_static(
+                source, target, _Examples(model), weight_type=weights, activation_type=activations, **options
+            )
+            return onnx.load(target)
+    finally:
+        log.setLevel(level)
 
 
 def operators(model: onnx.ModelProto) -> onnx.ModelProto:
