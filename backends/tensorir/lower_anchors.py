@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from backends.backend import Lowering
+from fusion.bindings import all_bindings
 from fusion.declined import Declined, Declines
 from fusion.facts import PassResult, TellingPass
 from fusion.failures import Failures
@@ -46,7 +47,7 @@ class LowerAnchors(TellingPass[LoweredAnchors]):
 
 
 def _tell(main: relax.Function, declined: Sequence[tuple[relax.Call, str, list[str]]], declines: Declines) -> None:
-    made = {binding.value: str(binding.var.name) for block in main.body.blocks for binding in block.bindings}
+    made = {binding.value: str(binding.var.name) for binding in all_bindings(main.body)}
     for call, reason, names in declined:
         declines.add(str(call.op.name), made.get(call, ""), f"not lowered to {', '.join(names)}", reason)
 

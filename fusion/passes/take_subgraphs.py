@@ -54,23 +54,26 @@ class TakeSubgraphs(TellingPass[Taken]):
         notes: list[str] = []
         for name, library in self.libraries.items():
             try:
-                mod, taken = _take(mod, name, library)
+                matched, exported = _export(mod, library)
+            except MemoryError:
+                raise
             except Exception as error:  # whatever the code of another package raises
                 _log.exception("the backend %r takes nothing of this model", name)
-                taken = Taken({}, (f"the backend {name!r} failed and takes nothing: {type(error).__name__}: {error}",))
-            subgraphs.update(taken.subgraphs)
-            notes += taken.notes
+                notes.append(f"the backend {name!r} failed and takes nothing: {type(error).__name__}: {error}")
+                continue
+            keys = {symbol: f"{name}:{hashlib.sha256(data).hexdigest()}" for symbol, data in exported.items()}
+            subgraphs.update((keys[symbol], data) for symbol, data in exported.items())
+            parts = (matched[symbol] for symbol in exported)
+            notes += [f"{_pattern_of(func)} runs {', '.join(_operators(func))}" for func in parts]
+            mod = rebuild_main(matched, _Call(keys))
         return PassResult(mod, Taken(subgraphs, tuple(notes)))
 
 
-def _take(mod: tvm.IRModule, name: str, library: Library) -> tuple[tvm.IRModule, Taken]:
+def _export(mod: tvm.IRModule, library: Library) -> tuple[tvm.IRModule, dict[tvm.ir.GlobalVar, bytes]]:
+    """Return `mod` with a function for each match of a pattern of `library`, and the bytes that it makes of those."""
     matched = relax.transform.FuseOpsByPattern(list(library.patterns))(mod)
-    parts = {symbol: func for symbol, func in matched.functions.items() if _pattern_of(func)}
-    exported = {symbol: library.export(func) for symbol, func in parts.items()}
-    keys = {symbol: f"{name}:{hashlib.sha256(data).hexdigest()}" for symbol, data in exported.items()}
-    subgraphs = {keys[symbol]: data for symbol, data in exported.items()}
-    notes = tuple(f"{_pattern_of(func)} runs {', '.join(_operators(func))}" for func in parts.values())
-    return rebuild_main(matched, _Call(keys)), Taken(subgraphs, notes)
+    parts = ((symbol, func) for symbol, func in matched.functions.items() if _pattern_of(func))
+    return matched, {symbol: library.export(func) for symbol, func in parts}
 
 
 @dataclass(frozen=True)

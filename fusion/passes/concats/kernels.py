@@ -57,7 +57,7 @@ def place_results(graph: Graph, plan: Plan, var: relax.Var, begun: Collection[re
     if func is None:
         return None
     inputs = graph.arguments(var)
-    results = [Result(var, index) for index in range(len(func.params) - len(inputs))]
+    results = graph.results(var)
     places = [(result, place) for result in results for place in plan.writes.get(result, ())]
     homes = [home_of(graph, plan, argument) for argument in inputs]
     if not places and not any(homes):

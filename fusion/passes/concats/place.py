@@ -9,9 +9,9 @@ import tvm
 from tvm import relax
 
 from backends.memory_costs import MemoryCosts
-from fusion.bindings import call_arguments, call_name, data_of
+from fusion.bindings import call_arguments, data_of
 from fusion.facts import PassResult, TellingPass
-from fusion.passes.concats.kernels import Kernel, copy_part, home_of, place_results
+from fusion.passes.concats.kernels import Kernel, copy_part, place_results
 from fusion.passes.concats.placement import Placement, placement_of
 from fusion.passes.concats.plan import Decline, Plan, make_plan
 from fusion.passes.concats.read import Graph, Result
@@ -81,12 +81,10 @@ class _Calls:
             return self._concats[var]
         return value
 
-    def _is_dead(self, var: relax.Expr) -> bool:
+    def _is_dead(self, var: relax.Var) -> bool:
         """Return whether `var` is a reshape of what has no memory of its own any more."""
-        if var not in self.graph.values or call_name(self.graph.values[var]) != "reshape":
-            return False
-        (source, _) = self.graph.values[var].args
-        return home_of(self.graph, self.plan, source) is not None or self._is_dead(source)
+        part = self.graph.part(var)
+        return bool(part.views) and part.result in self.plan.homes
 
     def _result(self, result: Result) -> relax.Expr:
         home = self.plan.homes.get(result)

@@ -95,12 +95,13 @@ def _writers(
     """Return the names of the calls that write each concatenation; those of the parts come before those of what is
     joined of them."""
     writers: dict[relax.Var, list[str]] = {concat: [] for concat in graph.operands if concat in plan.joined}
-    places = [(result.call, place.concat) for result, written in plan.writes.items() for place in written]
+    written: dict[relax.Var, list[relax.Var]] = {}
+    for result, places in plan.writes.items():
+        written.setdefault(result.call, []).extend(place.concat for place in places)
     for var in graph.values:
         if var in calls:
-            for call, concat in places:
-                if call.same_as(var):
-                    writers[concat].append(calls[var])
+            for concat in written.get(var, ()):
+                writers[concat].append(calls[var])
         if var in plan.joined:
             parts = (writers.get(operand, []) for operand in graph.operands[var])
             writers[var] += [name for names in parts for name in names]

@@ -177,7 +177,7 @@ class _Decision:
         return reason or _Chosen(part, result, place, alone)
 
     def _written_by(self, call: relax.Var) -> list[Place]:
-        return [place for result, places in self.plan.writes.items() if result.call.same_as(call) for place in places]
+        return [place for result in self.graph.results(call) for place in self.plan.writes.get(result, ())]
 
     def _others(
         self, result: Result, names: Sequence[relax.Var], place: Place

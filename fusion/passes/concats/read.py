@@ -147,6 +147,12 @@ class Graph:
             return []
         return [item for item in items if int(self.values[item].index) == result.index]
 
+    def results(self, call: relax.Var) -> list[Result]:
+        """Return the outputs of the kernel that `call` is bound to a call of."""
+        func = self.kernel(call)
+        assert func is not None
+        return [Result(call, index) for index in range(len(func.params) - len(self.arguments(call)))]
+
     def buffer(self, result: Result) -> tirx.Var:
         """Return the parameter of its kernel that `result` is."""
         func = self.kernel(result.call)
