@@ -386,9 +386,10 @@ def _is_of_fractions(model: onnx.ModelProto, inputs: Values, ours: Values, expec
 
 def _uncut(node: onnx.ModelProto, read: Values, made: Values) -> Values:
     """Return what a node interpolates of integers as float32."""
-    (only,), first = node.graph.node, node.graph.node[0].input[0]
-    if only.op_type not in _INTERPOLATED or read[first].dtype.kind not in "iu":
+    (only,) = node.graph.node
+    if only.op_type not in _INTERPOLATED or read[only.input[0]].dtype.kind not in "iu":
         return made
+    first = only.input[0]
     wide = onnx.ModelProto()
     wide.CopyFrom(node)
     wide.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
