@@ -8,7 +8,7 @@ nearest to the core:
       for panel of keys                          scores[rows, keys]
         scores = epilogue(q x k)                 the micro-kernel of `contraction`: scale, mask
       for row
-        weights = exp(scores - max), sum         the loops that `stitch_stages` writes
+        weights = exp(scores - max), sum         the loops that `stitching` writes
       for panel of channels
         outputs = epilogue(weights x v / sum)    the micro-kernel
 
@@ -39,7 +39,7 @@ from backends.cpu.kernels.attention.read import (
     operand,
 )
 from backends.cpu.kernels.shared.split import Split, tile_count
-from backends.cpu.kernels.stitch_stages.emit import stitch
+from backends.cpu.kernels.shared.stitching.loops import stitch
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, int64

@@ -6,7 +6,7 @@ The loops of a block of rows (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2
     for block of keys
       scores = epilogue(q x k)                          the micro-kernel of `contraction`: scale, mask
       for row
-        weights = exp(scores - new top), scale, total   the loops that `stitch_stages` writes
+        weights = exp(scores - new top), scale, total   the loops that `stitching` writes
       sums = sums * scale + weights x v                 the micro-kernel
     outputs = epilogue(sums / total)
 """
@@ -26,7 +26,7 @@ from backends.cpu.kernels.attention.products import Product, Products, Right, ro
 from backends.cpu.kernels.attention.read import AttentionStages, Block, operand
 from backends.cpu.kernels.attention.softmax import Online, find_softmax
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
-from backends.cpu.kernels.stitch_stages.emit import stitch
+from backends.cpu.kernels.shared.stitching.loops import stitch
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, int64, ramp, splat, vector_runs
 from backends.tensorir.roles import Output, compose

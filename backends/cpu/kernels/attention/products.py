@@ -12,7 +12,7 @@ from backends.cpu.kernels.attention.read import Block, Operand
 from backends.cpu.kernels.shared.contraction import Contraction, emit_inside
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile
-from backends.cpu.kernels.stitch_stages.emit import stitch
+from backends.cpu.kernels.shared.stitching.loops import stitch
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, pieces, ramp, splat, vector_runs
 from backends.tensorir.roles import Output

@@ -3,7 +3,7 @@
 The loops of one task, which has a chunk of the rows and a share of the panels of each product:
 
     for block of rows                              where the kernel makes them
-      rows = normalise(x), scale(x), transpose(x)  the loops that `stitch_stages` writes
+      rows = normalise(x), scale(x), transpose(x)  the loops that `stitching` writes
       rows = epilogue(x x weights)                 or those of other products: the first layer of an MLP
     for product                                    queries, keys, values
       for block of panels, y tile, panel           `contraction`
@@ -27,7 +27,7 @@ from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.matmul.read import Product, RowProducts
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, emit, emit_inside
 from backends.cpu.kernels.shared.split import Split
-from backends.cpu.kernels.stitch_stages.emit import stitch
+from backends.cpu.kernels.shared.stitching.loops import stitch
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, Nest, int64, ramp, vector_runs

@@ -21,7 +21,7 @@ from backends.cpu.kernels.shared.blocking import blocking_space
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, total_cycles
-from backends.cpu.kernels.stitch_stages.plan import has_turn, stitched_work
+from backends.cpu.kernels.shared.stitching.plan import has_turn, stitched_work
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
 from backends.tensorir.rows import RowBlock

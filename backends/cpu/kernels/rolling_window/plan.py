@@ -24,7 +24,7 @@ from backends.cpu.kernels.shared.estimate import passing_cycles
 from backends.cpu.kernels.shared.image_maker import cycles_alone
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
-from backends.cpu.kernels.stitch_stages.plan import stitched_work
+from backends.cpu.kernels.shared.stitching.plan import stitched_work
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
 from backends.tensorir.roles import Roles

@@ -1,38 +1,14 @@
-"""Stitch memory-bound stages into tiles: the template of everything without a matmul or convolution in it.
-
-What it makes of softmax over [128, 197] (after BladeDISC's CPU stitch):
-```
-for t in T.parallel(threads):
-    exp = alloc(197)                                # scratch of one tile, where rows of whole vectors take out[row]
-    for row in range(t * 128 // threads, (t + 1) * 128 // threads):
-        max = ...   vector loop, 4 accumulators     # reduced axis is contiguous: reduce_row
-        exp[:] = ...    vector loop                 # the expensive stage that is read twice stays in memory
-        sum = ...   vector loop, 4 accumulators
-        out[row, :] = ...   vector loop             # everything cheap is inlined, epilogues included
-```
-and of a 3x3 max pool over NHWC: `for (h, w) in T.parallel: for block of channels: for kh, kw: acc = max(acc, x)`.
-An elementwise chain is the same with one stage; its axes are merged first and its long rows cut into blocks.
-"""
+"""The loops of stages without an anchor: see `stitching`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
-
 from tvm import tirx
-from tvm.ir import Var
 
-from backends.cpu.kernels.stitch_stages.cluster import Cluster
-from backends.cpu.kernels.stitch_stages.plan import Tiling
-from backends.cpu.kernels.stitch_stages.read import StageGroup
-from backends.cpu.kernels.stitch_stages.tiling import cluster_stages
+from backends.cpu.kernels.shared.stitching.loops import StitchedLoops
+from backends.cpu.kernels.shared.stitching.plan import Tiling
+from backends.cpu.kernels.shared.stitching.stage_group import StageGroup
 from backends.cpu.machine import Machine
-from backends.tensorir.accesses import stage_accesses
-from backends.tensorir.emit import Nest
-from backends.tensorir.flat_buffers import DistinctSizes
 from backends.tensorir.result import Scheduled
-from backends.tensorir.stages import Stage, dtype_of, shape_of
 
 STITCH_STAGES = "stitch_stages"
 
@@ -41,71 +17,5 @@ def emit_stages(func: tirx.PrimFunc, group: StageGroup, machine: Machine, point:
     """Return the stitched loops."""
     if group.is_empty:
         return Scheduled(func.with_body(tirx.Evaluate(tirx.const(0, "int32"))), STITCH_STAGES, "empty")
-    kernel = _Kernel.make(group, machine, point, {})
+    kernel = StitchedLoops.make(group, machine, point, {})
     return Scheduled(func.with_body(kernel.emit()), STITCH_STAGES, kernel.describe())
-
-
-def stitch(stages: list[Stage], memory: Mapping[Var, Var], machine: Machine) -> tirx.Stmt:
-    """Return the loops of `stages` as part of another kernel's thread.
-
-    `memory` says what holds a buffer that is read or written outside of them; each keeps its row-major order.
-    """
-    outputs = {stage.buffer for stage in stages if stage.buffer in memory}
-    return _Kernel.make(StageGroup.of(stages, outputs), machine, Tiling(), memory).emit()
-
-
-@dataclass
-class _Kernel:
-    """The stages that live in memory, cut into clusters."""
-
-    clusters: list[list[Stage]]
-    group: StageGroup
-    machine: Machine
-    tiling: Tiling
-    words: list[str]
-    full: dict[Var, Var]
-
-    @classmethod
-    def make(cls, group: StageGroup, machine: Machine, tiling: Tiling, memory: Mapping[Var, Var]) -> _Kernel:
-        return cls(
-            clusters=cluster_stages(group.kept, group.accesses, tiling.tasks),
-            group=group,
-            machine=machine,
-            tiling=tiling,
-            words=[],
-            full=dict(memory),
-        )
-
-    def emit(self) -> tirx.Stmt:
-        """Return the loops of all clusters."""
-        nest, sizes = Nest(), DistinctSizes()
-        inlined, outputs = self.group.inlined, self.group.outputs
-        for cluster, later in zip(self.clusters, self._read_later(), strict=True):
-            for stage in cluster:
-                if stage.buffer in outputs or stage.buffer in later:
-                    made = stage.buffer if stage.buffer in outputs else _flat_copy(stage.buffer, sizes)
-                    self.full.setdefault(stage.buffer, made)
-            nest.extend(tirx.AllocBuffer(self.full[s.buffer]) for s in cluster if s.buffer in later - outputs)
-            tile = Cluster.make(cluster, inlined, self.full, self.machine, self.tiling)
-            tile.emit(nest, sizes)
-            self.words.append(tile.describe())
-        return nest.finish()
-
-    def _read_later(self) -> list[set[Var]]:
-        """Return for each cluster what the clusters behind it read."""
-        later: list[set[Var]] = [set()]
-        for cluster in reversed(self.clusters[1:]):
-            later.append(later[-1].union(*(_reads(stage, self.group.inlined) for stage in cluster)))
-        return later[::-1]
-
-    def describe(self) -> str:
-        return f"{'; '.join(self.words)}, {self.tiling}"
-
-
-def _reads(stage: Stage, inlined: Mapping[Var, Stage]) -> set[Var]:
-    return {access.buffer for access in stage_accesses(stage, inlined).loads}
-
-
-def _flat_copy(buffer: Var, sizes: DistinctSizes) -> Var:
-    """Return a one-dimensional buffer for an intermediate one, as CompactBufferAllocation trusts the dimensions."""
-    return sizes.allocate(prod(shape_of(buffer)), dtype_of(buffer), buffer.name)

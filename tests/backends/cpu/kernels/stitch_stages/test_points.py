@@ -11,7 +11,7 @@ from tvm import relax
 
 from backends.cpu.kernels import stitch_stages
 from backends.cpu.kernels.stitch_stages.plan import stitch_space
-from backends.cpu.kernels.stitch_stages.read import StageGroup
+from backends.cpu.kernels.stitch_stages.read import read_stage_group
 from backends.cpu.schedule import schedule_with
 from backends.tensorir.space import Space
 from fusion import context
@@ -45,7 +45,7 @@ def test_points_of_stitched_stages_are_right(name: str) -> None:
     (expected,) = kernels.run(usual, [data])
     tiles = set()
     for threads in (1, 2, 3):
-        space = stitch_space(StageGroup.read(func), machine, threads)
+        space = stitch_space(read_stage_group(func), machine, threads)
         points = list(space)
         assert space.default in points
         assert all(isfinite(point.cycles) and point.cycles > 0 for point in points)
@@ -63,6 +63,6 @@ def test_the_default_of_stitched_stages_is_what_is_estimated_to_be_fast() -> Non
     machine = context.resolve("llvm").compiler.machine
     for rows in (1, 8, 200, 5000):
         func = kernels.prim_func(lambda b, x: op.nn.softmax(x, -1), [normal((rows, 100), 0)])
-        space = stitch_space(StageGroup.read(func), machine, 2)
+        space = stitch_space(read_stage_group(func), machine, 2)
         assert space.default.tasks == (2 if rows >= 200 else 1)
         assert space.default.cycles <= 1.1 * min(point.cycles for point in space)

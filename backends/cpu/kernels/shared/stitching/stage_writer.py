@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from backends.cpu.kernels.stitch_stages.column_reduction import reduce_columns
-from backends.cpu.kernels.stitch_stages.map_writer import MapWriter
-from backends.cpu.kernels.stitch_stages.plan import Tiling, is_unrolled
-from backends.cpu.kernels.stitch_stages.row_reduction import reduce_row
-from backends.cpu.kernels.stitch_stages.tiled_stage import TiledStage
+from backends.cpu.kernels.shared.stitching.column_reduction import reduce_columns
+from backends.cpu.kernels.shared.stitching.map_writer import MapWriter
+from backends.cpu.kernels.shared.stitching.plan import Tiling, is_unrolled
+from backends.cpu.kernels.shared.stitching.row_reduction import reduce_row
+from backends.cpu.kernels.shared.stitching.tiled_stage import TiledStage
 
 
 def write_stage(tiled: TiledStage, vector_bytes: int, tiling: Tiling) -> None:

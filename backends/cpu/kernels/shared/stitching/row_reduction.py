@@ -18,8 +18,8 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.kernels.stitch_stages.column_reduction import reduce_scalar
-from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, TiledStage, sum_of
+from backends.cpu.kernels.shared.stitching.column_reduction import reduce_scalar
+from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, TiledStage, sum_of
 from backends.tensorir.emit import Expr, int64, ramp
 from backends.tensorir.flat_buffers import load_flat, store_flat
 from backends.tensorir.stages import dtype_of

@@ -19,8 +19,8 @@ from tvm.ir import Var
 from tvm.tirx import ForKind
 from tvm_ffi import StructuralKey
 
-from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, TiledStage
-from backends.cpu.kernels.stitch_stages.vector_axis import ELEMENT_BYTES, Turn
+from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, TiledStage
+from backends.cpu.kernels.shared.stitching.vector_axis import ELEMENT_BYTES, Turn
 from backends.tensorir.emit import Expr, int64, ramp
 from backends.tensorir.flat_buffers import flat_buffer
 from backends.tensorir.stages import dtype_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tvm import sym, tirx
 from tvm.ir import Var
 
-from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, TiledStage, sum_of
+from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, TiledStage, sum_of
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.inlining import guards, uses
 from backends.tensorir.stages import substitute

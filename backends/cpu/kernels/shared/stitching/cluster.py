@@ -11,12 +11,12 @@ from tvm.ir import Range, Var
 from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_equal
 
-from backends.cpu.kernels.stitch_stages.plan import Tiling
-from backends.cpu.kernels.stitch_stages.stage_writer import write_stage
-from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, Scope, StageLoops, TiledStage
-from backends.cpu.kernels.stitch_stages.tiling import SharedAxis, shared_axes
-from backends.cpu.kernels.stitch_stages.transpose_writer import write_transpose
-from backends.cpu.kernels.stitch_stages.vector_axis import Turn, choose_vector_axis, find_turn
+from backends.cpu.kernels.shared.stitching.plan import Tiling
+from backends.cpu.kernels.shared.stitching.stage_writer import write_stage
+from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, Scope, StageLoops, TiledStage
+from backends.cpu.kernels.shared.stitching.tiling import SharedAxis, shared_axes
+from backends.cpu.kernels.shared.stitching.transpose_writer import write_transpose
+from backends.cpu.kernels.shared.stitching.vector_axis import Turn, choose_vector_axis, find_turn
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import Accesses, flat_index, stage_accesses
 from backends.tensorir.collapsing import Run, axis_values, collapse_runs, run_extent

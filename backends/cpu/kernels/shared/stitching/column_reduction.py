@@ -19,7 +19,7 @@ from tvm.ir import Call, Var
 from tvm.tirx.analysis import undefined_vars
 from tvm_ffi import StructuralKey
 
-from backends.cpu.kernels.stitch_stages.tiled_stage import At, LoopAxis, Names, TiledStage, sum_of
+from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, Names, TiledStage, sum_of
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.flat_buffers import load_flat, store_flat
 from backends.tensorir.inlining import is_branch, uses
