@@ -116,6 +116,11 @@ def _has_constant_zero(case: Case) -> bool:
     return any(array is not None and array.size == 1 and not array.any() for array in weights)
 
 
+def _multiplies_three(case: Case) -> bool:
+    """Whether an Einsum has three operands or more, and one of its numbers is odd."""
+    return _odd(case) and any(values.get("equation", b"").count(b",") > 1 for values in _attributes(case))
+
+
 def _skips(most: int) -> Callable[[Case], bool]:
     """Return whether a window is padded by a rule, and its strides are longer than it by more than `most`."""
     return lambda case: any(
@@ -238,6 +243,7 @@ KNOWN = (
     Known("Hardmax of NaN", "differs", "Hardmax", when=_meets_nan),
     Known("Clip whose bound, an input, is NaN", "differs", "Clip", when=_odd),
     Known("QuantizeLinear, DynamicQuantizeLinear of NaN", "differs", "QuantizeLinear", when=_odd),
+    Known("Einsum of three and more operands", "differs", "Einsum", "NaN or infinity", when=_multiplies_three),
     Known("LayerNormalization of numbers whose sum", "differs", "LayerNormalization", "NaN or infinity", when=_odd),
     Known("ReduceSum, ReduceSumSquare, ReduceProd", "differs", _INTEGER_SUMS, _ROUNDED),
     Known("ReduceSum, ReduceSumSquare, ReduceProd", "differs", _INTEGER_SUMS, when=_beyond_float64),

@@ -1,6 +1,6 @@
 """Convolutions over one axis, transposed ones, Einsum and recurrent layers summed float16 in float16, GridSample
 counted pixels, pools took means and norms and activations differences in it: a sum of 3,000 ones was 3,954. So did Gemm
-scale its product, BatchNormalization cancel its mean, Sum add, and whatever reduced a constant."""
+scale its product, BatchNormalization cancel its mean, Sum add, losses make a mean, and whatever reduced a constant."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ NODES = {
     "vanishing product": ("Gemm", ["row of infinity", "hundred", "one"], {"alpha": 1e-30}),
     "cancelled means": ("BatchNormalization", ["nothing", "one", "one", "one", "one"], {}),
     "three": ("Sum", ["one", "tiny", "tiny"], {}),
+    "loss": ("NegativeLogLikelihoodLoss", ["highest", "classes"], {}),
+    "loss of logits": ("SoftmaxCrossEntropyLoss", ["highest", "others"], {}),
     "slope": ("HardSigmoid", ["last"], {"alpha": 1e-30, "beta": 0.25}),
 }
 SHAPES = {
@@ -51,6 +53,9 @@ VALUES = {
     "one": np.ones(1, np.float16),
     "tiny": np.full(1, 2**-11, np.float16),
     "nothing": np.zeros((1, 1), np.float16),
+    "highest": np.array([[0, 40000], [40000, 0], [0, 40000]], np.float16),
+    "classes": np.array([1, 0, 0]),
+    "others": np.array([0, 1, 1]),
     "last": np.array([-np.inf, 0, np.inf], np.float16),
 }
 

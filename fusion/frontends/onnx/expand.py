@@ -19,6 +19,10 @@ _WHOLE = ("AffineGrid", "ReduceL2", "ReduceLogSumExp")
 integers in their own type and take roots in float32, or overflow where the result does not."""
 _FLAGS = {"allowzero": 0, "keepdims": 0, "largest": 0, "noop_with_empty_axes": 0, "periodic": 1, "sorted": 0}
 """What ONNX Runtime takes numbers other than 0 and 1 for; the bodies of windows compute with them."""
+_LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+"""Operators whose bodies add up numbers that half precision need not hold, where it holds their mean; ONNX Runtime runs
+the whole body in float32."""
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,22 @@ def expand_if(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], 
     results = zip(node.output, graph.output, strict=True)
     outputs = {actual: names.get(value.name, value.name) for actual, value in results if actual}
     return Expansion(nodes, opset, constants, outputs)
+
+
+def expand_half_loss(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], str]) -> Expansion | None:
+    """Return a loss of half precision as one of float32 between casts; None for any other node."""
+    kind = scope.types.get(node.input[0], TypeProto()).tensor_type.elem_type if node.op_type in _LOSSES else None
+    if node.domain or kind not in _HALVES:
+        return None
+    make = onnx.helper.make_node
+    read = {name: fresh(name) for name in node.input if name and scope.types[name].tensor_type.elem_type == kind}
+    made = {name: fresh(name) for name in node.output if name}
+    results = {name: fresh(name) for name in made}
+    loss = rename(node, read)
+    loss.output[:] = [made.get(name, "") for name in node.output]
+    before = [make("Cast", [name], [wide], to=TensorProto.FLOAT) for name, wide in read.items()]
+    after = [make("Cast", [made[name]], [narrow], to=kind) for name, narrow in results.items()]
+    return Expansion([*before, loss, *after], opset, {}, results)
 
 
 def cast_of_cast_like(node: NodeProto, types: Mapping[str, TypeProto]) -> NodeProto:

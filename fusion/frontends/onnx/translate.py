@@ -27,6 +27,7 @@ from fusion.frontends.onnx.expand import (
     Expansion,
     cast_of_cast_like,
     expand_function,
+    expand_half_loss,
     expand_if,
     plain_attributes,
     plain_axes,
@@ -201,9 +202,11 @@ class _Translator:
         if declined:
             self._defer(node, opset, declined)
             return
-        branch = expand_if(node, opset, self._scope, self._fresh)
-        if branch is not None:
-            self._splice(branch)
+        instead = expand_if(node, opset, self._scope, self._fresh) or expand_half_loss(
+            node, opset, self._scope, self._fresh
+        )
+        if instead is not None:
+            self._splice(instead)
             return
         try:
             types = infer_types(node, opset, self._scope, self._declared)
