@@ -32,8 +32,8 @@ NODES = {
     "vanishing product": ("Gemm", ["row of infinity", "hundred", "one"], {"alpha": 1e-30}),
     "cancelled means": ("BatchNormalization", ["nothing", "one", "one", "one", "one"], {}),
     "three": ("Sum", ["one", "tiny", "tiny"], {}),
-    "loss": ("NegativeLogLikelihoodLoss", ["highest", "classes"], {}),
-    "loss of logits": ("SoftmaxCrossEntropyLoss", ["highest", "others"], {}),
+    "loss": ("NegativeLogLikelihoodLoss", ["highest", "classes", "weights"], {}),
+    "loss of logits": ("SoftmaxCrossEntropyLoss", ["highest", "others", "weights"], {}),
     "slope": ("HardSigmoid", ["last"], {"alpha": 1e-30, "beta": 0.25}),
 }
 SHAPES = {
@@ -56,6 +56,7 @@ VALUES = {
     "highest": np.array([[0, 40000], [40000, 0], [0, 40000]], np.float16),
     "classes": np.array([1, 0, 0]),
     "others": np.array([0, 1, 1]),
+    "weights": np.ones(2, np.float16),
     "last": np.array([-np.inf, 0, np.inf], np.float16),
 }
 
