@@ -1,4 +1,4 @@
-"""Which points of a template's space are worth measuring."""
+"""Which points of a template's space become candidates for a kernel, to be measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from backends.tensorir.space import Point, Space
 
 
-def candidates(space: Space[Any], most: int, alike: int) -> list[Point]:
+def promising_points(space: Space[Any], most: int, alike: int) -> list[Point]:
     """Return at most `most` points beside the default, the best by estimate of those that differ enough.
 
     Those are the best point of each register tile, and of the default's the `alike` best others.

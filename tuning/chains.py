@@ -16,8 +16,8 @@ from backends.tensorir.stages import dtype_of, shape_of
 from fusion.tensors import tensor_bytes
 from partition.profitability import Profitability
 from tuning.build import build_library
-from tuning.decide import Verdict
-from tuning.experiment import Call, Experiment, Step, Storage, View
+from tuning.decide import Decision
+from tuning.experiment import Experiment, LibraryCall, Step, Storage, View
 from tuning.measuring_session import MeasuringSession
 from tuning.parts import blocks_of, only_moves, split_kernel, weights_of
 from tuning.toolchain import Toolchain
@@ -32,6 +32,14 @@ _FILLER = 0x3A
 """Of all data: four of these bytes are a small float32, two a small bfloat16."""
 _SECONDS = 2.0
 """For measuring one chain at most; it takes a tenth as a rule."""
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """A kernel, and why it is better left in parts; "" where it is not."""
+
+    kernel: tirx.PrimFunc
+    reason: str
 
 
 @dataclass
@@ -52,17 +60,17 @@ class JudgeChains:
     session: MeasuringSession
     folder: Path
     seconds: float
-    notes: list[str] = field(default_factory=list)
-    _known: list[tuple[tirx.PrimFunc, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list, init=False)
+    _known: list[_Answered] = field(default_factory=list, init=False)
 
     def __call__(self, kernel: tirx.PrimFunc) -> str:
         """Return why the kernel is better left in parts; "" where it is not."""
-        for known, answer in self._known:
-            if tvm_ffi.structural_equal(known, kernel):
-                return answer
-        answer = self._answer(kernel)
-        self._known.append((kernel, answer))
-        return answer
+        for known in self._known:
+            if tvm_ffi.structural_equal(known.kernel, kernel):
+                return known.reason
+        known = _Answered(kernel, self._answer(kernel))
+        self._known.append(known)
+        return known.reason
 
     def _answer(self, kernel: tirx.PrimFunc) -> str:
         reason = self.judge(kernel)
@@ -70,18 +78,18 @@ class JudgeChains:
         if not parts or self.seconds <= 0:
             return reason
         started = time.perf_counter()
-        forms = {"apart": parts, "together": [kernel]} if reason else {"together": [kernel], "apart": parts}
+        candidates = {"apart": parts, "together": [kernel]} if reason else {"together": [kernel], "apart": parts}
         try:
-            verdict = self._measure(forms, weights_of(kernel))
+            decision = self._measure(candidates, weights_of(kernel))
         except OSError:
-            verdict = None
+            decision = None
         self.seconds -= time.perf_counter() - started
-        if verdict is None:
+        if decision is None:
             return reason
-        usual, other = forms
-        times = f"{verdict.default_s * 1e6:.1f} us {usual}, {verdict.other_s * 1e6:.1f} {other}"
+        usual, other = candidates
+        times = f"{decision.default_s * 1e6:.1f} us {usual}, {decision.other_s * 1e6:.1f} {other}"
         self.notes.append(f"{_text(kernel)}: {times}")
-        if verdict.form == 0:
+        if decision.candidate == 0:
             return reason
         return "" if reason else f"measured {times}"
 
@@ -95,9 +103,9 @@ class JudgeChains:
         # A matmul that joins two others has those in one kernel where it stays apart.
         return parts if sum(not only_moves(part) for part in parts) == estimated.kernels else []
 
-    def _measure(self, forms: Mapping[str, Sequence[tirx.PrimFunc]], weights: Sequence[Var]) -> Verdict | None:
-        """Return which of two forms is faster; None if that cannot be measured."""
-        functions = {f"{form}{index}": func for form, some in forms.items() for index, func in enumerate(some)}
+    def _measure(self, candidates: Mapping[str, Sequence[tirx.PrimFunc]], weights: Sequence[Var]) -> Decision | None:
+        """Return which of two candidates is faster; None if that cannot be measured."""
+        functions = {f"{name}{index}": func for name, some in candidates.items() for index, func in enumerate(some)}
         scheduled = {name: self.compiler.schedule(func) for name, func in functions.items()}
         if any(kernel.note for kernel in scheduled.values()):
             return None  # plain loops, which may take very long
@@ -106,9 +114,9 @@ class JudgeChains:
         if len(build_library(list(made.items()), self.toolchain, library, lambda: False)) != len(made):
             return None
         memory = _Memory(weights, functions, made)
-        names = [[f"{form}{index}" for index in range(len(some))] for form, some in forms.items()]
+        names = [[f"{name}{index}" for index in range(len(some))] for name, some in candidates.items()]
         steps = tuple(
-            Step(0, tuple(memory.calls(form, copy) for form in names)) for copy in range(self._copies(weights))
+            Step(0, tuple(memory.calls(some, copy) for some in names)) for copy in range(self._copies(weights))
         )
         tensors, storages = tuple(memory.tensors), tuple(memory.storages)
         experiment = Experiment(
@@ -121,7 +129,7 @@ class JudgeChains:
             seconds=_SECONDS,
         )
         results = self.session.run(experiment)
-        return results.verdicts[0] if results.verdicts else None
+        return results.decisions[0] if results.decisions else None
 
     def _copies(self, weights: Sequence[Var]) -> int:
         """Return how many copies of the weights do not fit the cores' own caches together."""
@@ -131,28 +139,28 @@ class JudgeChains:
 
 @dataclass
 class _Memory:
-    """Tensors for both forms of a chain: activations are shared by all copies, weights are not.
+    """Tensors for both candidates for a chain: activations are shared by all copies, weights are not.
 
     Attributes:
-        weights: Buffers that are.
-        functions, made: Before and after they got loops, by name; parameters of the latter may have other shapes.
+        weights: The buffers that are.
+        functions, made: Kernels before and after they got loops, by name; the latter may have other parameters.
     """
 
     weights: Sequence[Var]
     functions: Mapping[str, tirx.PrimFunc]
     made: Mapping[str, tirx.PrimFunc]
-    storages: list[Storage] = field(default_factory=list)
-    tensors: list[View] = field(default_factory=list)
-    _known: dict[tuple[Var, tuple[int, ...], int], int] = field(default_factory=dict)
+    storages: list[Storage] = field(default_factory=list, init=False)
+    tensors: list[View] = field(default_factory=list, init=False)
+    _known: dict[tuple[Var, tuple[int, ...], int], int] = field(default_factory=dict, init=False)
 
-    def calls(self, form: Sequence[str], copy: int) -> tuple[Call, ...]:
-        """Return the calls of a form on a copy."""
+    def calls(self, names: Sequence[str], copy: int) -> tuple[LibraryCall, ...]:
+        """Return the calls of a candidate, the functions of these `names`, on a copy."""
         return tuple(
-            Call(name, tuple(
+            LibraryCall(name, tuple(
                 self._tensor(source, parameter, copy)
                 for source, parameter in zip(self.functions[name].params, self.made[name].params, strict=True)
             ))
-            for name in form
+            for name in names
         )  # fmt: skip
 
     def _tensor(self, source: Var, parameter: Var, copy: int) -> int:

@@ -1,4 +1,4 @@
-"""What a worker measures, as plain data: the calls of a network, of which some kernels have several forms."""
+"""What a worker measures, as plain data: the calls of a network, of which some kernels have several candidates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Call:
+class LibraryCall:
     """A call of a function of the library with some of the tensors."""
 
     symbol: str
@@ -40,18 +40,26 @@ class Call:
 
 
 @dataclass(frozen=True)
+class StepCondition:
+    """What must hold for a step to be taken: a tensor, a bool of rank 0, is `value`."""
+
+    tensor: int
+    value: bool
+
+
+@dataclass(frozen=True)
 class Step:
-    """A part of the network that has one form or several, each of which makes the same results.
+    """A part of the network for which there are one or several candidates, each of which makes the same results.
 
     Attributes:
-        kernel: Which of the kernels it is a use of; the same form is chosen for all uses.
-        forms: The calls of each form; the first is what the network has unless another is faster.
-        conditions: (tensor, bool) that must hold for the step to be taken.
+        kernel: Which of the kernels it is a use of; the same candidate is chosen for all uses.
+        candidates: The calls of each candidate; the first is what the network has unless another is faster.
+        conditions: All of them hold where the step is taken.
     """
 
     kernel: int
-    forms: tuple[tuple[Call, ...], ...]
-    conditions: tuple[tuple[int, bool], ...] = ()
+    candidates: tuple[tuple[LibraryCall, ...], ...]
+    conditions: tuple[StepCondition, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,11 +82,11 @@ class Experiment:
     threads: int
     seconds: float
 
-    def forms(self) -> list[int]:
-        """Return how many forms each kernel has."""
+    def candidate_counts(self) -> list[int]:
+        """Return how many candidates there are for each kernel."""
         counts = [1] * (1 + max((step.kernel for step in self.steps), default=-1))
         for step in self.steps:
-            counts[step.kernel] = len(step.forms)
+            counts[step.kernel] = len(step.candidates)
         return counts
 
     def write(self, path: Path) -> None:
@@ -100,6 +108,13 @@ def read_experiment(path: Path) -> Experiment:
     )
 
 
-def _step(kernel: int, forms: list[list[dict[str, Any]]], conditions: list[list[Any]]) -> Step:
-    calls = tuple(tuple(Call(call["symbol"], tuple(call["arguments"])) for call in form) for form in forms)
-    return Step(kernel, calls, tuple((int(tensor), bool(value)) for tensor, value in conditions))
+def _step(kernel: int, candidates: list[list[dict[str, Any]]], conditions: list[dict[str, Any]]) -> Step:
+    return Step(
+        kernel,
+        tuple(tuple(_call(**call) for call in candidate) for candidate in candidates),
+        tuple(StepCondition(**condition) for condition in conditions),
+    )
+
+
+def _call(symbol: str, arguments: list[int]) -> LibraryCall:
+    return LibraryCall(symbol, tuple(arguments))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import subprocess
@@ -12,13 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO
 
-from tuning.decide import Verdict
+from tuning.decide import Decision
 from tuning.experiment import Experiment
+from tuning.messages import Answer, Measured, Question, Trial, Trying, read_answer, write_question
 
 _PATIENCE_S = 20.0
-"""Without an answer, beside the time that an experiment asks for: the longest kernels take seconds in a bad form."""
+"""Without an answer, beside the time that an experiment asks for: the longest kernels take seconds with bad loops."""
 _MOST_CRASHES = 3
 _COMMAND = "from tuning.worker import main; main()"
 
@@ -28,16 +28,16 @@ class Results:
     """What came of an experiment.
 
     Attributes:
-        verdicts: Of each kernel; empty where the experiment failed.
-        before, after: Seconds of the network without and with what the verdicts say.
-        crashed: (kernel, form) that ended the worker, or from which it did not come back.
-        failure: Why there are no verdicts.
+        decisions: Of each kernel; empty where the experiment failed.
+        before, after: Seconds of the network without and with what the decisions say.
+        crashed: Candidates that ended the worker, or from which it did not come back.
+        failure: Why there are no decisions.
     """
 
-    verdicts: list[Verdict] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
     before: float = 0.0
     after: float = 0.0
-    crashed: list[tuple[int, int]] = field(default_factory=list)
+    crashed: list[Trial] = field(default_factory=list)
     failure: str = ""
 
 
@@ -61,49 +61,44 @@ class MeasuringSession:
         self._end()
 
     def run(self, experiment: Experiment) -> Results:
-        """Return the results of `experiment`; a form in which the worker crashes or hangs is left out and reported."""
+        """Return the results of `experiment`; candidates that crash or hang are left out and reported."""
         path = self._folder / "experiment.json"
         experiment.write(path)
         results = Results()
-        while not results.verdicts and not results.failure:
+        while not results.decisions and not results.failure:
             self._try(experiment, path, results)
             if len(results.crashed) > _MOST_CRASHES:
-                results.failure = "too many forms crash"
+                results.failure = "too many candidates crash"
         return results
 
     def _try(self, experiment: Experiment, path: Path, results: Results) -> None:
         """Ask once, and note in `results` what came of it."""
-        trying: tuple[int, int] | None = None
+        trying: Trial | None = None
         try:
-            self._ask(json.dumps([str(path), results.crashed]))
-            while True:
-                answer = self._answer(_PATIENCE_S + experiment.seconds)
-                if "trying" in answer:
-                    kernel, form = answer["trying"]
-                    trying = int(kernel), int(form)
-                elif "verdicts" in answer:
-                    results.verdicts = [Verdict(**verdict) for verdict in answer["verdicts"]]
-                    results.before, results.after = answer["before"], answer["after"]
-                    return
-                else:
-                    results.failure = str(answer["failed"])
-                    return
+            self._ask(Question(str(path), tuple(results.crashed)))
+            while isinstance(answer := self._answer(_PATIENCE_S + experiment.seconds), Trying):
+                trying = answer.trial
+            if isinstance(answer, Measured):
+                results.decisions = list(answer.decisions)
+                results.before, results.after = answer.before, answer.after
+            else:
+                results.failure = answer.why
         except (OSError, queue.Empty, EOFError) as error:
             self._end()
-            if trying is None or trying[1] == 0 or trying in results.crashed:
+            if trying is None or trying.candidate == 0 or trying in results.crashed:
                 results.failure = f"the process that measures ended: {type(error).__name__} {error}".strip()
             else:
                 results.crashed.append(trying)
 
-    def _ask(self, question: str) -> None:
+    def _ask(self, question: Question) -> None:
         if self._process is None:
             self._start()
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{question}\n")
+        self._process.stdin.write(f"{write_question(question)}\n")
         self._process.stdin.flush()
 
-    def _answer(self, seconds: float) -> dict[str, Any]:
+    def _answer(self, seconds: float) -> Answer:
         """Return the next answer.
 
         Raises:
@@ -113,8 +108,7 @@ class MeasuringSession:
         line = self._answers.get(timeout=seconds)
         if not line:
             raise EOFError
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return read_answer(line)
 
     def _start(self) -> None:
         here = [os.path.abspath(entry) for entry in sys.path]

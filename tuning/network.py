@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 64
 _FILLER = 0x3A
-"""Of weights that are not made: four of these bytes are a small float32, two a small bfloat16; zeros would all lie in
+"""Every byte of placeholders: four of these bytes are a small float32, two a small bfloat16; zeros would all lie in
 one page."""
 
 
@@ -37,18 +37,33 @@ class Network:
     inputs: Sequence[np.ndarray]
 
 
+@dataclass(frozen=True)
+class _Source:
+    """What a storage holds: the input, weight, storage of the plan or fresh memory that `index` counts to."""
+
+    kind: str
+    index: int
+
+
+@dataclass(frozen=True)
+class _Content:
+    """Bytes that the file of data has from `start` on."""
+
+    start: int
+    data: np.ndarray
+
+
 @dataclass
 class Memory:
     """The storages and tensors of an experiment, as they are found to be needed."""
 
     network: Network
-    storages: list[Storage] = field(default_factory=list)
-    tensors: list[View] = field(default_factory=list)
-    _contents: list[tuple[int, np.ndarray]] = field(default_factory=list)
-    _end: int = 0
-    _storage_of: dict[tuple[str, int], int] = field(default_factory=dict)
-    _tensor_of: dict[Argument, int] = field(default_factory=dict)
-    _unmade: dict[tuple[Argument, tuple[int, ...]], int] = field(default_factory=dict)
+    storages: list[Storage] = field(default_factory=list, init=False)
+    tensors: list[View] = field(default_factory=list, init=False)
+    _contents: list[_Content] = field(default_factory=list, init=False)
+    _storage_of: dict[_Source, int] = field(default_factory=dict, init=False)
+    _tensor_of: dict[Argument, int] = field(default_factory=dict, init=False)
+    _placeholders: dict[Argument, int] = field(default_factory=dict, init=False)
 
     def tensor(self, argument: Argument) -> int:
         """Return the tensor that a call of the network gets as `argument`."""
@@ -56,47 +71,53 @@ class Memory:
             self._tensor_of[argument] = self._view(self._storage(argument), argument.shape, argument.dtype)
         return self._tensor_of[argument]
 
-    def unmade(self, argument: Argument, shape: tuple[int, ...], dtype: str) -> int:
+    def placeholder(self, argument: Argument, shape: tuple[int, ...], dtype: str) -> int:
         """Return a tensor of this shape instead of `argument`, with values that do not matter."""
-        key = argument, shape
-        if key not in self._unmade:
-            self.storages.append(Storage(tensor_bytes(shape, dtype), filler=_FILLER))
-            self._unmade[key] = self._view(len(self.storages) - 1, shape, dtype)
-        return self._unmade[key]
+        wanted = replace(argument, shape=shape, dtype=dtype)
+        if wanted not in self._placeholders:
+            storage = self._add(Storage(tensor_bytes(shape, dtype), filler=_FILLER))
+            self._placeholders[wanted] = self._view(storage, shape, dtype)
+        return self._placeholders[wanted]
 
     def write(self, path: Path) -> None:
         """Write the contents of the storages that have any."""
         with path.open("wb") as file:
-            for start, content in self._contents:
-                file.seek(start)
-                file.write(content.data)
-            file.truncate(max(self._end, 1))
+            for content in self._contents:
+                file.seek(content.start)
+                file.write(content.data.data)
+            file.truncate(max(self._end(), 1))
 
     def _view(self, storage: int, shape: tuple[int, ...], dtype: str) -> int:
         self.tensors.append(View(storage, shape, dtype))
         return len(self.tensors) - 1
 
     def _storage(self, argument: Argument) -> int:
-        kind, index = argument.kind, argument.index
-        if kind == "buffer":
-            index = self.network.plan.buffers[index].storage
-        if (kind, index) not in self._storage_of:
-            self.storages.append(self._made(kind, index, argument))
-            self._storage_of[kind, index] = len(self.storages) - 1
-        return self._storage_of[kind, index]
+        source = _Source(argument.kind, argument.index)
+        if source.kind == "buffer":  # several share a storage
+            source = _Source(source.kind, self.network.plan.buffers[source.index].storage)
+        if source not in self._storage_of:
+            self._storage_of[source] = self._add(self._new_storage(source, argument))
+        return self._storage_of[source]
 
-    def _made(self, kind: str, index: int, argument: Argument) -> Storage:
-        if kind == "buffer":
-            return Storage(self.network.plan.storages[index])
-        if kind == "fresh":
+    def _new_storage(self, source: _Source, argument: Argument) -> Storage:
+        if source.kind == "buffer":
+            return Storage(self.network.plan.storages[source.index])
+        if source.kind == "fresh":
             return Storage(tensor_bytes(argument.shape, argument.dtype))
-        content = self._content(kind, index)
-        start = -(-self._end // _ALIGNMENT) * _ALIGNMENT
-        self._end = start + content.size
-        self._contents.append((start, content))
-        return Storage(content.size, start)
+        content = _Content(-(-self._end() // _ALIGNMENT) * _ALIGNMENT, self._data(source))
+        self._contents.append(content)
+        return Storage(content.data.size, content.start)
 
-    def _content(self, kind: str, index: int) -> np.ndarray[Any, Any]:
-        if kind == "weight":
-            return byte_view(self.network.weights[index])
-        return np.ascontiguousarray(self.network.inputs[index]).reshape(-1).view(np.uint8)
+    def _data(self, source: _Source) -> np.ndarray[Any, Any]:
+        """Return the bytes of a weight or an input."""
+        if source.kind == "weight":
+            return byte_view(self.network.weights[source.index])
+        return np.ascontiguousarray(self.network.inputs[source.index]).reshape(-1).view(np.uint8)
+
+    def _end(self) -> int:
+        """Return where the contents end."""
+        return self._contents[-1].start + self._contents[-1].data.size if self._contents else 0
+
+    def _add(self, storage: Storage) -> int:
+        self.storages.append(storage)
+        return len(self.storages) - 1

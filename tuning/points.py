@@ -16,8 +16,8 @@ from backends.tensorir.result import Kernel, Scheduled
 from backends.tensorir.space import Point
 from backends.tensorir.stages import dtype_of, shape_of
 from tuning.build import build_library
-from tuning.candidates import candidates
-from tuning.experiment import Call, Experiment, Step
+from tuning.candidates import promising_points
+from tuning.experiment import Experiment, LibraryCall, Step, StepCondition
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.network import Memory, Network
 from tuning.toolchain import Toolchain
@@ -35,8 +35,8 @@ _EMITTING, _BUILDING = 0.25, 0.6
 
 
 @dataclass(frozen=True)
-class Form:
-    """A form of a kernel; `point` is None for the default."""
+class Candidate:
+    """A kernel with the loops of one point of its space, under a name of its own; `point` is None for the default."""
 
     symbol: str
     made: Scheduled
@@ -58,7 +58,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class ChoosePoints:
-    """Kernels in their default form -> the points at which they are fastest.
+    """Kernels at their default point -> the points at which they are fastest.
 
     Attributes:
         toolchain: Builds.
@@ -77,68 +77,69 @@ class ChoosePoints:
         """Return the points.
 
         Args:
-            kernels: By name, in their default form.
+            kernels: By name, at their default point.
             estimates: Of all calls of each kernel together, in any unit.
         """
         started = time.perf_counter()
-        forms = self._forms(kernels, estimates, started + _EMITTING * self.seconds)
-        libraries = self._build(forms, started + _BUILDING * self.seconds)
+        candidates = self._candidates(kernels, estimates, started + _EMITTING * self.seconds)
+        libraries = self._build(candidates, started + _BUILDING * self.seconds)
         if not libraries:
-            return Chosen({}, ("no kernel was measured: there is no other form of any, or none could be built",))
+            return Chosen({}, ("no kernel was measured: there is nothing but the defaults, or they cannot be built",))
         left = started + self.seconds - time.perf_counter()
-        results = self.session.run(self._experiment(forms, libraries, network, left))
+        results = self.session.run(self._experiment(candidates, libraries, network, left))
         if results.failure:
             return Chosen({}, (f"no kernel was measured: {results.failure}",))
-        notes = tuple(_notes(forms, results, time.perf_counter() - started))
+        notes = tuple(_notes(candidates, results, time.perf_counter() - started))
         if results.after >= results.before:
             return Chosen({}, notes)
-        points = {name: some[v.form].point for (name, some), v in zip(forms.items(), results.verdicts, strict=True)}
+        chosen = zip(candidates.items(), results.decisions, strict=True)
+        points = {name: some[decision.candidate].point for (name, some), decision in chosen}
         return Chosen({name: point for name, point in points.items() if point is not None}, notes)
 
-    def _forms(
+    def _candidates(
         self, kernels: Mapping[str, Kernel], estimates: Mapping[str, float], until: float
-    ) -> dict[str, list[Form]]:
-        """Return the forms of all kernels, those with the most time first; the default alone of what comes too late."""
+    ) -> dict[str, list[Candidate]]:
+        """Return the candidates for all kernels, those with the most time first; the default alone of what is late."""
         worth = sum(estimates.values()) * _LEAST_SHARE
-        forms: dict[str, list[Form]] = {}
+        candidates: dict[str, list[Candidate]] = {}
         for name in sorted(kernels, key=lambda name: -estimates.get(name, 0)):
-            found = [Form(f"k{len(forms)}", kernels[name].made)]
+            found = [Candidate(f"k{len(candidates)}", kernels[name].made)]
             if estimates.get(name, 0) >= worth and time.perf_counter() < until:
                 found += self._others(kernels[name], found[0].symbol)
-            forms[name] = found
-        return forms
+            candidates[name] = found
+        return candidates
 
-    def _others(self, kernel: Kernel, symbol: str) -> Iterator[Form]:
-        """Yield the forms beside the default."""
+    def _others(self, kernel: Kernel, symbol: str) -> Iterator[Candidate]:
+        """Yield the candidates beside the default."""
         choices = self.compiler.choices(kernel.source)
         seen = [kernel.made.func]
-        for point in () if choices is None else candidates(choices.space, _MOST, _ALIKE):
+        for point in () if choices is None else promising_points(choices.space, _MOST, _ALIKE):
             made = self.compiler.schedule(kernel.source, point)
             if not made.note and not any(tvm_ffi.structural_equal(made.func, func) for func in seen):
-                yield Form(f"{symbol}_{len(seen)}", made, point)
+                yield Candidate(f"{symbol}_{len(seen)}", made, point)
                 seen.append(made.func)
 
-    def _build(self, forms: dict[str, list[Form]], until: float) -> list[Path]:
-        """Write libraries of all default forms and as many of the others as there is time for; the rest leaves
-        `forms`."""
-        defaults = [(some[0].symbol, some[0].made.func) for some in forms.values()]
-        others = [(form.symbol, form.made.func) for some in forms.values() for form in some[1:]]
+    def _build(self, candidates: dict[str, list[Candidate]], until: float) -> list[Path]:
+        """Write libraries of all default candidates and as many of the others as there is time for; the rest leaves
+        `candidates`."""
+        defaults = [(some[0].symbol, some[0].made.func) for some in candidates.values()]
+        others = [(candidate.symbol, candidate.made.func) for some in candidates.values() for candidate in some[1:]]
         libraries = [self.folder / "defaults.so", self.folder / "others.so"]
         whole = build_library(defaults, self.toolchain, libraries[0], lambda: False)
         built = build_library(others, self.toolchain, libraries[1], lambda: time.perf_counter() > until)
-        for name, some in forms.items():
-            forms[name] = [some[0], *(form for form in some[1:] if form.symbol in built)]
+        for name, some in candidates.items():
+            candidates[name] = [some[0], *(candidate for candidate in some[1:] if candidate.symbol in built)]
         return libraries if built and len(whole) == len(defaults) else []
 
     def _experiment(
-        self, forms: Mapping[str, list[Form]], libraries: list[Path], network: Network, seconds: float
+        self, candidates: Mapping[str, list[Candidate]], libraries: list[Path], network: Network, seconds: float
     ) -> Experiment:
-        memory, order = Memory(network), list(forms)
+        memory, order = Memory(network), list(candidates)
         steps = tuple(
             Step(
                 order.index(call.kernel),
-                tuple((Call(form.symbol, _arguments(call, form, memory)),) for form in forms[call.kernel]),
-                tuple((memory.tensor(condition.tensor), condition.value) for condition in call.conditions),
+                tuple((_call_of(candidate, call, memory),) for candidate in candidates[call.kernel]),
+                tuple(StepCondition(memory.tensor(condition.tensor), condition.value) for condition in call.conditions),
             )
             for call in network.plan.calls
         )
@@ -157,33 +158,35 @@ class ChoosePoints:
         )
 
 
-def _arguments(call: KernelCall, form: Form, memory: Memory) -> tuple[int, ...]:
-    """Return the tensors of a call in this form, which may take its weights in another order."""
-    return tuple(
+def _call_of(candidate: Candidate, call: KernelCall, memory: Memory) -> LibraryCall:
+    """Return `call` as one of the candidate, which may take its weights in another order."""
+    arguments = (
         memory.tensor(argument)
         if argument.shape == shape_of(parameter)
-        else memory.unmade(argument, shape_of(parameter), dtype_of(parameter))
-        for argument, parameter in zip(call.arguments, form.made.func.params, strict=True)
+        else memory.placeholder(argument, shape_of(parameter), dtype_of(parameter))
+        for argument, parameter in zip(call.arguments, candidate.made.func.params, strict=True)
     )
+    return LibraryCall(candidate.symbol, tuple(arguments))
 
 
-def _notes(forms: Mapping[str, list[Form]], results: Results, seconds: float) -> Iterator[str]:
-    order = list(forms)
-    for kernel, form in results.crashed:
-        yield f"{order[kernel]}: {forms[order[kernel]][form].made.tile} crashed when it was measured"
+def _notes(candidates: Mapping[str, list[Candidate]], results: Results, seconds: float) -> Iterator[str]:
+    order = list(candidates)
+    for trial in results.crashed:
+        name = order[trial.kernel]
+        yield f"{name}: {candidates[name][trial.candidate].made.tile} crashed when it was measured"
     if isinf(results.before):
         yield f"no kernel was measured: {seconds:.1f} s were not enough"
         return
-    several = {name: verdict for name, verdict in zip(order, results.verdicts, strict=True) if verdict.measured > 1}
-    forms_measured = sum(verdict.measured for verdict in several.values())
-    measured = f"measured {forms_measured} forms of {len(several)} kernels in {seconds:.1f} s"
+    several = {name: found for name, found in zip(order, results.decisions, strict=True) if found.measured > 1}
+    count = sum(decision.measured for decision in several.values())
+    measured = f"measured {count} candidates for {len(several)} kernels in {seconds:.1f} s"
     run = f"kernels of a run took {results.before * 1e3:.3f} ms before and {results.after * 1e3:.3f} after"
     if results.after >= results.before:
         yield f"{measured}, none of which made the model faster: the {run}"
         return
     yield f"{measured}: the {run}"
-    for name, verdict in several.items():
-        default, chosen = forms[name][0].made, forms[name][verdict.form].made
-        change = f"{verdict.default_s * 1e6:.1f} us by {default.tile}, {verdict.seconds * 1e6:.1f} by {chosen.tile}"
-        if verdict.form:
-            yield f"{name}: {change}, the fastest of {verdict.measured}"
+    for name, decision in several.items():
+        default, chosen = candidates[name][0].made, candidates[name][decision.candidate].made
+        change = f"{decision.default_s * 1e6:.1f} us by {default.tile}, {decision.seconds * 1e6:.1f} by {chosen.tile}"
+        if decision.candidate:
+            yield f"{name}: {change}, the fastest of {decision.measured}"

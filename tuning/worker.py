@@ -1,20 +1,16 @@
 """The process that runs experiments, so that a kernel that crashes or hangs ends nothing else.
 
-Each line it reads has the path of an experiment and the forms to leave out, as JSON. It answers with lines of JSON:
-{"trying": [kernel, form]} before it runs a form for the first time; at last {"verdicts": what `decide` says of each
-kernel, "before": seconds, "after": seconds} of the network without and with that, or {"failed": why}. It needs the
-runtime only, not the compiler.
+It reads questions and writes answers (`messages`): what it tries before it runs a candidate for the first time, and at
+last what was measured or why nothing was. It needs the runtime only, not the compiler.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,105 +18,127 @@ from fusion.library import open_library
 from fusion.runtime import Tensor
 from fusion.tensors import allocate, as_numpy, as_tensor, numpy_dtype, tensor_bytes
 from tuning.decide import decide
-from tuning.experiment import Call, Experiment, Step, Storage, View, read_experiment
+from tuning.experiment import Experiment, LibraryCall, Storage, View, read_experiment
+from tuning.messages import Answer, Failed, Measured, Trial, Trying, read_question, write_answer
 from tuning.rounds import Rounds
 
 _COMPARING = 0.85
-"""Share of the time that forms are compared for; the rest is for the network with what was chosen."""
-
-Form = tuple[int, int]
-"""Kernel, form."""
+"""Share of the time that candidates are compared for; the rest is for the network with what was chosen."""
 
 
 def main() -> None:
     """Answer until there are no more lines."""
     for line in sys.stdin:
-        path, *rest = json.loads(line)
+        question = read_question(line)
         try:
-            experiment = read_experiment(Path(path))
-            _say(_run(experiment, {(kernel, form) for kernel, form in rest[0]}, _say))
+            _say(_measure(read_experiment(Path(question.experiment)), question.skipped))
         except Exception as error:  # whatever kernels and libraries raise
-            _say({"failed": f"{type(error).__name__}: {error}"})
+            _say(Failed(f"{type(error).__name__}: {error}"))
 
 
-def _say(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
+def _say(answer: Answer) -> None:
+    print(write_answer(answer), flush=True)
 
 
-def _run(
-    experiment: Experiment, skipped: Collection[Form], say: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
-    """Return the answer to an experiment, with all forms but those to be skipped."""
-    steps = _Steps.make(experiment)
-    counts = experiment.forms()
-    forms = [[f for f in range(count) if (kernel, f) not in skipped] for kernel, count in enumerate(counts)]
-    taken = steps.try_all(forms, say)
-    kernels = [experiment.steps[step].kernel for step in taken]
+def _measure(experiment: Experiment, skipped: Collection[Trial]) -> Measured:
+    """Return the result of an experiment with all candidates but those to be skipped."""
+    counts = experiment.candidate_counts()
+    candidates = [[c for c in range(count) if Trial(kernel, c) not in skipped] for kernel, count in enumerate(counts)]
+    taken = _try_all(_bind(experiment), candidates)
     started = time.perf_counter()
 
     def rounds(seconds: float) -> Rounds:
         return Rounds(
-            kernels,
-            lambda step, form: steps.timed(taken[step], form),
+            [step.kernel for step in taken],
+            lambda step, candidate: taken[step].timed(candidate),
             lambda: time.perf_counter() > started + seconds,
         )
 
-    verdicts = [decide(times) for times in rounds(_COMPARING * experiment.seconds).compare(forms)]
-    chosen = [verdict.form for verdict in verdicts]
+    decisions = [decide(times) for times in rounds(_COMPARING * experiment.seconds).compare(candidates)]
+    chosen = [decision.candidate for decision in decisions]
     before, after = rounds(experiment.seconds).check([0] * len(counts), chosen)
-    return {"verdicts": [asdict(verdict) for verdict in verdicts], "before": before, "after": after}
+    return Measured(tuple(decisions), before, after)
 
 
-BoundCall = tuple[Callable[..., object], tuple[Tensor, ...]]
+@dataclass(frozen=True)
+class _BoundCall:
+    """A function of a library, and the tensors that it is called with."""
+
+    function: Callable[..., object]
+    tensors: tuple[Tensor, ...]
+
+    def __call__(self) -> None:
+        self.function(*self.tensors)
 
 
-@dataclass
-class _Steps:
-    """The steps with functions and tensors."""
+@dataclass(frozen=True)
+class _BoundCondition:
+    """What must hold for a step to be taken: a bool of rank 0 is `value`."""
 
-    steps: tuple[Step, ...]
-    tensors: list[Tensor]
-    bound: list[list[list[BoundCall]]]
+    tensor: Tensor
+    value: bool
 
-    @staticmethod
-    def make(experiment: Experiment) -> _Steps:
-        libraries = [open_library(Path(path)) for path in experiment.libraries]
-        for library in libraries:
-            library.use_threads(experiment.threads)
-        tensors = _allocate(experiment)
+    def holds(self) -> bool:
+        return bool(as_numpy(self.tensor)) is self.value
 
-        def bind(call: Call) -> BoundCall:
-            functions = next(lib.functions for lib in libraries if lib.functions.implements_function(call.symbol))
-            return functions.get_function(call.symbol), tuple(tensors[index] for index in call.arguments)
 
-        bound = [[[bind(call) for call in form] for form in step.forms] for step in experiment.steps]
-        return _Steps(experiment.steps, tensors, bound)
+@dataclass(frozen=True)
+class _BoundStep:
+    """A step of an experiment with functions and tensors where that has symbols and numbers."""
 
-    def try_all(self, forms: list[list[int]], say: Callable[[dict[str, Any]], None]) -> list[int]:
-        """Run every form once and return the steps that a run of the network takes."""
-        taken, tried = [], set[Form]()
-        for index, step in enumerate(self.steps):
-            if any(bool(as_numpy(self.tensors[tensor])) is not value for tensor, value in step.conditions):
-                continue
-            taken.append(index)
-            # The first form last: it leaves what the next steps are to read.
-            for form in reversed(forms[step.kernel]):
-                if (step.kernel, form) not in tried:
-                    say({"trying": [step.kernel, form]})
-                tried.add((step.kernel, form))
-                self.timed(index, form)
-        return taken
+    kernel: int
+    candidates: tuple[tuple[_BoundCall, ...], ...]
+    conditions: tuple[_BoundCondition, ...]
 
-    def timed(self, step: int, form: int) -> float:
-        """Run a step; returns the seconds."""
-        calls = self.bound[step][form]
+    def timed(self, candidate: int) -> float:
+        """Run a candidate; returns the seconds."""
+        calls = self.candidates[candidate]
         started = time.perf_counter()
-        for function, tensors in calls:
-            function(*tensors)
+        for call in calls:
+            call()
         return time.perf_counter() - started
 
 
+def _bind(experiment: Experiment) -> list[_BoundStep]:
+    """Load the libraries and allocate the tensors of an experiment; returns its steps on them."""
+    libraries = [open_library(Path(path)) for path in experiment.libraries]
+    for library in libraries:
+        library.use_threads(experiment.threads)
+    tensors = _allocate(experiment)
+
+    def bind(call: LibraryCall) -> _BoundCall:
+        functions = next(lib.functions for lib in libraries if lib.functions.implements_function(call.symbol))
+        return _BoundCall(functions.get_function(call.symbol), tuple(tensors[index] for index in call.arguments))
+
+    return [
+        _BoundStep(
+            kernel=step.kernel,
+            candidates=tuple(tuple(map(bind, candidate)) for candidate in step.candidates),
+            conditions=tuple(_BoundCondition(tensors[c.tensor], c.value) for c in step.conditions),
+        )
+        for step in experiment.steps
+    ]
+
+
+def _try_all(steps: Sequence[_BoundStep], candidates: Sequence[Sequence[int]]) -> list[_BoundStep]:
+    """Run every candidate once and return the steps that a run of the network takes."""
+    taken, tried = [], set[Trial]()
+    for step in steps:
+        if not all(condition.holds() for condition in step.conditions):
+            continue
+        taken.append(step)
+        # The first candidate last: it leaves what the next steps are to read.
+        for candidate in reversed(candidates[step.kernel]):
+            trial = Trial(step.kernel, candidate)
+            if trial not in tried:
+                _say(Trying(trial))
+            tried.add(trial)
+            step.timed(candidate)
+    return taken
+
+
 def _allocate(experiment: Experiment) -> list[Tensor]:
+    """Return the tensors of an experiment; those that share a storage lie in the same memory."""
     data = np.memmap(experiment.data, np.uint8, "r") if experiment.data else np.zeros(0, np.uint8)
     storages = [_fill(storage, data) for storage in experiment.storages]
     return [_view(view, storages) for view in experiment.tensors]

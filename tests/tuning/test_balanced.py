@@ -16,9 +16,10 @@ from tests.backends.cpu.kernels.anchored import normal
 from tests.frontends.models import branch, choose
 from tests.module import small_models
 from tests.passes.modules import Build, module
-from tuning.decide import Verdict
+from tuning.decide import Decision
 from tuning.experiment import Experiment
 from tuning.measuring_session import MeasuringSession, Results
+from tuning.messages import Trial
 
 
 def network(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -47,14 +48,14 @@ def test_kernels_are_measured_and_right(tmp_path: Path) -> None:
 
 
 class LastWins(MeasuringSession):
-    """Does not measure: the last form of each kernel is the fastest, and the first that is not the default crashes."""
+    """Does not measure: the last candidate for each kernel is the fastest, and the first beside the default crashes."""
 
     seen: list[Experiment]
 
     def run(self, experiment: Experiment) -> Results:
         self.seen.append(experiment)
-        verdicts = [Verdict(count - 1, 1e-6, 2e-6, 1e-6, count) for count in experiment.forms()]
-        return Results(verdicts, 2e-3, 1e-3, [(0, 1)])
+        decisions = [Decision(count - 1, 1e-6, 2e-6, 1e-6, count) for count in experiment.candidate_counts()]
+        return Results(decisions, 2e-3, 1e-3, [Trial(0, 1)])
 
 
 def apart(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -65,15 +66,16 @@ def apart(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return relax.Tuple([b.emit(relax.op.nn.softmax(made, -1)), between])
 
 
-def test_the_form_that_wins_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_candidate_that_wins_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LastWins, "seen", [], raising=False)
     monkeypatch.setattr(measuring, "MeasuringSession", LastWins)
     fast, balanced = (compile_network(effort, apart) for effort in ("fast", "balanced"))
     (experiment,) = LastWins.seen
-    assert len(experiment.steps) > len(experiment.forms()), "equal kernels are measured once, at all their places"
-    assert max(experiment.forms()) > 2
+    counts = experiment.candidate_counts()
+    assert len(experiment.steps) > len(counts), "equal kernels are measured once, at all their places"
+    assert max(counts) > 2
     before, after = ([info.tile for info in m.specializations[0].kernels.values()] for m in (fast, balanced))
-    assert sum(mine != its for mine, its in zip(before, after, strict=True)) == sum(n > 1 for n in experiment.forms())
+    assert sum(mine != its for mine, its in zip(before, after, strict=True)) == sum(n > 1 for n in counts)
     feeds = random_inputs(fast.inputs)
     np.testing.assert_allclose(*(next(iter(m.run(feeds).values())) for m in (balanced, fast)), rtol=1e-4, atol=1e-6)
     text = balanced.explain()

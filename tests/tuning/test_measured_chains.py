@@ -18,7 +18,7 @@ from tests.backends.cpu.kernels.rolling_window.example import expanded
 from tests.passes.modules import Build
 from tuning import chains
 from tuning.chains import JudgeChains
-from tuning.decide import Verdict
+from tuning.decide import Decision
 from tuning.experiment import Experiment
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.parts import only_moves, split_kernel, weights_of
@@ -57,24 +57,24 @@ def test_parts_have_one_anchor_each(name: str) -> None:
 
 @dataclass
 class Answers:
-    """A session that says which form wins."""
+    """A session that says which candidate wins."""
 
-    form: int
+    candidate: int
     asked: list[Experiment] = field(default_factory=list)
 
     def run(self, experiment: Experiment) -> Results:
         self.asked.append(experiment)
-        return Results([Verdict(self.form, 1e-6, 2e-6, 1e-6, 2)], 2.0, 1.0)
+        return Results([Decision(self.candidate, 1e-6, 2e-6, 1e-6, 2)], 2.0, 1.0)
 
 
-@pytest.mark.parametrize(("estimate", "form", "answer"), [
+@pytest.mark.parametrize(("estimate", "candidate", "answer"), [
     ("", 0, True), ("", 1, False), ("slower by estimate", 0, False), ("slower by estimate", 1, True),
 ])  # fmt: skip
-def test_the_faster_form_is_taken(
-    estimate: str, form: int, answer: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_faster_candidate_is_taken(
+    estimate: str, candidate: int, answer: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chains, "_CLOSE", 100.0)
-    ctx, bench = context.resolve("llvm"), Answers(form)
+    ctx, bench = context.resolve("llvm"), Answers(candidate)
     judge = JudgeChains(ctx.compiler, lambda kernel: estimate, KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
     kernel = chain("attention")
     assert (judge(kernel) == "") is answer

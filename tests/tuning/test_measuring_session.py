@@ -7,24 +7,35 @@ from pathlib import Path
 import pytest
 
 from tuning import measuring_session
-from tuning.experiment import Call, Experiment, Step, Storage, View, read_experiment
+from tuning.decide import Decision
+from tuning.experiment import Experiment, LibraryCall, Step, StepCondition, Storage, View, read_experiment
 from tuning.measuring_session import MeasuringSession
+from tuning.messages import (
+    Failed,
+    Measured,
+    Question,
+    Trial,
+    Trying,
+    read_answer,
+    read_question,
+    write_answer,
+    write_question,
+)
 
-VERDICT = '{"form": 0, "seconds": 1.0, "default_s": 1.0, "other_s": 2.0, "measured": 2}'
-ANSWER = f'print(\'{{"verdicts": [{VERDICT}], "before": 2.0, "after": 1.0}}\', flush=True)'
+ANSWER = "print(write_answer(Measured((Decision(0, 1.0, 1.0, 2.0, 2),), 2.0, 1.0)), flush=True)"
 TRIES = """
-import json, os, sys, time
+import os, sys, time
+from tuning.messages import Decision, Measured, Trial, Trying, read_question, write_answer
 for line in sys.stdin:
-    path, skipped = json.loads(line)
-    for form in (0, 1, 2):
-        if [0, form] not in skipped:
-            print(json.dumps({"trying": [0, form]}), flush=True)
-            if form in BAD: ACT
+    for trial in (Trial(0, 0), Trial(0, 1), Trial(0, 2)):
+        if trial not in read_question(line).skipped:
+            print(write_answer(Trying(trial)), flush=True)
+            if trial.candidate in BAD: ACT
 """
 
 
 def experiment() -> Experiment:
-    step = Step(0, tuple((Call(f"f{form}", (0,)),) for form in range(3)), ((0, True),))
+    step = Step(0, tuple((LibraryCall(f"f{candidate}", (0,)),) for candidate in range(3)), (StepCondition(0, True),))
     return Experiment(("library",), "", (Storage(4, filler=1),), (View(0, (1,), "float32"),), (step,), 1, 0.1)
 
 
@@ -37,20 +48,30 @@ def test_experiments_pass_through_files(tmp_path: Path) -> None:
     assert read_experiment(tmp_path / "e.json") == experiment()
 
 
+def test_messages_pass_through_lines() -> None:
+    decision = Decision(1, 1.0, 2.0, 1.0, 2)
+    for answer in (Trying(Trial(0, 1)), Measured((decision,), 2.0, 1.0), Failed("why")):
+        assert read_answer(write_answer(answer)) == answer
+    question = Question("path", (Trial(0, 1), Trial(2, 3)))
+    assert read_question(write_question(question)) == question
+
+
 @pytest.mark.parametrize("act", ["os.abort()", "time.sleep(60)"])
-def test_a_form_that_crashes_or_hangs_is_left_out(tmp_path: Path, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_that_crashes_or_hangs_is_left_out(
+    tmp_path: Path, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(measuring_session, "_PATIENCE_S", 0.6)
     with MeasuringSession(tmp_path, program((1, 2), act)) as bench:
         results = bench.run(experiment())
-    assert results.crashed == [(0, 2), (0, 1)] or results.crashed == [(0, 1), (0, 2)]
-    assert (results.before, results.after, len(results.verdicts)) == (2.0, 1.0, 1)
+    assert results.crashed == [Trial(0, 1), Trial(0, 2)]
+    assert (results.before, results.after, len(results.decisions)) == (2.0, 1.0, 1)
 
 
 def test_a_default_that_crashes_ends_the_experiment(tmp_path: Path) -> None:
     with MeasuringSession(tmp_path, program((0,), "os.abort()")) as bench:
         results = bench.run(experiment())
     assert "ended" in results.failure
-    assert not results.verdicts
+    assert not results.decisions
 
 
 def test_a_worker_that_does_not_start_is_no_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rounds and verdicts, with a timer that knows what each form takes."""
+"""Rounds and decisions, with a timer that knows what each candidate takes."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ def never() -> bool:
     return False
 
 
-def verdicts(kernels: list[int], forms: list[list[int]], seconds: Mapping[Step, float]) -> list[int]:
-    """Return the form that each kernel gets where `seconds` says what a step takes in a form."""
-    rounds = Rounds(kernels, lambda step, form: seconds[step, form], never)
-    return [decide(times).form for times in rounds.compare(forms)]
+def choices(kernels: list[int], candidates: list[list[int]], seconds: Mapping[Step, float]) -> list[int]:
+    """Return the candidate that each kernel gets where `seconds` says what a step takes with a candidate."""
+    rounds = Rounds(kernels, lambda step, candidate: seconds[step, candidate], never)
+    return [decide(times).candidate for times in rounds.compare(candidates)]
 
 
-def test_the_fastest_form_of_all_uses_of_a_kernel_wins() -> None:
-    # Form 1 is best for the first use alone, form 2 for both together.
+def test_the_fastest_candidate_of_all_uses_of_a_kernel_wins() -> None:
+    # Candidate 1 is best for the first use alone, candidate 2 for both together.
     seconds = {(0, 0): 3.0, (0, 1): 1.0, (0, 2): 1.5, (1, 0): 3.0, (1, 1): 4.0, (1, 2): 1.0, (2, 0): 1.0}
-    assert verdicts([0, 0, 1], [[0, 1, 2], [0]], seconds) == [2, 0]
+    assert choices([0, 0, 1], [[0, 1, 2], [0]], seconds) == [2, 0]
 
 
 def test_a_gain_within_the_noise_changes_nothing() -> None:
-    assert verdicts([0], [[0, 1]], {(0, 0): 1.0, (0, 1): 0.99}) == [0]
+    assert choices([0], [[0, 1]], {(0, 0): 1.0, (0, 1): 0.99}) == [0]
 
 
-def test_a_form_must_win_in_every_block() -> None:
+def test_a_candidate_must_win_in_every_block() -> None:
     default = Times(1.0, [1.0] * BLOCKS)
-    assert decide({0: default, 1: Times(0.5, [0.5] * (BLOCKS - 1) + [1.0])}).form == 0
-    assert decide({0: default, 1: Times(0.5, [0.5] * (BLOCKS - 1))}).form == 0
-    assert decide({0: default, 1: Times(0.5, [0.5] * BLOCKS)}).form == 1
+    assert decide({0: default, 1: Times(0.5, [0.5] * (BLOCKS - 1) + [1.0])}).candidate == 0
+    assert decide({0: default, 1: Times(0.5, [0.5] * (BLOCKS - 1))}).candidate == 0
+    assert decide({0: default, 1: Times(0.5, [0.5] * BLOCKS)}).candidate == 1
 
 
-def test_a_form_is_measured_with_the_best_of_its_neighbours() -> None:
-    """Kernel 1 is fast in form 1 only behind kernel 0's form 0, which is the slower one by far."""
+def test_a_candidate_is_measured_with_the_best_of_its_neighbours() -> None:
+    """Kernel 1 is fast with candidate 1 only behind kernel 0's candidate 0, which is the slower one by far."""
     last: dict[int, int] = {}
 
-    def run(step: int, form: int) -> float:
-        last[step] = form
+    def run(step: int, candidate: int) -> float:
+        last[step] = candidate
         if step == 0:
-            return 2.0 - form
-        return {(0, 1): 0.1, (1, 1): 2.0}.get((last[0], form), 1.0)
+            return 2.0 - candidate
+        return {(0, 1): 0.1, (1, 1): 2.0}.get((last[0], candidate), 1.0)
 
     rounds = Rounds([0, 1], run, never)
-    assert [decide(times).form for times in rounds.compare([[0, 1], [0, 1]])] == [1, 0]
+    assert [decide(times).candidate for times in rounds.compare([[0, 1], [0, 1]])] == [1, 0]
     assert rounds.check([0, 0], [1, 0]) == (3.0, 2.0)
 
 
-def test_forms_take_turns() -> None:
+def test_candidates_take_turns() -> None:
     runs = Counter[Step]()
 
-    def run(step: int, form: int) -> float:
-        runs[step, form] += 1
-        return 1.0 + form
+    def run(step: int, candidate: int) -> float:
+        runs[step, candidate] += 1
+        return 1.0 + candidate
 
     Rounds([0, 1], run, never).compare([[0, 1, 2], [0, 1]])
     assert runs[0, 1] == runs[0, 2] == 5, "what screening finds slower is not run again"
@@ -70,10 +70,10 @@ def test_forms_take_turns() -> None:
 @pytest.mark.parametrize("most", [0, 3, 40])
 def test_what_is_not_finished_in_time_changes_nothing(most: int) -> None:
     ticks = count()
-    rounds = Rounds([0], lambda step, form: 2.0 - form, lambda: next(ticks) >= most)
+    rounds = Rounds([0], lambda step, candidate: 2.0 - candidate, lambda: next(ticks) >= most)
     (times,) = rounds.compare([[0, 1]])
-    assert decide(times).form == 0
+    assert decide(times).candidate == 0
 
 
 def test_without_time_the_network_is_not_known() -> None:
-    assert Rounds([0], lambda step, form: 1.0, lambda: True).check([0], [1]) == (float("inf"), float("inf"))
+    assert Rounds([0], lambda step, candidate: 1.0, lambda: True).check([0], [1]) == (float("inf"), float("inf"))

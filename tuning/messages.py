@@ -1,0 +1,88 @@
+"""What the process that measures is asked and what it answers: one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tuning.decide import Decision
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate of a kernel, both by their numbers in the experiment."""
+
+    kernel: int
+    candidate: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """Asks for the measurement of an experiment.
+
+    Attributes:
+        experiment: Path of the file that describes it.
+        skipped: Candidates that are not to be run.
+    """
+
+    experiment: str
+    skipped: tuple[Trial, ...]
+
+
+@dataclass(frozen=True)
+class Trying:
+    """Says that a candidate is about to run for the first time, so that a crash is known to be its own."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The result of an experiment.
+
+    Attributes:
+        decisions: What `decide` says of each kernel.
+        before, after: Seconds of the network without and with that.
+    """
+
+    decisions: tuple[Decision, ...]
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Says why there is no result."""
+
+    why: str
+
+
+Answer = Trying | Measured | Failed
+
+
+def write_question(question: Question) -> str:
+    """Return the line of a question."""
+    return json.dumps(asdict(question))
+
+
+def read_question(line: str) -> Question:
+    """Return the question of a line."""
+    fields: dict[str, Any] = json.loads(line)
+    return Question(fields["experiment"], tuple(Trial(**trial) for trial in fields["skipped"]))
+
+
+def write_answer(answer: Answer) -> str:
+    """Return the line of an answer."""
+    return json.dumps({"kind": type(answer).__name__, **asdict(answer)})
+
+
+def read_answer(line: str) -> Answer:
+    """Return the answer of a line."""
+    fields: dict[str, Any] = json.loads(line)
+    if fields["kind"] == Trying.__name__:
+        return Trying(Trial(**fields["trial"]))
+    if fields["kind"] == Failed.__name__:
+        return Failed(fields["why"])
+    decisions = tuple(Decision(**decision) for decision in fields["decisions"])
+    return Measured(decisions, fields["before"], fields["after"])
