@@ -148,15 +148,15 @@ class KernelCompiler(Protocol):
     @property
     def safe_legalizations(self) -> Mapping[str, FLegalize]: ...
 
-    def check_precision(self, precision: str) -> str:
+    def why_not_precision(self, precision: str) -> str:
         """Return why the machine has no instructions for operands of `precision`; "" where it has."""
         ...
 
-    def decline_kernel(self, kernel: tirx.PrimFunc) -> str:
+    def why_not_taken(self, kernel: tirx.PrimFunc) -> str:
         """Return why no template takes `kernel`, but plain loops; "" where one does."""
         ...
 
-    def decline_fusion(self, kernel: tirx.PrimFunc) -> str:
+    def why_not_fused(self, kernel: tirx.PrimFunc) -> str:
         """Return why what `kernel` computes is faster in several kernels; "" where it is not."""
         ...
 

@@ -23,8 +23,8 @@ from fusion.options import (
     check_backends,
     check_effort,
     check_flag,
-    check_precision,
     check_threads,
+    why_not_precision,
 )
 
 
@@ -104,9 +104,9 @@ def resolve(
 
 def _resolve_precision(precision: str, compiler: KernelCompiler) -> str:
     """Return "fp32" or "bf16"."""
-    check_precision(precision)
+    why_not_precision(precision)
     wanted, _, otherwise = precision.partition("-or-")
-    lacking = compiler.check_precision(wanted)
+    lacking = compiler.why_not_precision(wanted)
     if not lacking or otherwise:
         return otherwise if lacking else wanted
     raise TargetError(

@@ -23,7 +23,7 @@ from fusion.options import BALANCED
 from fusion.passes.lift_weights import lift_weights
 from fusion.signature import TensorSpec
 from partition.profitability import Profitability
-from tuning.chains import JudgeChains
+from tuning.chains import MeasureChains
 from tuning.measuring_session import MeasuringSession
 from tuning.network import Network
 from tuning.points import ChoosePoints, Chosen
@@ -52,7 +52,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Measuring:
-    """Judges of chains and passes that measure; without a bench they do not.
+    """What measures chains and kernels; without a bench nothing does.
 
     Attributes:
         refusal: Why there is no bench though the effort asks for one.
@@ -60,12 +60,12 @@ class Measuring:
 
     ctx: Context
     bench: Bench | None = None
-    chains: JudgeChains | None = None
+    chains: MeasureChains | None = None
     refusal: str = ""
 
-    def judge(self) -> Profitability:
-        """Return what judges chains: it measures where the estimate is a near thing."""
-        return self.chains or self.ctx.compiler.decline_fusion
+    def why_not_fused(self) -> Profitability:
+        """Return what says which chains are left in parts: it measures where the estimate is a near thing."""
+        return self.chains or self.ctx.compiler.why_not_fused
 
     def passes(self, inputs: tuple[TensorSpec, ...]) -> list[MeasureKernels]:
         """Return what tells faster points of the kernels when it gets the module in which they are to get loops."""
@@ -86,10 +86,9 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
         yield Measuring(ctx, refusal=toolchain.refusal() if ctx.effort == BALANCED else "")
         return
     with temporary_folder(_ROOM) as folder, MeasuringSession(folder) as session:
-        judge = ctx.compiler.decline_fusion
-        chains = JudgeChains(
+        chains = MeasureChains(
             compiler=ctx.compiler,
-            judge=judge,
+            by_estimate=ctx.compiler.why_not_fused,
             toolchain=toolchain,
             session=session,
             folder=folder,

@@ -79,12 +79,12 @@ _NEEDED = frozenset(
 
 
 def graph_passes(
-    ctx: Context, decline: Profitability, failures: Failures, techniques: frozenset[Technique] = ALL
+    ctx: Context, why_not_fused: Profitability, failures: Failures, techniques: frozenset[Technique] = ALL
 ) -> list[Pass]:
     """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them.
 
     Args:
-        decline: Judges which chains of products become one kernel.
+        why_not_fused: Says which chains of products do not become one kernel.
         failures: Takes which lowerings and forms of operators failed and were done without.
         techniques: Those used.
     """
@@ -113,11 +113,11 @@ def graph_passes(
         LegalizeCalls(compiler.legalizations, compiler.safe_legalizations, failures),
         # Phase 4: groups become kernels; a value that nobody reads would be a reader of others
         relax.transform.DeadCodeElimination(["main"]),
-        FormGroups(decline, techniques, compiler.memory.start),
+        FormGroups(why_not_fused, techniques, compiler.memory.start),
         relax.transform.FuseTIR(),
         RewriteReshapes(),
         relax.transform.DeadCodeElimination(["main"]),
-        *([PlaceConcats(compiler.decline_kernel, compiler.memory)] if concats else []),
+        *([PlaceConcats(compiler.why_not_taken, compiler.memory)] if concats else []),
     ]
 
 
@@ -151,15 +151,15 @@ def lower(
     imported: ImportedModel,
     ctx: Context,
     techniques: frozenset[Technique] = ALL,
-    decline: Profitability | None = None,
+    why_not_fused: Profitability | None = None,
     form: Form = Form.WHOLE,
 ) -> Lowered:
     """Run every pass over the Relax modules of `imported` under the target of `ctx`.
 
     Args:
         techniques: Those used; all but in measurements of what each is worth.
-        decline: Judges which chains of products become one kernel, where measurements want another verdict than that of
-            the cost tables.
+        why_not_fused: Says which chains of products do not become one kernel, where measurements want others than the
+            cost tables.
         form: How much of the pipeline is used.
     """
     failures = Failures()
@@ -170,7 +170,7 @@ def lower(
             if form is Form.PLAIN:
                 passes = plain_passes(ctx, failures)
             else:
-                passes = graph_passes(ctx, decline or measured.judge(), failures, techniques)
+                passes = graph_passes(ctx, why_not_fused or measured.why_not_fused(), failures, techniques)
             graphs[name] = _Apply(form, failures, f"{name}." if name else "")(passes, mod)
         apply = _Apply(form, failures)
         branches = {name: graph.mod for name, graph in graphs.items()}

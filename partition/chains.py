@@ -29,7 +29,7 @@ class Found:
     operands: tuple[Node, ...] = ()
 
 
-def read_chain(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
+def read_chain(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
     """Return the chain that ends in `node`; None where that is no product or has nothing row-wise before it."""
     rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
     if rows is None or not any(member.access.kind is Kind.ROWS for member in groups.of(rows)):
@@ -37,29 +37,29 @@ def read_chain(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Foun
     first = _first(groups, groups.of(rows))
     if first is None:
         return Found(rows, reason="no product makes the rows that it reads")
-    return _with_operands(groups, first, rows, node, verdicts)
+    return _with_operands(groups, first, rows, node, profitability)
 
 
-def read_products(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
+def read_products(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
     """Return the chain of `node` and the product whose epilogue makes its rows; None where none does."""
     rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
     if rows is None or groups.of(rows) is groups.of(node):
         return None
     if not all(map(_is_product, (groups.of(rows), groups.of(node)))):
         return None
-    return _with_operands(groups, rows, rows, node, verdicts)
+    return _with_operands(groups, rows, rows, node, profitability)
 
 
-def _with_operands(groups: Groups, first: Node, rows: Node, node: Node, verdicts: ProfitabilityCache) -> Found:
+def _with_operands(groups: Groups, first: Node, rows: Node, node: Node, profitability: ProfitabilityCache) -> Found:
     """Return the chain of the product `node`, of `rows` and of the product `first`, with what turns their operands
     where that is the faster."""
-    reason = _decline(groups, rows, first, node)
+    reason = _why_not_chained(groups, rows, first, node)
     if reason:
         return Found(rows, reason=reason)
     parts = dict.fromkeys(member for part in (first, rows, node) for member in groups.of(part))
     turned = _turned(groups, (_anchor(groups.of(first)), node))
     for operands in dict.fromkeys((turned, tuple(source for source in turned if source.access.keeps_last), ())):
-        reason = verdicts.decline([*operands, *parts])
+        reason = profitability.why_not_fused([*operands, *parts])
         if not reason and groups.can_merge(*operands, rows, first, node):
             return Found(rows, first, operands=operands)
     return Found(rows, reason=reason)
@@ -103,7 +103,7 @@ def _anchor(group: list[Node]) -> Node:
     return anchors_of(group)[0]
 
 
-def _decline(groups: Groups, rows: Node, first: Node, node: Node) -> str:
+def _why_not_chained(groups: Groups, rows: Node, first: Node, node: Node) -> str:
     before = groups.of(first)
     middle = groups.of(rows) if groups.of(rows) is not before else []
     scores = _anchor(before).access.shape

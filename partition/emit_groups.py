@@ -15,9 +15,7 @@ from partition.formed import Formed, saved_bytes
 from partition.substitution import substitute
 
 
-def emit_groups(
-    mod: tvm.IRModule, groups: Groups, nodes: Sequence[Node]
-) -> tuple[tvm.IRModule, tuple[Formed, ...]]:
+def emit_groups(mod: tvm.IRModule, groups: Groups, nodes: Sequence[Node]) -> tuple[tvm.IRModule, tuple[Formed, ...]]:
     """Write `nodes` back as a module, each group of several calls as a private function, which `FuseTIR` merges.
 
     Returns:
@@ -110,9 +108,7 @@ def _outer_arguments(kernel: Sequence[Node]) -> Iterator[relax.Expr]:
         yield from (arg for arg in call_arguments(node.value) if arg not in made)
 
 
-def _group_function(
-    kernel: Sequence[Node], outputs: Sequence[Node], arguments: Sequence[relax.Expr]
-) -> relax.Function:
+def _group_function(kernel: Sequence[Node], outputs: Sequence[Node], arguments: Sequence[relax.Expr]) -> relax.Function:
     params = [relax.Var(f"p{index}", argument.ty) for index, argument in enumerate(arguments)]
     local: dict[relax.Expr, relax.Expr] = dict(zip(arguments, params, strict=True))
     builder = relax.BlockBuilder()

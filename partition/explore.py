@@ -23,7 +23,7 @@ _Places = list[list[int]]
 """For each group which nodes of a region it has."""
 
 
-def explore(groups: Groups, declined: Sequence[Edge], verdicts: ProfitabilityCache, start_bytes: int) -> list[Edge]:
+def explore(groups: Groups, kept: Sequence[Edge], profitability: ProfitabilityCache, start_bytes: int) -> list[Edge]:
     """Give regions of `groups` the kernels that save most, once for all regions that differ in names alone.
 
     Args:
@@ -34,12 +34,12 @@ def explore(groups: Groups, declined: Sequence[Edge], verdicts: ProfitabilityCac
     """
     known: dict[tuple[Structure, str], _Places] = {}
     parts, between = 0, list[Edge]()
-    for before in find_regions(groups, declined, verdicts):
+    for before in find_regions(groups, kept, profitability):
         nodes = sorted((node for group in before for node in group), key=lambda node: node.index)
         places = _places(nodes, before)
         key = structure_of(nodes), str(places)
         if key not in known:
-            region = Region.of(before, verdicts, start_bytes)
+            region = Region.of(before, profitability, start_bytes)
             parts += len(region.parts)
             known[key] = _places(nodes, region.best_kernels()) if parts <= _MOST_PARTS else places
         after = [[nodes[place] for place in group] for group in known[key]]

@@ -16,11 +16,11 @@ from partition.dataflow import Groups, Node, anchors_of, read_graph
 from partition.emit_groups import emit_groups
 from partition.explore import explore
 from partition.formed import Grouping, Kept
-from partition.joins import decline_join, sources_of
+from partition.joins import sources_of, why_not_merged
 from partition.products import read_layers, read_maker, read_sibling
 from partition.profitability import Profitability, ProfitabilityCache, no_template
 from partition.regions import Edge
-from partition.rules import decline
+from partition.rules import why_not_joined
 from partition.techniques import ALL, Technique
 from partition.windows import read_convolutions, read_projection, read_window
 
@@ -38,12 +38,12 @@ class FormGroups(TellingPass[Grouping]):
     of matmuls and convolutions are then asked whether they are the layers of one kernel.
 
     Attributes:
-        judge: Which chains of two products become one kernel; none unless given.
+        profitability: Which chains of products become one kernel; none unless given.
         techniques: What may share a kernel.
         start_bytes: What the start of a kernel is worth, in bytes that need not go through memory.
     """
 
-    judge: Profitability = no_template
+    profitability: Profitability = no_template
     techniques: frozenset[Technique] = ALL
     start_bytes: int = 0
     name: str = "form_groups"
@@ -51,51 +51,52 @@ class FormGroups(TellingPass[Grouping]):
     def run(self, mod: tvm.IRModule) -> PassResult[Grouping]:
         """Return the module of the groups, and what became of each and of the edges between them."""
         nodes = read_graph(mod)
-        groups, declined = self.join(nodes)
+        groups, edges = self.join(nodes)
         kept = tuple(
             Kept(producer.name, node.name, reason, producer.var.name, node.var.name)
-            for producer, node, reason in declined
+            for producer, node, reason in edges
             if groups.of(producer) is not groups.of(node)
         )
         made, formed = emit_groups(mod, groups, nodes)
         return PassResult(made, Grouping(formed, kept))
 
     def join(self, nodes: list[Node]) -> tuple[Groups, list[Edge]]:
-        """Return the groups of `nodes`, and the edges that were declined."""
-        groups, verdicts = Groups(nodes), ProfitabilityCache(self.judge)
-        declined = [edge for node in nodes for edge in self._join(node, groups, verdicts)]
+        """Return the groups of `nodes`, and the edges that were kept."""
+        groups, profitability = Groups(nodes), ProfitabilityCache(self.profitability)
+        kept = [edge for node in nodes for edge in self._join(node, groups, profitability)]
         if self.techniques >= _EXPLORED:
-            declined += explore(groups, declined, verdicts, self.start_bytes)
+            kept += explore(groups, kept, profitability, self.start_bytes)
         if Technique.INTENSIVE in self.techniques:
-            declined += [edge for node in nodes for edge in _join_layers(node, groups, verdicts)]
-        reasons = {(producer, node): reason for producer, node, reason in (*declined, *_through_tuples(nodes))}
+            kept += [edge for node in nodes for edge in _join_layers(node, groups, profitability)]
+        reasons = {(producer, node): reason for producer, node, reason in (*kept, *_through_tuples(nodes))}
         return groups, [(*edge, reason) for edge, reason in reasons.items()]
 
-    def _join(self, node: Node, groups: Groups, verdicts: ProfitabilityCache) -> list[Edge]:
+    def _join(self, node: Node, groups: Groups, profitability: ProfitabilityCache) -> list[Edge]:
         """Put `node` into a group; returns the edges that stay as they are, and why."""
         if not is_call_tir(node.value):
             return []
         if node.access.kind is Kind.OPAQUE:
-            return [(source, node, decline([source], node)) for source in node.inputs if is_call_tir(source.value)]
+            calls = (source for source in node.inputs if is_call_tir(source.value))
+            return [(source, node, why_not_joined([source], node)) for source in calls]
         chain = None
         if Technique.INTENSIVE in self.techniques:
-            _merge_siblings(node, groups, verdicts)
-            chain = _find_chain(node, groups, verdicts)
+            _merge_siblings(node, groups, profitability)
+            chain = _find_chain(node, groups, profitability)
         if chain is not None and chain.first is not None:
             groups.merge(chain.first, *chain.operands, chain.rows, node)
-        declined = []
+        kept = []
         for producer in sources_of(node):
             if groups.of(producer) is groups.of(node):
                 continue
             if chain is not None and producer is chain.rows:
                 reason = chain.reason
             else:
-                reason = decline_join(groups, producer, node, verdicts) or self._left_out(groups.of(producer))
+                reason = why_not_merged(groups, producer, node, profitability) or self._left_out(groups.of(producer))
             if reason:
-                declined.append((producer, node, reason))
+                kept.append((producer, node, reason))
             else:
                 groups.merge(producer, node)
-        return declined
+        return kept
 
     def _left_out(self, producers: list[Node]) -> str:
         """Return that the technique by which a node would join `producers` is left out; "" where it is not."""
@@ -103,24 +104,24 @@ class FormGroups(TellingPass[Grouping]):
         return "" if technique in self.techniques else f"left out: {technique.value}"
 
 
-def _merge_siblings(node: Node, groups: Groups, verdicts: ProfitabilityCache) -> None:
+def _merge_siblings(node: Node, groups: Groups, profitability: ProfitabilityCache) -> None:
     """Put a matmul into the kernel of another that reads the same rows."""
-    sibling = read_sibling(groups, node, verdicts)
+    sibling = read_sibling(groups, node, profitability)
     if sibling is not None:
         groups.merge(sibling, node)
 
 
-def _find_chain(node: Node, groups: Groups, verdicts: ProfitabilityCache) -> Found | None:
+def _find_chain(node: Node, groups: Groups, profitability: ProfitabilityCache) -> Found | None:
     """Return the chain that ends in `node`, where there is one."""
-    chains = (read(groups, node, verdicts) for read in (read_chain, read_window, read_maker))
+    chains = (read(groups, node, profitability) for read in (read_chain, read_window, read_maker))
     return next((chain for chain in chains if chain is not None), None)
 
 
-def _join_layers(node: Node, groups: Groups, verdicts: ProfitabilityCache) -> Iterator[Edge]:
+def _join_layers(node: Node, groups: Groups, profitability: ProfitabilityCache) -> Iterator[Edge]:
     """Put a product or a convolution, and what is behind it, into the kernel that makes its left operand; asked when
     both have all that joins them, and after the chains that are worth more."""
     readers = (read_layers, read_products, read_convolutions, read_projection)
-    layers = next((found for read in readers if (found := read(groups, node, verdicts)) is not None), None)
+    layers = next((found for read in readers if (found := read(groups, node, profitability)) is not None), None)
     if layers is None:
         return
     if layers.first is None:

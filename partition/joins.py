@@ -9,7 +9,7 @@ from partition.access import Kind
 from partition.dataflow import Groups, Node, anchors_of
 from partition.products import joins_products, read_maker
 from partition.profitability import ProfitabilityCache
-from partition.rules import decline
+from partition.rules import why_not_joined
 
 MOST_MEMBERS = 64
 """Of a kernel. Partition, TVM's `FuseTIR` and LLVM take time that grows with its square: 3000 elementwise operators in
@@ -25,8 +25,8 @@ def sources_of(node: Node) -> list[Node]:
     return sorted(calls, key=lambda source: (source.access.elements, source.index), reverse=True)
 
 
-def decline_join(
-    groups: Groups, producer: Node, node: Node, verdicts: ProfitabilityCache, others: Collection[Node] = ()
+def why_not_merged(
+    groups: Groups, producer: Node, node: Node, profitability: ProfitabilityCache, others: Collection[Node] = ()
 ) -> str:
     """Return why the groups of `producer` and `node` stay apart; "" where they may be joined.
 
@@ -42,16 +42,16 @@ def decline_join(
     if producer.access.kind in MOVES and (producer.escapes or not inside.issuperset(producer.consumers)):
         return "the producer has other consumers"
     for member in mine:
-        reason = decline(theirs, member)
+        reason = why_not_joined(theirs, member)
         if reason:
             return reason
     if not groups.can_merge(producer, node):
         return "a path between them leaves the kernel"
-    return verdicts.decline([*theirs, node]) if joins_products(theirs, node) else ""
+    return profitability.why_not_fused([*theirs, node]) if joins_products(theirs, node) else ""
 
 
 def join_parts(
-    parts: Sequence[Sequence[Node]], verdicts: ProfitabilityCache, others: Collection[Node] = ()
+    parts: Sequence[Sequence[Node]], profitability: ProfitabilityCache, others: Collection[Node] = ()
 ) -> list[list[Node]]:
     """Return the groups that `parts` become when each node joins what it reads in other parts, where it may.
 
@@ -66,15 +66,17 @@ def join_parts(
     for node in nodes:
         sources = [source for source in sources_of(node) if source in inside]
         if node.access.kind is Kind.ANCHOR:
-            _join_maker(groups, node, sources, verdicts)
+            _join_maker(groups, node, sources, profitability)
             continue
         for source in sources:
-            if groups.of(source) is not groups.of(node) and not decline_join(groups, source, node, verdicts, others):
+            if groups.of(source) is groups.of(node):
+                continue
+            if not why_not_merged(groups, source, node, profitability, others):
                 groups.merge(source, node)
     return list({id(groups.of(node)): groups.of(node) for node in nodes}.values())
 
 
-def _join_maker(groups: Groups, node: Node, sources: Sequence[Node], verdicts: ProfitabilityCache) -> None:
-    maker = read_maker(groups, node, verdicts) if sources else None
+def _join_maker(groups: Groups, node: Node, sources: Sequence[Node], profitability: ProfitabilityCache) -> None:
+    maker = read_maker(groups, node, profitability) if sources else None
     if maker is not None and maker.first is not None and maker.first in sources:
         groups.merge(maker.first, node)

@@ -49,13 +49,13 @@ class Region:
     readers: list[list[int]]
     groups: Plan
     complex: Pattern
-    verdicts: ProfitabilityCache
+    profitability: ProfitabilityCache
     start_bytes: int
     kernels: dict[Pattern, bool] = field(default_factory=dict)
     savings: dict[Pattern, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, groups: Sequence[Sequence[Node]], verdicts: ProfitabilityCache, start_bytes: int) -> Region:
+    def of(cls, groups: Sequence[Sequence[Node]], profitability: ProfitabilityCache, start_bytes: int) -> Region:
         """Return the region of `groups`."""
         parts = sorted((part for group in groups for part in parts_of(group)), key=lambda part: part[0].index)
         place = {node: index for index, part in enumerate(parts) for node in part}
@@ -70,7 +70,7 @@ class Region:
             readers=readers,
             groups=plan,
             complex=with_anchors,
-            verdicts=verdicts,
+            profitability=profitability,
             start_bytes=start_bytes,
             kernels=dict.fromkeys(plan, True),
         )
@@ -78,7 +78,7 @@ class Region:
     def best_kernels(self) -> list[list[Node]]:
         """Return the kernels that save most, which may be the groups that there are."""
         now = [self.nodes(pattern) for pattern in self.groups]
-        found = [join_parts([self.nodes(pattern) for pattern in plan], self.verdicts) for plan in self._search()]
+        found = [join_parts([self.nodes(pattern) for pattern in plan], self.profitability) for plan in self._search()]
         return max([now, *found], key=lambda kernels: sum(map(self._saved, kernels)))
 
     def nodes(self, pattern: Pattern) -> list[Node]:
@@ -96,7 +96,7 @@ class Region:
         """Return whether `pattern` may be one kernel."""
         if pattern not in self.kernels:
             parts = [part for index, part in enumerate(self.parts) if pattern >> index & 1]
-            self.kernels[pattern] = len(join_parts(parts, self.verdicts, self.nodes(pattern))) == 1
+            self.kernels[pattern] = len(join_parts(parts, self.profitability, self.nodes(pattern))) == 1
         return self.kernels[pattern]
 
     def _search(self) -> list[Plan]:

@@ -16,7 +16,7 @@ MOST_PRODUCTS = 16
 products of each other; with it, groups of equal shape are judged once."""
 
 
-def read_sibling(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Node | None:
+def read_sibling(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Node | None:
     """Return the matmul before `node` of the same left operand if its kernel is the faster with `node` in it.
 
     No earlier one is asked for: there may be hundreds.
@@ -26,7 +26,7 @@ def read_sibling(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> No
     beside = next((other for other in before if are_products_of(rows, groups.of(other))), None)
     if beside is None or _is_full(groups.of(beside)) or not groups.can_merge(beside, node):
         return None
-    return None if verdicts.decline([*groups.of(beside), node]) else beside
+    return None if profitability.why_not_fused([*groups.of(beside), node]) else beside
 
 
 def _is_full(group: Sequence[Node]) -> bool:
@@ -44,21 +44,21 @@ def are_products_of(rows: Node | None, group: Sequence[Node]) -> bool:
     return bool(anchors) and len(matmuls) == len(anchors)
 
 
-def read_maker(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
+def read_maker(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
     """Return what makes the rows of the matmul `node` as a chain with it; None where a complex operator does."""
     rows = made_rows(groups, node)
     if rows is None or any(member.access.kind not in _ROW_WISE for member in groups.of(rows)):
         return None
-    return with_rows(groups, rows, node, verdicts)
+    return with_rows(groups, rows, node, profitability)
 
 
-def read_layers(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
+def read_layers(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
     """Return the matmuls whose epilogue makes the rows of the matmul `node` as a chain with it; None where none do."""
     rows = made_rows(groups, node)
     anchors = anchors_of(groups.of(rows)) if rows is not None else []
     if rows is None or {anchor.access.anchor for anchor in anchors} != {MATMUL}:
         return None
-    return with_rows(groups, rows, node, verdicts)
+    return with_rows(groups, rows, node, profitability)
 
 
 def made_rows(groups: Groups, node: Node, kinds: Sequence[str] = (MATMUL,)) -> Node | None:
@@ -67,7 +67,7 @@ def made_rows(groups: Groups, node: Node, kinds: Sequence[str] = (MATMUL,)) -> N
     return rows if rows is not None and groups.of(rows) is not groups.of(node) else None
 
 
-def with_rows(groups: Groups, rows: Node, node: Node, verdicts: ProfitabilityCache) -> Found:
+def with_rows(groups: Groups, rows: Node, node: Node, profitability: ProfitabilityCache) -> Found:
     """Return the kernel that makes `rows` and that of the product `node`, which reads them, as a chain."""
     makers, products = groups.of(rows), groups.of(node)
     if _complex(makers) + _complex(products) > MOST_PRODUCTS:
@@ -77,7 +77,7 @@ def with_rows(groups: Groups, rows: Node, node: Node, verdicts: ProfitabilityCac
         return Found(rows, reason="what makes the left operand of the product is used elsewhere")
     if not groups.can_merge(rows, node):
         return Found(rows, reason="a path between them leaves the kernel")
-    reason = verdicts.decline([*makers, *products])
+    reason = profitability.why_not_fused([*makers, *products])
     return Found(rows, reason=reason) if reason else Found(rows, rows)
 
 

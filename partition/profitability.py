@@ -18,23 +18,23 @@ Structure = tuple[tuple[str, tuple[int, ...], bool], ...]
 
 
 def no_template(kernel: tirx.PrimFunc) -> str:
-    """Decline every chain."""
+    """Say of every chain that no template takes it."""
     return "no template takes several products"
 
 
 @dataclass
 class ProfitabilityCache:
-    """A cache of what `judge` says of the groups of one module, equal ones being asked about once."""
+    """A cache of what `ask` says of the groups of one module, equal ones being asked about once."""
 
-    judge: Profitability
-    known: dict[Structure, str] = field(default_factory=dict)
+    ask: Profitability
+    known: dict[Structure, str] = field(default_factory=dict, init=False)
 
-    def decline(self, nodes: Sequence[Node]) -> str:
+    def why_not_fused(self, nodes: Sequence[Node]) -> str:
         """Return why `nodes` are better left in several kernels; "" where one is faster."""
         kernel = sorted(nodes, key=lambda node: node.index)
         key = structure_of(kernel)
         if key not in self.known:
-            self.known[key] = self.judge(fused_primfunc(kernel))
+            self.known[key] = self.ask(fused_primfunc(kernel))
         return self.known[key]
 
 

@@ -21,17 +21,17 @@ Edge = tuple[Node, Node, str]
 """Producer, consumer, and why they stay apart."""
 
 
-def find_regions(groups: Groups, declined: Sequence[Edge], verdicts: ProfitabilityCache) -> Iterator[list[list[Node]]]:
+def find_regions(groups: Groups, kept: Sequence[Edge], profitability: ProfitabilityCache) -> Iterator[list[list[Node]]]:
     """Yield groups that contested edges connect, in order of execution.
 
-    An edge that was declined is contested if its two ends alone may be one kernel: other joins stood in the way. Edges
+    A kept edge is contested if its two ends alone may be one kernel: other joins stood in the way. Edges
     between two kernels with complex operators count only behind what could not join its readers one by one: each
     residual would make a region of its network.
     """
     home: dict[int, list[list[Node]]] = {}
-    for producer, node, _ in declined:
+    for producer, node, _ in kept:
         pair = groups.of(producer), groups.of(node)
-        if pair[0] is pair[1] or not _is_contested(groups, producer, node, verdicts):
+        if pair[0] is pair[1] or not _is_contested(groups, producer, node, profitability):
             continue
         first, second = (home.setdefault(id(group), [group]) for group in pair)
         if first is not second and sum(map(len, (*first, *second))) <= _MOST_NODES:
@@ -55,7 +55,7 @@ def parts_of(group: Sequence[Node]) -> list[list[Node]]:
     return [*([core] if core else []), *([member] for member in group if member not in fixed)]
 
 
-def _is_contested(groups: Groups, producer: Node, node: Node, verdicts: ProfitabilityCache) -> bool:
+def _is_contested(groups: Groups, producer: Node, node: Node, profitability: ProfitabilityCache) -> bool:
     if Kind.OPAQUE in (producer.access.kind, node.access.kind) or node.index - producer.index > _REACH:
         return False
     is_shared = producer.access.kind in MOVES and 1 < len(producer.consumers) < _MOST_NODES
@@ -67,4 +67,4 @@ def _is_contested(groups: Groups, producer: Node, node: Node, verdicts: Profitab
     ends = [next(part for part in parts_of(groups.of(end)) if end in part) for end in (producer, node)]
     if not is_shared and list(map(len, ends)) == list(map(len, pair)):
         return False
-    return len(join_parts(ends, verdicts, producer.consumers if is_shared else ())) == 1
+    return len(join_parts(ends, profitability, producer.consumers if is_shared else ())) == 1

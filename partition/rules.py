@@ -1,4 +1,4 @@
-"""Which neighbours may share a kernel. A rule that declines says why; the reason reaches `explain()`."""
+"""Which neighbours may share a kernel. Each rule returns why not; the reason reaches `explain()`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from partition.products import before_products, products_of
 RECOMPUTE_ELEMENTS = 4096  # a value this small may be computed once per consumer row rather than stored
 
 
-def decline(group: list[Node], node: Node) -> str:
+def why_not_joined(group: list[Node], node: Node) -> str:
     """Return why `node`, which reads a member of `group`, may not join it; "" where it may."""
     if node.access.kind in (Kind.OPAQUE, Kind.ANCHOR):
         return f"{node.name or 'the consumer'} is {_article(node.access.kind)}"
     if anchors_of(group):
-        return _decline_epilogue(group, node)
+        return _why_not_epilogue(group, node)
     if any(member.access.kind is Kind.OPAQUE for member in group):
         return "the producer is not analysed"
-    return _decline_stitch(group, node)
+    return _why_not_stitched(group, node)
 
 
 def _article(kind: Kind) -> str:
     return "a complex operator" if kind is Kind.ANCHOR else "not analysed"
 
 
-def _decline_epilogue(group: list[Node], node: Node) -> str:
+def _why_not_epilogue(group: list[Node], node: Node) -> str:
     """An epilogue maps each element of the anchor's result to one of its own."""
     anchors = products_of(group, node)
     if not anchors or not before_products(group).isdisjoint(node.inputs):
@@ -41,13 +41,13 @@ def _decline_epilogue(group: list[Node], node: Node) -> str:
     return ""
 
 
-def _decline_stitch(group: list[Node], node: Node) -> str:
+def _why_not_stitched(group: list[Node], node: Node) -> str:
     """Memory-bound neighbours share a kernel if they share their rows."""
     kinds = {member.access.kind for member in group} | {node.access.kind}
     if Kind.REDUCTION in kinds:
-        return _decline_reduction(group, node)
+        return _why_not_with_reduction(group, node)
     if Kind.ROWS in kinds:
-        return _decline_rows(group, node)
+        return _why_not_with_rows(group, node)
     moved = [member for member in (*group, node) if member.access.kind is Kind.REORDER and not member.access.keeps_last]
     if len(moved) > 1 or (moved and moved[0] is not node):
         return "a transpose of the contiguous axis ends its kernel"
@@ -59,7 +59,7 @@ def _decline_stitch(group: list[Node], node: Node) -> str:
     return ""
 
 
-def _decline_reduction(group: list[Node], node: Node) -> str:
+def _why_not_with_reduction(group: list[Node], node: Node) -> str:
     if node.access.kind is Kind.REDUCTION:
         return f"{node.name} reduces leading axes"
     reduction = group[-1]
@@ -70,7 +70,7 @@ def _decline_reduction(group: list[Node], node: Node) -> str:
     return "the producer reduces leading axes"
 
 
-def _decline_rows(group: list[Node], node: Node) -> str:
+def _why_not_with_rows(group: list[Node], node: Node) -> str:
     rows = {member.access.rows for member in (*group, node) if member.access.kind is Kind.ROWS}
     if len(rows) > 1:
         return f"{node.name} has other rows"

@@ -10,7 +10,7 @@ from partition.products import made_rows, with_rows
 from partition.profitability import ProfitabilityCache
 
 
-def read_window(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
+def read_window(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
     """Return the chain that ends in the depthwise convolution or the pool `node`; None where no convolution makes its
     image."""
     image = operand(node, 0) if _is_window(node) else None
@@ -25,11 +25,11 @@ def read_window(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Fou
         return Found(image, reason="the image of the window is used elsewhere")
     if not groups.can_merge(image, node):
         return Found(image, reason="a path between them leaves the kernel")
-    reason = verdicts.decline([*before, node])
+    reason = profitability.why_not_fused([*before, node])
     return Found(image, reason=reason) if reason else Found(image, image)
 
 
-def read_projection(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
+def read_projection(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
     """Return the chain of a kernel that ends in a window and of the pointwise convolution `node` behind it; None where
     there is none."""
     rows = made_rows(groups, node)
@@ -38,10 +38,10 @@ def read_projection(groups: Groups, node: Node, verdicts: ProfitabilityCache) ->
     windows = [member for member in before if _is_window(member)]
     if rows is None or not anchors or len(anchors) > 2 or len(windows) != 1 or anchors_of(groups.of(node)) != [node]:
         return None
-    return with_rows(groups, rows, node, verdicts)
+    return with_rows(groups, rows, node, profitability)
 
 
-def read_convolutions(groups: Groups, node: Node, verdicts: ProfitabilityCache) -> Found | None:
+def read_convolutions(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
     """Return the kernels of a convolution and of the convolution `node` of what it makes as a chain; None where there
     are none, or both are matmuls."""
     image = made_rows(groups, node, (CONV2D, MATMUL))
@@ -51,7 +51,7 @@ def read_convolutions(groups: Groups, node: Node, verdicts: ProfitabilityCache) 
         return None
     if {kinds[0], node.access.anchor} == {MATMUL} or anchors_of(groups.of(node)) != [node]:
         return None
-    return with_rows(groups, image, node, verdicts)
+    return with_rows(groups, image, node, profitability)
 
 
 def _is_window(node: Node) -> bool:

@@ -21,7 +21,7 @@ import fusion
 from backends.cpu.kernels import fallback_loops, priority
 from backends.cpu.kernels.template import Template
 from backends.cpu.machine import Machine
-from backends.cpu.profitability import decline_kernel
+from backends.cpu.profitability import why_not_taken
 from backends.tensorir.emit import Nest
 from backends.tensorir.result import Scheduled
 from backends.tensorir.space import Space
@@ -96,11 +96,11 @@ def test_a_rewrite() -> None:
 
 
 def test_a_fusion_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    decline = rules._decline_epilogue
+    why_not = rules._why_not_epilogue
     monkeypatch.setattr(
         rules,
-        "_decline_epilogue",
-        lambda group, node: "it is a relu" if "relu" in node.name else decline(group, node),
+        "_why_not_epilogue",
+        lambda group, node: "it is a relu" if "relu" in node.name else why_not(group, node),
     )
     explained = fusion.compile(mlp()).explain()
     assert "it is a relu" in explained
@@ -171,9 +171,9 @@ def test_what_a_kernel_family_declines_is_judged_by_those_behind(monkeypatch: py
     monkeypatch.setattr(priority, "TEMPLATES", with_family(FAMILY))
     assert priority.recognise(found[12])[0] is FAMILY
     assert priority.recognise(found[100])[0] is before[100]
-    assert [decline_kernel(kernel) for kernel in found.values()] == ["", ""]
+    assert [why_not_taken(kernel) for kernel in found.values()] == ["", ""]
     monkeypatch.setattr(priority, "TEMPLATES", (FAMILY, fallback_loops.TEMPLATE))
-    assert decline_kernel(found[100]) == "it is long"
+    assert why_not_taken(found[100]) == "it is long"
 
 
 def test_a_kernel_family_that_fails_to_tell_its_form_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

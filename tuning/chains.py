@@ -43,19 +43,19 @@ class _Answered:
 
 
 @dataclass
-class JudgeChains:
+class MeasureChains:
     """A `Profitability` that measures where the estimates are close: the kernel against its parts, their weights as
     cold as they are in a network that is larger than L2.
 
     Attributes:
-        judge: Answers by estimate.
+        by_estimate: Answers without measuring.
         folder: For files.
         seconds: What is left for all of it.
         notes: What was measured, one sentence each.
     """
 
     compiler: KernelCompiler
-    judge: Profitability
+    by_estimate: Profitability
     toolchain: Toolchain
     session: MeasuringSession
     folder: Path
@@ -73,7 +73,7 @@ class JudgeChains:
         return known.reason
 
     def _answer(self, kernel: tirx.PrimFunc) -> str:
-        reason = self.judge(kernel)
+        reason = self.by_estimate(kernel)
         parts = self._doubtful(kernel)
         if not parts or self.seconds <= 0:
             return reason

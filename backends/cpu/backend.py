@@ -17,7 +17,7 @@ from backends.cpu.costs import ANCHORED_RUN_BYTES, CALL_BYTES, CLOCK_GHZ, LAUNCH
 from backends.cpu.layout_policy import CpuLayouts
 from backends.cpu.lowerings import lowerings
 from backends.cpu.machine import DOT_BFLOAT16, Machine, machine_of
-from backends.cpu.profitability import decline_fusion, decline_kernel, estimate_fusion
+from backends.cpu.profitability import estimate_fusion, why_not_fused, why_not_taken
 from backends.cpu.rounding_policy import CpuRounding
 from backends.cpu.schedule import read_choices, schedule
 from backends.cpu.target import architecture_of, features_of, foreign, resolve_target
@@ -74,19 +74,19 @@ class CpuCompiler:
         """See `KernelCompiler`."""
         return SAFE
 
-    def check_precision(self, precision: str) -> str:
+    def why_not_precision(self, precision: str) -> str:
         """See `KernelCompiler`."""
         if precision != "bf16" or self.machine.dot_bfloat16:
             return ""
         return f"LLVM's feature {DOT_BFLOAT16!r} is not among those of the target"
 
-    def decline_kernel(self, kernel: tirx.PrimFunc) -> str:
+    def why_not_taken(self, kernel: tirx.PrimFunc) -> str:
         """See `KernelCompiler`."""
-        return decline_kernel(kernel)
+        return why_not_taken(kernel)
 
-    def decline_fusion(self, kernel: tirx.PrimFunc) -> str:
+    def why_not_fused(self, kernel: tirx.PrimFunc) -> str:
         """See `KernelCompiler`."""
-        return decline_fusion(kernel, self.machine, self.threads)
+        return why_not_fused(kernel, self.machine, self.threads)
 
     def estimate_fusion(self, kernel: tirx.PrimFunc) -> Estimate | None:
         """See `KernelCompiler`."""

@@ -11,7 +11,7 @@ from fusion.declined import Declined
 from partition.profitability import no_template
 
 
-def decline_kernel(kernel: tirx.PrimFunc) -> str:
+def why_not_taken(kernel: tirx.PrimFunc) -> str:
     """Return why no template writes `kernel`, but the plain loops; "" where one does."""
     try:
         recognise(kernel)
@@ -20,15 +20,15 @@ def decline_kernel(kernel: tirx.PrimFunc) -> str:
     return ""
 
 
-def decline_fusion(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> str:
+def why_not_fused(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> str:
     """Return why a kernel with several anchors is better left in parts; "" where one is faster."""
     try:
         template, parts = recognise(kernel)
         if template.estimate is None:
             return no_template(kernel)
-        if template.decline is None:
+        if template.why_not_fused is None:
             return template.estimate(parts, machine, threads).reason
-        return template.decline(parts, machine, threads)
+        return template.why_not_fused(parts, machine, threads)
     except Declined as reason:
         return str(reason)
 

@@ -43,11 +43,11 @@ def verdict(model: onnx.ModelProto, threads: int) -> Verdict:
     found: list[tuple[str, Estimate | None]] = []
 
     def listen(kernel: tirx.PrimFunc) -> str:
-        reason = ctx.compiler.decline_fusion(kernel)
+        reason = ctx.compiler.why_not_fused(kernel)
         found.append((reason, ctx.compiler.estimate_fusion(kernel)))
         return reason
 
-    lowered = pipeline.lower(import_model(model, strict=True), ctx, decline=listen)
+    lowered = pipeline.lower(import_model(model, strict=True), ctx, why_not_fused=listen)
     kept = [edge.reason for edge in lowered.graph.kept]
     return Verdict(
         any(not reason for reason, _ in found),

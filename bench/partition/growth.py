@@ -41,7 +41,7 @@ def measure(names: Sequence[str], sizes: Sequence[int]) -> Iterator[Point]:
             for size in sizes:
                 mod = shapes.graph(name, size, ctx.compiler)
                 started = time.process_time()
-                after = FormGroups(ctx.compiler.decline_fusion, start_bytes=ctx.compiler.memory.start)(mod)
+                after = FormGroups(ctx.compiler.why_not_fused, start_bytes=ctx.compiler.memory.start)(mod)
                 yield Point(name, _calls(mod), _calls(after), time.process_time() - started)
 
 

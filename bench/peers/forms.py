@@ -57,9 +57,9 @@ class Form:
 
 
 def take_all(ctx: Context) -> Profitability:
-    """Return what declines a chain only where no template takes it."""
+    """Return a profitability that leaves a chain in parts only where no template takes it."""
 
-    def decline(kernel: tirx.PrimFunc) -> str:
+    def why_not_fused(kernel: tirx.PrimFunc) -> str:
         return "" if ctx.compiler.estimate_fusion(kernel) else no_template(kernel)
 
-    return decline
+    return why_not_fused

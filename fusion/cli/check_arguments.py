@@ -12,7 +12,7 @@ from fusion.cli.options import SAVED_SUFFIX, input_file, parse_shapes
 from fusion.errors import OptionError, SavedFileError
 from fusion.files import check_file
 from fusion.foreign_files import check_model_file
-from fusion.options import check_effort, check_precision, check_threads
+from fusion.options import check_effort, check_threads, why_not_precision
 
 
 def check_arguments(options: argparse.Namespace, outputs: Sequence[Path] = ()) -> None:
@@ -29,7 +29,7 @@ def check_arguments(options: argparse.Namespace, outputs: Sequence[Path] = ()) -
     if "effort" in given:
         check_effort(given["effort"])
     if "precision" in given:
-        check_precision(given["precision"])
+        why_not_precision(given["precision"])
     arrays = [input_file(text) for text in given.get("input", ())]
     models = [given[name] for name in ("model", "other") if name in given]
     sources = [*models, *arrays, *([given["params"]] if "params" in given else [])]

@@ -34,7 +34,7 @@ def errors(precision: str, target: str = "llvm") -> tuple[float, float]:
 
 
 @pytest.mark.skipif(
-    bool(context.resolve().compiler.check_precision("bf16")), reason="this CPU has no instructions for bfloat16"
+    bool(context.resolve().compiler.why_not_precision("bf16")), reason="this CPU has no instructions for bfloat16"
 )
 @pytest.mark.parametrize("precision", ["bf16", "bf16-or-fp32"])
 def test_operands_are_rounded_and_sums_are_not(precision: str) -> None:

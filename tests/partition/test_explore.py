@@ -25,9 +25,9 @@ X = normal(6, 32)
 START_BYTES = 64_000
 
 
-def kernels(build: Build, *arrays: np.ndarray, judge: Profitability = no_template) -> set[tuple[str, ...]]:
+def kernels(build: Build, *arrays: np.ndarray, profitability: Profitability = no_template) -> set[tuple[str, ...]]:
     """Return the names of the functions that share a kernel, for kernels of several."""
-    groups, _ = FormGroups(judge, start_bytes=START_BYTES).join(read_graph(legal(build, list(arrays))))
+    groups, _ = FormGroups(profitability, start_bytes=START_BYTES).join(read_graph(legal(build, list(arrays))))
     return {tuple(node.name for node in group) for group in groups.all() if len(group) > 1}
 
 
@@ -73,9 +73,9 @@ def test_what_makes_the_rows_of_a_matmul_leaves_a_kernel_in_which_it_could_not(i
         scale = b.emit(op.exp(weight(1, 32)))
         return op.matmul(b.emit(op.multiply(x, scale)), weight(32, 16))
 
-    assert kernels(build, X, judge=short) == {("multiply", "matmul")}
+    assert kernels(build, X, profitability=short) == {("multiply", "matmul")}
     in_order()
-    assert kernels(build, X, judge=short) == {("tir_exp", "multiply")}
+    assert kernels(build, X, profitability=short) == {("tir_exp", "multiply")}
 
 
 def test_equal_regions_are_explored_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,13 +103,13 @@ def _range(name: str, values: Sequence[int]) -> str:
 
 
 def _reasons(folder: Path) -> Iterator[str]:
-    """Yield the reasons for which files of a family decline kernels."""
+    """Yield the reasons for which files of a family decline kernels or leave them in parts."""
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 if ast.unparse(node.exc.func) == "Declined":
                     yield _words(node.exc.args[0])
-            elif isinstance(node, ast.FunctionDef) and node.name.startswith("decline"):
+            elif isinstance(node, ast.FunctionDef) and node.name.startswith("why_not"):
                 returned = (each.value for each in ast.walk(node) if isinstance(each, ast.Return))
                 yield from (_words(value) for value in returned if _is_text(value))
 

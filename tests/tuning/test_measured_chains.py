@@ -17,7 +17,7 @@ from tests.backends.cpu.kernels.attention.example import attention
 from tests.backends.cpu.kernels.rolling_window.example import expanded
 from tests.passes.modules import Build
 from tuning import chains
-from tuning.chains import JudgeChains
+from tuning.chains import MeasureChains
 from tuning.decide import Decision
 from tuning.experiment import Experiment
 from tuning.measuring_session import MeasuringSession, Results
@@ -75,7 +75,7 @@ def test_the_faster_candidate_is_taken(
 ) -> None:
     monkeypatch.setattr(chains, "_CLOSE", 100.0)
     ctx, bench = context.resolve("llvm"), Answers(candidate)
-    judge = JudgeChains(ctx.compiler, lambda kernel: estimate, KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
+    judge = MeasureChains(ctx.compiler, lambda kernel: estimate, KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
     kernel = chain("attention")
     assert (judge(kernel) == "") is answer
     assert (judge(kernel) == "") is answer
@@ -86,7 +86,7 @@ def test_the_faster_candidate_is_taken(
 def test_estimates_far_apart_are_not_questioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chains, "_CLOSE", 1.0)
     ctx, bench = context.resolve("llvm"), Answers(1)
-    judge = JudgeChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
+    judge = MeasureChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
     assert judge(chain("attention")) == ""
     assert not bench.asked
 
@@ -95,7 +95,7 @@ def test_a_chain_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(chains, "_CLOSE", 100.0)
     ctx = context.resolve("llvm")
     with MeasuringSession(tmp_path) as bench:
-        judge = JudgeChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)
+        judge = MeasureChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)
         judge(chain("rolling_window"))
     assert "us together" in judge.notes[0]
     assert np.isfinite(float(judge.notes[0].split(" us together")[0].rsplit(" ", 1)[1]))

@@ -88,7 +88,7 @@ class Template(Generic[R, P]):
             other families, and nobody asks why this one has not taken them; nor where it raises `Declined`.
         lowerings: By operator, what writes it as a call that the family claims.
         estimate: For a family that computes in one kernel what several can, what both take. Raises `Declined`.
-        decline: Why several kernels are the better form, where the estimate does not tell all; "" where one is.
+        why_not_fused: Why several kernels are the better form, where the estimate does not tell all; "" where one is.
     """
 
     name: str
@@ -99,4 +99,4 @@ class Template(Generic[R, P]):
     concerns: Callable[[tirx.PrimFunc], bool] = lambda func: True
     lowerings: Mapping[str, Lower] = field(default_factory=dict)
     estimate: Callable[[R, Machine, int], Estimate] | None = None
-    decline: Callable[[R, Machine, int], str] | None = None
+    why_not_fused: Callable[[R, Machine, int], str] | None = None

@@ -13,7 +13,7 @@ from fusion.bindings import call_arguments, data_of
 from fusion.facts import PassResult, TellingPass
 from fusion.passes.concats.kernels import Kernel, copy_part, place_results
 from fusion.passes.concats.placement import Placement, placement_of
-from fusion.passes.concats.plan import Decline, Plan, make_plan
+from fusion.passes.concats.plan import Plan, WhyNotTaken, make_plan
 from fusion.passes.concats.read import Graph, Result
 from fusion.passes.rebuild import rebuild_main
 
@@ -27,11 +27,11 @@ class PlaceConcats(TellingPass[Placement]):
     can place are copied, one by one, unless that costs as much as the concatenation did.
 
     Attributes:
-        decline: Says why no template takes a kernel.
+        why_not_taken: Says why no template takes a kernel.
         costs: Of the machine.
     """
 
-    decline: Decline
+    why_not_taken: WhyNotTaken
     costs: MemoryCosts
     name: str = "place_concats"
 
@@ -40,7 +40,7 @@ class PlaceConcats(TellingPass[Placement]):
         graph = Graph.read(mod)
         if not graph.operands:
             return PassResult(mod, Placement())
-        plan = make_plan(graph, self.decline, self.costs)
+        plan = make_plan(graph, self.why_not_taken, self.costs)
         calls = _Calls(graph, plan)
         made = rebuild_main(mod, calls.visit) if plan.joined else mod
         return PassResult(made, placement_of(graph, plan, calls.named, calls.copies))
@@ -90,9 +90,7 @@ class _Calls:
         home = self.plan.homes.get(result)
         return self._own[result] if home is None else self._joined[home.root]
 
-    def _join(
-        self, builder: relax.BlockBuilder, concat: relax.Var, operands: Sequence[relax.Expr]
-    ) -> relax.Expr:
+    def _join(self, builder: relax.BlockBuilder, concat: relax.Var, operands: Sequence[relax.Expr]) -> relax.Expr:
         """Copy the parts that their kernels did not write; `operands` are those of the concatenation by now."""
         now = {**self._concats, **dict(zip(self.graph.arguments(concat), operands, strict=True))}
         copies = [

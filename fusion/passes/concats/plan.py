@@ -15,7 +15,7 @@ from fusion.structural import find
 from partition.access import ANCHOR
 from partition.slices import Region, hide_outputs, read_slice, write_slice
 
-Decline = Callable[[tirx.PrimFunc], str]
+WhyNotTaken = Callable[[tirx.PrimFunc], str]
 """Says why no template takes a kernel; "" where one does."""
 
 _PLACES = 2
@@ -72,12 +72,12 @@ class _Chosen:
     alone: bool
 
 
-def make_plan(graph: Graph, decline: Decline, costs: MemoryCosts) -> Plan:
+def make_plan(graph: Graph, why_not_taken: WhyNotTaken, costs: MemoryCosts) -> Plan:
     """Decide concatenation by concatenation, the last first: one whose result is a part of a later one may be a slice
     of the joined tensor of that."""
     plan = Plan()
     for concat in reversed(graph.operands):
-        plan = _Decision(graph, decline, costs, concat, plan).make()
+        plan = _Decision(graph, why_not_taken, costs, concat, plan).make()
     return plan
 
 
@@ -86,7 +86,7 @@ class _Decision:
     """What becomes of one concatenation, given the plan for the later ones."""
 
     graph: Graph
-    decline: Decline
+    why_not_taken: WhyNotTaken
     costs: MemoryCosts
     concat: relax.Var
     plan: Plan
@@ -173,7 +173,7 @@ class _Decision:
         alone = all(self._reads_slice(name, reader, place) for name, reader in others)
         if is_concat and not alone:
             return "its result is used elsewhere"
-        reason = self._decline_write(result, place, alone)
+        reason = self._why_not_written(result, place, alone)
         return reason or _Chosen(part, result, place, alone)
 
     def _written_by(self, call: relax.Var) -> list[Place]:
@@ -218,9 +218,9 @@ class _Decision:
             if any(region.source.same_as(param) for anchor in anchors for region in anchor.reads):
                 return False
             func = read_slice(func, position, place.region)
-        return len(anchors) <= 1 and not self.decline(func)
+        return len(anchors) <= 1 and not self.why_not_taken(func)
 
-    def _decline_write(self, result: Result, place: Place, alone: bool) -> str:
+    def _why_not_written(self, result: Result, place: Place, alone: bool) -> str:
         """Return why the kernel that makes `result` cannot write it to `place`."""
         func = self.graph.kernel(result.call)
         assert func is not None
@@ -229,7 +229,7 @@ class _Decision:
         if row < (self.costs.anchored_run if _anchors(func) else self.costs.run):
             return f"its rows in the joined tensor have {row} bytes"
         func = write_slice(func, buffer, place.part, place.region)
-        return self.decline(hide_outputs(func, [buffer]) if alone else func)
+        return self.why_not_taken(hide_outputs(func, [buffer]) if alone else func)
 
     def _pays(self, chosen: Sequence[_Chosen], copies: int, copied: int) -> bool:
         """Return whether what is still written twice or copied, `copied` bytes by `copies` calls, is less than what one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backends.cpu.kernels.attention.emit import emit_attention
-from backends.cpu.kernels.attention.plan import Demand, attention_space, decline_one_kernel, estimate
+from backends.cpu.kernels.attention.plan import Demand, attention_space, estimate, why_not_fused
 from backends.cpu.kernels.attention.read import ATTENTION, read_attention
 from backends.cpu.kernels.template import Template
 
@@ -14,5 +14,5 @@ TEMPLATE = Template(
     emit=emit_attention,
     claims=lambda marks: len(marks.anchors) > 1,
     estimate=lambda stages, machine, threads: estimate(Demand.of(stages), machine, threads),
-    decline=lambda stages, machine, threads: decline_one_kernel(Demand.of(stages), machine, threads),
+    why_not_fused=lambda stages, machine, threads: why_not_fused(Demand.of(stages), machine, threads),
 )

@@ -125,7 +125,7 @@ def plan_attention(demand: Demand, machine: Machine, threads: int) -> AttentionP
     return min(plans(demand, machine, threads), key=lambda plan: plan.cycles, default=None)
 
 
-def decline_one_kernel(demand: Demand, machine: Machine, threads: int) -> str:
+def why_not_fused(demand: Demand, machine: Machine, threads: int) -> str:
     """Return why three kernels are the faster form; "" where one is."""
     chain = demand.chain
     if not all((chain.batch, chain.rows, chain.depth, chain.keys, chain.channels)):

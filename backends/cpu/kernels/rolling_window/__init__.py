@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from backends.cpu.kernels.rolling_window.emit import emit_rolling_window
 from backends.cpu.kernels.rolling_window.lower import is_channels_last_pool, lower_channels_last_pool
-from backends.cpu.kernels.rolling_window.plan import decline_one_kernel, estimate, rolling_space
+from backends.cpu.kernels.rolling_window.plan import estimate, rolling_space, why_not_fused
 from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, has_rolling_form, read_rolling_window
 from backends.cpu.kernels.template import Lower, Template
 
@@ -16,5 +16,5 @@ TEMPLATE = Template(
     claims=has_rolling_form,
     lowerings={"relax.nn.max_pool2d": Lower(lower_channels_last_pool, is_channels_last_pool)},
     estimate=estimate,
-    decline=decline_one_kernel,
+    why_not_fused=why_not_fused,
 )

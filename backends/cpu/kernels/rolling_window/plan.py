@@ -118,7 +118,7 @@ def _projection_cycles(sizes: RollingSizes, machine: Machine, rows: int) -> floa
     return rows * (compute + weights / again) + weights / MEMORY_BYTES_PER_CYCLE
 
 
-def decline_one_kernel(stages: RollingStages, machine: Machine, threads: int) -> str:
+def why_not_fused(stages: RollingStages, machine: Machine, threads: int) -> str:
     """Return why several kernels are the faster form; "" where one is."""
     sizes = stages.sizes
     if not all((sizes.batch, sizes.rows, sizes.columns)):

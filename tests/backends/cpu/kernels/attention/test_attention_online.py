@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
-from backends.cpu.kernels.attention.plan import AttentionPlan, Demand, decline_one_kernel, plan_attention
+from backends.cpu.kernels.attention.plan import AttentionPlan, Demand, plan_attention, why_not_fused
 from backends.cpu.kernels.attention.read import AttentionStages, Chain, read_attention
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split
@@ -201,7 +201,7 @@ def test_the_rows_are_read_by_what_they_compute(name: str) -> None:
 
 
 def test_why_long_rows_of_something_else_stay_in_parts_is_said() -> None:
-    reason = decline_one_kernel(Demand(Chain(2, 64, 64, 200_000, 64), unread="no softmax"), MACHINE, 2)
+    reason = why_not_fused(Demand(Chain(2, 64, 64, 200_000, 64), unread="no softmax"), MACHINE, 2)
     assert reason == "rows of 200000 scores do not fit the cache; no softmax"
 
 
@@ -212,7 +212,7 @@ def test_what_the_judge_takes_its_template_writes(name: str, sizes: tuple[int, .
     batch, rows, depth, keys, channels = sizes
     shapes = [(batch, rows, depth), (batch, depth, keys), (batch, keys, channels)]
     arrays = [normal(shape, seed) for seed, shape in enumerate(shapes)]
-    judge = context.resolve("llvm", threads=2).compiler.decline_fusion
+    judge = context.resolve("llvm", threads=2).compiler.why_not_fused
     ran = run(_attention_with(MIDDLES[name][0]), arrays, "llvm", 2, judge=judge)
     joined = [kernel for kernel in ran.kernels.values() if len(find_anchors(kernel.source)) == 2]
     assert all(kernel.made.template == "attention" and not kernel.made.note for kernel in joined)

@@ -11,7 +11,7 @@ from tvm.relax import op
 
 from backends.cpu.kernels.matmul.read import RowProducts
 from backends.cpu.kernels.priority import recognise
-from backends.cpu.profitability import decline_fusion
+from backends.cpu.profitability import why_not_fused
 from fusion import context
 from fusion.declined import Declined
 from tests.backends.cpu.kernels.anchored import TARGETS, normal, one_kernel, run
@@ -182,7 +182,7 @@ def test_one_kernel_is_declined_where_it_would_be_slower() -> None:
     def ask(kernel: tirx.PrimFunc) -> str:
         _, parts = recognise(kernel)
         assert isinstance(parts, RowProducts)
-        asked["reason"] = decline_fusion(kernel, machine, 16)
+        asked["reason"] = why_not_fused(kernel, machine, 16)
         return asked["reason"]
 
     data = normal((1, 112, 112, DEPTH), 0)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
-from backends.cpu.kernels.rolling_window.plan import decline_one_kernel, plan_rolling
+from backends.cpu.kernels.rolling_window.plan import plan_rolling, why_not_fused
 from backends.cpu.kernels.rolling_window.read import read_rolling_window
 from backends.cpu.kernels.shared.window import Window
 from tests.backends.cpu.kernels.anchored import TARGETS, Epilogue, normal, run
@@ -182,7 +182,7 @@ def test_all_products_are_counted() -> None:
     ],
 )
 def test_the_judge_says_why_parts_stay_in_several_kernels(chain: Rolling, reason: str) -> None:
-    check_reason(decline_one_kernel(read_rolling_window(chain.asked()), MACHINE, 2), reason)
+    check_reason(why_not_fused(read_rolling_window(chain.asked()), MACHINE, 2), reason)
 
 
 def test_rows_are_not_computed_again_where_channels_are_enough_for_all_threads() -> None:
