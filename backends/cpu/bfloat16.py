@@ -6,6 +6,8 @@ Functions in LLVM's own language wrap them; a kernel that calls one needs `nest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tvm import tirx
 
 from backends.tensorir.emit import Expr
@@ -34,6 +36,11 @@ define i32 @{_STORE}(ptr %to, <16 x float> %value) {{
   ret i32 0
 }}
 """
+
+
+def fills_vectors(shape: Sequence[int]) -> bool:
+    """Return whether the rows of a tensor fill vectors, so that two of them can be read as pairs."""
+    return shape[-1] % LANES == 0
 
 
 def dot(total: Expr, left: Expr, right: Expr) -> Expr:

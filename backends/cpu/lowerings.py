@@ -9,7 +9,7 @@ from tvm import relax
 
 from backends.backend import Lowering
 from backends.cpu.kernels import priority
-from backends.cpu.kernels.shared.operands import has_known_shapes
+from backends.cpu.kernels.shared.lowering.operands import has_known_shapes
 from backends.cpu.kernels.template import Lower
 from fusion.declined import Declined
 

@@ -169,9 +169,7 @@ class _WholeRows:
             )
             for output in self.scores
         ]  # fmt: skip
-        scored = Product(
-            chain.depth, chain.keys, lambda y, k: left.at(block.batch, block.first + y, k), right
-        )
+        scored = Product(chain.depth, chain.keys, lambda y, k: left.at(block.batch, block.first + y, k), right)
         self.products.multiply(block, scored, self.plan.scores, outputs)
 
     def _values(self, block: Block, right: Right) -> None:

@@ -8,8 +8,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from backends.cpu import bfloat16
-from backends.cpu.kernels.matmul.lower import check_matrices
-from backends.cpu.kernels.shared.operands import BFLOAT16
+from backends.cpu.kernels.shared.lowering.operands import BFLOAT16, check_matrices
 from backends.tensorir.emit import Expr
 from fusion.declined import Declined
 from partition.access import ANCHOR, BATCH_MATMUL
@@ -23,14 +22,9 @@ def lower_batch_matmul(builder: relax.BlockBuilder, call: relax.Call, lanes: int
     """
     check_matrices(call)
     left, right = call.args
-    if str(right.ty.dtype.dtype) == BFLOAT16 and not pairs_rows([int(n) for n in right.ty.shape]):
+    if str(right.ty.dtype.dtype) == BFLOAT16 and not bfloat16.fills_vectors([int(n) for n in right.ty.shape]):
         raise Declined(f"rows of {int(right.ty.shape[-1])} numbers in bfloat16 do not fill vectors")
     return builder.call_te(_batches, left, right, primfunc_name_hint=BATCH_MATMUL)
-
-
-def pairs_rows(shape: Sequence[int]) -> bool:
-    """Return whether the right operand of a product of batches can be of bfloat16: its rows fill vectors."""
-    return shape[-1] % bfloat16.LANES == 0
 
 
 def _batches(left: te.Tensor, right: te.Tensor) -> te.Tensor:

@@ -6,8 +6,8 @@ from functools import partial
 
 from tvm import relax, te
 
-from backends.cpu.kernels.matmul.lower import matmul_of
-from backends.cpu.kernels.shared.operands import (
+from backends.cpu.kernels.shared.lowering.constant_matmul import matmul_of
+from backends.cpu.kernels.shared.lowering.operands import (
     BFLOAT16,
     FLOAT32,
     check_dtypes,
@@ -15,7 +15,7 @@ from backends.cpu.kernels.shared.operands import (
     check_layouts,
     constant_weights,
 )
-from backends.cpu.kernels.shared.packing import pack_conv2d, pack_conv2d_pairs
+from backends.cpu.kernels.shared.lowering.packing import pack_conv2d, pack_conv2d_pairs
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
 from fusion.bindings import data_of

@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 from tvm import relax, te
 
-from backends.cpu.kernels.matmul.lower import matmul_of
+from backends.cpu.kernels.shared.lowering.constant_matmul import matmul_of
 from backends.cpu.kernels.shared.window import Window, read_into
 from backends.tensorir.emit import Expr
 

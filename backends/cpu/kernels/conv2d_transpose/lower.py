@@ -11,8 +11,14 @@ from tvm import relax, te, tirx
 
 from backends.cpu.kernels.conv2d_transpose.columns_to_image import columns_to_image
 from backends.cpu.kernels.conv2d_transpose.phases import Phase, pick, tap_step
-from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_elements, check_layouts, constant_weights
-from backends.cpu.kernels.shared.packing import pack_conv2d
+from backends.cpu.kernels.shared.lowering.operands import (
+    FLOAT32,
+    check_dtypes,
+    check_elements,
+    check_layouts,
+    constant_weights,
+)
+from backends.cpu.kernels.shared.lowering.packing import pack_conv2d
 from backends.cpu.kernels.shared.window import Window, read_into
 from backends.tensorir.emit import Expr
 from fusion.bindings import data_of

@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 from tvm.tirx import ForKind
 
-from backends.cpu.kernels.conv2d.emit import rows_from, sum_over_taps
 from backends.cpu.kernels.conv_chain.plan import ChainPlan
 from backends.cpu.kernels.conv_chain.read import CONV_CHAIN, ChainStages
-from backends.cpu.kernels.matmul.product import rows_times
+from backends.cpu.kernels.shared.chains.image_maker import Band, row_maker, stored_in
+from backends.cpu.kernels.shared.chains.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel
-from backends.cpu.kernels.shared.image_maker import Band, row_maker, stored_in
-from backends.cpu.kernels.shared.line_buffer import LineBuffer
+from backends.cpu.kernels.shared.convolution.sum_over_taps import rows_from, sum_over_taps
+from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64

@@ -17,8 +17,7 @@ from backends.cpu.costs import (
 )
 from backends.cpu.kernels.conv_chain.read import ChainSizes, ChainStages
 from backends.cpu.kernels.shared.blocking import chunk_counts
-from backends.cpu.kernels.shared.estimate import passing_cycles
-from backends.cpu.kernels.shared.image_maker import cycles_alone
+from backends.cpu.kernels.shared.chains.several_kernels import cycles_alone, passing_cycles
 from backends.cpu.kernels.shared.register_tile import RegisterTile, cheapest_by_width, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine

@@ -7,8 +7,8 @@ from math import prod
 
 from tvm import tirx
 
-from backends.cpu.kernels.shared.image_maker import read_image_maker, steps_of
-from backends.cpu.kernels.shared.kernel_parts import check_loads, results_behind
+from backends.cpu.kernels.shared.chains.image_maker import read_image_maker, steps_of
+from backends.cpu.kernels.shared.chains.kernel_parts import check_loads, results_behind
 from backends.cpu.kernels.shared.window import UnderWindow, Window
 from backends.cpu.kernels.template import Marks
 from backends.tensorir.roles import Roles, operands_of, roles_of

@@ -32,7 +32,7 @@ from tvm.ir import Var
 from tvm.tirx import ForKind
 
 from backends.cpu.kernels.depthwise.lower import GROUPED
-from backends.cpu.kernels.depthwise.plan import DepthwiseTile
+from backends.cpu.kernels.shared.convolution.depthwise_tiles import DepthwiseTile
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.kernels.shared.window import Window

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 from tvm import relax, te
 
-from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_elements, constant_weights
+from backends.cpu.kernels.shared.lowering.operands import (
+    FLOAT32,
+    check_dtypes,
+    check_elements,
+    constant_weights,
+    has_narrow_groups,
+)
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
 from fusion.bindings import data_of, operand
@@ -41,13 +46,6 @@ def is_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> b
     attrs, weight = call.attrs, operand(call, "weight").ty.shape
     is_last = (attrs.data_layout, attrs.kernel_layout) == ("NHWC", "OIHW")
     return is_last and has_narrow_groups(weight, int(attrs.groups), lanes)
-
-
-def has_narrow_groups(weight: Sequence[int], groups: int, lanes: int) -> bool:
-    """Return whether a convolution with weights O x I x H x W makes whole groups with each vector, of no more channels
-    than it has, and reads no more for it than a vector."""
-    channels, members = int(weight[0]), int(weight[1])
-    return groups > 1 and lanes % (channels // groups) == 0 and (channels // groups) % members == 0
 
 
 def _convolve(data: te.Tensor, weight: te.Tensor, window: Window) -> te.Tensor:

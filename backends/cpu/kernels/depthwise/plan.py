@@ -2,69 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
 from math import prod
 
-from backends.cpu.costs import TASK_CYCLES
 from backends.cpu.kernels.depthwise.lower import GROUPED
-from backends.cpu.kernels.shared.blocking import chunk_counts
-from backends.cpu.kernels.shared.register_tile import RegisterTile
-from backends.cpu.kernels.shared.split import Split
+from backends.cpu.kernels.shared.convolution.depthwise_tiles import DepthwiseTile, depthwise_tiles
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.roles import Roles
 from backends.tensorir.space import Space
 from backends.tensorir.stages import shape_of
 
-_SPARE_REGISTERS = 4
-"""For weights and loaded pixels."""
-_MAX_WIDTH = 14
-
-
-@dataclass(frozen=True)
-class DepthwiseTile:
-    """How the loops are cut.
-
-    Attributes:
-        tile: Pixels of a row times vectors of channels in registers.
-        chunks: Cuts of the channels; each with an output row is a parallel task.
-        cycles: Estimate for the slowest thread.
-    """
-
-    tile: RegisterTile
-    chunks: int
-    cycles: float
-
-    def __str__(self) -> str:
-        return f"{self.tile} channels/{self.chunks}"
-
 
 def depthwise_space(roles: Roles, machine: Machine, threads: int) -> Space[DepthwiseTile]:
-    """Return every width of a register tile, with one vector of channels or two, and cuts of the channels."""
-    batch, height, width, channels = roles.shape
+    """Return every register tile, with every cut of the channels."""
     taps = prod(Window.from_annotation(roles.attrs["window"]).kernel)
     taps *= shape_of(roles.operands[1])[2] if roles.kind == GROUPED else 1
-
-    def point(vectors: int, most: int, chunks: int) -> DepthwiseTile:
-        tile = RegisterTile(1, Split.of(width, most).longest, vectors)
-        blocks = -(-channels // (vectors * machine.vector_lanes))
-        sizes = Split.of(width, most).sizes()
-        row = sum(RegisterTile(1, size, vectors).cycles(taps) * many for size, many in sizes)
-        rounds = -(-batch * height * chunks // threads)
-        cycles = rounds * (Split(blocks, chunks).longest * row + TASK_CYCLES)
-        return DepthwiseTile(tile, chunks, cycles)
-
-    def every() -> Iterator[DepthwiseTile]:
-        for vectors in (1, 2) if channels >= 2 * machine.vector_lanes else (1,):
-            blocks = -(-channels // (vectors * machine.vector_lanes))
-            widths = range(1, min(width, (machine.vector_registers - _SPARE_REGISTERS) // vectors) + 1)
-            for most, chunks in product(widths, chunk_counts(blocks, threads)):
-                yield point(vectors, most, chunks)
-
-    # Two vectors where one pixel row alone would leave the FMA units waiting.
-    vectors = 2 if channels >= 2 * machine.vector_lanes and width <= 8 else 1
-    most = min((machine.vector_registers - _SPARE_REGISTERS) // vectors, _MAX_WIDTH)
-    blocks = -(-channels // (vectors * machine.vector_lanes))
-    return Space(point(vectors, most, 1 if batch * height >= 8 * threads else min(blocks, threads)), every)
+    return depthwise_tiles(roles.shape, taps, machine, threads)

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 from tvm import relax, te
 
-from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_elements, constant_weights
-from backends.cpu.kernels.shared.packing import pack_conv2d
+from backends.cpu.kernels.shared.lowering.operands import FLOAT32, check_dtypes, check_elements, constant_weights
+from backends.cpu.kernels.shared.lowering.packing import pack_conv2d
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
 from fusion.bindings import data_of

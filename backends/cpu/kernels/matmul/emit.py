@@ -23,9 +23,9 @@ from tvm.ir import TensorLoad, Var
 from tvm.sym import Analyzer
 
 from backends.cpu.kernels.matmul.plan import block_rows, block_tile
-from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.matmul.read import Product, RowProducts
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, emit, emit_inside
+from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.stitching.loops import stitch
 from backends.cpu.machine import Machine

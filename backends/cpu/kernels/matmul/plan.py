@@ -15,12 +15,12 @@ from backends.cpu.costs import (
     REGION_CYCLES,
     ROW_BLOCK_CYCLES,
 )
-from backends.cpu.kernels.matmul.product import rows_times
 from backends.cpu.kernels.matmul.read import RowProducts
 from backends.cpu.kernels.shared.blocking import blocking_space
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, total_cycles
+from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.stitching.plan import has_turn, stitched_work
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate

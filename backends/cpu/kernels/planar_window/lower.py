@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te
 
-from backends.cpu.kernels.shared.operands import FLOAT32, check_dtypes, check_elements, constant_weights
+from backends.cpu.kernels.shared.lowering.operands import FLOAT32, check_dtypes, check_elements, constant_weights
 from backends.cpu.kernels.shared.window import Window, fitted_window, read_under
 from backends.tensorir.emit import Expr
 from backends.tensorir.legalize.common import largest

@@ -16,7 +16,7 @@ from tvm.tirx import ForKind
 from backends.cpu.kernels.recurrent.loops import Loops
 from backends.cpu.kernels.recurrent.plan import RecurrentPlan
 from backends.cpu.kernels.recurrent.read import RecurrentKernel
-from backends.cpu.kernels.shared.packing import Array, pack_matmul
+from backends.cpu.kernels.shared.lowering.packing import Array, pack_matmul
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Nest
 from backends.tensorir.result import Repack, Scheduled

@@ -42,10 +42,10 @@ from tvm.tirx import ForKind
 
 from backends.cpu.kernels.rolling_window.plan import RollingPlan, projection_tile
 from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, Projection, RollingSizes, RollingStages
+from backends.cpu.kernels.shared.chains.image_maker import Band, row_maker, stored_in
+from backends.cpu.kernels.shared.chains.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.contraction import MicroKernel, emit_inside
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
-from backends.cpu.kernels.shared.image_maker import Band, row_maker, stored_in
-from backends.cpu.kernels.shared.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, ramp, splat

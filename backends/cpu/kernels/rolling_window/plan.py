@@ -17,20 +17,17 @@ from backends.cpu.costs import (
     TASK_CYCLES,
     TILE_CYCLES,
 )
-from backends.cpu.kernels.depthwise.plan import depthwise_space
 from backends.cpu.kernels.rolling_window.read import RollingSizes, RollingStages
 from backends.cpu.kernels.shared.blocking import choose_blocking, chunk_counts
-from backends.cpu.kernels.shared.estimate import passing_cycles
-from backends.cpu.kernels.shared.image_maker import cycles_alone
+from backends.cpu.kernels.shared.chains.several_kernels import cycles_alone, passing_cycles
+from backends.cpu.kernels.shared.convolution.depthwise_tiles import depthwise_tiles
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.stitching.plan import stitched_work
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
-from backends.tensorir.roles import Roles
 from backends.tensorir.space import Space
 from fusion.declined import Declined
-from partition.access import DEPTHWISE
 
 _MOST_VECTORS = 4
 _USUAL_VECTORS = 2
@@ -212,5 +209,4 @@ def _window_alone(stages: RollingStages, machine: Machine, threads: int) -> floa
     if sizes.pools:
         return stitched_work([stages.stage], {stages.stage.buffer}, machine).space(threads).default.cycles
     shape = (sizes.batch, sizes.rows, sizes.columns, sizes.channels)
-    roles = Roles(DEPTHWISE, {"window": sizes.window.annotation()}, (), shape, ())
-    return depthwise_space(roles, machine, threads).default.cycles
+    return depthwise_tiles(shape, prod(sizes.window.kernel), machine, threads).default.cycles

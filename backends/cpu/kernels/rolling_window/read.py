@@ -11,10 +11,10 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
 
-from backends.cpu.kernels.matmul.product import rows_times
+from backends.cpu.kernels.shared.chains.image_maker import read_image_maker, steps_of
+from backends.cpu.kernels.shared.chains.kernel_parts import between, check_loads, in_place, results_behind
 from backends.cpu.kernels.shared.contraction import Contraction
-from backends.cpu.kernels.shared.image_maker import read_image_maker, steps_of
-from backends.cpu.kernels.shared.kernel_parts import between, check_loads, in_place, results_behind
+from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.window import UnderWindow, Window
 from backends.cpu.kernels.template import Marks
 from backends.cpu.machine import Machine

@@ -13,10 +13,10 @@ from torch.nn import functional
 from tvm import relax
 
 from backends.cpu.kernels.conv2d import plan as conv2d
-from backends.cpu.kernels.conv2d.winograd import plan as winograd
-from backends.cpu.kernels.conv2d.winograd.plan import TRANSFORMS
-from backends.cpu.kernels.conv2d.winograd.transform import Transform
 from backends.cpu.kernels.shared.blocking import choose_blocking
+from backends.cpu.kernels.shared.convolution import winograd_plan
+from backends.cpu.kernels.shared.convolution.winograd_plan import TRANSFORMS
+from backends.cpu.kernels.shared.convolution.winograd_transform import Transform
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
@@ -167,7 +167,7 @@ def test_winograd(
     sum_is_slow = replace(choose_blocking(Extents(1, 1, 1, 1, 16, (), 1, 16, 4), MACHINE, 1), cycles=inf)
     sums = Space(sum_is_slow, lambda: iter([sum_is_slow]))
     with (
-        mock.patch.object(winograd, "TRANSFORMS", (transform,)),
+        mock.patch.object(winograd_plan, "TRANSFORMS", (transform,)),
         mock.patch.object(conv2d, "blocking_space", return_value=sums),
     ):
         templates = check_convolution(size, (1, *channels), (3, 3), (1, 1), padding, (1, 1), steps, target, many, seed)

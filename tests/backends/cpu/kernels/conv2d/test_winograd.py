@@ -1,52 +1,11 @@
-"""Winograd's transforms in NumPy, and when the cost model takes them."""
+"""Convolutions in Winograd's form share a kernel, each with weights that were transformed for it."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from tvm import relax
 
-from backends.cpu.kernels.conv2d.winograd.plan import Shape, plan_winograd
-from backends.cpu.kernels.conv2d.winograd.transform import F2, F4, Transform, square
-from backends.cpu.machine import Machine
 from tests.backends.cpu.kernels.anchored import check, convolve, normal, run
-
-MACHINE = Machine(vector_lanes=16, vector_registers=32, l1_bytes=32 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
-
-
-def winograd(transform: Transform, d: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """Return the tiles [m, m, tiles, O] of inputs [m + 2, m + 2, tiles, I] under weights [3, 3, I, O], in d's dtype."""
-    size, depth = transform.size, d.shape[-1]
-    weights = transform.pack(g[None, None])[0].astype(d.dtype).reshape(size, size, depth, -1)
-    inputs = np.array(square(transform.data, list(d), lambda value: value))
-    products = np.einsum("ijtc,ijco->ijto", inputs, weights)
-    return np.array(square(transform.result, list(products), lambda value: value))
-
-
-def direct(d: np.ndarray, g: np.ndarray, tile: int) -> np.ndarray:
-    return sum(np.einsum("ijtc,co->ijto", d[i : i + tile, j : j + tile], g[i, j]) for i in range(3) for j in range(3))
-
-
-def data(transform: Transform, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((transform.size, transform.size, 40, depth)), rng.standard_normal((3, 3, depth, 8))
-
-
-@pytest.mark.parametrize("transform", [F2, F4])
-def test_the_transforms_compute_the_convolution(transform: Transform) -> None:
-    d, g = data(transform, 5)
-    exact = direct(d, g, transform.tile)
-    # The packed weights are float32.
-    np.testing.assert_allclose(winograd(transform, d, g), exact, rtol=0, atol=1e-6 * np.abs(exact).max())
-
-
-@pytest.mark.parametrize(("transform", "bound"), [(F2, 1e-6), (F4, 5e-6)])
-def test_rounding_stays_far_below_what_the_gate_allows(transform: Transform, bound: float) -> None:
-    """A twentieth of the 1e-4 of the output's scale that the float64 gate adds to ONNX Runtime's own error."""
-    d, g = data(transform, 256)
-    exact = direct(d, g, transform.tile)
-    error = np.abs(winograd(transform, d.astype(np.float32), g.astype(np.float32)) - exact).max()
-    assert error < bound * np.abs(exact).max()
 
 
 def test_calls_of_one_kernel_have_their_own_weights() -> None:
@@ -65,25 +24,3 @@ def test_calls_of_one_kernel_have_their_own_weights() -> None:
     for weight in (first, second):
         expected = np.maximum(convolve(expected, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), 0)
     check(ran, [expected])
-
-
-def plan(height: int, depth: int, channels: int) -> str:
-    found = plan_winograd(Shape(1, height, height, depth, height, height, channels, 1, 1, 16), MACHINE, 2)
-    assert found is not None
-    return str(found)
-
-
-def test_large_images_take_the_larger_tile() -> None:
-    assert plan(56, 64, 64).startswith("F(4x4)")
-    assert plan(120, 96, 24).startswith("F(4x4)")
-
-
-def test_few_tiles_do_not_pay_for_more_weights() -> None:
-    """At 7x7 with 512 channels, F(4x4) would read 38 MB of weights for 4 tiles."""
-    assert plan(7, 512, 512).startswith("F(2x2)")
-
-
-def test_blocks_fit_half_of_the_second_cache() -> None:
-    shape = Shape(1, 200, 200, 4096, 200, 200, 16, 1, 1, 16)
-    found = plan_winograd(shape, MACHINE, 2)
-    assert found is None or 4 * found.transform.size**2 * 4096 < MACHINE.l2_bytes

@@ -10,16 +10,13 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
 
-from backends.cpu.kernels.conv2d.emit import sum_over_taps
-from backends.cpu.kernels.conv2d.plan import conv2d_space
-from backends.cpu.kernels.image_conv2d.emit import sum_over_planes
-from backends.cpu.kernels.image_conv2d.plan import image_conv2d_space
-from backends.cpu.kernels.matmul.product import rows_times
-from backends.cpu.kernels.shared.blocking import choose_blocking
+from backends.cpu.kernels.shared.chains.kernel_parts import between, in_place
+from backends.cpu.kernels.shared.chains.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel, Prologue
-from backends.cpu.kernels.shared.kernel_parts import between, in_place
-from backends.cpu.kernels.shared.line_buffer import LineBuffer
+from backends.cpu.kernels.shared.convolution.sum_over_planes import sum_over_planes
+from backends.cpu.kernels.shared.convolution.sum_over_taps import sum_over_taps
 from backends.cpu.kernels.shared.register_tile import RegisterTile
+from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.window import UnderWindow
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
@@ -50,17 +47,6 @@ def steps_of(maker: Roles) -> int:
     if maker.kind == CONV2D:
         return prod(packed[2:-1])
     return prod(packed[1:-1]) if maker.kind == IMAGE_CONV2D else data[-1]
-
-
-def cycles_alone(conv: Roles, machine: Machine, threads: int) -> float:
-    """Return what the convolution is estimated to take as a kernel of its own."""
-    if conv.kind == CONV2D:
-        return float(conv2d_space(conv, machine, threads).default.cycles)
-    if conv.kind == IMAGE_CONV2D:
-        return image_conv2d_space(conv, machine, threads).default.cycles
-    data, panels = conv.operands
-    extents = rows_times(data, panels, conv.shape[-1], conv.outputs, machine).extents
-    return choose_blocking(extents, machine, threads).cycles
 
 
 @dataclass(frozen=True)

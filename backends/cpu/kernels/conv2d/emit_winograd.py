@@ -22,9 +22,9 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.kernels.conv2d.winograd.plan import Shape, WinogradPlan
-from backends.cpu.kernels.conv2d.winograd.transform import square
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel
+from backends.cpu.kernels.shared.convolution.winograd_plan import Shape, WinogradPlan
+from backends.cpu.kernels.shared.convolution.winograd_transform import square
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.split import Split, tile_count

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from backends.cpu.costs import LOADS_PER_CYCLE, MEMORY_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES
-from backends.cpu.kernels.conv2d.winograd.transform import F2, F4, KERNEL, Transform
 from backends.cpu.kernels.shared.blocking import chunk_counts
+from backends.cpu.kernels.shared.convolution.winograd_transform import F2, F4, KERNEL, Transform
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, total_cycles
 from backends.cpu.kernels.shared.split import Split
+from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 
 TRANSFORMS = (F2, F4)
@@ -67,6 +68,18 @@ class WinogradPlan:
         return f"F({self.transform.tile}x{self.transform.tile}) {self.tile} tiles/{self.blocks} panels/{self.chunks}"
 
 
+def winograd_shape(window: Window, image: Sequence[int], groups: int, channels: int, lanes: int) -> Shape | None:
+    """Return the sizes of a convolution for Winograd's method; None where it is none for it."""
+    if window.kernel != (KERNEL, KERNEL) or not window.strides == window.dilation == (1, 1) or groups != 1:
+        return None
+    (batch, height, width, depth), (top, left, *_) = image, window.padding
+    out_height, out_width = window.output(height, width)
+    return Shape(
+        batch=batch, height=height, width=width, depth=depth, out_height=out_height, out_width=out_width,
+        channels=channels, top=top, left=left, lanes=lanes,
+    )  # fmt: skip
+
+
 def plan_winograd(shape: Shape, machine: Machine, threads: int) -> WinogradPlan | None:
     """Return the plan that is estimated to take the fewest cycles; None where none fits the caches."""
     return min(plans(shape, machine, threads), key=lambda plan: plan.cycles, default=None)
@@ -107,8 +120,3 @@ def _transform_cycles(transform: Transform) -> float:
     about 2 operations a value."""
     values = transform.size**2
     return values / LOADS_PER_CYCLE + values + 2 * 2 * values / LOADS_PER_CYCLE
-
-
-def applies(kernel: tuple[int, int], strides: tuple[int, int], dilation: tuple[int, int], groups: int) -> bool:
-    """Return whether Winograd's method can do a convolution."""
-    return kernel == (KERNEL, KERNEL) and strides == dilation == (1, 1) and groups == 1

@@ -3,6 +3,7 @@ is no."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -53,3 +54,18 @@ def check_layouts(call: relax.Call, images: str, weights: str) -> None:
         raise Declined(f"its weights are stored {attrs.kernel_layout}, not {weights}")
     if attrs.data_layout != images:
         raise Declined(f"its images are stored {attrs.data_layout}, not {images}")
+
+
+def check_matrices(call: relax.Call) -> None:
+    """Check that a product is one of matrices that have elements, in float32."""
+    check_dtypes(call, FLOAT32, BFLOAT16)
+    if any(len(operand.ty.shape) < 2 for operand in call.args):
+        raise Declined("an operand of it is a vector")
+    check_elements(*call.args)
+
+
+def has_narrow_groups(weight: Sequence[int], groups: int, lanes: int) -> bool:
+    """Return whether a convolution with weights O x I x H x W makes whole groups with each vector, of no more channels
+    than it has, and reads no more for it than a vector."""
+    channels, members = int(weight[0]), int(weight[1])
+    return groups > 1 and lanes % (channels // groups) == 0 and (channels // groups) % members == 0

@@ -1,0 +1,97 @@
+"""2-d convolution of an image that lies plane by plane, N x C x H x W, into N x H x W x O, as a contraction.
+
+A transpose of three channels goes element by element and took as long as the convolution (3x224x224: 135 us). The
+micro-kernel reads single elements of the image, so it may as well read them where they are.
+
+Planes are taps, k runs over the window. A padded image is copied into scratch with its border of zeros, the rows of a
+task at a time.
+
+The three columns of a 3x3 window as a loop of their own LLVM unrolls, keeps what neighbouring pixels share in
+registers, and has too few: 3x111x111x64 took 261 to 771 us, as one loop with the rows 201.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+from tvm.ir import Var
+
+from backends.cpu.kernels.shared.contraction import Contraction, Prologue
+from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.window import Window
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, ramp, splat, vector_runs
+from backends.tensorir.roles import Roles
+from backends.tensorir.stages import shape_of
+
+
+def planes_extents(roles: Roles, machine: Machine) -> Extents:
+    """Return the sizes of the sum: planes are taps, k runs over the window."""
+    batch, planes, height, width = shape_of(roles.operands[0])
+    kernel = Window.from_annotation(roles.attrs["window"]).kernel
+    _, out_height, out_width, channels = roles.shape
+    return Extents(
+        outer=batch, groups=1, height=out_height, width=out_width, channels=channels, taps=(planes,),
+        depth=prod(kernel), lanes=machine.vector_lanes, input_bytes=4 * planes * height * width,
+    )  # fmt: skip
+
+
+def sum_over_planes(roles: Roles, machine: Machine, rows: int) -> tuple[Contraction, Prologue | None]:
+    """Return the convolution as a contraction, and what copies its padded image for tasks of up to `rows` rows of the
+    result."""
+    data, packed = roles.operands
+    window, lanes = Window.from_annotation(roles.attrs["window"]), machine.vector_lanes
+    work = Contraction(
+        planes_extents(roles, machine), padded_weights=True,
+        load_rows=_rows_from(window, data, 0, lambda n, *place: [n, *place]),
+        # k runs over the whole window, past the end of the axis of its columns
+        load_weights=lambda n, group, c, taps, step, count: tirx.BufferLoad(
+            packed, [tirx.floordiv(c, lanes), *taps, 0, step, ramp(0, count)]
+        ),
+        coordinates=lambda n, group, y, x, c: [n, y, x, c],
+        outputs=roles.outputs,
+    )  # fmt: skip
+    return work, _PaddedPlanes(data, window, rows, lanes).fill if any(window.padding) else None
+
+
+def _rows_from(
+    window: Window, source: Var, first_row: Expr, place: Callable[[Expr, Expr, Expr, Expr], list[Expr]]
+) -> Callable[..., Expr]:
+    """Return a `load_rows` (see `Contraction`); `place`: (image, plane, row, column) -> indices into `source`."""
+
+    def load(image: Expr, group: Expr, y: Expr, x: Expr, taps: Sequence[Expr], k: Expr) -> Expr:
+        (plane,), ry, rx = taps, tirx.floordiv(k, window.kernel[1]), tirx.floormod(k, window.kernel[1])
+        row = (y - first_row) * window.strides[0] + ry * window.dilation[0]
+        column = x * window.strides[1] + rx * window.dilation[1]
+        return tirx.BufferLoad(source, place(image, plane, row, column))
+
+    return load
+
+
+@dataclass(frozen=True)
+class _PaddedPlanes:
+    """Scratch for the rows of the image under one task, zeros around them: [plane][row][left + width + right]."""
+
+    data: Var
+    window: Window
+    rows: int  # output rows of the largest task
+    lanes: int
+
+    def fill(self, nest: Nest, image: Expr, first: Expr, end: Expr) -> Callable[..., Expr]:
+        """Copy what lies under the output rows first..end-1; return the `load_rows` that reads it."""
+        _, planes, height, width = shape_of(self.data)
+        top, left, _, right = self.window.padding
+        padded = left + width + right
+        scratch = nest.allocate("padded", (planes, self.window.rows_under(self.rows), padded))
+        with nest.loop("plane", planes) as plane, nest.loop("row", self.window.rows_under(end - first)) as row:
+            source = nest.bind("source", first * self.window.strides[0] - top + row)
+            for at, lanes in vector_runs(nest, padded, self.lanes):
+                nest.store(scratch, [plane, row, ramp(at, lanes)], splat(tirx.const(0, "float32"), lanes))
+            with nest.when(tirx.all(source >= 0, source < height)):
+                for at, lanes in vector_runs(nest, width, self.lanes):
+                    value = tirx.BufferLoad(self.data, [image, plane, source, ramp(at, lanes)])
+                    nest.store(scratch, [plane, row, ramp(left + at, lanes)], value)
+        return _rows_from(self.window, scratch, first, lambda _, *place: list(place))

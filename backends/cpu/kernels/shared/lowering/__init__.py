@@ -1,0 +1,1 @@
+"""What lowerings are made of: questions about operands, packed weights, calls of several families."""

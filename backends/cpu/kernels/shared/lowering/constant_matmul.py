@@ -1,0 +1,43 @@
+"""Rows times a constant matrix as an anchor, the matrix packed."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax, te
+
+from backends.cpu.kernels.shared.lowering.operands import BFLOAT16
+from backends.cpu.kernels.shared.lowering.packing import pack_matmul, pack_matmul_pairs
+from backends.tensorir.emit import Expr
+from partition.access import ANCHOR, MATMUL
+
+
+def matmul_of(data: relax.Expr, matrix: np.ndarray, builder: relax.BlockBuilder, lanes: int) -> relax.Expr:
+    """Return rows of `data` (..., K) times the constant K x N `matrix`; a 1x1 convolution is one of these."""
+    if str(matrix.dtype) == BFLOAT16:
+        packed, compute = pack_matmul_pairs(matrix, lanes), _rows_by_pairs
+    else:
+        packed, compute = pack_matmul(matrix, lanes), _rows_by_weights
+    return builder.call_te(compute, data, relax.const(packed), matrix.shape[1], primfunc_name_hint=MATMUL)
+
+
+def _rows_by_weights(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Tensor:
+    k = te.reduce_axis((0, data.shape[-1]), "k")
+    lanes = int(packed.shape[-1])
+
+    def sum_over_k(*at: Expr) -> Expr:
+        *row, n = at
+        return te.sum(data(*row, k) * packed[n // lanes, k, n % lanes], axis=k)
+
+    return te.compute((*data.shape[:-1], channels), sum_over_k, name=MATMUL, attrs={ANCHOR: MATMUL})
+
+
+def _rows_by_pairs(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Tensor:
+    k = te.reduce_axis((0, data.shape[-1]), "k")
+    lanes = int(packed.shape[-1]) // 2
+
+    def sum_over_k(*at: Expr) -> Expr:
+        *row, n = at
+        weight = packed[n // lanes, k // 2, n % lanes * 2 + k % 2]
+        return te.sum(data(*row, k).astype("float32") * weight.astype("float32"), axis=k)
+
+    return te.compute((*data.shape[:-1], channels), sum_over_k, name=MATMUL, attrs={ANCHOR: MATMUL})
