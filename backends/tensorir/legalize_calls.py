@@ -13,7 +13,7 @@ from backends.tensorir.legalize.common import FLegalize
 from fusion.bindings import Bindings
 from fusion.errors import UnsupportedOperatorError
 from fusion.failures import Failures
-from fusion.shapes import dims_of
+from fusion.shapes import dims_of, is_static
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LegalizeCalls:
 
         Raises:
             UnsupportedOperatorError: Forms need to know shapes, and only the run knows those of an operand.
-            Exception: What the form of the first call raises that no form takes.
+            Exception: What the form of the first call raises that no form takes; a ValueError where one leaves it.
         """
         raised: list[Exception] = []
         forms = {name: self._guarded(name, raised) for name in {*_of_tvm(), *self.forms}}
@@ -100,10 +100,13 @@ def _calls(mod: tvm.IRModule, forms: Collection[str]) -> Iterator[tuple[relax.Va
 def _refuse(left: Iterator[tuple[relax.Var, relax.Call]]) -> None:
     for var, call in left:
         operator = str(call.op.name).removeprefix("relax.")
+        operands = ", ".join(str(argument.ty) for argument in call.args)
+        if all(is_static(argument) for argument in call.args if isinstance(argument.ty, relax.TensorType)):
+            raise ValueError(f"TVM has no form of {operator} for {operands} with {call.attrs}")
         raise UnsupportedOperatorError(
             f"{operator} needs the shapes of its operands, and only the run knows one of them",
             where=f"{operator} {str(var.name)!r}",
-            why=f"its operands are {', '.join(str(argument.ty) for argument in call.args)}",
+            why=f"its operands are {operands}",
             hint="name the sizes of the operand by R.match_cast",
         )
 

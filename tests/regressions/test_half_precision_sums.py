@@ -87,6 +87,22 @@ def test_sums_are_made_in_float32(name: str, results: tuple[dict[str, np.ndarray
     np.testing.assert_allclose(ours, expected, rtol=5e-4)
 
 
+def test_transposed_convolutions_by_constants_are_summed_in_float32() -> None:
+    """Their sums are of float32, and they were stored as if their operands were: in an order that no kernel of them
+    has."""
+    weight = np.full((8, 3, 2, 2), 100.1, np.float16)
+    node = helper.make_node("ConvTranspose", ["image", "weight"], ["result"], strides=[2, 2])
+    image = helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT16, [1, 8, 3, 5])
+    graph = helper.make_graph(
+        [node], "constants", [image], [onnx.ValueInfoProto(name="result")], [numpy_helper.from_array(weight, "weight")]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    inputs = {"image": np.full((1, 8, 3, 5), 1.001, np.float16)}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (result,) = fusion.compile(model, threads=1, strict=True).run(inputs).values()
+    np.testing.assert_allclose(result, session.run(None, inputs)[0], rtol=5e-4)
+
+
 def test_constants_are_summed_in_float32() -> None:
     ones, axes = np.ones((4, 75), ml_dtypes.bfloat16), np.array([0, 1])
     node = helper.make_node("ReduceLogSum", ["ones", "axes"], ["sum"], keepdims=0)

@@ -52,8 +52,9 @@ def _spatial(context: CallContext, call: relax.Call, args: list[Placed]) -> Plac
 def _convolution(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed:
     """conv2d and its transpose: channels-last where there is an anchor for them; TVM has no other NHWC form with
     OIHW weights."""
-    if str(call.ty.dtype.dtype) != "float32":
-        raise Declined(f"it computes in {call.ty.dtype.dtype}")
+    dtypes = dict.fromkeys(str(part.ty.dtype.dtype) for part in (*call.args, call))
+    if list(dtypes) != ["float32"]:
+        raise Declined(f"it computes in {' and '.join(dtypes)}")
     if not isinstance(args[1].stored, GenericConst):
         raise Declined("its weights are no constant")
     return _spatial(context, call, args)
