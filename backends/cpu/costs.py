@@ -1,5 +1,5 @@
-"""What a CPU takes for what kernels do: the one table of numbers that estimates add up, each with its unit, what it was
-measured on and by what.
+"""What a CPU takes for what kernels do: the table of numbers that estimates add up, each with its unit, what it was
+measured on and by what. Those that one family of kernels alone adds up are a table of the same form, its `costs.py`.
 
 None is looked up by name: a number is imported by those that use it, and its annotation says where it is from. What a
 family leaves open, and how far (its tiles, its blocks), is no cost and stands in the family's `plan.py`. Where nobody
@@ -52,10 +52,6 @@ FMA_LATENCY: Annotated[int, Cost("cycles", "Agner Fog's tables", VENDORS)] = 4
 
 ADD_LATENCY: Annotated[int, Cost("cycles", NOT_TOLD, VENDORS)] = 4
 
-UNALIGNED_LOAD_CYCLES: Annotated[
-    float, Cost("cycles/vector", "most vectors at a multiple of 4 bytes lie in two cache lines", VENDORS)
-] = 1.5
-
 OPERATION_CYCLES: Annotated[
     float, Cost("cycles/vector", "a softmax has 34 simple operations and takes 17 cycles a vector in L1", ZEN4)
 ] = 0.5
@@ -81,21 +77,11 @@ L2_BYTES_PER_CYCLE: Annotated[
 ] = 32.0
 """One core."""
 
-L3_BYTES_PER_CYCLE: Annotated[
-    float, Cost("bytes/cycle", "a step of a recurrence of one sequence: 4 MiB of weights take 66 us", ZEN4)
-] = 18.0
-"""One core, of weights that it reads again and again."""
-
 MEMORY_BYTES_PER_CYCLE: Annotated[float, Cost("bytes/cycle", "streams from L3 and from memory", EITHER)] = 8.0
 """One core, from L3 or memory."""
 
 TRANSPOSE_BYTES_PER_CYCLE: Annotated[float, Cost("bytes/cycle", "transposes of images: 2.5 to 5", ZEN4)] = 3.0
 """Two cores, read and written."""
-
-L2_SHARE: Annotated[
-    float, Cost("share of L2", "a recurrence: 256 KiB of weights take 2.5 us a step, 1 MiB comes from L3", ZEN4)
-] = 0.8
-"""What of L2 holds weights that are read again and again."""
 
 PREFETCH_STEPS: Annotated[
     int, Cost("steps of k", "matmuls of cold weights, GFLOP/s without and with: 128x768x3072 261 323", SOME)
@@ -148,48 +134,8 @@ SERIAL_OPERATIONS: Annotated[
 TILE_CYCLES: Annotated[int, Cost("cycles", "register tiles with K = 0", SOME)] = 24
 """Set up, store and leave a register tile of a contraction."""
 
-PLANAR_TILE_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 12
-"""Enter and leave a register tile over planes."""
-
 STITCHED_TILE_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 20
 """Begin a tile of stages, and the loops that it starts."""
-
-ROW_BLOCK_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 20
-"""Begin a block of rows, and the loops that it starts."""
-
-# Parts of kernels -----------------------------------------------------------------------------------------------------
-
-SOFTMAX_VECTOR_CYCLES: Annotated[int, Cost("cycles/vector", "17 cycles a vector of scores in L1", ZEN4)] = 17
-"""A vector of a softmax, one core."""
-
-SOFTMAX_ROW_CYCLES: Annotated[int, Cost("cycles/row", NOT_TOLD, ZEN4)] = 100
-"""A row's maximum and sum across the lanes, and the exponential that scales what was summed before."""
-
-SOFTMAX_L2_CYCLES: Annotated[int, Cost("cycles/vector", NOT_TOLD, ZEN4)] = 4
-"""More where scores and weights of a block do not fit L1."""
-
-TURN_CYCLES: Annotated[float, Cost("cycles/element", NOT_TOLD, ZEN4)] = 0.7
-"""An element that a task transposes on its way into L2, one core."""
-
-TRANSPOSE_CYCLES: Annotated[
-    float,
-    Cost(
-        "cycles/element",
-        "with the 192 heads of 49x32 of swin_t turned inside, it took 56.3 ms, not 55.8; bert_base and vit_s, of 12 "
-        "and 6 larger heads, were 0.1% and 0.3% faster",
-        ZEN4,
-    ),
-] = 0.55
-"""An element of a transpose of its own, one core."""
-
-GATE_VECTOR_CYCLES: Annotated[int, Cost("cycles/vector", NOT_TOLD, ZEN4)] = 20
-"""A vector of one gate: its activation is a polynomial."""
-
-UNHIDDEN_STREAM: Annotated[float, Cost("share", NOT_TOLD, ZEN4)] = 0.25
-"""Of the shorter of a step's products and the stream of its weights, which overlap."""
-
-UNHIDDEN_LOADS: Annotated[float, Cost("share", NOT_TOLD, ZEN4)] = 0.125
-"""Of the shorter of a plane tile's operations and its loads, which overlap."""
 
 # In simple operations, of which stages have so many an element --------------------------------------------------------
 
@@ -211,38 +157,3 @@ EPILOGUE_OPERATIONS: Annotated[
 
 CALL_OPERATIONS: Annotated[int, Cost("simple operations", "the polynomials of `vector_math`", "none: a count")] = 12
 """A math call in an epilogue."""
-
-# By how much one kernel has to be estimated the faster ----------------------------------------------------------------
-
-CONV_CHAIN_MARGIN: Annotated[
-    float,
-    Cost(
-        "times",
-        "at 1.21 to 1.70 times as fast by the estimate (first layers of 224 to 640 pixels) one kernel took 1 to 10% "
-        "less, at 1.04 to 1.17 (Chimera's C1, C5, a ResNet's 1x1 and 3x3 of stride 2) from 1% less to 3% more",
-        ZEN4,
-    ),
-] = 1.23
-"""Two convolutions."""
-
-PROJECTION_MARGIN: Annotated[
-    float,
-    Cost(
-        "times",
-        "at 1.24 (112x112x96, stride 2) and 1.37 (56x56x144) one kernel took 2 to 3% less, at 1.06 to 1.16 from 1% "
-        "less to 4% more (28x28x192, 56x56x128)",
-        ZEN4,
-    ),
-] = 1.2
-"""A window with the projection behind it."""
-
-LAYERS_MARGIN: Annotated[
-    float,
-    Cost(
-        "times",
-        "at 4 to 11% one kernel took from 15% less (64x240x480) to as long; between MBConv blocks (100 rows, 480 to "
-        "80 to 480) more: efficientnet_b0_hard 2.44 ms with, 2.38 without",
-        ZEN4,
-    ),
-] = 1.15
-"""Layers of matmuls."""

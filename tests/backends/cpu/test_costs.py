@@ -1,4 +1,4 @@
-"""The table of the CPU's costs: each number says where it is from and has a reader, and none stands elsewhere."""
+"""The tables of the CPU's costs: each number says where it is from and has a reader, and none stands elsewhere."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import ast
 import re
 import typing
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from backends.cpu import costs
 
 ROOT = Path(__file__).parents[3]
-TABLE = ROOT / "backends" / "cpu" / "costs.py"
-ANNOTATIONS = typing.get_type_hints(costs, include_extras=True)
+CPU = Path(costs.__file__).parent
+SOURCES = {"ZEN4", "WHOLE_UNITS", "EITHER", "SOME", "VENDORS", "NOT_TOLD"}
+FAMILIES = {path.parent.name: path for path in sorted(CPU.glob("kernels/*/costs.py"))}
+TABLES = {
+    CPU / "costs.py": costs,
+    **{path: import_module(f"backends.cpu.kernels.{family}.costs") for family, path in FAMILIES.items()},
+}
 COST_NAME = re.compile(r"(^|_)(CYCLES?|GHZ|LATENCY|COSTS?|MARGIN|OVERHEAD|OPERATIONS|LAUNCH|LINE|BANDWIDTH)(_|$)")
 COST_TEXT = re.compile(r"\bcycles?\b|\bGHz\b|\bGB/s\b|\bas long as starting\b|\bwhat .* start\b", re.IGNORECASE)
 ELSEWHERE = {
@@ -28,7 +36,7 @@ ELSEWHERE = {
 
 def sources() -> Iterator[Path]:
     for folder in ("backends", "fusion", "partition", "tuning"):
-        yield from (path for path in sorted((ROOT / folder).rglob("*.py")) if path != TABLE)
+        yield from (path for path in sorted((ROOT / folder).rglob("*.py")) if path not in TABLES)
 
 
 def numbers(tree: ast.Module, lines: list[str]) -> Iterator[tuple[str, str]]:
@@ -78,20 +86,50 @@ def test_costs_elsewhere_are_found(source: str, names: list[str]) -> None:
     assert strays(source) == names
 
 
-def test_each_number_says_where_it_is_from() -> None:
-    assert {name for name in vars(costs) if name.isupper()} - set(ANNOTATIONS) == {
-        "ZEN4", "WHOLE_UNITS", "EITHER", "SOME", "VENDORS", "NOT_TOLD",
-    }  # fmt: skip
-    for name, annotation in ANNOTATIONS.items():
+def numbers_of(table: ModuleType) -> dict[str, typing.Any]:
+    """Return the annotation of each number that a table has."""
+    return typing.get_type_hints(table, include_extras=True)
+
+
+def readers(name: str) -> set[str]:
+    """Return the folders in which files of the CPU read a number, those below a family or `shared/` as one."""
+    found = {path for path, words in words_of_the_cpu().items() if name in words}
+    return {str(Path(*path.relative_to(CPU).parts[:2]) if "kernels" in path.parts else CPU.name) for path in found}
+
+
+@cache
+def words_of_the_cpu() -> dict[Path, set[str]]:
+    """Return the words of each file."""
+    files = (path for path in sources() if path.is_relative_to(CPU))
+    return {path: set(re.findall(r"\w+", path.read_text(encoding="utf-8"))) for path in files}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.__name__)
+def test_each_number_says_where_it_is_from(table: ModuleType) -> None:
+    annotations = numbers_of(table)
+    assert annotations
+    others = {name for name in vars(table) if name.isupper()} - set(annotations)
+    assert others == SOURCES if table is costs else others < SOURCES
+    for name, annotation in annotations.items():
         (cost,) = annotation.__metadata__
         assert all((cost.unit, cost.source, cost.machine)), name
 
 
 def test_each_number_is_read() -> None:
-    readers = (path for path in sources() if path.is_relative_to(TABLE.parent))
-    read, own = " ".join(path.read_text(encoding="utf-8") for path in readers), TABLE.read_text(encoding="utf-8")
-    unread = [name for name in ANNOTATIONS if not re.search(rf"\b{name}\b", read) and own.count(name) < 2]
-    assert unread == []
+    own = (CPU / "costs.py").read_text(encoding="utf-8")
+    assert [name for name in numbers_of(costs) if own.count(name) < 2 and not readers(name)] == []
+
+
+def test_a_number_stands_with_those_who_read_it() -> None:
+    """One that a single family reads is in the table of that family, which is removed with it."""
+    own = (CPU / "costs.py").read_text(encoding="utf-8")
+    shared = {name: readers(name) for name in numbers_of(costs) if own.count(name) < 2}
+    alone = {name: found for name, found in shared.items() if len(found) == 1}
+    assert {name for name, (folder,) in alone.items() if folder not in (CPU.name, "kernels/shared")} == set()
+    for family, path in FAMILIES.items():
+        assert {name: readers(name) for name in numbers_of(TABLES[path])} == {
+            name: {f"kernels/{family}"} for name in numbers_of(TABLES[path])
+        }
 
 
 def test_one_start_of_a_kernel_in_two_units() -> None:

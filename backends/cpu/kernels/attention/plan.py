@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from backends.cpu.costs import (
-    LAUNCH_CYCLES,
-    MEMORY_BYTES_PER_CYCLE,
+from backends.cpu.costs import LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE, TASK_CYCLES
+from backends.cpu.kernels.attention.costs import (
     SOFTMAX_L2_CYCLES,
     SOFTMAX_ROW_CYCLES,
     SOFTMAX_VECTOR_CYCLES,
-    TASK_CYCLES,
     TRANSPOSE_CYCLES,
     TURN_CYCLES,
 )

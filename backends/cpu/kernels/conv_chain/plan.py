@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from backends.cpu.costs import (
-    CONV_CHAIN_MARGIN,
-    L2_BYTES_PER_CYCLE,
-    LAUNCH_CYCLES,
-    MEMORY_BYTES_PER_CYCLE,
-    REGION_CYCLES,
-    TASK_CYCLES,
-)
+from backends.cpu.costs import L2_BYTES_PER_CYCLE, LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES
+from backends.cpu.kernels.conv_chain.costs import CONV_CHAIN_MARGIN
 from backends.cpu.kernels.conv_chain.read import ChainSizes, ChainStages
 from backends.cpu.kernels.shared.blocking import chunk_counts
 from backends.cpu.kernels.shared.chains.several_kernels import cycles_alone, passing_cycles

@@ -8,13 +8,8 @@ from math import prod
 import tvm_ffi
 from tvm.ir import Var
 
-from backends.cpu.costs import (
-    L2_BYTES_PER_CYCLE,
-    LAYERS_MARGIN,
-    MEMORY_BYTES_PER_CYCLE,
-    REGION_CYCLES,
-    ROW_BLOCK_CYCLES,
-)
+from backends.cpu.costs import L2_BYTES_PER_CYCLE, MEMORY_BYTES_PER_CYCLE, REGION_CYCLES
+from backends.cpu.kernels.matmul.costs import LAYERS_MARGIN, ROW_BLOCK_CYCLES
 from backends.cpu.kernels.matmul.read import RowProducts
 from backends.cpu.kernels.shared.blocking import blocking_space
 from backends.cpu.kernels.shared.contraction import Blocking

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from backends.cpu.costs import PLANAR_TILE_CYCLES, REGION_CYCLES, UNALIGNED_LOAD_CYCLES, UNHIDDEN_LOADS
+from backends.cpu.costs import REGION_CYCLES
+from backends.cpu.kernels.planar_window.costs import PLANAR_TILE_CYCLES, UNALIGNED_LOAD_CYCLES, UNHIDDEN_LOADS
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine

@@ -10,16 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from backends.cpu.costs import (
-    GATE_VECTOR_CYCLES,
-    L2_BYTES_PER_CYCLE,
-    L2_SHARE,
-    L3_BYTES_PER_CYCLE,
-    PREFETCH_STEPS,
-    REGION_CYCLES,
-    TASK_CYCLES,
-    UNHIDDEN_STREAM,
-)
+from backends.cpu.costs import L2_BYTES_PER_CYCLE, PREFETCH_STEPS, REGION_CYCLES, TASK_CYCLES
+from backends.cpu.kernels.recurrent.costs import GATE_VECTOR_CYCLES, L2_SHARE, L3_BYTES_PER_CYCLE, UNHIDDEN_STREAM
 from backends.cpu.kernels.recurrent.read import RecurrentKernel
 from backends.cpu.kernels.shared.blocking import chunk_counts
 from backends.cpu.kernels.shared.register_tile import RegisterTile, tiles, total_cycles

@@ -13,10 +13,10 @@ from backends.cpu.costs import (
     LAUNCH_CYCLES,
     LOADS_PER_CYCLE,
     MEMORY_BYTES_PER_CYCLE,
-    PROJECTION_MARGIN,
     TASK_CYCLES,
     TILE_CYCLES,
 )
+from backends.cpu.kernels.rolling_window.costs import PROJECTION_MARGIN
 from backends.cpu.kernels.rolling_window.read import RollingSizes, RollingStages
 from backends.cpu.kernels.shared.blocking import choose_blocking, chunk_counts
 from backends.cpu.kernels.shared.chains.several_kernels import cycles_alone, passing_cycles

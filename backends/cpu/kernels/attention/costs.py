@@ -1,0 +1,30 @@
+"""Costs of a softmax between products and of transposed operands, which no other family adds up."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from backends.cpu.costs import NOT_TOLD, ZEN4, Cost
+
+SOFTMAX_VECTOR_CYCLES: Annotated[int, Cost("cycles/vector", "17 cycles a vector of scores in L1", ZEN4)] = 17
+"""A vector of a softmax, one core."""
+
+SOFTMAX_ROW_CYCLES: Annotated[int, Cost("cycles/row", NOT_TOLD, ZEN4)] = 100
+"""A row's maximum and sum across the lanes, and the exponential that scales what was summed before."""
+
+SOFTMAX_L2_CYCLES: Annotated[int, Cost("cycles/vector", NOT_TOLD, ZEN4)] = 4
+"""More where scores and weights of a block do not fit L1."""
+
+TURN_CYCLES: Annotated[float, Cost("cycles/element", NOT_TOLD, ZEN4)] = 0.7
+"""An element that a task transposes on its way into L2, one core."""
+
+TRANSPOSE_CYCLES: Annotated[
+    float,
+    Cost(
+        "cycles/element",
+        "with the 192 heads of 49x32 of swin_t turned inside, it took 56.3 ms, not 55.8; bert_base and vit_s, of 12 "
+        "and 6 larger heads, were 0.1% and 0.3% faster",
+        ZEN4,
+    ),
+] = 0.55
+"""An element of a transpose of its own, one core."""
