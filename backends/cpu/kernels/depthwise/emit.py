@@ -49,18 +49,24 @@ def emit_depthwise(func: tirx.PrimFunc, roles: Roles, machine: Machine, point: D
     nest = Nest()
     window = Window.from_annotation(roles.attrs["window"])
     groups = int(roles.attrs["groups"]) if roles.kind == GROUPED else None
-    _Work(
+    _TaskWriter(
         nest=nest, data=data, weight=weight, groups=groups, window=window, roles=roles, machine=machine, point=point
     ).emit()
     return Scheduled(func.with_body(nest.finish()), roles.kind, str(point))
 
 
 @dataclass(frozen=True)
-class _Work:
+class _TaskWriter:
+    """Writes the tasks, each of which has an output row and a chunk of the channels.
+
+    Attributes:
+        groups: Of the channels; None where each channel is one.
+    """
+
     nest: Nest
     data: Var
     weight: Var
-    groups: int | None  # None where each channel is one
+    groups: int | None
     window: Window
     roles: Roles
     machine: Machine
@@ -97,7 +103,7 @@ class _Work:
 class _Row:
     """One output row."""
 
-    work: _Work
+    work: _TaskWriter
     n: Expr
     y: Expr
     epilogue: Epilogue

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tvm import tirx
+
 from backends.cpu.costs import REGION_CYCLES
 from backends.cpu.kernels.planar_window.costs import PLANAR_TILE_CYCLES, UNALIGNED_LOAD_CYCLES, UNHIDDEN_LOADS
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr
 from backends.tensorir.roles import Roles
 from backends.tensorir.space import Space
 from backends.tensorir.stages import shape_of
@@ -42,6 +45,11 @@ class Planes:
                 if not whole or 0 <= row < self.height:
                     found.setdefault(row + self.window.padding[0], []).append((y, ky))
         return dict(sorted(found.items()))
+
+    @property
+    def out_size(self) -> int:
+        """Elements of a plane of the result."""
+        return self.out_height * self.out_width
 
     @property
     def pads_rows(self) -> bool:
@@ -209,3 +217,8 @@ def _tiles(planes: Planes, most_rows: int, row_vectors: int, registers: int) -> 
             tiles = -(-most_rows // rows) * -(-row_vectors // vectors)
             overlapped = max(compute, loads) + UNHIDDEN_LOADS * min(compute, loads)
             yield rows, vectors, tiles * (overlapped + PLANAR_TILE_CYCLES)
+
+
+def steps(extent: Expr, size: int) -> Expr:
+    """Return how many tiles of `size` cover an extent, a number or an expression."""
+    return -(-extent // size) if isinstance(extent, int) else tirx.ceildiv(extent, size)

@@ -44,10 +44,10 @@ class Projection:
     """A pointwise convolution of the window's result.
 
     Attributes:
-        rows: That result.
-        panels: Its packed weights.
-        channels: That it makes.
-        outputs: What is stored for each element of the product.
+        rows: The window's result, each pixel of which is a row.
+        panels: The packed weights of the convolution.
+        channels: Channels that it makes.
+        outputs: What is stored for each element of its result.
     """
 
     rows: Var
@@ -65,14 +65,13 @@ class RollingStages:
     """The parts of `projection(window(convolution(data)))`, the window's image and result being N x H x W x C.
 
     Attributes:
-        sizes: Of all.
-        making: The convolution before the window, whose one output is the image; None where that is given.
-        image: What is under the window.
-        taps: Weights of a depthwise convolution; None for a pool.
-        stage: What the window computes.
-        convolved: What is stored for each element of the window's result; the rows of the projection where there is
-            one.
-        projection: The convolution behind.
+        sizes: Sizes of the images and the window, and how many channels the projection makes.
+        making: The convolution before the window, whose one output is the image; None where the kernel is given that.
+        image: The buffer that the window slides over.
+        taps: Weights of the depthwise convolution, KH x KW x C; None where the window is a pool's.
+        stage: The window itself: the maximum or the sum that makes an element of its result.
+        convolved: What is stored for each element of that; the rows of the projection where there is one.
+        projection: The pointwise convolution that reads the window's result; None where none does.
     """
 
     sizes: RollingSizes
