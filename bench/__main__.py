@@ -46,8 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", nargs="+", choices=bench.peers.names(), help="default: those of the precision")
     parser.add_argument("--precision", default="fp32", choices=tuple(PRECISIONS), help="of fusion and OpenVINO")
     parser.add_argument("--effort", default="fast", choices=("fast", "balanced"), help="of fusion")
-    parser.add_argument("--rounds", type=int, default=protocol.Plan.rounds)
-    parser.add_argument("--seconds", type=float, default=protocol.Plan.round_s, help="per round and engine")
+    parser.add_argument("--rounds", type=int, default=protocol.ComparisonPlan.rounds)
+    parser.add_argument("--seconds", type=float, default=protocol.ComparisonPlan.round_s, help="per round and engine")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--cache", type=Path, default=None, help="folder of the zoo (default: the user's cache)")
     parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
@@ -60,7 +60,7 @@ def _compare(name: str, options: argparse.Namespace) -> ComparisonResult:
         model.path, model.shapes, options.threads, zoo_name=name, precision=options.precision, effort=options.effort
     )
     peers = options.peers or (bench.peers.STANDARD if options.precision == "fp32" else bench.peers.STANDARD_BF16)
-    plan = protocol.Plan(options.threads, options.rounds, options.seconds, tuple(peers))
+    plan = protocol.ComparisonPlan(options.threads, options.rounds, options.seconds, tuple(peers))
     result = protocol.compare(job, plan, model.inputs, name)
     print(result.table(), end="\n\n", flush=True)
     return result

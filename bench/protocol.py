@@ -33,7 +33,7 @@ _BLAS_SPINS_S = 0.05
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """How a comparison is run.
 
     Attributes:
@@ -59,7 +59,7 @@ def compare_model(
     path: str | os.PathLike[str],
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
-    rounds: int = Plan.rounds,
+    rounds: int = ComparisonPlan.rounds,
     peers: Sequence[str] | None = None,
 ) -> ComparisonResult:
     """Compile the ONNX file at `path` with fusion, check it, and time it against the peers.
@@ -79,12 +79,12 @@ def compare_model(
     """
     chosen = [name for name in STANDARD if bench.peers.installed(name)] if peers is None else list(peers)
     specs = inputs.read_specs(Path(path), shapes or {})
-    plan = Plan(threads or default_threads(), rounds, peers=tuple(chosen))
+    plan = ComparisonPlan(threads or default_threads(), rounds, peers=tuple(chosen))
     job = Job(Path(path).resolve(), {spec.name: spec.shape for spec in specs}, plan.threads)
     return compare(job, plan, lambda seed: inputs.draw(specs, seed), name=Path(path).stem)
 
 
-def compare(job: Job, plan: Plan, draw: Callable[[int], Arrays], name: str) -> ComparisonResult:
+def compare(job: Job, plan: ComparisonPlan, draw: Callable[[int], Arrays], name: str) -> ComparisonResult:
     """Run `plan` on `job`, with inputs from `draw(seed)`. An engine that fails has its reason in the result.
 
     Raises:
@@ -119,7 +119,9 @@ def noting(result: EngineResult) -> Iterator[None]:
         result.others.clear()
 
 
-def start(engine: str, job: Job, plan: Plan, folder: Path, result: EngineResult, stack: contextlib.ExitStack) -> Worker:
+def start(
+    engine: str, job: Job, plan: ComparisonPlan, folder: Path, result: EngineResult, stack: contextlib.ExitStack
+) -> Worker:
     """Return a worker that has loaded the model; compiling ahead of time happens in a process of its own."""
     if not bench.peers.installed(engine):
         raise EngineError("it is not installed")
@@ -137,7 +139,7 @@ def start(engine: str, job: Job, plan: Plan, folder: Path, result: EngineResult,
 
 def check(
     job: Job,
-    plan: Plan,
+    plan: ComparisonPlan,
     workers: Mapping[str, Worker],
     results: Mapping[str, EngineResult],
     checked: Mapping[int, Arrays],
@@ -171,7 +173,7 @@ def _references(path: Path, checked: Iterable[Arrays], baseline: list[Arrays]) -
     return "float64", references
 
 
-def _settle(plan: Plan, workers: Mapping[str, Worker], results: Mapping[str, EngineResult]) -> None:
+def _settle(plan: ComparisonPlan, workers: Mapping[str, Worker], results: Mapping[str, EngineResult]) -> None:
     """Wait until the threads that checked the outputs sleep: those of the engines, and of NumPy's BLAS here, which
     spins for 2^26 cycles. The first engine's first round took up to twice the time beside them."""
     time.sleep(_BLAS_SPINS_S)
@@ -181,7 +183,7 @@ def _settle(plan: Plan, workers: Mapping[str, Worker], results: Mapping[str, Eng
 
 
 def time_rounds(
-    plan: Plan, workers: dict[str, Worker], results: Mapping[str, EngineResult], draw: Callable[[int], Arrays]
+    plan: ComparisonPlan, workers: dict[str, Worker], results: Mapping[str, EngineResult], draw: Callable[[int], Arrays]
 ) -> None:
     """Time the engines round by round, and read their memory at the end."""
     running = {engine: worker for engine, worker in workers.items() if not results[engine].failure}

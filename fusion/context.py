@@ -12,7 +12,7 @@ import tvm
 
 from backends.backend import KernelCompiler, Library
 from backends.registry import backend_for, library, others
-from fusion.cache import Place, find_place
+from fusion.cache import DiskCache, find_place
 from fusion.cpus import default_threads
 from fusion.errors import OptionError, TargetError
 from fusion.options import (
@@ -45,7 +45,7 @@ class Context:
     strict: bool = False
     precision: str = "fp32"
     effort: str = FAST
-    cache: Place | None = None
+    cache: DiskCache | None = None
     libraries: Mapping[str, Library] = field(default_factory=dict)
 
     @property

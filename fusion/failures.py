@@ -36,8 +36,8 @@ def last_line(error: BaseException) -> str:
 class Failures:
     """The sentences so far."""
 
-    notes: list[str] = field(default_factory=list)
-    _known: set[tuple[str, str]] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list, init=False)
+    _known: set[tuple[str, str]] = field(default_factory=set, init=False)
 
     def add(self, what: str, error: BaseException) -> None:
         """Report that `what` failed; `what` says too what was done instead."""

@@ -10,7 +10,7 @@ from fusion.runtime import Module, tvm_ffi
 
 
 @dataclass(frozen=True)
-class Library:
+class LoadedLibrary:
     """Compiled functions, by name, ready to run.
 
     Attributes:
@@ -30,7 +30,7 @@ class Library:
         (pool.use if self.pooled else threads.use_threads)(count)
 
 
-def open_library(path: Path) -> Library:
+def open_library(path: Path) -> LoadedLibrary:
     """Return the shared library at `path`, which stays in the process; what cannot be loaded raises TVM's errors, of
     several classes."""
-    return Library(tvm_ffi.load_module(str(path)), pool.connect(path))
+    return LoadedLibrary(tvm_ffi.load_module(str(path)), pool.connect(path))

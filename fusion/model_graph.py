@@ -25,7 +25,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Operator:
+class SourceOperator:
     """An operator of the model as it was imported, before any pass.
 
     Attributes:
@@ -47,7 +47,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Call:
+class GraphCall:
     """A step of the compiled model, in order of execution; reshapes are none, as they only rename memory.
 
     Attributes:
@@ -98,7 +98,7 @@ class ModelGraph:
         loops: The loop nest of each kernel, a line for each loop or group of statements, indented by its depth.
     """
 
-    operators: tuple[Operator, ...] = ()
-    calls: tuple[Call, ...] = ()
+    operators: tuple[SourceOperator, ...] = ()
+    calls: tuple[GraphCall, ...] = ()
     kept: tuple[KeptEdge, ...] = ()
     loops: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class OperatorKind(Enum):
     """What an operator does with the axes of its operands, and so in which orders in memory it can run.
 
     Attributes:
@@ -53,47 +53,47 @@ class Operator:
             reduction, for each element that it reads; of a contraction, without its products.
     """
 
-    kind: Kind
+    kind: OperatorKind
     flops: int = 1
 
 
-def _rows(kind: Kind, names: str, flops: int = 1) -> Iterator[tuple[str, Operator]]:
+def _rows(kind: OperatorKind, names: str, flops: int = 1) -> Iterator[tuple[str, Operator]]:
     return ((name, Operator(kind, flops)) for name in names.split())
 
 
 OPERATORS: dict[str, Operator] = dict(
     (
-        *_rows(Kind.ELEMENTWISE, """
+        *_rows(OperatorKind.ELEMENTWISE, """
             abs acos acosh add asin asinh astype atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil
             clip cos cosh equal floor floor_divide floor_mod greater greater_equal isfinite isinf isnan left_shift less
             less_equal log_add_exp logical_and logical_not logical_or logical_xor maximum minimum mod multiply negative
             nn.leakyrelu nn.relu nn.selu nn.softplus not_equal right_shift round sign sin sinh square subtract tan trunc
             where
         """),
-        *_rows(Kind.ELEMENTWISE, "divide rsqrt sqrt", 4),
-        *_rows(Kind.ELEMENTWISE, "erf exp log sigmoid tanh", 10),
-        *_rows(Kind.ELEMENTWISE, "nn.silu", 11),
-        *_rows(Kind.ELEMENTWISE, "nn.gelu", 14),
-        *_rows(Kind.ELEMENTWISE, "nn.gelu_tanh", 16),
-        *_rows(Kind.ELEMENTWISE, "power", 20),
-        *_rows(Kind.RESHAPE, "expand_dims flatten nn.batch_flatten reshape squeeze"),
-        *_rows(Kind.TRANSPOSE, "permute_dims", 0),
-        *_rows(Kind.MOVE, "concat nn.pad split strided_slice take"),
-        *_rows(Kind.CONTRACTION, """
+        *_rows(OperatorKind.ELEMENTWISE, "divide rsqrt sqrt", 4),
+        *_rows(OperatorKind.ELEMENTWISE, "erf exp log sigmoid tanh", 10),
+        *_rows(OperatorKind.ELEMENTWISE, "nn.silu", 11),
+        *_rows(OperatorKind.ELEMENTWISE, "nn.gelu", 14),
+        *_rows(OperatorKind.ELEMENTWISE, "nn.gelu_tanh", 16),
+        *_rows(OperatorKind.ELEMENTWISE, "power", 20),
+        *_rows(OperatorKind.RESHAPE, "expand_dims flatten nn.batch_flatten reshape squeeze"),
+        *_rows(OperatorKind.TRANSPOSE, "permute_dims", 0),
+        *_rows(OperatorKind.MOVE, "concat nn.pad split strided_slice take"),
+        *_rows(OperatorKind.CONTRACTION, """
             matmul nn.conv1d nn.conv1d_transpose nn.conv2d nn.conv2d_transpose nn.conv3d nn.conv3d_transpose
         """),
-        *_rows(Kind.POOL, """
+        *_rows(OperatorKind.POOL, """
             nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d nn.avg_pool1d nn.avg_pool2d
             nn.avg_pool3d nn.max_pool1d nn.max_pool2d nn.max_pool3d
         """),
-        *_rows(Kind.RESIZE, "image.resize2d"),
-        *_rows(Kind.ALONG_AXIS, "cumprod cumsum nn.log_softmax"),
-        *_rows(Kind.ALONG_AXIS, "nn.softmax", 14),
-        *_rows(Kind.ROW_NORM, "nn.layer_norm", 5),
-        *_rows(Kind.ROW_NORM, "nn.rms_norm", 3),
-        *_rows(Kind.CHANNEL_NORM, "nn.group_norm nn.instance_norm", 5),
-        *_rows(Kind.REDUCTION, "argmax argmin max mean min prod std sum variance"),
-        *_rows(Kind.FIXED, """
+        *_rows(OperatorKind.RESIZE, "image.resize2d"),
+        *_rows(OperatorKind.ALONG_AXIS, "cumprod cumsum nn.log_softmax"),
+        *_rows(OperatorKind.ALONG_AXIS, "nn.softmax", 14),
+        *_rows(OperatorKind.ROW_NORM, "nn.layer_norm", 5),
+        *_rows(OperatorKind.ROW_NORM, "nn.rms_norm", 3),
+        *_rows(OperatorKind.CHANNEL_NORM, "nn.group_norm nn.instance_norm", 5),
+        *_rows(OperatorKind.REDUCTION, "argmax argmin max mean min prod std sum variance"),
+        *_rows(OperatorKind.FIXED, """
             argsort broadcast_to bucketize collapse_sum_like collapse_sum_to dequantize dynamic_strided_slice einsum
             ewise_fma flip gather_elements gather_nd image.affine_grid image.grid_sample image.resize3d index_put
             index_tensor layout_transform median meshgrid multinomial_from_uniform nn.attention nn.attention_bias
@@ -102,8 +102,8 @@ OPERATORS: dict[str, Operator] = dict(
             sort stack tile topk tril triu unique vision.all_class_non_max_suppression vision.get_valid_counts
             vision.multibox_transform_loc vision.non_max_suppression vision.roi_align vision.roi_pool
         """),
-        *_rows(Kind.NEW, "arange eye eye_like full full_like hamming_window ones ones_like zeros zeros_like"),
-        *_rows(Kind.CALL, """
+        *_rows(OperatorKind.NEW, "arange eye eye_like full full_like hamming_window ones ones_like zeros zeros_like"),
+        *_rows(OperatorKind.CALL, """
             assert_op call_builtin_with_ctx call_dps_packed call_inplace_packed call_pure_packed call_py_func call_tir
             call_tir_inplace call_tir_with_grad hint_on_device invoke_closure invoke_pure_closure make_closure
             null_value print shape_of shape_to_tensor size tensor_to_shape to_vdevice wrap_param
@@ -113,6 +113,6 @@ OPERATORS: dict[str, Operator] = dict(
 """By name, without "relax."."""
 
 
-def of_kind(*kinds: Kind) -> frozenset[str]:
+def of_kind(*kinds: OperatorKind) -> frozenset[str]:
     """Return the names of all operators of these kinds."""
     return frozenset(name for name, operator in OPERATORS.items() if operator.kind in kinds)

@@ -56,7 +56,7 @@ Pass = Callable[[tvm.IRModule], tvm.IRModule]
 """Of those of ours that tell more than the module, `TellingPass`."""
 
 
-class Form(Enum):
+class PipelineMode(Enum):
     """How much of the pipeline is used, and what a pass that raises does.
 
     Attributes:
@@ -122,7 +122,7 @@ def graph_passes(
 
 
 def plain_passes(ctx: Context, failures: Failures) -> list[Pass]:
-    """Return the passes of `Form.PLAIN`: what turns a module into PrimFuncs that are safe to run and nothing more."""
+    """Return the passes of `PipelineMode.PLAIN`: what turns a module into PrimFuncs that are safe to run."""
     safe = ctx.compiler.safe_legalizations
     return [
         GuardOperands(),
@@ -152,7 +152,7 @@ def lower(
     ctx: Context,
     techniques: frozenset[Technique] = ALL,
     why_not_fused: Profitability | None = None,
-    form: Form = Form.WHOLE,
+    form: PipelineMode = PipelineMode.WHOLE,
 ) -> Lowered:
     """Run every pass over the Relax modules of `imported` under the target of `ctx`.
 
@@ -167,7 +167,7 @@ def lower(
         graphs = {}
         for name, mod in {**imported.branches, MAIN: imported.mod}.items():
             dump(f"{name}.imported" if name else "imported", mod)
-            if form is Form.PLAIN:
+            if form is PipelineMode.PLAIN:
                 passes = plain_passes(ctx, failures)
             else:
                 passes = graph_passes(ctx, why_not_fused or measured.why_not_fused(), failures, techniques)
@@ -176,7 +176,7 @@ def lower(
         branches = {name: graph.mod for name, graph in graphs.items()}
         joined = apply(joining_passes(branches, measured.passes(imported.inputs)), branches[MAIN])
         chosen = joined.fact.get(Chosen)
-        schedule = partial(ctx.compiler.schedule, plain=form is Form.PLAIN)
+        schedule = partial(ctx.compiler.schedule, plain=form is PipelineMode.PLAIN)
         kernels = ScheduleKernels(schedule, chosen.points, name_sources=ctx.cache is not None)
         scheduled = apply([kernels], joined.mod)
     with stage("lift_weights"):
@@ -240,7 +240,7 @@ class _Apply:
         prefix: Of the names of dumps.
     """
 
-    form: Form
+    form: PipelineMode
     failures: Failures
     prefix: str = ""
 
@@ -259,7 +259,7 @@ class _Apply:
             except MemoryError:
                 raise
             except Exception as error:  # ours may have any defect, and TVM's passes raise whatever their checks raise
-                if self.form is Form.WHOLE or name in _NEEDED:
+                if self.form is PipelineMode.WHOLE or name in _NEEDED:
                     raise
                 self.failures.add(f"the pass {name} failed and is left out", error)
             dump(f"{self.prefix}{name}", mod)

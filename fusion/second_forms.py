@@ -26,7 +26,7 @@ from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specialize import specialize
 from fusion.options import FAST
-from fusion.pipeline import Form
+from fusion.pipeline import PipelineMode
 
 Shapes = Mapping[str, Sequence[int]]
 Attempt = Callable[[], Specialization]
@@ -70,7 +70,7 @@ def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
     raise _defect(first) from first
 
 
-def _compile(imported: ImportedModel, ctx: Context, form: Form = Form.WHOLE) -> Specialization:
+def _compile(imported: ImportedModel, ctx: Context, form: PipelineMode = PipelineMode.WHOLE) -> Specialization:
     lowered = pipeline.lower(imported, ctx, form=form) if imported.mod is not None else None
     return specialize(imported, lowered, ctx)
 
@@ -83,10 +83,10 @@ def _attempts(
     if parts is not None:
         yield from _without_faults(parts, ctx, failures)
     failures.add("compiling failed, and the passes that fail are left out", first)
-    yield lambda: _compile(import_model(model, shapes), ctx, Form.SPARING)
+    yield lambda: _compile(import_model(model, shapes), ctx, PipelineMode.SPARING)
     failures.notes.clear()
     failures.add("compiling failed, and every operator runs as TVM lowers it", first)
-    yield lambda: _compile(import_model(model, shapes), ctx, Form.PLAIN)
+    yield lambda: _compile(import_model(model, shapes), ctx, PipelineMode.PLAIN)
     if parts is not None:
         failures.notes.clear()
         failures.add("compiling failed, and the whole model runs on ONNX Runtime", first)

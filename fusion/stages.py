@@ -37,9 +37,9 @@ class Stages:
         now: The outermost stage that was entered last.
     """
 
-    times: dict[Names, Time] = field(default_factory=dict)
-    now: str = ""
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    times: dict[Names, Time] = field(default_factory=dict, init=False)
+    now: str = field(default="", init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, init=False)
 
     @contextmanager
     def watch(self) -> Iterator[None]:

@@ -39,7 +39,7 @@ POOL = "fusion.pool"
 _REDUCE_ITER = 2  # tirx.IterVar.CommReduce
 
 
-class Kind(Enum):
+class MappingKind(Enum):
     """Mapping types after DNNFusion (PLDI'21, table 2), with reductions split by where they reduce."""
 
     ANCHOR = "complex operator"
@@ -52,7 +52,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Access:
+class AccessSummary:
     """Summary of one PrimFunc.
 
     Attributes:
@@ -65,7 +65,7 @@ class Access:
         pools: Whether it is annotated as a `POOL`.
     """
 
-    kind: Kind
+    kind: MappingKind
     shape: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
     keeps_last: bool = True
@@ -78,19 +78,19 @@ class Access:
         return prod(self.shape)
 
 
-def read_access(func: tirx.PrimFunc) -> Access:
+def read_access(func: tirx.PrimFunc) -> AccessSummary:
     """Return the summary of `func`; `OPAQUE` where its form is not plain static blocks with one output."""
     if not is_static(func):
-        return Access(Kind.OPAQUE)
+        return AccessSummary(MappingKind.OPAQUE)
     blocks = _blocks(func)
     written = {block.writes[0].source for block in blocks if len(block.writes) == 1}
     outputs = [param for param in func.params if param in written]
     if not blocks or len(outputs) != 1 or any(len(block.writes) != 1 for block in blocks):
-        return Access(Kind.OPAQUE)
+        return AccessSummary(MappingKind.OPAQUE)
     shape = static_shape(outputs[0])
     for block in blocks:
         if ANCHOR in block.annotations:
-            return Access(Kind.ANCHOR, shape, anchor=str(block.annotations[ANCHOR]))
+            return AccessSummary(MappingKind.ANCHOR, shape, anchor=str(block.annotations[ANCHOR]))
     if any(_reduced(block) for block in blocks):
         return _reduction(blocks, shape)
     return _injective(func, blocks, shape)
@@ -111,7 +111,7 @@ def _reduced(block: SBlock) -> list[Var]:
     return [axis.var for axis in block.iter_vars if int(axis.iter_type) == _REDUCE_ITER]
 
 
-def _reduction(blocks: Sequence[SBlock], shape: tuple[int, ...]) -> Access:
+def _reduction(blocks: Sequence[SBlock], shape: tuple[int, ...]) -> AccessSummary:
     """All reductions of `ROWS` run over whole trailing axes of what they read, and keep the same leading ones."""
     rows: set[tuple[int, ...]] = set()
     for block in blocks:
@@ -119,15 +119,15 @@ def _reduction(blocks: Sequence[SBlock], shape: tuple[int, ...]) -> Access:
         if not reduced:
             continue
         if POOL in block.annotations:
-            return Access(Kind.REDUCTION, shape, pools=True)
+            return AccessSummary(MappingKind.REDUCTION, shape, pools=True)
         load = _widest_load(block)
         if load is None or not _reduces_trailing(load, reduced):
-            return Access(Kind.REDUCTION, shape)
+            return AccessSummary(MappingKind.REDUCTION, shape)
         rows.add(dense(static_shape(load.source)[: len(load.indices) - len(reduced)]))
     kept = next(iter(rows))
     if len(rows) > 1 or dense(shape)[: len(kept)] != kept:
-        return Access(Kind.REDUCTION, shape)
-    return Access(Kind.ROWS, shape, kept)
+        return AccessSummary(MappingKind.REDUCTION, shape)
+    return AccessSummary(MappingKind.ROWS, shape, kept)
 
 
 def _widest_load(block: SBlock) -> TensorLoad | None:
@@ -145,20 +145,20 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(extent for extent in shape if extent != 1)
 
 
-def _injective(func: tirx.PrimFunc, blocks: Sequence[SBlock], shape: tuple[int, ...]) -> Access:
+def _injective(func: tirx.PrimFunc, blocks: Sequence[SBlock], shape: tuple[int, ...]) -> AccessSummary:
     params = set(func.params)
     reads = [load for block in blocks for load in find(block.body, TensorLoad) if load.source in params]
     if any(_loads_inside(load) for load in reads) or (func.attrs is not None and TURN in func.attrs):
-        return Access(Kind.GATHER, shape)
+        return AccessSummary(MappingKind.GATHER, shape)
     if len(blocks) != 1:
-        return Access(Kind.OPAQUE, shape)
+        return AccessSummary(MappingKind.OPAQUE, shape)
     axes = [axis.var for axis in blocks[0].iter_vars]
     extents = [int(axis.dom.extent) for axis in blocks[0].iter_vars]
     if all(_is_broadcast(load, axes) for load in reads) and not _conditional(blocks[0]):
-        return Access(Kind.ELEMENTWISE, shape)
+        return AccessSummary(MappingKind.ELEMENTWISE, shape)
     if len(reads) == 1 and prod(static_shape(reads[0].source)) == prod(shape) and not _conditional(blocks[0]):
-        return Access(Kind.REORDER, shape, (), *_movement(reads[0], axes, extents))
-    return Access(Kind.OPAQUE, shape)
+        return AccessSummary(MappingKind.REORDER, shape, (), *_movement(reads[0], axes, extents))
+    return AccessSummary(MappingKind.OPAQUE, shape)
 
 
 def _loads_inside(load: TensorLoad) -> bool:

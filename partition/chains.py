@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusion.bindings import call_arguments
-from partition.access import BATCH_MATMUL, Kind, dense
-from partition.dataflow import Groups, Node, anchors_of
+from partition.access import BATCH_MATMUL, MappingKind, dense
+from partition.dataflow import DataflowNode, Groups, anchors_of
 from partition.profitability import ProfitabilityCache
 
 
@@ -23,16 +23,16 @@ class Found:
         operands: Transposes of what the products read, which the kernel reads as it lies.
     """
 
-    rows: Node
-    first: Node | None = None
+    rows: DataflowNode
+    first: DataflowNode | None = None
     reason: str = ""
-    operands: tuple[Node, ...] = ()
+    operands: tuple[DataflowNode, ...] = ()
 
 
-def read_chain(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
+def read_chain(groups: Groups, node: DataflowNode, profitability: ProfitabilityCache) -> Found | None:
     """Return the chain that ends in `node`; None where that is no product or has nothing row-wise before it."""
     rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
-    if rows is None or not any(member.access.kind is Kind.ROWS for member in groups.of(rows)):
+    if rows is None or not any(member.access.kind is MappingKind.ROWS for member in groups.of(rows)):
         return None
     first = _first(groups, groups.of(rows))
     if first is None:
@@ -40,7 +40,7 @@ def read_chain(groups: Groups, node: Node, profitability: ProfitabilityCache) ->
     return _with_operands(groups, first, rows, node, profitability)
 
 
-def read_products(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
+def read_products(groups: Groups, node: DataflowNode, profitability: ProfitabilityCache) -> Found | None:
     """Return the chain of `node` and the product whose epilogue makes its rows; None where none does."""
     rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
     if rows is None or groups.of(rows) is groups.of(node):
@@ -50,7 +50,9 @@ def read_products(groups: Groups, node: Node, profitability: ProfitabilityCache)
     return _with_operands(groups, rows, rows, node, profitability)
 
 
-def _with_operands(groups: Groups, first: Node, rows: Node, node: Node, profitability: ProfitabilityCache) -> Found:
+def _with_operands(
+    groups: Groups, first: DataflowNode, rows: DataflowNode, node: DataflowNode, profitability: ProfitabilityCache
+) -> Found:
     """Return the chain of the product `node`, of `rows` and of the product `first`, with what turns their operands
     where that is the faster."""
     reason = _why_not_chained(groups, rows, first, node)
@@ -65,26 +67,29 @@ def _with_operands(groups: Groups, first: Node, rows: Node, node: Node, profitab
     return Found(rows, reason=reason)
 
 
-def _turned(groups: Groups, products: Sequence[Node]) -> tuple[Node, ...]:
+def _turned(groups: Groups, products: Sequence[DataflowNode]) -> tuple[DataflowNode, ...]:
     """Return the transposes that are kernels of their own and that nothing but one of `products` reads; of left
     operands those that leave the rows contiguous."""
     sources = ((product, operand(product, side), side) for product in products for side in range(2))
     found = (
         source
         for product, source, side in sources
-        if source is not None and source.access.kind is Kind.REORDER and source.access.moves and not source.escapes
+        if source is not None
+        and source.access.kind is MappingKind.REORDER
+        and source.access.moves
+        and not source.escapes
         if groups.of(source) == [source] and source.consumers == [product] and (side == 1 or source.access.keeps_last)
     )
     return tuple(dict.fromkeys(found))
 
 
-def operand(node: Node, position: int) -> Node | None:
+def operand(node: DataflowNode, position: int) -> DataflowNode | None:
     """Return the node that makes an argument of the call of `node`; None where it is none of its inputs."""
     argument = call_arguments(node.value)[position]
     return next((source for source in node.inputs if source.var.same_as(argument)), None)
 
 
-def _first(groups: Groups, middle: list[Node]) -> Node | None:
+def _first(groups: Groups, middle: list[DataflowNode]) -> DataflowNode | None:
     """Return a node of the group of a product whose result has the rows of `middle`."""
     for member in middle:
         for source in member.inputs:
@@ -94,16 +99,16 @@ def _first(groups: Groups, middle: list[Node]) -> Node | None:
     return None
 
 
-def _is_product(group: list[Node]) -> bool:
+def _is_product(group: list[DataflowNode]) -> bool:
     """Return whether a group is one product of batches and what is behind it."""
     return [anchor.access.anchor for anchor in anchors_of(group)] == [BATCH_MATMUL]
 
 
-def _anchor(group: list[Node]) -> Node:
+def _anchor(group: list[DataflowNode]) -> DataflowNode:
     return anchors_of(group)[0]
 
 
-def _why_not_chained(groups: Groups, rows: Node, first: Node, node: Node) -> str:
+def _why_not_chained(groups: Groups, rows: DataflowNode, first: DataflowNode, node: DataflowNode) -> str:
     before = groups.of(first)
     middle = groups.of(rows) if groups.of(rows) is not before else []
     scores = _anchor(before).access.shape
@@ -115,7 +120,9 @@ def _why_not_chained(groups: Groups, rows: Node, first: Node, node: Node) -> str
         return "the products have other batches"
     if operand(node, 1) in inside:
         return "both operands are made inside the kernel"
-    if any(member.access.kind is Kind.REORDER for member in before) or (middle and not _is_row_wise(middle, scores)):
+    if any(member.access.kind is MappingKind.REORDER for member in before) or (
+        middle and not _is_row_wise(middle, scores)
+    ):
         return "what stands between the products is not row-wise"
     operands = (argument for product in (_anchor(before), node) for argument in call_arguments(product.value))
     if any(str(operand.ty.dtype.dtype) != "float32" for operand in operands):
@@ -123,11 +130,11 @@ def _why_not_chained(groups: Groups, rows: Node, first: Node, node: Node) -> str
     return "" if groups.can_merge(rows, first, node) else "a path between them leaves the kernel"
 
 
-def _is_row_wise(middle: list[Node], scores: tuple[int, ...]) -> bool:
+def _is_row_wise(middle: list[DataflowNode], scores: tuple[int, ...]) -> bool:
     """Return whether every member maps each row of `scores` to one as long, or to one number."""
     lead, widths = scores[:-1], ((), (1,), scores[-1:])
     kinds = {member.access.kind for member in middle}
-    reduced = {member.access.rows for member in middle if member.access.kind is Kind.ROWS}
+    reduced = {member.access.rows for member in middle if member.access.kind is MappingKind.ROWS}
     shapes = [member.access.shape for member in middle]
     same = all(shape[: len(lead)] == lead and shape[len(lead) :] in widths for shape in shapes)
-    return kinds <= {Kind.ELEMENTWISE, Kind.ROWS} and reduced == {dense(lead)} and same
+    return kinds <= {MappingKind.ELEMENTWISE, MappingKind.ROWS} and reduced == {dense(lead)} and same

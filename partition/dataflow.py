@@ -9,11 +9,11 @@ import tvm
 from tvm import relax, tirx
 
 from fusion.bindings import Bindings, callee, is_call_tir, variables
-from partition.access import Access, Kind, read_access
+from partition.access import AccessSummary, MappingKind, read_access
 
 
 @dataclass(eq=False)
-class Node:
+class DataflowNode:
     """One binding of `main`.
 
     Attributes:
@@ -30,10 +30,10 @@ class Node:
     index: int
     var: relax.Var
     value: relax.Expr
-    access: Access
+    access: AccessSummary
     func: tirx.PrimFunc | None = None
-    inputs: list[Node] = field(default_factory=list)
-    consumers: list[Node] = field(default_factory=list)
+    inputs: list[DataflowNode] = field(default_factory=list)
+    consumers: list[DataflowNode] = field(default_factory=list)
     escapes: bool = False
     cast: relax.Type | None = None
 
@@ -42,31 +42,33 @@ class Node:
         return str(callee(self.value).name_hint) if is_call_tir(self.value) else ""
 
 
-def anchors_of(group: Iterable[Node]) -> list[Node]:
+def anchors_of(group: Iterable[DataflowNode]) -> list[DataflowNode]:
     """Return the complex operators of `group`, in order."""
-    return [member for member in group if member.access.kind is Kind.ANCHOR]
+    return [member for member in group if member.access.kind is MappingKind.ANCHOR]
 
 
-def read_graph(mod: tvm.IRModule) -> list[Node]:
+def read_graph(mod: tvm.IRModule) -> list[DataflowNode]:
     """Return the bindings of `main` as nodes in order of execution."""
     bindings = Bindings.of(mod["main"])
-    accesses: dict[relax.GlobalVar, Access] = {}
-    nodes: dict[relax.Var, Node] = {}
+    accesses: dict[relax.GlobalVar, AccessSummary] = {}
+    nodes: dict[relax.Var, DataflowNode] = {}
     for index, binding in enumerate(bindings.all):
         var, value = binding.var, binding.value
         func = mod[callee(value)] if is_call_tir(value) else None
         cast = binding.ty if isinstance(binding, relax.MatchCast) else None
         access = _access(value, func, accesses)
-        nodes[var] = Node(index, var, value, access, func, escapes=var in bindings.returned, cast=cast)
+        nodes[var] = DataflowNode(index, var, value, access, func, escapes=var in bindings.returned, cast=cast)
     for node in nodes.values():
         node.inputs.extend(nodes[var] for var in dict.fromkeys(variables(node.value)) if var in nodes)
         node.consumers.extend(nodes[var] for var in dict.fromkeys(bindings.readers[node.var]))
     return list(nodes.values())
 
 
-def _access(value: relax.Expr, func: tvm.ir.BaseFunc | None, known: dict[relax.GlobalVar, Access]) -> Access:
+def _access(
+    value: relax.Expr, func: tvm.ir.BaseFunc | None, known: dict[relax.GlobalVar, AccessSummary]
+) -> AccessSummary:
     if not isinstance(func, tirx.PrimFunc) or not isinstance(value.ty, relax.TensorType) or len(value.args) != 2:
-        return Access(Kind.OPAQUE)
+        return AccessSummary(MappingKind.OPAQUE)
     if callee(value) not in known:
         known[callee(value)] = read_access(func)
     return known[callee(value)]
@@ -78,18 +80,18 @@ class Groups:
     Nodes that it has not seen are groups of one.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[DataflowNode]) -> None:
         self._members = {node: [node] for node in nodes}
 
-    def of(self, node: Node) -> list[Node]:
+    def of(self, node: DataflowNode) -> list[DataflowNode]:
         """Return the members of the group of `node`, in order of execution."""
         return self._members.setdefault(node, [node])
 
-    def all(self) -> list[list[Node]]:
+    def all(self) -> list[list[DataflowNode]]:
         """Return every group once, ordered by first member."""
         return list({id(members): members for members in self._members.values()}.values())
 
-    def can_merge(self, *nodes: Node) -> bool:
+    def can_merge(self, *nodes: DataflowNode) -> bool:
         """Return whether no path leads from the groups of `nodes` through another one back into them."""
         goals = {id(self.of(node)): self.of(node) for node in nodes}
         last = max(group[-1].index for group in goals.values())
@@ -106,13 +108,13 @@ class Groups:
                         stack.append(group)
         return True
 
-    def merge(self, *nodes: Node) -> None:
+    def merge(self, *nodes: DataflowNode) -> None:
         """Make one group of those of `nodes`; the caller has asked `can_merge`."""
         joined = sorted({member for node in nodes for member in self.of(node)}, key=lambda node: node.index)
         for node in joined:
             self._members[node] = joined
 
-    def regroup(self, before: Sequence[list[Node]], after: Sequence[Sequence[Node]]) -> bool:
+    def regroup(self, before: Sequence[list[DataflowNode]], after: Sequence[Sequence[DataflowNode]]) -> bool:
         """Put the members of the groups `before` into the groups `after`, unless that leaves a cycle.
 
         Returns:
@@ -126,5 +128,5 @@ class Groups:
             self.merge(*group)
         return True
 
-    def _following(self, node: Node) -> Iterator[list[Node]]:
+    def _following(self, node: DataflowNode) -> Iterator[list[DataflowNode]]:
         return (self.of(consumer) for consumer in node.consumers)

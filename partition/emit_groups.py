@@ -9,13 +9,15 @@ import tvm
 from tvm import relax, tirx
 
 from fusion.bindings import call_arguments, callee, is_call_tir
-from partition.access import Kind
-from partition.dataflow import Groups, Node
+from partition.access import MappingKind
+from partition.dataflow import DataflowNode, Groups
 from partition.formed import Formed, saved_bytes
 from partition.substitution import substitute
 
 
-def emit_groups(mod: tvm.IRModule, groups: Groups, nodes: Sequence[Node]) -> tuple[tvm.IRModule, tuple[Formed, ...]]:
+def emit_groups(
+    mod: tvm.IRModule, groups: Groups, nodes: Sequence[DataflowNode]
+) -> tuple[tvm.IRModule, tuple[Formed, ...]]:
     """Write `nodes` back as a module, each group of several calls as a private function, which `FuseTIR` merges.
 
     Returns:
@@ -50,7 +52,7 @@ class _Emitter:
     builder: relax.BlockBuilder
     env: dict[relax.Var, relax.Expr] = field(default_factory=dict)
 
-    def emit(self, group: list[Node]) -> Iterator[Formed]:
+    def emit(self, group: list[DataflowNode]) -> Iterator[Formed]:
         """Emit the call of one group, and the views of its result; yield what became of their nodes."""
         kernel, views = _split_views(group)
         if len(kernel) == 1 or not is_call_tir(kernel[0].value):
@@ -59,11 +61,11 @@ class _Emitter:
             yield self._emit_function(kernel)
         yield from (self._emit_alone(node) for node in views)
 
-    def _emit_alone(self, node: Node) -> Formed:
+    def _emit_alone(self, node: DataflowNode) -> Formed:
         self.env[node.var] = made = _bind(self.builder, node, self.env)
         return Formed(made.name, (node.var.name,), 0)
 
-    def _emit_function(self, kernel: list[Node]) -> Formed:
+    def _emit_function(self, kernel: list[DataflowNode]) -> Formed:
         outputs = outputs_of(kernel)
         arguments = list(dict.fromkeys(_outer_arguments(kernel)))
         symbol = self.builder.add_func(_group_function(kernel, outputs, arguments), _group_name(kernel))
@@ -75,7 +77,7 @@ class _Emitter:
         return Formed(called.name, tuple(node.var.name for node in kernel), saved_bytes(kernel, outputs))
 
 
-def fused_primfunc(kernel: Sequence[Node]) -> tirx.PrimFunc:
+def fused_primfunc(kernel: Sequence[DataflowNode]) -> tirx.PrimFunc:
     """Return the PrimFunc that `FuseTIR` makes of a group, given in order of execution."""
     arguments = list(dict.fromkeys(_outer_arguments(kernel)))
     function = _group_function(kernel, outputs_of(kernel), arguments)
@@ -90,25 +92,27 @@ def fused_primfunc(kernel: Sequence[Node]) -> tirx.PrimFunc:
     return func
 
 
-def outputs_of(kernel: Sequence[Node]) -> list[Node]:
+def outputs_of(kernel: Sequence[DataflowNode]) -> list[DataflowNode]:
     """Return the nodes that something outside of `kernel` reads."""
     inside = set(kernel)
     return [node for node in kernel if node.escapes or any(c not in inside for c in node.consumers)]
 
 
-def _group_name(kernel: list[Node]) -> str:
+def _group_name(kernel: list[DataflowNode]) -> str:
     """Return a name of the operators inside; a private function named exactly `fused` would abort FuseTIR
     (tvm#20194)."""
     return "_".join(["group", *dict.fromkeys(node.name for node in kernel)])[:80]
 
 
-def _outer_arguments(kernel: Sequence[Node]) -> Iterator[relax.Expr]:
+def _outer_arguments(kernel: Sequence[DataflowNode]) -> Iterator[relax.Expr]:
     made = {node.var for node in kernel}
     for node in kernel:
         yield from (arg for arg in call_arguments(node.value) if arg not in made)
 
 
-def _group_function(kernel: Sequence[Node], outputs: Sequence[Node], arguments: Sequence[relax.Expr]) -> relax.Function:
+def _group_function(
+    kernel: Sequence[DataflowNode], outputs: Sequence[DataflowNode], arguments: Sequence[relax.Expr]
+) -> relax.Function:
     params = [relax.Var(f"p{index}", argument.ty) for index, argument in enumerate(arguments)]
     local: dict[relax.Expr, relax.Expr] = dict(zip(arguments, params, strict=True))
     builder = relax.BlockBuilder()
@@ -124,28 +128,28 @@ def _group_function(kernel: Sequence[Node], outputs: Sequence[Node], arguments: 
     return next(func for func in builder.get().functions.values() if isinstance(func, relax.Function))
 
 
-def _split_views(group: list[Node]) -> tuple[list[Node], list[Node]]:
+def _split_views(group: list[DataflowNode]) -> tuple[list[DataflowNode], list[DataflowNode]]:
     """Split off trailing reshapes: outside a kernel they are views of its result and cost nothing, but for those that
     the function returns, which would be copies."""
     kernel = list(group)
-    views: list[Node] = []
+    views: list[DataflowNode] = []
     while len(kernel) > 1 and _is_view(kernel[-1]):
         views.insert(0, kernel.pop())
     return kernel, views
 
 
-def _is_view(node: Node) -> bool:
-    return node.access.kind is Kind.REORDER and not node.access.moves and not node.escapes
+def _is_view(node: DataflowNode) -> bool:
+    return node.access.kind is MappingKind.REORDER and not node.access.moves and not node.escapes
 
 
-def _in_order(groups: Groups, nodes: Sequence[Node]) -> Iterator[list[Node]]:
+def _in_order(groups: Groups, nodes: Sequence[DataflowNode]) -> Iterator[list[DataflowNode]]:
     """Yield the groups so that each comes after all that it reads."""
     done: set[int] = set()
     for node in nodes:
         yield from _with_inputs(groups, groups.of(node), done)
 
 
-def _with_inputs(groups: Groups, group: list[Node], done: set[int]) -> Iterator[list[Node]]:
+def _with_inputs(groups: Groups, group: list[DataflowNode], done: set[int]) -> Iterator[list[DataflowNode]]:
     stack = [(group, iter([source for node in group for source in node.inputs]))]
     if id(group) in done:
         return
@@ -161,6 +165,6 @@ def _with_inputs(groups: Groups, group: list[Node], done: set[int]) -> Iterator[
         stack.append((following, iter([source for node in following for source in node.inputs])))
 
 
-def _bind(builder: relax.BlockBuilder, node: Node, env: dict[relax.Var, relax.Expr]) -> relax.Var:
+def _bind(builder: relax.BlockBuilder, node: DataflowNode, env: dict[relax.Var, relax.Expr]) -> relax.Var:
     value = substitute(node.value, env)
     return builder.emit(value, node.var.name) if node.cast is None else builder.match_cast(value, node.cast)

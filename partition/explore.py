@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from partition.dataflow import Groups, Node
-from partition.patterns import Region
+from partition.dataflow import DataflowNode, Groups
+from partition.patterns import ContestedRegion
 from partition.profitability import ProfitabilityCache, Structure, structure_of
 from partition.regions import Edge, find_regions
 
@@ -39,7 +39,7 @@ def explore(groups: Groups, kept: Sequence[Edge], profitability: ProfitabilityCa
         places = _places(nodes, before)
         key = structure_of(nodes), str(places)
         if key not in known:
-            region = Region.of(before, profitability, start_bytes)
+            region = ContestedRegion.of(before, profitability, start_bytes)
             parts += len(region.parts)
             known[key] = _places(nodes, region.best_kernels()) if parts <= _MOST_PARTS else places
         after = [[nodes[place] for place in group] for group in known[key]]
@@ -48,12 +48,12 @@ def explore(groups: Groups, kept: Sequence[Edge], profitability: ProfitabilityCa
     return between
 
 
-def _places(nodes: Sequence[Node], groups: Sequence[Sequence[Node]]) -> _Places:
+def _places(nodes: Sequence[DataflowNode], groups: Sequence[Sequence[DataflowNode]]) -> _Places:
     place = {node: index for index, node in enumerate(nodes)}
     return sorted([place[node] for node in group] for group in groups)
 
 
-def _between(groups: Groups, nodes: Sequence[Node]) -> list[Edge]:
+def _between(groups: Groups, nodes: Sequence[DataflowNode]) -> list[Edge]:
     edges = ((source, node) for node in nodes for source in node.inputs if source in nodes)
     parted = (edge for edge in edges if groups.of(edge[0]) is not groups.of(edge[1]))
     return [(*edge, "each saves more in another kernel") for edge in parted]

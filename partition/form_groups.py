@@ -10,9 +10,9 @@ from tvm import relax
 
 from fusion.bindings import is_call_tir
 from fusion.facts import PassResult, TellingPass
-from partition.access import Kind
+from partition.access import MappingKind
 from partition.chains import Found, read_chain, read_products
-from partition.dataflow import Groups, Node, anchors_of, read_graph
+from partition.dataflow import DataflowNode, Groups, anchors_of, read_graph
 from partition.emit_groups import emit_groups
 from partition.explore import explore
 from partition.formed import Grouping, Kept
@@ -60,7 +60,7 @@ class FormGroups(TellingPass[Grouping]):
         made, formed = emit_groups(mod, groups, nodes)
         return PassResult(made, Grouping(formed, kept))
 
-    def join(self, nodes: list[Node]) -> tuple[Groups, list[Edge]]:
+    def join(self, nodes: list[DataflowNode]) -> tuple[Groups, list[Edge]]:
         """Return the groups of `nodes`, and the edges that were kept."""
         groups, profitability = Groups(nodes), ProfitabilityCache(self.profitability)
         kept = [edge for node in nodes for edge in self._join(node, groups, profitability)]
@@ -71,11 +71,11 @@ class FormGroups(TellingPass[Grouping]):
         reasons = {(producer, node): reason for producer, node, reason in (*kept, *_through_tuples(nodes))}
         return groups, [(*edge, reason) for edge, reason in reasons.items()]
 
-    def _join(self, node: Node, groups: Groups, profitability: ProfitabilityCache) -> list[Edge]:
+    def _join(self, node: DataflowNode, groups: Groups, profitability: ProfitabilityCache) -> list[Edge]:
         """Put `node` into a group; returns the edges that stay as they are, and why."""
         if not is_call_tir(node.value):
             return []
-        if node.access.kind is Kind.OPAQUE:
+        if node.access.kind is MappingKind.OPAQUE:
             calls = (source for source in node.inputs if is_call_tir(source.value))
             return [(source, node, why_not_joined([source], node)) for source in calls]
         chain = None
@@ -98,26 +98,26 @@ class FormGroups(TellingPass[Grouping]):
                 groups.merge(producer, node)
         return kept
 
-    def _left_out(self, producers: list[Node]) -> str:
+    def _left_out(self, producers: list[DataflowNode]) -> str:
         """Return that the technique by which a node would join `producers` is left out; "" where it is not."""
         technique = Technique.EPILOGUE if anchors_of(producers) else Technique.STITCHING
         return "" if technique in self.techniques else f"left out: {technique.value}"
 
 
-def _merge_siblings(node: Node, groups: Groups, profitability: ProfitabilityCache) -> None:
+def _merge_siblings(node: DataflowNode, groups: Groups, profitability: ProfitabilityCache) -> None:
     """Put a matmul into the kernel of another that reads the same rows."""
     sibling = read_sibling(groups, node, profitability)
     if sibling is not None:
         groups.merge(sibling, node)
 
 
-def _find_chain(node: Node, groups: Groups, profitability: ProfitabilityCache) -> Found | None:
+def _find_chain(node: DataflowNode, groups: Groups, profitability: ProfitabilityCache) -> Found | None:
     """Return the chain that ends in `node`, where there is one."""
     chains = (read(groups, node, profitability) for read in (read_chain, read_window, read_maker))
     return next((chain for chain in chains if chain is not None), None)
 
 
-def _join_layers(node: Node, groups: Groups, profitability: ProfitabilityCache) -> Iterator[Edge]:
+def _join_layers(node: DataflowNode, groups: Groups, profitability: ProfitabilityCache) -> Iterator[Edge]:
     """Put a product or a convolution, and what is behind it, into the kernel that makes its left operand; asked when
     both have all that joins them, and after the chains that are worth more."""
     readers = (read_layers, read_products, read_convolutions, read_projection)
@@ -130,7 +130,7 @@ def _join_layers(node: Node, groups: Groups, profitability: ProfitabilityCache) 
         groups.merge(layers.rows, *layers.operands, node)
 
 
-def _through_tuples(nodes: list[Node]) -> Iterator[Edge]:
+def _through_tuples(nodes: list[DataflowNode]) -> Iterator[Edge]:
     """Yield the edges from kernels with several results, which are read as parts of a tuple."""
     for node in nodes:
         for part in node.inputs if is_call_tir(node.value) else ():

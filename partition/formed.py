@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from partition.access import Kind
-from partition.dataflow import Node
+from partition.access import MappingKind
+from partition.dataflow import DataflowNode
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Grouping:
     kept: tuple[Kept, ...] = ()
 
 
-def saved_bytes(kernel: Sequence[Node], outputs: Collection[Node]) -> int:
+def saved_bytes(kernel: Sequence[DataflowNode], outputs: Collection[DataflowNode]) -> int:
     """Return how many bytes less a kernel writes and reads than its members would, one by one.
 
     A value that only members read is neither written nor read by each of them; of one that others read too, the
     members' reads are saved. A reshape that moves nothing counts as what it reshapes.
     """
-    reads = {node: 0 for node in kernel if node.access.kind is not Kind.REORDER or node.access.moves}
-    root: dict[Node, Node] = {}
+    reads = {node: 0 for node in kernel if node.access.kind is not MappingKind.REORDER or node.access.moves}
+    root: dict[DataflowNode, DataflowNode] = {}
     for node in kernel:
         inside = {root[source] for source in node.inputs if source in root}
         root[node] = node if node in reads else next(iter(inside), node)
@@ -66,5 +66,5 @@ def saved_bytes(kernel: Sequence[Node], outputs: Collection[Node]) -> int:
     return sum(_size(node) * (count + (node not in stored)) for node, count in reads.items() if count)
 
 
-def _size(node: Node) -> int:
+def _size(node: DataflowNode) -> int:
     return prod(node.access.shape) * ((int(node.var.ty.dtype.dtype.bits) + 7) // 8)

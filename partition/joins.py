@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fusion.bindings import is_call_tir
-from partition.access import Kind
-from partition.dataflow import Groups, Node, anchors_of
+from partition.access import MappingKind
+from partition.dataflow import DataflowNode, Groups, anchors_of
 from partition.products import joins_products, read_maker
 from partition.profitability import ProfitabilityCache
 from partition.rules import why_not_joined
@@ -15,18 +15,22 @@ MOST_MEMBERS = 64
 """Of a kernel. Partition, TVM's `FuseTIR` and LLVM take time that grows with its square: 3000 elementwise operators in
 a chain were 5.3 s of partition, and are 0.3. The largest group of the zoo has 18."""
 
-MOVES = (Kind.REORDER, Kind.GATHER)
+MOVES = (MappingKind.REORDER, MappingKind.GATHER)
 """What shares a kernel with all that reads it, or with none of it."""
 
 
-def sources_of(node: Node) -> list[Node]:
+def sources_of(node: DataflowNode) -> list[DataflowNode]:
     """Return the calls that `node` reads, in the order in which it joins them: the largest first, then the latest."""
     calls = [source for source in node.inputs if is_call_tir(source.value)]
     return sorted(calls, key=lambda source: (source.access.elements, source.index), reverse=True)
 
 
 def why_not_merged(
-    groups: Groups, producer: Node, node: Node, profitability: ProfitabilityCache, others: Collection[Node] = ()
+    groups: Groups,
+    producer: DataflowNode,
+    node: DataflowNode,
+    profitability: ProfitabilityCache,
+    others: Collection[DataflowNode] = (),
 ) -> str:
     """Return why the groups of `producer` and `node` stay apart; "" where they may be joined.
 
@@ -51,8 +55,8 @@ def why_not_merged(
 
 
 def join_parts(
-    parts: Sequence[Sequence[Node]], profitability: ProfitabilityCache, others: Collection[Node] = ()
-) -> list[list[Node]]:
+    parts: Sequence[Sequence[DataflowNode]], profitability: ProfitabilityCache, others: Collection[DataflowNode] = ()
+) -> list[list[DataflowNode]]:
     """Return the groups that `parts` become when each node joins what it reads in other parts, where it may.
 
     Args:
@@ -65,7 +69,7 @@ def join_parts(
     inside = set(nodes)
     for node in nodes:
         sources = [source for source in sources_of(node) if source in inside]
-        if node.access.kind is Kind.ANCHOR:
+        if node.access.kind is MappingKind.ANCHOR:
             _join_maker(groups, node, sources, profitability)
             continue
         for source in sources:
@@ -76,7 +80,9 @@ def join_parts(
     return list({id(groups.of(node)): groups.of(node) for node in nodes}.values())
 
 
-def _join_maker(groups: Groups, node: Node, sources: Sequence[Node], profitability: ProfitabilityCache) -> None:
+def _join_maker(
+    groups: Groups, node: DataflowNode, sources: Sequence[DataflowNode], profitability: ProfitabilityCache
+) -> None:
     maker = read_maker(groups, node, profitability) if sources else None
     if maker is not None and maker.first is not None and maker.first in sources:
         groups.merge(maker.first, node)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from partition.access import Kind
-from partition.dataflow import Node, anchors_of
+from partition.access import MappingKind
+from partition.dataflow import DataflowNode, anchors_of
 from partition.emit_groups import outputs_of
 from partition.formed import saved_bytes
 from partition.joins import join_parts
@@ -32,7 +32,7 @@ Plan = tuple[Pattern, ...]
 
 
 @dataclass
-class Region:
+class ContestedRegion:
     """A few groups taken apart, which may become other kernels.
 
     Attributes:
@@ -45,7 +45,7 @@ class Region:
         savings: What a pattern would save, in bytes.
     """
 
-    parts: list[list[Node]]
+    parts: list[list[DataflowNode]]
     readers: list[list[int]]
     groups: Plan
     complex: Pattern
@@ -55,7 +55,9 @@ class Region:
     savings: dict[Pattern, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, groups: Sequence[Sequence[Node]], profitability: ProfitabilityCache, start_bytes: int) -> Region:
+    def of(
+        cls, groups: Sequence[Sequence[DataflowNode]], profitability: ProfitabilityCache, start_bytes: int
+    ) -> ContestedRegion:
         """Return the region of `groups`."""
         parts = sorted((part for group in groups for part in parts_of(group)), key=lambda part: part[0].index)
         place = {node: index for index, part in enumerate(parts) for node in part}
@@ -75,13 +77,13 @@ class Region:
             kernels=dict.fromkeys(plan, True),
         )
 
-    def best_kernels(self) -> list[list[Node]]:
+    def best_kernels(self) -> list[list[DataflowNode]]:
         """Return the kernels that save most, which may be the groups that there are."""
         now = [self.nodes(pattern) for pattern in self.groups]
         found = [join_parts([self.nodes(pattern) for pattern in plan], self.profitability) for plan in self._search()]
         return max([now, *found], key=lambda kernels: sum(map(self._saved, kernels)))
 
-    def nodes(self, pattern: Pattern) -> list[Node]:
+    def nodes(self, pattern: Pattern) -> list[DataflowNode]:
         """Return the members of the parts in `pattern`, in order of execution."""
         members = (node for index, part in enumerate(self.parts) if pattern >> index & 1 for node in part)
         return sorted(members, key=lambda node: node.index)
@@ -138,12 +140,12 @@ class Region:
         unions = {one | other for one in left for other in right} - {0}
         return [0, *sorted(unions, key=lambda union: (self.saved(own | union), union), reverse=True)[:_UNIONS]]
 
-    def _saved(self, kernel: Sequence[Node]) -> int:
+    def _saved(self, kernel: Sequence[DataflowNode]) -> int:
         """Return what one kernel saves against one for each node, in bytes, starts of kernels among them.
 
         What is computed again is not counted, as rules allow that for small values only.
         """
-        starts = sum(not (node.access.kind is Kind.REORDER and not node.access.moves) for node in kernel)
+        starts = sum(not (node.access.kind is MappingKind.REORDER and not node.access.moves) for node in kernel)
         return saved_bytes(kernel, outputs_of(kernel)) + self.start_bytes * max(0, starts - 1)
 
 

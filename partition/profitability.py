@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tvm import relax, tirx
 
 from fusion.bindings import call_arguments
-from partition.dataflow import Node
+from partition.dataflow import DataflowNode
 from partition.emit_groups import fused_primfunc, outputs_of
 
 Profitability = Callable[[tirx.PrimFunc], str]
@@ -29,7 +29,7 @@ class ProfitabilityCache:
     ask: Profitability
     known: dict[Structure, str] = field(default_factory=dict, init=False)
 
-    def why_not_fused(self, nodes: Sequence[Node]) -> str:
+    def why_not_fused(self, nodes: Sequence[DataflowNode]) -> str:
         """Return why `nodes` are better left in several kernels; "" where one is faster."""
         kernel = sorted(nodes, key=lambda node: node.index)
         key = structure_of(kernel)
@@ -38,7 +38,7 @@ class ProfitabilityCache:
         return self.known[key]
 
 
-def structure_of(kernel: Sequence[Node]) -> Structure:
+def structure_of(kernel: Sequence[DataflowNode]) -> Structure:
     """Return what `fused_primfunc` depends on: functions called, which arguments are the same, what is read outside."""
     places: dict[relax.Expr, int] = {}
     outputs = set(outputs_of(kernel))

@@ -41,7 +41,7 @@ ACTIVATIONS: Mapping[str, Callable[[Expr], Expr]] = {"Sigmoid": tirx.sigmoid, "T
 
 
 @dataclass(frozen=True)
-class Phase:
+class StepPhase:
     """A part of a step: products of the recurrent weights, and what each hidden unit makes of them.
 
     Attributes:
@@ -125,15 +125,15 @@ class Recurrence:
         last = [f"last_{state}" for state in self.states]
         return ("projected", "weights", *extra, *self.states, "sequence", *last)
 
-    def phases(self) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[StepPhase, ...]:
         """Return the parts of a step; each needs the states of all units that the one before it made."""
         if self.kind == "RNN":
-            return (Phase(((0, 1, "hidden"),), _rnn),)
+            return (StepPhase(((0, 1, "hidden"),), _rnn),)
         if self.kind == "LSTM":
-            return (Phase(((0, 4, "hidden"),), _lstm),)
+            return (StepPhase(((0, 4, "hidden"),), _lstm),)
         if self.reset_after:
-            return (Phase(((0, 3, "hidden"),), _gru_reset_after),)
-        return Phase(((1, 1, "hidden"),), _gru_reset), Phase(((0, 1, "hidden"), (2, 1, "reset")), _gru)
+            return (StepPhase(((0, 3, "hidden"),), _gru_reset_after),)
+        return StepPhase(((1, 1, "hidden"),), _gru_reset), StepPhase(((0, 1, "hidden"), (2, 1, "reset")), _gru)
 
     def activate(self, direction: Expr, index: int, value: Expr) -> Expr:
         """Return an activation of a direction, which may be an expression."""

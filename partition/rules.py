@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from partition.access import Kind
-from partition.dataflow import Node, anchors_of
+from partition.access import MappingKind
+from partition.dataflow import DataflowNode, anchors_of
 from partition.products import before_products, products_of
 
 RECOMPUTE_ELEMENTS = 4096  # a value this small may be computed once per consumer row rather than stored
 
 
-def why_not_joined(group: list[Node], node: Node) -> str:
+def why_not_joined(group: list[DataflowNode], node: DataflowNode) -> str:
     """Return why `node`, which reads a member of `group`, may not join it; "" where it may."""
-    if node.access.kind in (Kind.OPAQUE, Kind.ANCHOR):
+    if node.access.kind in (MappingKind.OPAQUE, MappingKind.ANCHOR):
         return f"{node.name or 'the consumer'} is {_article(node.access.kind)}"
     if anchors_of(group):
         return _why_not_epilogue(group, node)
-    if any(member.access.kind is Kind.OPAQUE for member in group):
+    if any(member.access.kind is MappingKind.OPAQUE for member in group):
         return "the producer is not analysed"
     return _why_not_stitched(group, node)
 
 
-def _article(kind: Kind) -> str:
-    return "a complex operator" if kind is Kind.ANCHOR else "not analysed"
+def _article(kind: MappingKind) -> str:
+    return "a complex operator" if kind is MappingKind.ANCHOR else "not analysed"
 
 
-def _why_not_epilogue(group: list[Node], node: Node) -> str:
+def _why_not_epilogue(group: list[DataflowNode], node: DataflowNode) -> str:
     """An epilogue maps each element of the anchor's result to one of its own."""
     anchors = products_of(group, node)
     if not anchors or not before_products(group).isdisjoint(node.inputs):
         return f"{node.name} reads what the kernel makes for its products"
     anchor = max((*anchors, *(member for member in group if member.access.pools)), key=lambda member: member.index)
-    if node.access.kind not in (Kind.ELEMENTWISE, Kind.REORDER):
+    if node.access.kind not in (MappingKind.ELEMENTWISE, MappingKind.REORDER):
         return f"{node.name} is a {node.access.kind.value}, not an epilogue"
     if node.access.elements != anchor.access.elements:
         return f"{node.name} has another size than the anchor's result"
@@ -41,14 +41,18 @@ def _why_not_epilogue(group: list[Node], node: Node) -> str:
     return ""
 
 
-def _why_not_stitched(group: list[Node], node: Node) -> str:
+def _why_not_stitched(group: list[DataflowNode], node: DataflowNode) -> str:
     """Memory-bound neighbours share a kernel if they share their rows."""
     kinds = {member.access.kind for member in group} | {node.access.kind}
-    if Kind.REDUCTION in kinds:
+    if MappingKind.REDUCTION in kinds:
         return _why_not_with_reduction(group, node)
-    if Kind.ROWS in kinds:
+    if MappingKind.ROWS in kinds:
         return _why_not_with_rows(group, node)
-    moved = [member for member in (*group, node) if member.access.kind is Kind.REORDER and not member.access.keeps_last]
+    moved = [
+        member
+        for member in (*group, node)
+        if member.access.kind is MappingKind.REORDER and not member.access.keeps_last
+    ]
     if len(moved) > 1 or (moved and moved[0] is not node):
         return "a transpose of the contiguous axis ends its kernel"
     if node.access.elements < max(member.access.elements for member in group):
@@ -59,24 +63,24 @@ def _why_not_stitched(group: list[Node], node: Node) -> str:
     return ""
 
 
-def _why_not_with_reduction(group: list[Node], node: Node) -> str:
-    if node.access.kind is Kind.REDUCTION:
+def _why_not_with_reduction(group: list[DataflowNode], node: DataflowNode) -> str:
+    if node.access.kind is MappingKind.REDUCTION:
         return f"{node.name} reduces leading axes"
     reduction = group[-1]
-    if reduction.access.kind is Kind.REDUCTION and node.access.kind is Kind.ELEMENTWISE:
+    if reduction.access.kind is MappingKind.REDUCTION and node.access.kind is MappingKind.ELEMENTWISE:
         return (
             "" if node.access.elements == reduction.access.elements else f"{node.name} is larger than the reduced value"
         )
     return "the producer reduces leading axes"
 
 
-def _why_not_with_rows(group: list[Node], node: Node) -> str:
-    rows = {member.access.rows for member in (*group, node) if member.access.kind is Kind.ROWS}
+def _why_not_with_rows(group: list[DataflowNode], node: DataflowNode) -> str:
+    rows = {member.access.rows for member in (*group, node) if member.access.kind is MappingKind.ROWS}
     if len(rows) > 1:
         return f"{node.name} has other rows"
     leading = next(iter(rows))
     for member in (*group, node):
-        if member.access.kind is Kind.REORDER and member.access.moves:
+        if member.access.kind is MappingKind.REORDER and member.access.moves:
             return "a transpose stands between rows"
         dense = tuple(extent for extent in member.access.shape if extent != 1)
         if dense[: len(leading)] != leading and member.access.elements > RECOMPUTE_ELEMENTS:

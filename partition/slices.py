@@ -23,7 +23,7 @@ _BLOCK = "concat"
 
 
 @dataclass(frozen=True)
-class Region:
+class Slice:
     """Where a tensor lies in another of the same rank.
 
     Attributes:
@@ -34,10 +34,10 @@ class Region:
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
 
-    def inside(self, outer: Region) -> Region:
+    def inside(self, outer: Slice) -> Slice:
         """Return where this tensor lies in the one that holds the other."""
         offsets = tuple(a + b for a, b in zip(self.offsets, outer.offsets, strict=True))
-        return Region(outer.shape, offsets)
+        return Slice(outer.shape, offsets)
 
 
 def has_blocks(func: tirx.PrimFunc) -> bool:
@@ -45,7 +45,7 @@ def has_blocks(func: tirx.PrimFunc) -> bool:
     return isinstance(func.body, SBlockRealize) and bool(func.params) and not func.body.block.iter_vars
 
 
-def write_slice(func: tirx.PrimFunc, made: Var, part: Sequence[int], region: Region) -> tirx.PrimFunc:
+def write_slice(func: tirx.PrimFunc, made: Var, part: Sequence[int], region: Slice) -> tirx.PrimFunc:
     """Return `func` with one more parameter, last, of which it writes `region`: the buffer `made`, reshaped to `part`.
 
     ```
@@ -88,7 +88,7 @@ def with_parameters(func: tirx.PrimFunc, params: Sequence[Var]) -> tirx.PrimFunc
     return tirx.PrimFunc(list(params), func.body, func.ret_type, func.attrs)
 
 
-def read_slice(func: tirx.PrimFunc, position: int, region: Region) -> tirx.PrimFunc:
+def read_slice(func: tirx.PrimFunc, position: int, region: Slice) -> tirx.PrimFunc:
     """Return `func` with the parameter at `position`, which it reads, as a slice of a larger one."""
     old = func.params[position]
     new = tirx.decl_buffer(_shape(region), old.ty.dtype, old.name)
@@ -110,7 +110,7 @@ def read_slice(func: tirx.PrimFunc, position: int, region: Region) -> tirx.PrimF
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
 
 
-def copy_function(part: Sequence[int], dtype: str, region: Region) -> tirx.PrimFunc:
+def copy_function(part: Sequence[int], dtype: str, region: Slice) -> tirx.PrimFunc:
     """Return a kernel (tensor of shape `part`, joined) that copies the first to where it lies in the second."""
     source = tirx.decl_buffer([_int(extent) for extent in part], dtype, "part")
     root = SBlock([], [], [], "root", tirx.Evaluate(_int(0)))
@@ -152,5 +152,5 @@ def _int(value: int) -> Expr:
     return tirx.const(value, "int64")
 
 
-def _shape(region: Region) -> list[Expr]:
+def _shape(region: Slice) -> list[Expr]:
     return [_int(extent) for extent in region.shape]

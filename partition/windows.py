@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from partition.access import CONV2D, DEPTHWISE, IMAGE_MAKERS, MATMUL
 from partition.chains import Found, operand
-from partition.dataflow import Groups, Node, anchors_of
+from partition.dataflow import DataflowNode, Groups, anchors_of
 from partition.products import made_rows, with_rows
 from partition.profitability import ProfitabilityCache
 
 
-def read_window(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
+def read_window(groups: Groups, node: DataflowNode, profitability: ProfitabilityCache) -> Found | None:
     """Return the chain that ends in the depthwise convolution or the pool `node`; None where no convolution makes its
     image."""
     image = operand(node, 0) if _is_window(node) else None
@@ -29,7 +29,7 @@ def read_window(groups: Groups, node: Node, profitability: ProfitabilityCache) -
     return Found(image, reason=reason) if reason else Found(image, image)
 
 
-def read_projection(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
+def read_projection(groups: Groups, node: DataflowNode, profitability: ProfitabilityCache) -> Found | None:
     """Return the chain of a kernel that ends in a window and of the pointwise convolution `node` behind it; None where
     there is none."""
     rows = made_rows(groups, node)
@@ -41,7 +41,7 @@ def read_projection(groups: Groups, node: Node, profitability: ProfitabilityCach
     return with_rows(groups, rows, node, profitability)
 
 
-def read_convolutions(groups: Groups, node: Node, profitability: ProfitabilityCache) -> Found | None:
+def read_convolutions(groups: Groups, node: DataflowNode, profitability: ProfitabilityCache) -> Found | None:
     """Return the kernels of a convolution and of the convolution `node` of what it makes as a chain; None where there
     are none, or both are matmuls."""
     image = made_rows(groups, node, (CONV2D, MATMUL))
@@ -54,5 +54,5 @@ def read_convolutions(groups: Groups, node: Node, profitability: ProfitabilityCa
     return with_rows(groups, image, node, profitability)
 
 
-def _is_window(node: Node) -> bool:
+def _is_window(node: DataflowNode) -> bool:
     return node.access.anchor == DEPTHWISE or node.access.pools

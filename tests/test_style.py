@@ -105,3 +105,33 @@ def test_sources_name_no_machine() -> None:
         if MACHINE_PATH.search(line) or REGISTRY.search(line)
     ]
     assert not found
+
+
+def class_names(path: Path) -> list[str]:
+    """Return the names of the public classes that a file defines for others."""
+    nodes = ast.parse(path.read_text()).body
+    return [node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for name in class_names(path):
+            places.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    assert not {name: files for name, files in places.items() if len(files) > 1}
+
+
+def test_private_state_is_no_argument() -> None:
+    """A field of a dataclass whose name is private and that has a default says `init=False`."""
+    found = [
+        f"{path.relative_to(ROOT)}:{field.lineno} {field.target.id}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if field.target.id.startswith("_")
+        and "init=False" not in ast.unparse(field)
+        and "ClassVar" not in ast.unparse(field)
+    ]
+    assert not found

@@ -15,7 +15,7 @@ from typing import IO
 
 from tuning.decide import Decision
 from tuning.experiment import Experiment
-from tuning.messages import Answer, Measured, Question, Trial, Trying, read_answer, write_question
+from tuning.messages import Answer, MeasuredNetwork, Question, Trial, Trying, read_answer, write_question
 
 _PATIENCE_S = 20.0
 """Without an answer, beside the time that an experiment asks for: the longest kernels take seconds with bad loops."""
@@ -78,7 +78,7 @@ class MeasuringSession:
             self._ask(Question(str(path), tuple(results.crashed)))
             while isinstance(answer := self._answer(_PATIENCE_S + experiment.seconds), Trying):
                 trying = answer.trial
-            if isinstance(answer, Measured):
+            if isinstance(answer, MeasuredNetwork):
                 results.decisions = list(answer.decisions)
                 results.before, results.after = answer.before, answer.after
             else:

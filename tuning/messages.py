@@ -38,7 +38,7 @@ class Trying:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredNetwork:
     """The result of an experiment.
 
     Attributes:
@@ -58,7 +58,7 @@ class Failed:
     why: str
 
 
-Answer = Trying | Measured | Failed
+Answer = Trying | MeasuredNetwork | Failed
 
 
 def write_question(question: Question) -> str:
@@ -85,4 +85,4 @@ def read_answer(line: str) -> Answer:
     if fields["kind"] == Failed.__name__:
         return Failed(fields["why"])
     decisions = tuple(Decision(**decision) for decision in fields["decisions"])
-    return Measured(decisions, fields["before"], fields["after"])
+    return MeasuredNetwork(decisions, fields["before"], fields["after"])

@@ -13,7 +13,7 @@ from fusion.tensors import byte_view, tensor_bytes
 from tuning.experiment import Storage, View
 
 if TYPE_CHECKING:
-    from fusion.module.plan import Argument, Plan
+    from fusion.module.plan import Argument, RunPlan
     from fusion.runtime import Tensor
 
 _ALIGNMENT = 64
@@ -32,7 +32,7 @@ class Network:
         inputs: Arrays to run it on.
     """
 
-    plan: Plan
+    plan: RunPlan
     weights: Sequence[Tensor]
     inputs: Sequence[np.ndarray]
 

@@ -13,7 +13,7 @@ from partition.access import ANCHOR, BATCH_MATMUL
 
 
 @dataclass
-class Part:
+class KernelPart:
     """Neighbouring blocks; `made` are the buffers that they write."""
 
     nests: list[tirx.Stmt] = field(default_factory=list)
@@ -36,7 +36,7 @@ def split_kernel(func: tirx.PrimFunc) -> list[tirx.PrimFunc]:
 
     The parameters are the same buffers as in `func`, and what one part makes for another.
     """
-    parts: list[Part] = []
+    parts: list[KernelPart] = []
     for nest in _nests(func):
         block = _block_of(nest)
         part = _part_for(block, parts)
@@ -74,17 +74,17 @@ def _block_of(nest: tirx.Stmt) -> SBlock:
     return nest.block
 
 
-def _part_for(block: SBlock, parts: list[Part]) -> Part:
+def _part_for(block: SBlock, parts: list[KernelPart]) -> KernelPart:
     """Return the part of the last block that `block` reads; a new one for an anchor, and for rows behind one."""
     sources = {region.source for region in block.reads}
     maker = next((part for part in reversed(parts) if sources.intersection(part.made)), None)
     if maker is None or ANCHOR in block.annotations or (block.init is not None and maker.has_anchor):
-        parts.append(Part())
+        parts.append(KernelPart())
         return parts[-1]
     return maker
 
 
-def _function(func: tirx.PrimFunc, part: Part, parts: list[Part]) -> tirx.PrimFunc:
+def _function(func: tirx.PrimFunc, part: KernelPart, parts: list[KernelPart]) -> tirx.PrimFunc:
     read_by_others = {buffer for other in parts if other is not part for buffer in other.reads()}
     results = [buffer for buffer in part.made if buffer in read_by_others or buffer in func.params]
     inner = [buffer for buffer in part.made if buffer not in results]

@@ -19,7 +19,7 @@ from fusion.runtime import Tensor
 from fusion.tensors import allocate, as_numpy, as_tensor, numpy_dtype, tensor_bytes
 from tuning.decide import decide
 from tuning.experiment import Experiment, LibraryCall, Storage, View, read_experiment
-from tuning.messages import Answer, Failed, Measured, Trial, Trying, read_question, write_answer
+from tuning.messages import Answer, Failed, MeasuredNetwork, Trial, Trying, read_question, write_answer
 from tuning.rounds import Rounds
 
 _COMPARING = 0.85
@@ -40,7 +40,7 @@ def _say(answer: Answer) -> None:
     print(write_answer(answer), flush=True)
 
 
-def _measure(experiment: Experiment, skipped: Collection[Trial]) -> Measured:
+def _measure(experiment: Experiment, skipped: Collection[Trial]) -> MeasuredNetwork:
     """Return the result of an experiment with all candidates but those to be skipped."""
     counts = experiment.candidate_counts()
     candidates = [[c for c in range(count) if Trial(kernel, c) not in skipped] for kernel, count in enumerate(counts)]
@@ -57,7 +57,7 @@ def _measure(experiment: Experiment, skipped: Collection[Trial]) -> Measured:
     decisions = [decide(times) for times in rounds(_COMPARING * experiment.seconds).compare(candidates)]
     chosen = [decision.candidate for decision in decisions]
     before, after = rounds(experiment.seconds).check([0] * len(counts), chosen)
-    return Measured(tuple(decisions), before, after)
+    return MeasuredNetwork(tuple(decisions), before, after)
 
 
 @dataclass(frozen=True)

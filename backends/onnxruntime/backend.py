@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from backends.onnxruntime import fallback
-from backends.onnxruntime.fallback import Subgraph, open_session, register
+from backends.onnxruntime.fallback import SessionSubgraph, open_session, register
 from backends.onnxruntime.prepare import MAX_OPSET, prepare, refusal_of
 from fusion.errors import UnsupportedOperatorError
 
@@ -17,7 +17,7 @@ _VERSIONS = {"": MAX_OPSET, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.
 
 
 @dataclass(frozen=True)
-class OnnxRuntime:
+class OnnxRuntimeRunner:
     """A `ModelRunner`."""
 
     @property
@@ -41,13 +41,13 @@ class OnnxRuntime:
             return {}
         return {value.name: (value.type, value.shape) for value in session.get_outputs()}
 
-    def register(self, key: str, data: bytes, threads: int) -> Subgraph:
+    def register(self, key: str, data: bytes, threads: int) -> SessionSubgraph:
         """See `ModelRunner`."""
         return register(key, data, threads)
 
-    def run(self, subgraph: Subgraph, values: Sequence[Any]) -> list[Any]:
+    def run(self, subgraph: SessionSubgraph, values: Sequence[Any]) -> list[Any]:
         """See `ModelRunner`."""
         return fallback.run(subgraph, values)
 
 
-BACKEND = OnnxRuntime()
+BACKEND = OnnxRuntimeRunner()

@@ -36,7 +36,7 @@ _ARRAYS = frozenset(
 
 
 @dataclass(frozen=True, eq=False)
-class Subgraph:
+class SessionSubgraph:
     """A subgraph that can be run; see `register`. Results that have one of `dtypes` are cast to it."""
 
     session: ort.InferenceSession
@@ -58,11 +58,11 @@ class Subgraph:
         return [to_tensor(value) for value in _run(self, feeds)]
 
 
-_subgraphs: weakref.WeakValueDictionary[str, Subgraph] = weakref.WeakValueDictionary()
+_subgraphs: weakref.WeakValueDictionary[str, SessionSubgraph] = weakref.WeakValueDictionary()
 _lock = Lock()
 
 
-def register(key: str, onnx_bytes: bytes, threads: int) -> Subgraph:
+def register(key: str, onnx_bytes: bytes, threads: int) -> SessionSubgraph:
     """Make the subgraph `key` runnable on `threads` threads, for as long as the caller holds what this returns; a key
     that is registered already stays as it is.
 
@@ -78,7 +78,7 @@ def register(key: str, onnx_bytes: bytes, threads: int) -> Subgraph:
                 session = open_session(cast_outputs(onnx_bytes, dtypes), threads)
             inputs = tuple((value.name, value.type) for value in session.get_inputs())
             outputs = tuple(value.name for value in session.get_outputs())
-            known = Subgraph(
+            known = SessionSubgraph(
                 session=session,
                 inputs=inputs,
                 outputs=outputs,
@@ -165,7 +165,7 @@ def open_session(onnx_bytes: bytes, threads: int, *, optimize: bool = True) -> o
         ) from error
 
 
-def run(subgraph: Subgraph, values: Sequence[Any]) -> list[Any]:
+def run(subgraph: SessionSubgraph, values: Sequence[Any]) -> list[Any]:
     """Run a subgraph that is a whole model on arrays, lists of them (sequences) or None (empty optionals).
 
     Raises:
@@ -194,7 +194,7 @@ def _as_taken(value: Any) -> Any:
     return to_value(value) if lacking else value
 
 
-def _run_arrays(subgraph: Subgraph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _run_arrays(subgraph: SessionSubgraph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     feeds = {name: array for (name, _), array in zip(subgraph.inputs, arrays, strict=True)}
     try:
         return [np.asarray(result) for result in subgraph.session.run(subgraph.outputs, feeds)]
@@ -202,7 +202,7 @@ def _run_arrays(subgraph: Subgraph, arrays: Sequence[np.ndarray]) -> list[np.nda
         raise run_error(error) from error
 
 
-def _run(subgraph: Subgraph, feeds: dict[str, ort.OrtValue]) -> list[ort.OrtValue]:
+def _run(subgraph: SessionSubgraph, feeds: dict[str, ort.OrtValue]) -> list[ort.OrtValue]:
     try:
         values: list[ort.OrtValue] = subgraph.session.run_with_ort_values(subgraph.outputs, feeds)
     except Exception as error:  # ONNX Runtime's exceptions share no base class

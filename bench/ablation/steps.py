@@ -48,5 +48,5 @@ def measure(name: str, threads: int, rounds: int, seconds: float) -> Ablation:
     """
     model = zoo.make(name)
     job = Job(model.path, model.shapes, threads, zoo_name=name)
-    plan = protocol.Plan(threads, rounds, seconds, ENGINES[:-1], checks=1)
+    plan = protocol.ComparisonPlan(threads, rounds, seconds, ENGINES[:-1], checks=1)
     return Ablation(protocol.compare(job, plan, model.inputs, name))

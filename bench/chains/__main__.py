@@ -18,7 +18,7 @@ def main() -> int:
     """Return 0 if every chain passed the gate, else 1."""
     options = _parser().parse_args()
     machine = measure_machine(options.threads)
-    plan = protocol.Plan(options.threads, options.rounds, options.seconds, tuple(options.peers), checks=1)
+    plan = protocol.ComparisonPlan(options.threads, options.rounds, options.seconds, tuple(options.peers), checks=1)
     chosen = [chain for chain in chains() if _matches(f"{chain.case.family} {chain.case.name}", options.only)]
     timed = []
     for number, found in enumerate(time_chains(chosen, plan), 1):

@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Work:
+class KernelWork:
     """What one kernel must do at least.
 
     Attributes:
@@ -31,7 +31,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Chain:
+class DrawnChain:
     """A case, and what its operators would have to do as kernels of their own.
 
     Attributes:
@@ -39,12 +39,12 @@ class Chain:
     """
 
     case: Case
-    parts: tuple[Work, ...]
+    parts: tuple[KernelWork, ...]
 
     @property
-    def whole(self) -> Work:
+    def whole(self) -> KernelWork:
         """What a kernel of all of it must do."""
-        return Work(self.case.flops, self.case.bytes)
+        return KernelWork(self.case.flops, self.case.bytes)
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Drawing:
     inputs: list[InputSpec] = field(default_factory=list)
     weights: list[TensorProto] = field(default_factory=list)
     shapes: dict[str, Shape] = field(default_factory=dict)
-    parts: list[Work] = field(default_factory=list)
+    parts: list[KernelWork] = field(default_factory=list)
 
     def input(self, *shape: int) -> str:
         """Return a value that is given at run time."""
@@ -95,7 +95,7 @@ class Drawing:
 
     def softmax(self, x: str) -> str:
         """Over the last axis."""
-        self.parts.append(Work(0, 2 * 4 * prod(self.shapes[x])))
+        self.parts.append(KernelWork(0, 2 * 4 * prod(self.shapes[x])))
         return self._node("Softmax", [x], self.shapes[x], axis=-1)
 
     def elementwise(self, kind: str, *operands: str) -> str:
@@ -124,7 +124,7 @@ class Drawing:
         """A ReLU of at most 6."""
         return self.elementwise("Clip", x, self.constant(0), self.constant(6))
 
-    def finish(self, name: str, family: str, result: str) -> Chain:
+    def finish(self, name: str, family: str, result: str) -> DrawnChain:
         """Return the chain that ends in `result`."""
         graph = helper.make_graph(
             self.nodes,
@@ -137,7 +137,7 @@ class Drawing:
         onnx.checker.check_model(model)
         outer = [spec.name for spec in self.inputs] + [tensor.name for tensor in self.weights]
         flops = sum(part.flops for part in self.parts)
-        return Chain(
+        return DrawnChain(
             Case(
                 name=name,
                 family=family,
@@ -152,7 +152,7 @@ class Drawing:
 
     def _product(self, kind: str, operands: list[str], shape: Shape, flops: int, **attributes: object) -> str:
         result = self._node(kind, operands, shape, **attributes)
-        self.parts.append(Work(flops, self._bytes([*operands, result])))
+        self.parts.append(KernelWork(flops, self._bytes([*operands, result])))
         return result
 
     def _node(self, kind: str, operands: list[str], shape: Shape, **attributes: object) -> str:

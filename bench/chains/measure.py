@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
-from bench.chains.draw import Chain
-from bench.chains.verdict import Verdict, verdict
+from bench.chains.draw import DrawnChain
+from bench.chains.verdict import ChainVerdict, verdict
 from bench.kernels.measure import Measured, measure
 from bench.peers import FORM
-from bench.protocol import Plan
+from bench.protocol import ComparisonPlan
 
 UNFUSED = f"{FORM}epilogue+stitching+rewrites"
 """Every technique but kernels of several anchors."""
@@ -29,8 +29,8 @@ class Timed:
         peers: The other engines that it is compared with, forms of ours left out.
     """
 
-    chain: Chain
-    verdict: Verdict
+    chain: DrawnChain
+    verdict: ChainVerdict
     measured: Measured
     peers: tuple[str, ...]
 
@@ -65,7 +65,7 @@ class Timed:
         return None if ratio is None else ratio.median
 
 
-def time_chains(chains: Sequence[Chain], plan: Plan) -> Iterator[Timed]:
+def time_chains(chains: Sequence[DrawnChain], plan: ComparisonPlan) -> Iterator[Timed]:
     """Yield each chain once it has been compiled, checked by the float64 gate and timed."""
     verdicts = {chain.case.name: verdict(chain.case.model, plan.threads) for chain in chains}
     for others in ((UNFUSED,), (FORCED,), ()):
@@ -75,7 +75,7 @@ def time_chains(chains: Sequence[Chain], plan: Plan) -> Iterator[Timed]:
             yield Timed(chain, verdicts[chain.case.name], measured, plan.peers)
 
 
-def _other_forms(found: Verdict) -> tuple[str, ...]:
+def _other_forms(found: ChainVerdict) -> tuple[str, ...]:
     """Return the forms that differ from the one that fusion chooses."""
     if found.fused:
         return (UNFUSED,)

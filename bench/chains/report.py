@@ -10,13 +10,13 @@ from typing import Any
 
 from backends.machine_limits import MachineLimits
 from bench import markdown
-from bench.chains.draw import Work
+from bench.chains.draw import KernelWork
 from bench.chains.measure import FORCED, UNFUSED, Timed
 from bench.peers import OURS
 from bench.result import RATIO, notes
 
 
-def floor_us(parts: Sequence[Work], machine: MachineLimits) -> float:
+def floor_us(parts: Sequence[KernelWork], machine: MachineLimits) -> float:
     """Return the least time of kernels that do `parts`, from and to memory."""
     return sum(max(part.flops / machine.peak_gflops, part.bytes / machine.bandwidth_gbs) / 1e3 for part in parts)
 

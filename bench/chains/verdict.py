@@ -13,7 +13,7 @@ from fusion.frontends import import_model
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ChainVerdict:
     """Which form fusion chooses, and why.
 
     Attributes:
@@ -37,7 +37,7 @@ class Verdict:
         return sum(found.apart for found in self.estimates)
 
 
-def verdict(model: onnx.ModelProto, threads: int) -> Verdict:
+def verdict(model: onnx.ModelProto, threads: int) -> ChainVerdict:
     """Return what is said of `model`, of which no code is made."""
     ctx = context.resolve(threads=threads)
     found: list[tuple[str, Estimate | None]] = []
@@ -49,7 +49,7 @@ def verdict(model: onnx.ModelProto, threads: int) -> Verdict:
 
     lowered = pipeline.lower(import_model(model, strict=True), ctx, why_not_fused=listen)
     kept = [edge.reason for edge in lowered.graph.kept]
-    return Verdict(
+    return ChainVerdict(
         any(not reason for reason, _ in found),
         tuple(one for _, one in found if one is not None),
         tuple(dict.fromkeys([*(reason for reason, _ in found if reason), *kept])),

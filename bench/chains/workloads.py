@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.chains.draw import Chain, Drawing
+from bench.chains.draw import Drawing, DrawnChain
 
 # Chimera's table IV: batch, M, N, K, L of [M, K] x [K, L] x [L, N].
 _GEMMS = [
@@ -45,7 +45,7 @@ _RESIDUALS = [
 ]  # fmt: skip
 
 
-def chains() -> Iterator[Chain]:
+def chains() -> Iterator[DrawnChain]:
     """Yield every chain, those of one family together."""
     for softmax in (False, True):
         for number, sizes in enumerate(_GEMMS, 1):
@@ -61,7 +61,7 @@ def chains() -> Iterator[Chain]:
         yield inverted_residual(*block)
 
 
-def gemms(name: str, sizes: tuple[int, ...], softmax: bool) -> Chain:
+def gemms(name: str, sizes: tuple[int, ...], softmax: bool) -> DrawnChain:
     """Two products of batches, all three operands of which are inputs."""
     batch, rows, channels, depth, keys = sizes
     drawing = Drawing()
@@ -73,7 +73,7 @@ def gemms(name: str, sizes: tuple[int, ...], softmax: bool) -> Chain:
     return drawing.finish(f"{name} {batch}x{rows}x{depth} x{keys} x{channels}{between}", family, result)
 
 
-def convs(name: str, sizes: tuple[int, ...], relu: bool) -> Chain:
+def convs(name: str, sizes: tuple[int, ...], relu: bool) -> DrawnChain:
     """Two convolutions."""
     depth, image, middle, channels, stride, second_stride, kernel, second_kernel = sizes
     drawing = Drawing()
@@ -84,7 +84,7 @@ def convs(name: str, sizes: tuple[int, ...], relu: bool) -> Chain:
     return drawing.finish(f"{name} {shape}{' relu' if relu else ''}", "conv-relu" if relu else "conv", result)
 
 
-def mlp(name: str, rows: int, width: int, hidden: int, between: str) -> Chain:
+def mlp(name: str, rows: int, width: int, hidden: int, between: str) -> DrawnChain:
     """Two matmuls with weights and biases."""
     drawing = Drawing()
     expanded = drawing.linear(drawing.input(rows, width), hidden)
@@ -92,7 +92,7 @@ def mlp(name: str, rows: int, width: int, hidden: int, between: str) -> Chain:
     return drawing.finish(f"MLP {name} {rows}x{width} x{hidden} {between}", "mlp", drawing.linear(middle, width))
 
 
-def inverted_residual(image: int, channels: int, expanded: int, result: int, stride: int) -> Chain:
+def inverted_residual(image: int, channels: int, expanded: int, result: int, stride: int) -> DrawnChain:
     """Expansion, 3x3 depthwise convolution and projection, with the residual where MobileNetV2 has one.
 
     A 3x3 convolution makes the input of an image of three channels, so that activations lie as inside a network.

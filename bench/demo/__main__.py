@@ -13,7 +13,7 @@ import onnxruntime
 from bench import command, markdown, protocol
 from bench.demo.compiler import INPUT, Compiler
 from bench.demo.image import UnreadableImageError, read_image, sample
-from bench.demo.reader import NETWORKS, Line, Network, Reader
+from bench.demo.reader import NETWORKS, Network, Reader, TextLine
 from bench.peers.engine import Job
 from bench.result import RATIO, ComparisonResult, notes
 from fusion.cpus import default_threads
@@ -52,7 +52,7 @@ def show(image: np.ndarray) -> int:
     return 0 if same and all(result.passed for result in results) else 1
 
 
-def _read(reader: Reader, image: np.ndarray) -> list[Line]:
+def _read(reader: Reader, image: np.ndarray) -> list[TextLine]:
     print("Compiling the networks as the page needs them ...", flush=True)
     started = time.perf_counter()
     lines = reader.read(image)
@@ -65,7 +65,7 @@ def _read(reader: Reader, image: np.ndarray) -> list[Line]:
     return lines
 
 
-def _listed(lines: list[Line]) -> str:
+def _listed(lines: list[TextLine]) -> str:
     return "\n".join(f"  {line.score:.3f}  {line.text}" for line in lines)
 
 
@@ -79,7 +79,7 @@ def _onnxruntime(path: Path) -> Network:
     return run
 
 
-def _agreement(same: bool, expected: list[Line]) -> str:
+def _agreement(same: bool, expected: list[TextLine]) -> str:
     if not expected:
         return f"ONNX Runtime finds none{' either' if same else ''}."
     if same:
@@ -92,7 +92,7 @@ def _compare(reader: Reader, compiler: Compiler, stage: str) -> ComparisonResult
     data, path = reader.inputs[stage], reader.paths[stage]
     threads = default_threads()
     job = Job(path, {INPUT: data.shape}, threads, compiled=compiler.saved(path, data.shape))
-    return protocol.compare(job, protocol.Plan(threads, _ROUNDS, checks=1), lambda _: {INPUT: data}, stage)
+    return protocol.compare(job, protocol.ComparisonPlan(threads, _ROUNDS, checks=1), lambda _: {INPUT: data}, stage)
 
 
 def _table(results: list[ComparisonResult]) -> str:

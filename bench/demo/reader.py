@@ -22,7 +22,7 @@ _WIDTH_STEP = 64
 
 
 @dataclass(frozen=True)
-class Line:
+class TextLine:
     """One line of text that was found.
 
     Attributes:
@@ -50,13 +50,13 @@ class Reader:
         self._pipeline.text_cls.infer = self._session("angle", networks)
         self._pipeline.text_rec.session = self._session("recognition", networks)
 
-    def read(self, image: np.ndarray) -> list[Line]:
+    def read(self, image: np.ndarray) -> list[TextLine]:
         """Return the lines of text in `image`, uint8 of shape (height, width, 3), from top to bottom.
 
         The last array each network was given is in `inputs` afterwards.
         """
         found, _ = self._pipeline(image)
-        return [Line(text, float(score)) for _, text, score in found or ()]
+        return [TextLine(text, float(score)) for _, text, score in found or ()]
 
     def _session(self, stage: str, networks: dict[str, Network]) -> Callable[[np.ndarray], list[np.ndarray]]:
         def run(data: np.ndarray) -> list[np.ndarray]:

@@ -19,7 +19,7 @@ def main() -> int:
     """Return 0 if every case passed the gate, else 1."""
     options = _parser().parse_args()
     machine = measure_machine(options.threads)
-    plan = protocol.Plan(options.threads, options.rounds, options.seconds, tuple(options.peers), checks=1)
+    plan = protocol.ComparisonPlan(options.threads, options.rounds, options.seconds, tuple(options.peers), checks=1)
     every = regions() if options.regions else collect(options.models or zoo.available())
     cases = [case for case in every if options.only in case.name]
     rated = []

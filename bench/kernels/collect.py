@@ -10,7 +10,7 @@ from onnx import NodeProto, helper
 
 from bench import zoo
 from bench.kernels.case import Case
-from bench.kernels.graph import Graph, trace
+from bench.kernels.graph import OnnxGraph, trace
 from bench.kernels.single import Single, extract
 
 
@@ -46,7 +46,7 @@ def _numbered(cases: Sequence[Case]) -> Iterator[Case]:
         )
 
 
-def operators(graph: Graph) -> Iterator[tuple[str, list[NodeProto], int]]:
+def operators(graph: OnnxGraph) -> Iterator[tuple[str, list[NodeProto], int]]:
     """Yield the family, the nodes and the operations of each operator of interest that computes in float32."""
     for node in graph.nodes:
         family = _family(graph, node)
@@ -71,7 +71,7 @@ _FAMILIES = {
 }
 
 
-def _family(graph: Graph, node: NodeProto) -> str:
+def _family(graph: OnnxGraph, node: NodeProto) -> str:
     shape, dtype = graph.values.get(node.output[0], ((), None))
     if dtype != "float32" or node.output[0] in graph.constants:
         return ""
@@ -83,7 +83,7 @@ def _family(graph: Graph, node: NodeProto) -> str:
     return "depthwise" if groups == shape[1] else "grouped conv"
 
 
-def _flops(graph: Graph, node: NodeProto) -> int:
+def _flops(graph: OnnxGraph, node: NodeProto) -> int:
     """Return the operations of a product; 0 for any other operator."""
     if node.op_type not in ("MatMul", "Gemm", "Conv", "ConvTranspose"):
         return 0
@@ -104,7 +104,7 @@ def _attribute(node: NodeProto, name: str, default: int) -> int:
 _BETWEEN = frozenset({"Mul", "Div", "Add", "Where", "Cast"})
 
 
-def _attention(graph: Graph, softmax: NodeProto) -> list[NodeProto]:
+def _attention(graph: OnnxGraph, softmax: NodeProto) -> list[NodeProto]:
     """Return the nodes from the scores' matmul to the one behind `softmax`, in order; empty where there is none, or
     where one of them does not compute in float32."""
     before, behind = _from_matmul(graph, softmax), _to_matmul(graph, softmax)
@@ -112,7 +112,7 @@ def _attention(graph: Graph, softmax: NodeProto) -> list[NodeProto]:
     return found if all(graph.values[part.output[0]][1] == "float32" for part in found) else []
 
 
-def _from_matmul(graph: Graph, node: NodeProto) -> list[NodeProto]:
+def _from_matmul(graph: OnnxGraph, node: NodeProto) -> list[NodeProto]:
     """Return the nodes from a matmul to `node`, each read by the next alone; empty where no such chain leads there."""
     if node.op_type == "MatMul":
         return [node]
@@ -125,7 +125,7 @@ def _from_matmul(graph: Graph, node: NodeProto) -> list[NodeProto]:
     return []
 
 
-def _to_matmul(graph: Graph, node: NodeProto) -> list[NodeProto]:
+def _to_matmul(graph: OnnxGraph, node: NodeProto) -> list[NodeProto]:
     """Return the nodes behind `node` up to a matmul, each the only reader of the one before; empty without a matmul."""
     readers = [part for part in graph.nodes if node.output[0] in part.input]
     if [part.op_type for part in readers] == ["MatMul"]:

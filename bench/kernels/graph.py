@@ -16,7 +16,7 @@ from bench.peers.engine import Arrays
 
 
 @dataclass(frozen=True)
-class Graph:
+class OnnxGraph:
     """The nodes of a model and what is known of its values.
 
     Attributes:
@@ -35,7 +35,7 @@ class Graph:
     readers: Mapping[str, int]
 
 
-def trace(path: Path, inputs: Arrays) -> Graph:
+def trace(path: Path, inputs: Arrays) -> OnnxGraph:
     """Run the model at `path` on `inputs` with every value as an output, and return what was seen."""
     model = onnx.load(path)
     graph = model.graph
@@ -44,7 +44,7 @@ def trace(path: Path, inputs: Arrays) -> Graph:
     for node in graph.node:
         if all(name in constants for name in node.input if name) and not any(a.HasField("g") for a in node.attribute):
             constants.update({name: seen[name] for name in node.output if name in seen})
-    return Graph(
+    return OnnxGraph(
         nodes=tuple(graph.node),
         opset=next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx")),
         constants=constants,

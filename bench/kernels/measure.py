@@ -40,7 +40,7 @@ class Measured:
         return None if self.kernels is None else self.kernels.seconds
 
 
-def measure(cases: Sequence[Case], plan: protocol.Plan) -> Iterator[Measured]:
+def measure(cases: Sequence[Case], plan: protocol.ComparisonPlan) -> Iterator[Measured]:
     """Yield each case once it has been compiled, checked by the float64 gate and timed.
 
     An engine that fails has its reason in the result of that case, and gets a new process for the next one.
@@ -55,7 +55,7 @@ def measure(cases: Sequence[Case], plan: protocol.Plan) -> Iterator[Measured]:
             yield _compare(case, plan, workers, Path(scratch))
 
 
-def _compare(case: Case, plan: protocol.Plan, workers: _Workers, folder: Path) -> Measured:
+def _compare(case: Case, plan: protocol.ComparisonPlan, workers: _Workers, folder: Path) -> Measured:
     """Return what the engines did with `case`, or why they did nothing; take those that failed out of `workers`."""
     path = folder / "case.onnx"
     onnx.save(case.model, path)
@@ -77,7 +77,9 @@ def _compare(case: Case, plan: protocol.Plan, workers: _Workers, folder: Path) -
     return Measured(case, ComparisonResult(case.name, dict(job.shapes), plan.threads, compared), kernels)
 
 
-def _time_kernels(case: Case, plan: protocol.Plan, timed: _Workers, results: dict[str, EngineResult]) -> Kernels | None:
+def _time_kernels(
+    case: Case, plan: protocol.ComparisonPlan, timed: _Workers, results: dict[str, EngineResult]
+) -> Kernels | None:
     if OURS not in timed or results[OURS].failure:
         return None
     with protocol.noting(results[OURS]):
@@ -86,7 +88,9 @@ def _time_kernels(case: Case, plan: protocol.Plan, timed: _Workers, results: dic
     return None
 
 
-def _check(job: Job, plan: protocol.Plan, running: _Workers, results: dict[str, EngineResult], case: Case) -> None:
+def _check(
+    job: Job, plan: protocol.ComparisonPlan, running: _Workers, results: dict[str, EngineResult], case: Case
+) -> None:
     """Put the outputs through the gate. Without those of the baseline nothing is checked, and so nothing is timed."""
     checked = {seed: inputs.draw(case.inputs, seed) for seed in range(plan.checks)}
     try:

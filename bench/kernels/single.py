@@ -12,7 +12,7 @@ from onnx import NodeProto, helper, numpy_helper
 
 from bench.inputs import InputSpec
 from bench.kernels.case import Case
-from bench.kernels.graph import Graph
+from bench.kernels.graph import OnnxGraph
 
 _IR_VERSION = 8
 
@@ -45,7 +45,7 @@ class Single:
         )
 
 
-def extract(graph: Graph, nodes: Sequence[NodeProto], family: str, flops: int) -> Single:
+def extract(graph: OnnxGraph, nodes: Sequence[NodeProto], family: str, flops: int) -> Single:
     """Return `nodes`, of which the last makes the one output, as a graph of its own."""
     made = [name for node in nodes for name in node.output]
     outer = [name for name in dict.fromkeys(n for node in nodes for n in node.input) if name and name not in made]
@@ -66,7 +66,7 @@ def extract(graph: Graph, nodes: Sequence[NodeProto], family: str, flops: int) -
     )
 
 
-def _info(graph: Graph, name: str, new: str) -> onnx.ValueInfoProto:
+def _info(graph: OnnxGraph, name: str, new: str) -> onnx.ValueInfoProto:
     shape, dtype = graph.values[name]
     return helper.make_tensor_value_info(new, helper.np_dtype_to_tensor_dtype(dtype), shape)
 

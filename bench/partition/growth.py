@@ -17,7 +17,7 @@ from partition.form_groups import FormGroups
 
 
 @dataclass(frozen=True)
-class Point:
+class GrowthPoint:
     """One graph.
 
     Attributes:
@@ -33,7 +33,7 @@ class Point:
     seconds: float
 
 
-def measure(names: Sequence[str], sizes: Sequence[int]) -> Iterator[Point]:
+def measure(names: Sequence[str], sizes: Sequence[int]) -> Iterator[GrowthPoint]:
     """Yield a point for each shape and about each number of operators."""
     ctx = context.resolve()
     with ctx.target:
@@ -42,7 +42,7 @@ def measure(names: Sequence[str], sizes: Sequence[int]) -> Iterator[Point]:
                 mod = shapes.graph(name, size, ctx.compiler)
                 started = time.process_time()
                 after = FormGroups(ctx.compiler.why_not_fused, start_bytes=ctx.compiler.memory.start)(mod)
-                yield Point(name, _calls(mod), _calls(after), time.process_time() - started)
+                yield GrowthPoint(name, _calls(mod), _calls(after), time.process_time() - started)
 
 
 def _calls(mod: tvm.IRModule) -> int:
@@ -50,7 +50,7 @@ def _calls(mod: tvm.IRModule) -> int:
     return sum(isinstance(binding.value, tvm.relax.Call) for binding in bindings)
 
 
-def exponent(points: Sequence[Point]) -> float | None:
+def exponent(points: Sequence[GrowthPoint]) -> float | None:
     """Return the largest power of the number of operators that the time of one shape grows with, between neighbouring
     sizes that differ by a factor of 2 or more; None where no two do. 1 is linear."""
     ordered = sorted(points, key=lambda point: point.operators)

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import markdown
-from bench.partition.growth import Point, exponent
+from bench.partition.growth import GrowthPoint, exponent
 
 
-def text(points: Sequence[Point]) -> str:
+def text(points: Sequence[GrowthPoint]) -> str:
     """Return the report as Markdown: a line a shape."""
     largest = max(len(found) for found in _shapes(points).values())
     header = ("graph", *["n: s"] * largest, "kernels", "grows with n^")
@@ -24,25 +24,25 @@ def text(points: Sequence[Point]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shapes(points: Sequence[Point]) -> dict[str, list[Point]]:
-    found: dict[str, list[Point]] = {}
+def _shapes(points: Sequence[GrowthPoint]) -> dict[str, list[GrowthPoint]]:
+    found: dict[str, list[GrowthPoint]] = {}
     for point in points:
         found.setdefault(point.shape, []).append(point)
     return {name: sorted(line, key=lambda point: point.operators) for name, line in found.items()}
 
 
-def _row(name: str, points: Sequence[Point], columns: int) -> markdown.Row:
+def _row(name: str, points: Sequence[GrowthPoint], columns: int) -> markdown.Row:
     cells = [f"{point.operators}: {point.seconds:.2f}" for point in points]
     cells += [""] * (columns - len(cells))
     return (name, *cells, str(points[-1].kernels), markdown.number(exponent(points), ".2f"))
 
 
-def as_json(points: Sequence[Point]) -> str:
+def as_json(points: Sequence[GrowthPoint]) -> str:
     """Return the points as JSON."""
     return json.dumps([asdict(point) for point in points], indent=1)
 
 
-def plot(points: Sequence[Point], path: Path) -> None:
+def plot(points: Sequence[GrowthPoint], path: Path) -> None:
     """Write seconds by operators as an SVG, both on logarithmic axes, a line a shape."""
     import matplotlib
 

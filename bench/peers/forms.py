@@ -22,7 +22,7 @@ FORCED = "forced"
 
 
 @dataclass(frozen=True)
-class Form:
+class PeerForm:
     """One form of every model.
 
     Attributes:
@@ -34,11 +34,11 @@ class Form:
     forced: bool = False
 
     @staticmethod
-    def of(text: str) -> Form:
+    def of(text: str) -> PeerForm:
         """Return the form that `str` gives this text for."""
         names = [name for name in text.split("+") if name]
         techniques = frozenset(Technique[name.upper()] for name in names if name != FORCED)
-        return Form(techniques, FORCED in names)
+        return PeerForm(techniques, FORCED in names)
 
     def __str__(self) -> str:
         names = [technique.name.lower() for technique in Technique if technique in self.techniques]

@@ -16,7 +16,7 @@ _BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class Window:
+class ReferenceWindow:
     """A sliding window over the spatial axes of an (N, C, D1, ...) array, resolved from ONNX attributes.
 
     Attributes:
@@ -56,7 +56,7 @@ def resolve(
     pads: Sequence[int] | None,
     auto_pad: str | None,
     ceil_mode: int | None = 0,
-) -> Window:
+) -> ReferenceWindow:
     """Return the window that ONNX's attributes describe over axes of size `spatial`."""
     rank = len(spatial)
     steps = tuple(strides or (1,) * rank)
@@ -73,7 +73,7 @@ def resolve(
         outputs.append(count)
         extra.append(max(0, (count - 1) * steps[axis] - room))
         ends[axis] += extra[axis]
-    return Window(
+    return ReferenceWindow(
         kernel=tuple(kernel),
         strides=steps,
         dilations=spread,
@@ -221,7 +221,7 @@ class AveragePool(OpRun):  # type: ignore[misc]
         return (window.view(x, 0.0).sum(axis=axes) / counted.view(ones, 0.0).sum(axis=axes),)
 
 
-def _pool_window(x: np.ndarray, options: dict[str, Any]) -> Window:
+def _pool_window(x: np.ndarray, options: dict[str, Any]) -> ReferenceWindow:
     return resolve(
         x.shape[2:],
         options["kernel_shape"],

@@ -12,7 +12,7 @@ from bench.replay.record import HASHES
 
 
 @dataclass(frozen=True)
-class Difference:
+class TextDifference:
     """A text of which the two records differ.
 
     Attributes:
@@ -38,14 +38,14 @@ class Difference:
         return diff[:limit] + ([f"... {len(diff) - limit} lines more"] if len(diff) > limit else [])
 
 
-def differences(before: Path, after: Path) -> Iterator[Difference]:
+def differences(before: Path, after: Path) -> Iterator[TextDifference]:
     """Yield what differs between two folders of records; only files whose checksums differ are read."""
     models = {path.name for folder in (before, after) for path in folder.iterdir() if (path / HASHES).exists()}
     for model in sorted(models):
         old, new = (_hashes(folder / model) for folder in (before, after))
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name):
-                yield Difference(model, name, _text(before / model / name), _text(after / model / name))
+                yield TextDifference(model, name, _text(before / model / name), _text(after / model / name))
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -59,7 +59,7 @@ def measure(name: str, threads: int, rounds: int, seconds: float, callers: Seque
     """
     model = zoo.make(name)
     job = Job(model.path, model.shapes, threads, zoo_name=name)
-    plan = protocol.Plan(threads, rounds, seconds, checks=1)
+    plan = protocol.ComparisonPlan(threads, rounds, seconds, checks=1)
     engines = [engine for engine in dict.fromkeys((*THROUGHPUT, *LATENCY)) if bench.peers.installed(engine)]
     found = Serving(name, {engine: EngineResult() for engine in engines})
     inputs = [model.inputs(seed) for seed in range(_INPUTS)]
@@ -82,7 +82,7 @@ def measure(name: str, threads: int, rounds: int, seconds: float, callers: Seque
 
 
 def _serve(
-    found: Serving, plan: protocol.Plan, workers: dict[str, Worker], inputs: Sequence[Arrays], callers: int
+    found: Serving, plan: protocol.ComparisonPlan, workers: dict[str, Worker], inputs: Sequence[Arrays], callers: int
 ) -> None:
     for engine in THROUGHPUT:
         if engine in workers and not found.engines[engine].failure:
@@ -93,7 +93,11 @@ def _serve(
 
 
 def _time_calls(
-    found: Serving, plan: protocol.Plan, workers: dict[str, Worker], inputs: Arrays, times: dict[str, list[float]]
+    found: Serving,
+    plan: protocol.ComparisonPlan,
+    workers: dict[str, Worker],
+    inputs: Arrays,
+    times: dict[str, list[float]],
 ) -> None:
     for engine in LATENCY:
         if engine in workers and not found.engines[engine].failure:

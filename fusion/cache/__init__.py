@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusion.cache.place import Place, find_place
+from fusion.cache.place import DiskCache, find_place
 from fusion.cache.store import Entry, Store
 
-__all__ = ["Entry", "Place", "Store", "find_place"]
+__all__ = ["DiskCache", "Entry", "Store", "find_place"]

@@ -21,7 +21,7 @@ _SIZE = re.compile(r"(\d{1,15})([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Place:
+class DiskCache:
     """A cache.
 
     Attributes:
@@ -33,7 +33,7 @@ class Place:
     most_bytes: int
 
 
-def find_place() -> Place | None:
+def find_place() -> DiskCache | None:
     """Return the user's cache, or None where there is none: a variable turns it off (`FUSION_CACHE` of 0, or a size of
     0), or the user has no home.
 
@@ -44,7 +44,7 @@ def find_place() -> Place | None:
     if os.environ.get(FOLDER_VARIABLE, "").lower() in _OFF or most_bytes == 0:
         return None
     try:
-        return Place(user_folder() / "compiled", most_bytes)
+        return DiskCache(user_folder() / "compiled", most_bytes)
     except OptionError:
         return None
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from fusion.cache.place import Place
+from fusion.cache.place import DiskCache
 from fusion.files import open_file
 
 _TEMPORARY = ".part-"
@@ -53,12 +53,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Store:
-    """The files at a `Place`. What the system refuses is no error here: there is nothing to read, or nothing is kept.
+    """The files of a `DiskCache`. What the system refuses is no error: there is nothing to read, or nothing is kept.
 
     A folder or a file of another user, or that others may write to, is refused too: entries hold machine code.
     """
 
-    place: Place
+    place: DiskCache
 
     def refusal(self) -> str:
         """Return why the folder is not used; "" where it is, or does not exist yet."""

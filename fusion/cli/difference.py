@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Difference:
+class OutputDifference:
     """How far one output is from another.
 
     Attributes:
@@ -29,17 +29,17 @@ class Difference:
         return self.why or f"largest error {self.absolute:.3g}, relative {self.relative:.3g}"
 
 
-def difference(actual: np.ndarray, expected: np.ndarray) -> Difference:
+def difference(actual: np.ndarray, expected: np.ndarray) -> OutputDifference:
     """Return how far `actual` is from `expected`."""
     if actual.shape != expected.shape:
-        return Difference(why=f"the shapes differ: {list(actual.shape)} and {list(expected.shape)}")
+        return OutputDifference(why=f"the shapes differ: {list(actual.shape)} and {list(expected.shape)}")
     if actual.dtype.kind in "OUST" or expected.dtype.kind in "OUST":
         wrong = float(not np.array_equal(actual, expected))
-        return Difference(wrong, wrong)
+        return OutputDifference(wrong, wrong)
     left, right = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(right)
     if not np.array_equal(left[~finite], right[~finite], equal_nan=True) or not np.isfinite(left[finite]).all():
-        return Difference(why="one has a NaN or an infinity where the other has not")
+        return OutputDifference(why="one has a NaN or an infinity where the other has not")
     absolute = float(np.abs(left[finite] - right[finite]).max(initial=0.0))
     scale = float(np.abs(right[finite]).max(initial=0.0))
-    return Difference(absolute, absolute / scale if scale else absolute)
+    return OutputDifference(absolute, absolute / scale if scale else absolute)

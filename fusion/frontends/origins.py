@@ -24,7 +24,7 @@ class Origins:
     result of the one before it and its own.
     """
 
-    _of_results: dict[relax.Var, str] = field(default_factory=dict)
+    _of_results: dict[relax.Var, str] = field(default_factory=dict, init=False)
 
     def note(self, result: object, where: str) -> None:
         """Note that the operator that errors name `where` computes `result`, unless it is another's result already."""

@@ -16,14 +16,14 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from partition.recurrence import RECURRENCE, Phase, Recurrence, Unit
+from partition.recurrence import RECURRENCE, Recurrence, StepPhase, Unit
 
 Expr = Any  # a TensorIR expression
 Buffers = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class RecurrenceSizes:
     """How many steps, sequences and hidden units."""
 
     steps: int
@@ -45,7 +45,11 @@ class Sizes:
 
 
 def call_recurrence(
-    builder: relax.BlockBuilder, recurrence: Recurrence, sizes: Sizes, operands: Sequence[relax.Expr], dtype: str
+    builder: relax.BlockBuilder,
+    recurrence: Recurrence,
+    sizes: RecurrenceSizes,
+    operands: Sequence[relax.Expr],
+    dtype: str,
 ) -> list[relax.Var]:
     """Emit a call of the PrimFunc; return its results, the sequence first, then the last states.
 
@@ -59,7 +63,7 @@ def call_recurrence(
     return [builder.emit(relax.TupleGetItem(made, index)) for index in range(len(types))]
 
 
-def recurrence_func(recurrence: Recurrence, sizes: Sizes, dtype: str) -> tirx.PrimFunc:
+def recurrence_func(recurrence: Recurrence, sizes: RecurrenceSizes, dtype: str) -> tirx.PrimFunc:
     """Return the PrimFunc, its parameters those of `Recurrence.parameters`."""
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_name(recurrence.kind.lower())
@@ -77,7 +81,7 @@ def recurrence_func(recurrence: Recurrence, sizes: Sizes, dtype: str) -> tirx.Pr
 @dataclass(frozen=True)
 class _Loops:
     recurrence: Recurrence
-    sizes: Sizes
+    sizes: RecurrenceSizes
     buffers: Buffers
     dtype: str
 
@@ -109,7 +113,7 @@ class _Loops:
             weight = self.buffers["weights"][d, (first + g) * hidden + n, k]
             products[d, b, first + g, n] = products[d, b, first + g, n] + weight * state[d, b, k]
 
-    def _update(self, step: Expr, phase: Phase) -> None:
+    def _update(self, step: Expr, phase: StepPhase) -> None:
         """Emit what the units make of the products."""
         extents = (self.recurrence.directions, self.sizes.batch, self.sizes.hidden)
         with T.grid(*extents) as loops, T.sblock(self.recurrence.kind.lower()):

@@ -13,12 +13,12 @@ from tvm.relax.vm_build import _filter_tir, _vmcodegen
 from fusion.bindings import Bindings, data_of
 from fusion.context import Context
 from fusion.errors import SavedFileError
-from fusion.library import Library
+from fusion.library import LoadedLibrary
 from fusion.lowered import Lowered
 from fusion.module.check_returned import check_returned
 from fusion.module.kernel_cache import open_kernels
 from fusion.module.linker import ELF, ROOM, find_linker, load_linked
-from fusion.module.plan import Plan
+from fusion.module.plan import RunPlan
 from fusion.module.preallocate import preallocate
 from fusion.module.shared_library import temporary_folder
 from fusion.stages import stage
@@ -39,8 +39,8 @@ class Built:
     """
 
     executable: tvm.runtime.Executable
-    library: Library | None
-    plan: Plan
+    library: LoadedLibrary | None
+    plan: RunPlan
     linked: bytes | None = None
     notes: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ def build(lowered: Lowered, n_inputs: int, ctx: Context, *, to_run: bool = True)
         return _generate(mod, plan, ctx) if to_run else Built(_assemble(mod, ctx, _objects(mod, ctx)), None, plan)
 
 
-def plan_calls(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, Plan]:
+def plan_calls(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, RunPlan]:
     """Return `mod`, as it was lowered, with planned activations as parameters of `main`, and what to pass for them."""
     return preallocate(tvm.transform.Sequential(_to_planned_calls())(mod), n_inputs)
 
@@ -121,16 +121,16 @@ def _calls(binding: relax.Binding, names: set[str]) -> bool:
     return any(isinstance(f, relax.ExternFunc) and str(f.global_symbol) in names for f in (value.op, *value.args[:1]))
 
 
-def _generate(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built:
+def _generate(mod: tvm.IRModule, plan: RunPlan, ctx: Context) -> Built:
     linked = _linked(mod, plan, ctx)
     if isinstance(linked, Built):
         return linked
     executable = _assemble(mod, ctx, lambda kernels: [ctx.compiler.generate_module(kernels)])
-    library = Library(executable.jit(), pooled=False)
+    library = LoadedLibrary(executable.jit(), pooled=False)
     return Built(executable, library, plan, notes=(f"compiled in one thread and without a linker: {linked}",))
 
 
-def _linked(mod: tvm.IRModule, plan: Plan, ctx: Context) -> Built | str:
+def _linked(mod: tvm.IRModule, plan: RunPlan, ctx: Context) -> Built | str:
     """Return the code, made in several threads and linked, or why this machine cannot do that."""
     if not ELF:
         return "the system's object files are not ELF"

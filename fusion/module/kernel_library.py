@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 
 from backends.backend import KernelCompiler
-from fusion.library import Library
+from fusion.library import LoadedLibrary
 from fusion.module.linker import ELF, ROOM, find_linker, link_objects
 from fusion.module.shared_library import load_library, temporary_folder
 
@@ -21,7 +21,7 @@ class KernelLibrary:
 
     compiler: KernelCompiler
 
-    def load(self, kernels: Mapping[str, tirx.PrimFunc]) -> Library:
+    def load(self, kernels: Mapping[str, tirx.PrimFunc]) -> LoadedLibrary:
         """Return the code of `kernels`, ready to run.
 
         Raises:
@@ -29,7 +29,7 @@ class KernelLibrary:
         """
         if self.refusal():
             named = {name: func.with_attr("global_symbol", name) for name, func in kernels.items()}
-            return Library(tvm.compile(tvm.IRModule(named), target=self.compiler.target).jit(), pooled=False)
+            return LoadedLibrary(tvm.compile(tvm.IRModule(named), target=self.compiler.target).jit(), pooled=False)
         with temporary_folder(ROOM) as folder:
             made, library = folder / "kernels.o", folder / "kernels.so"
             self.compile(kernels, made)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusion.errors import SavedFileError
 from fusion.files import read_file
-from fusion.library import Library
+from fusion.library import LoadedLibrary
 from fusion.module.cpu_features import host_architecture, host_system
 from fusion.module.shared_library import load_library, temporary_folder
 from fusion.runtime import tvm_ffi
@@ -132,7 +132,7 @@ def link(executable: tvm.runtime.Executable, target: tvm.target.Target) -> bytes
 
 
 @stage("link")
-def load_linked(executable: tvm.runtime.Executable) -> tuple[Library, bytes]:
+def load_linked(executable: tvm.runtime.Executable) -> tuple[LoadedLibrary, bytes]:
     """Link `executable` and load it into this process; return the bytes of the library too.
 
     Raises:

@@ -56,10 +56,10 @@ def find_live_ranges(main: relax.Function) -> LiveRanges:
 class _Reader:
     """Reads bindings in the order of the text, those in branches too."""
 
-    ranges: dict[relax.Var, LiveRange] = field(default_factory=dict)
-    conditions: set[relax.Var] = field(default_factory=set)
-    _memory: dict[relax.Var, frozenset[relax.Var]] = field(default_factory=dict)
-    _position: int = 0
+    ranges: dict[relax.Var, LiveRange] = field(default_factory=dict, init=False)
+    conditions: set[relax.Var] = field(default_factory=set, init=False)
+    _memory: dict[relax.Var, frozenset[relax.Var]] = field(default_factory=dict, init=False)
+    _position: int = field(default=0, init=False)
 
     def read_body(self, body: relax.SeqExpr, branches: tuple[tuple[int, bool], ...]) -> frozenset[relax.Var]:
         """Take in the bindings of `body`; return the allocations behind its result."""

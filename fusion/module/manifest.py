@@ -17,7 +17,7 @@ from typing import Any
 
 from backends.kernel import KernelInfo
 from fusion.errors import OptionError
-from fusion.module.plan import Plan
+from fusion.module.plan import RunPlan
 from fusion.module.settings import Settings
 from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
@@ -28,7 +28,7 @@ FORMAT = 6
 
 
 @dataclass(frozen=True)
-class Weight:
+class StoredWeight:
     """Shape and dtype of a weight, and its number in the member that holds it."""
 
     number: int
@@ -37,7 +37,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Form:
+class StoredForm:
     """One compiled form.
 
     Attributes:
@@ -49,11 +49,11 @@ class Form:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    plan: Plan | None
+    plan: RunPlan | None
     code: str
     weights: str
     graph: str
-    weight_types: tuple[Weight, ...]
+    weight_types: tuple[StoredWeight, ...]
     subgraphs: Mapping[str, str]
     kernels: Mapping[str, KernelInfo]
     fallbacks: tuple[FallbackNode, ...]
@@ -80,7 +80,7 @@ class Manifest:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     dynamic: bool
-    forms: tuple[Form, ...]
+    forms: tuple[StoredForm, ...]
     checksums: Mapping[str, str]
 
 
@@ -127,7 +127,7 @@ def _check_settings(settings: Settings) -> None:
         raise ValueError("manifest.settings.target is no object of JSON")
 
 
-def _check_form(form: Form) -> None:
+def _check_form(form: StoredForm) -> None:
     """Raise unless what the plan says of memory fits together; what a kernel does with it, only its code knows."""
     buffers = form.plan.buffers if form.plan is not None else ()
     shapes: list[Sequence[int | None]] = [spec.shape or () for spec in (*form.inputs, *form.outputs)]
@@ -148,7 +148,7 @@ def _check_form(form: Form) -> None:
         raise ValueError(f"the plan has {len(form.plan.outputs)} outputs and the form {len(form.outputs)}")
 
 
-def _check_calls(form: Form, plan: Plan) -> None:
+def _check_calls(form: StoredForm, plan: RunPlan) -> None:
     """Raise unless what a kernel is called with is there, and as large as the kernel takes it to be."""
     shapes = [tuple(extent or 0 for extent in spec.shape or ()) for spec in form.inputs]
     specs = zip(shapes, form.inputs, strict=True)

@@ -72,7 +72,7 @@ class OutputPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """Memory and calls of `main`.
 
     Attributes:
@@ -88,7 +88,7 @@ class Plan:
     outputs: tuple[OutputPlan, ...]
 
 
-def allocate_buffers(plan: Plan) -> tuple[Tensor, ...]:
+def allocate_buffers(plan: RunPlan) -> tuple[Tensor, ...]:
     """Return the activations of `plan`, in memory that is allocated now and reused by every call.
 
     Raises:

@@ -1,7 +1,7 @@
 """Makes the planned activations of `main` parameters, so that a call allocates nothing but its outputs.
 
 Before: `main(x, w0)` with `storage = alloc_storage(..); a = alloc_tensor(storage, ..); add(x, w0, a); kill_tensor(a)`;
-after: `main(x, w0, a)` with `add(x, w0, a)` and the sizes in a `Plan`. On 40 small kernels this takes two VM
+after: `main(x, w0, a)` with `add(x, w0, a)` and the sizes in a `RunPlan`. On 40 small kernels this takes two VM
 instructions of three away, and a run from 8.2 us to 7.5 us, although it passes 160 arguments more.
 
 TVM plans each branch of an If by itself. What crosses the edge of one (conditions, values read in a branch, results of
@@ -19,7 +19,7 @@ from tvm import relax
 from backends.subgraphs import RUN_SUBGRAPH
 from fusion.bindings import Bindings, call_name, data_of
 from fusion.module.live_ranges import LiveRange, LiveRanges, find_live_ranges
-from fusion.module.plan import Argument, Condition, KernelCall, OutputPlan, Plan, TensorPlan
+from fusion.module.plan import Argument, Condition, KernelCall, OutputPlan, RunPlan, TensorPlan
 from fusion.module.views import is_extern, is_reshape, root_of
 from fusion.shapes import known_extents, known_shape
 from fusion.tensors import fills_bytes, tensor_bytes
@@ -50,7 +50,7 @@ class _Scan:
     fresh: int = 0
 
 
-def preallocate(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, Plan]:
+def preallocate(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, RunPlan]:
     """Return `mod` with planned activations as parameters of `main`, and what to pass for them.
 
     Expects the form after `StaticPlanBlockMemory`; the first `n_inputs` parameters are inputs, the others weights.
@@ -62,7 +62,7 @@ def preallocate(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, Plan]:
     outputs = frozenset(root for root in roots if isinstance(root, relax.Var)) - live.conditions
     scan = _Scan(bindings, live, outputs, _parameter_arguments(main, n_inputs))
     blocks = [_rewrite_block(block, scan) for block in main.body.blocks]
-    plan = Plan(tuple(scan.storages), tuple(scan.buffers), tuple(scan.calls), _outputs(main, roots, scan))
+    plan = RunPlan(tuple(scan.storages), tuple(scan.buffers), tuple(scan.calls), _outputs(main, roots, scan))
     body = relax.SeqExpr([block for block in blocks if block.bindings], main.body.body)
     new_main = relax.Function(
         [*main.params, *scan.buffer_params], body, main.ret_ty, main.is_pure, main.attrs, main.span

@@ -10,14 +10,14 @@ import numpy as np
 
 from fusion.carried_errors import take_raised
 from fusion.errors import ExecutionError, FusionError
-from fusion.library import Library
+from fusion.library import LoadedLibrary
 from fusion.module import (
     host_functions,  # noqa: F401 - registers what compiled code calls
     share_cpus,
 )
 from fusion.module.arenas import Arenas
 from fusion.module.input_slot import InputSlot, to_array
-from fusion.module.plan import OutputPlan, Plan, allocate_buffers
+from fusion.module.plan import OutputPlan, RunPlan, allocate_buffers
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
 from fusion.tensors import as_numpy, needs_carrier
@@ -61,8 +61,8 @@ class KernelProgram:
 
     def __init__(
         self,
-        library: Library,
-        plan: Plan,
+        library: LoadedLibrary,
+        plan: RunPlan,
         weights: tuple[Tensor, ...],
         inputs: tuple[TensorSpec, ...],
         threads: int,

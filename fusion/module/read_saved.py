@@ -8,12 +8,12 @@ from typing import Any
 
 import fusion
 from fusion.errors import SavedFileError
-from fusion.library import Library
+from fusion.library import LoadedLibrary
 from fusion.model_graph import ModelGraph
 from fusion.module.archive import Archive
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
 from fusion.module.graph_file import read_graph
-from fusion.module.manifest import FORMAT, Form, Manifest, from_fields, read_header
+from fusion.module.manifest import FORMAT, Manifest, StoredForm, from_fields, read_header
 from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import Settings, check_runnable
 from fusion.module.share_weights import share_weights
@@ -89,7 +89,7 @@ def _check_versions(fields: dict[str, Any], archive: Archive) -> None:
         )
 
 
-def _load_form(form: Form, manifest: Manifest, archive: Archive, share: bool) -> Specialization:
+def _load_form(form: StoredForm, manifest: Manifest, archive: Archive, share: bool) -> Specialization:
     subgraphs = {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
     code = _load_code(form, archive, share)
     return Specialization(
@@ -105,7 +105,7 @@ def _load_form(form: Form, manifest: Manifest, archive: Archive, share: bool) ->
     )
 
 
-def _load_graph(form: Form, archive: Archive) -> ModelGraph:
+def _load_graph(form: StoredForm, archive: Archive) -> ModelGraph:
     if not form.graph:
         return ModelGraph()
     try:
@@ -114,7 +114,7 @@ def _load_graph(form: Form, archive: Archive) -> ModelGraph:
         raise archive.damaged(str(error)) from error
 
 
-def _load_code(form: Form, archive: Archive, share: bool) -> Code | None:
+def _load_code(form: StoredForm, archive: Archive, share: bool) -> Code | None:
     if form.plan is None:
         return None
     types = [(weight.number, weight.shape, weight.dtype) for weight in form.weight_types]
@@ -127,7 +127,7 @@ def _load_code(form: Form, archive: Archive, share: bool) -> Code | None:
 
 
 def _load_program(
-    form: Form, code: Code | None, subgraphs: dict[str, bytes], threads: int, archive: Archive
+    form: StoredForm, code: Code | None, subgraphs: dict[str, bytes], threads: int, archive: Archive
 ) -> Program:
     registered = register_fallbacks(subgraphs, threads)
     if code is None:
@@ -143,7 +143,7 @@ def _load_program(
         raise archive.damaged(str(error)) from error
 
 
-def _load_library(archive: Archive, member: str) -> Library:
+def _load_library(archive: Archive, member: str) -> LoadedLibrary:
     with temporary_folder() as folder:
         library = folder / "module.so"
         library.write_bytes(archive.read(member))

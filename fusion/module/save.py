@@ -10,7 +10,7 @@ from fusion.errors import SavedFileError
 from fusion.files import as_path
 from fusion.module.archive import MANIFEST, Data, archive_bytes, checksum, write_archive
 from fusion.module.graph_file import write_graph
-from fusion.module.manifest import FORMAT, Form, Manifest, Weight, to_json
+from fusion.module.manifest import FORMAT, Manifest, StoredForm, StoredWeight, to_json
 from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
 from fusion.runtime import FFI_VERSION, TVM_VERSION, Tensor
@@ -98,18 +98,18 @@ class _Weights:
         self.tensors: list[Tensor] = []
         self._numbers: dict[tuple[int, tuple[int, ...], str], int] = {}
 
-    def add(self, tensor: Tensor) -> Weight:
+    def add(self, tensor: Tensor) -> StoredWeight:
         """Return which one `tensor` is."""
         shape, dtype = tuple(int(extent) for extent in tensor.shape), str(tensor.dtype)
         number = self._numbers.setdefault((byte_view(tensor).ctypes.data, shape, dtype), len(self.tensors))
         if number == len(self.tensors):
             self.tensors.append(tensor)
-        return Weight(number, shape, dtype)
+        return StoredWeight(number, shape, dtype)
 
 
-def _describe(form: Specialization, index: int, members: _Members, weights: _Weights) -> Form:
+def _describe(form: Specialization, index: int, members: _Members, weights: _Weights) -> StoredForm:
     plan, code, held, graph = None, "", "", ""
-    types: tuple[Weight, ...] = ()
+    types: tuple[StoredWeight, ...] = ()
     if form.code is not None:
         plan, held = form.code.plan, _WEIGHTS
         code = members.add(f"form{index}/module.so", form.code.library())
@@ -119,7 +119,7 @@ def _describe(form: Specialization, index: int, members: _Members, weights: _Wei
         key: members.add(f"form{index}/fallback{number}.onnx", model)
         for number, (key, model) in enumerate(form.subgraphs.items())
     }
-    return Form(
+    return StoredForm(
         inputs=form.inputs,
         outputs=form.outputs,
         plan=plan,

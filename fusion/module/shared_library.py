@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fusion.errors import SavedFileError
-from fusion.library import Library, open_library
+from fusion.library import LoadedLibrary, open_library
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def temporary_folder(room: int = 0) -> Iterator[Path]:
         ) from error
 
 
-def load_library(path: Path, origin: str) -> Library:
+def load_library(path: Path, origin: str) -> LoadedLibrary:
     """Return the library at `path`, loaded into this process; the mapping that the loader makes outlives the file.
 
     Raises:

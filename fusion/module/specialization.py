@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from backends.kernel import KernelInfo
 from fusion.model_graph import ModelGraph
-from fusion.module.plan import Plan
+from fusion.module.plan import RunPlan
 from fusion.module.program import Program
 from fusion.runtime import Tensor
 from fusion.signature import FallbackNode, TensorSpec
@@ -26,7 +26,7 @@ class Code:
         linked: Whether it is linked, so that getting it cannot fail.
     """
 
-    plan: Plan
+    plan: RunPlan
     weights: tuple[Tensor, ...]
     library: Callable[[], bytes]
     linked: bool = False

@@ -28,7 +28,7 @@ Place = tuple[int, ...]
 """Of an operand: its position in the call, and that in a tuple."""
 
 
-class Demand(NamedTuple):
+class OperandCondition(NamedTuple):
     """What must hold of an operand.
 
     Attributes:
@@ -41,7 +41,7 @@ class Demand(NamedTuple):
     axes: tuple[int, ...] = ()
 
 
-Find = Callable[[relax.Call], Iterator[Demand]]
+Find = Callable[[relax.Call], Iterator[OperandCondition]]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class GuardOperands:
         from_zero = bool(mod.attrs and FROM_ZERO in mod.attrs)
         mod = mod.without_attr(FROM_ZERO) if from_zero else mod
         ranges = Ranges(mod["main"])
-        found: dict[relax.Var, list[tuple[Demand, str, Guard | None]]] = {}
+        found: dict[relax.Var, list[tuple[OperandCondition, str, Guard | None]]] = {}
         for var, value in Bindings.of(mod["main"]).values.items():
             where = origins.get(var.name) or _place(var, value)
             demands = _demands(value, where, from_zero)
@@ -96,7 +96,7 @@ def _place(var: relax.Var, value: relax.Expr) -> str:
     return f"{call_name(value)} of {' and '.join(operands)}"
 
 
-def _demands(value: relax.Expr, where: str, from_zero: bool) -> Iterator[Demand]:
+def _demands(value: relax.Expr, where: str, from_zero: bool) -> Iterator[OperandCondition]:
     """Yield what must hold of the operands of `value`.
 
     `from_zero` says that no index that is data counts from the end, but in the operators that stand for `x[i, j]`.
@@ -111,7 +111,7 @@ def _demands(value: relax.Expr, where: str, from_zero: bool) -> Iterator[Demand]
         yield demand._replace(kind="position") if counts_up else demand
 
 
-def _guard(call: relax.Call, demand: Demand, where: str) -> Guard | None:
+def _guard(call: relax.Call, demand: OperandCondition, where: str) -> Guard | None:
     """Return the check of a demand; None where only the run knows a size."""
     operand = _at(call, demand.place)
     if not is_static(operand) or not is_static(data_of(call)):
@@ -119,7 +119,7 @@ def _guard(call: relax.Call, demand: Demand, where: str) -> Guard | None:
     return operand_guard(demand.kind, where, demand.axes, static_shape(data_of(call)))
 
 
-def _holds(ranges: Ranges, call: relax.Call, demand: Demand, guard: Guard | None) -> bool:
+def _holds(ranges: Ranges, call: relax.Call, demand: OperandCondition, guard: Guard | None) -> bool:
     """Return whether readers can take every value that the operand can hold as it is."""
     known = ranges.of(_at(call, demand.place))
     if known is None:
@@ -151,50 +151,50 @@ def _are_static(call: relax.Call) -> bool:
     return all(is_static(arg) for arg in call.args)
 
 
-def _take(call: relax.Call) -> Iterator[Demand]:
+def _take(call: relax.Call) -> Iterator[OperandCondition]:
     """The modes "clip", "wrap" and "nan" say what an index outside reads."""
     if str(call.attrs.mode) == "fast" and isinstance(operand(call, "indices").ty, relax.TensorType):
-        yield Demand((1,), "index", () if call.attrs.axis is None else (_axis(call),))
+        yield OperandCondition((1,), "index", () if call.attrs.axis is None else (_axis(call),))
 
 
-def _along_axis(call: relax.Call) -> Iterator[Demand]:
-    yield Demand((1,), "index", (_axis(call),))
+def _along_axis(call: relax.Call) -> Iterator[OperandCondition]:
+    yield OperandCondition((1,), "index", (_axis(call),))
 
 
 def _axis(call: relax.Call) -> int:
     return int(call.attrs.axis) % max(int(data_of(call).ty.ndim), 1)
 
 
-def _tuples(call: relax.Call) -> Iterator[Demand]:
+def _tuples(call: relax.Call) -> Iterator[OperandCondition]:
     """Index tuples along the last axis, which begin at the first axis that is no batch."""
     first, width = int(getattr(call.attrs, "batch_dims", 0)), int(operand(call, "indices").ty.shape[-1])
     if width:
-        yield Demand((1,), "index", tuple(range(first, first + width)))
+        yield OperandCondition((1,), "index", tuple(range(first, first + width)))
 
 
-def _fields(call: relax.Call) -> Iterator[Demand]:
+def _fields(call: relax.Call) -> Iterator[OperandCondition]:
     """A tensor of indices for each axis from the first on."""
     for axis, field in enumerate(operand(call, "indices").fields):
         if str(field.ty.dtype) != "bool":
-            yield Demand((1, axis), "index", (axis,))
+            yield OperandCondition((1, axis), "index", (axis,))
 
 
-def _lengths(call: relax.Call) -> Iterator[Demand]:
-    yield Demand((1,), "length", (int(call.attrs.seq_axis),))
+def _lengths(call: relax.Call) -> Iterator[OperandCondition]:
+    yield OperandCondition((1,), "length", (int(call.attrs.seq_axis),))
 
 
-def _samples(call: relax.Call) -> Iterator[Demand]:
+def _samples(call: relax.Call) -> Iterator[OperandCondition]:
     """Of each draw, the row of probabilities that it is from."""
-    yield Demand((2,), "index", (0,))
+    yield OperandCondition((2,), "index", (0,))
 
 
-def _boxes(call: relax.Call) -> Iterator[Demand]:
-    yield Demand((1,), "box", (0,))
+def _boxes(call: relax.Call) -> Iterator[OperandCondition]:
+    yield OperandCondition((1,), "box", (0,))
 
 
-def _divisor(call: relax.Call) -> Iterator[Demand]:
+def _divisor(call: relax.Call) -> Iterator[OperandCondition]:
     if "int" in str(operand(call, "x2").ty.dtype):
-        yield Demand((1,), "divisor")
+        yield OperandCondition((1,), "divisor")
 
 
 _FIND: dict[str, Find] = {

@@ -8,13 +8,13 @@ from dataclasses import replace
 from backends.backend import KernelCompiler
 from backends.kernel import KernelInfo
 from backends.machine_limits import MachineLimits, Stream
-from fusion.model_graph import Call
+from fusion.model_graph import GraphCall
 from fusion.runtime import Tensor
 from fusion.tensors import tensor_bytes
 
 
 def estimate_kernels(
-    infos: Mapping[str, KernelInfo], calls: Sequence[Call], weights: Sequence[Tensor], compiler: KernelCompiler
+    infos: Mapping[str, KernelInfo], calls: Sequence[GraphCall], weights: Sequence[Tensor], compiler: KernelCompiler
 ) -> dict[str, KernelInfo]:
     """Return `infos` with the estimate of each, the larger of the roofline's floor and what its template counted.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backends.kernel import KernelInfo
-from fusion.model_graph import Call, ModelGraph, Operator
+from fusion.model_graph import GraphCall, ModelGraph, SourceOperator
 from fusion.report.repeats import find_repeats
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def graph_columns(graph: ModelGraph, kernels: Mapping[str, KernelInfo], profile:
     return {**columns, "texts": list(texts.numbers)}
 
 
-def _before(operators: Sequence[Operator], texts: _Texts) -> Columns:
+def _before(operators: Sequence[SourceOperator], texts: _Texts) -> Columns:
     return {
         "name": [operator.name for operator in operators],
         "op": [texts(operator.op) for operator in operators],
@@ -64,7 +64,7 @@ def _before(operators: Sequence[Operator], texts: _Texts) -> Columns:
     }
 
 
-def _after(calls: Sequence[Call], texts: _Texts) -> Columns:
+def _after(calls: Sequence[GraphCall], texts: _Texts) -> Columns:
     return {
         "name": [call.name for call in calls],
         "op": [texts(call.op) for call in calls],
@@ -76,7 +76,7 @@ def _after(calls: Sequence[Call], texts: _Texts) -> Columns:
     }
 
 
-def _edges(nodes: Sequence[Operator | Call], labels: list[tuple[str, str]]) -> Columns:
+def _edges(nodes: Sequence[SourceOperator | GraphCall], labels: list[tuple[str, str]]) -> Columns:
     sources = [[read.source for read in node.reads] for node in nodes]
     stacks = find_repeats(labels, sources)
     return {

@@ -11,7 +11,7 @@ from tvm import relax
 from backends.subgraphs import RUN_SUBGRAPH
 from fusion.bindings import Bindings, call_arguments, call_name, callee, data_of
 from fusion.frontends.imported import BranchCall, ImportedModel, read_branch_call
-from fusion.model_graph import UNKNOWN, Call, Operator, Read
+from fusion.model_graph import UNKNOWN, GraphCall, Read, SourceOperator
 from fusion.shapes import dims_of, known_extents
 from fusion.tensors import fills_bytes, tensor_bytes
 
@@ -32,8 +32,8 @@ Branches = Mapping[tuple[str, str], tuple[str, str]]
 class _Sources:
     """Which nodes are behind each variable."""
 
-    named: Named = field(default_factory=dict)
-    _nodes: dict[relax.Var, tuple[int, ...]] = field(default_factory=dict)
+    named: Named = field(default_factory=dict, init=False)
+    _nodes: dict[relax.Var, tuple[int, ...]] = field(default_factory=dict, init=False)
 
     def bind(self, graph: str, var: relax.Var, nodes: Iterable[int], others: Iterable[int] = ()) -> None:
         """Note that `nodes` make `var`, after `others` made parts of it; of a name that comes twice in a graph nothing
@@ -77,10 +77,10 @@ class OperatorReader:
     """Reads the modules of an imported model."""
 
     imported: ImportedModel
-    operators: list[Operator] = field(default_factory=list)
-    keys: list[tuple[str, str]] = field(default_factory=list)
-    outputs: Outputs = field(default_factory=dict)
-    _sources: _Sources = field(default_factory=_Sources)
+    operators: list[SourceOperator] = field(default_factory=list, init=False)
+    keys: list[tuple[str, str]] = field(default_factory=list, init=False)
+    outputs: Outputs = field(default_factory=dict, init=False)
+    _sources: _Sources = field(default_factory=_Sources, init=False)
 
     def run(self) -> OperatorReader:
         """Read everything; `keys` then has graph and variable of each operator."""
@@ -118,7 +118,7 @@ class OperatorReader:
 
     def _add(self, graph: str, var: relax.Var, op: str, reads: tuple[Read, ...]) -> int:
         self.operators.append(
-            Operator(name=var.name, op=op, value=type_text(var.ty), reads=reads, calls=(), how=UNKNOWN)
+            SourceOperator(name=var.name, op=op, value=type_text(var.ty), reads=reads, calls=(), how=UNKNOWN)
         )
         self.keys.append((graph, var.name))
         return len(self.operators) - 1
@@ -133,10 +133,10 @@ class CallReader:
     """
 
     branches: Branches
-    calls: list[Call] = field(default_factory=list)
-    outputs: Outputs = field(default_factory=dict)
-    _sources: _Sources = field(default_factory=_Sources)
-    _weights: set[relax.Var] = field(default_factory=set)
+    calls: list[GraphCall] = field(default_factory=list, init=False)
+    outputs: Outputs = field(default_factory=dict, init=False)
+    _sources: _Sources = field(default_factory=_Sources, init=False)
+    _weights: set[relax.Var] = field(default_factory=set, init=False)
 
     @property
     def named(self) -> Named:
@@ -180,7 +180,7 @@ class CallReader:
         read = {part for arg in args for part, _ in _parts(arg)}
         weights = sum(type_bytes(part.ty) for part in read if part in self._weights)
         self.calls.append(
-            Call(
+            GraphCall(
                 name=var.name,
                 op=op,
                 kind=kind,

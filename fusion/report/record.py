@@ -14,7 +14,7 @@ from backends.tensorir.lower_anchors import LoweredAnchors
 from fusion.facts import Facts, PassResult
 from fusion.frontends.imported import ImportedModel
 from fusion.frontends.origins import origins_of
-from fusion.model_graph import FOLDED, INFERRED, MAPPED, Call, KeptEdge, ModelGraph, Operator
+from fusion.model_graph import FOLDED, INFERRED, MAPPED, GraphCall, KeptEdge, ModelGraph, SourceOperator
 from fusion.passes.concats import Placement
 from fusion.passes.layout import StoredIn
 from fusion.passes.take_subgraphs import Taken
@@ -138,7 +138,7 @@ def _calls_of(before: OperatorReader, after: CallReader, traces: Mapping[str, Tr
     return found
 
 
-def _map(operators: list[Operator], into: Mapping[int, tuple[int, ...]]) -> list[Operator]:
+def _map(operators: list[SourceOperator], into: Mapping[int, tuple[int, ...]]) -> list[SourceOperator]:
     """Return the operators with their calls, those of rewritten ones inferred from their neighbours."""
     mapped = [
         replace(operator, calls=into[position], how=MAPPED) if into.get(position) else operator
@@ -154,7 +154,7 @@ def _map(operators: list[Operator], into: Mapping[int, tuple[int, ...]]) -> list
     return mapped
 
 
-def _fold(mapped: list[Operator]) -> None:
+def _fold(mapped: list[SourceOperator]) -> None:
     """Mark what depends on no input and is no part of a call."""
     fed: list[bool] = []
     for position, operator in enumerate(mapped):
@@ -163,7 +163,7 @@ def _fold(mapped: list[Operator]) -> None:
             mapped[position] = replace(operator, how=FOLDED)
 
 
-def _infer(mapped: list[Operator], order: Iterable[int], neighbours: Callable[[int], list[int]]) -> None:
+def _infer(mapped: list[SourceOperator], order: Iterable[int], neighbours: Callable[[int], list[int]]) -> None:
     """Give operators without calls those of their neighbours; nothing is computed in an input."""
     for position in order:
         operator = mapped[position]
@@ -175,7 +175,7 @@ def _infer(mapped: list[Operator], order: Iterable[int], neighbours: Callable[[i
             mapped[position] = replace(operator, calls=tuple(calls), how=INFERRED)
 
 
-def _with_savings(calls: list[Call], named: Named, traces: Mapping[str, Trace]) -> list[Call]:
+def _with_savings(calls: list[GraphCall], named: Named, traces: Mapping[str, Trace]) -> list[GraphCall]:
     result = list(calls)
     for graph, trace in traces.items():
         for formed in trace.groups.formed:
@@ -184,7 +184,7 @@ def _with_savings(calls: list[Call], named: Named, traces: Mapping[str, Trace]) 
     return result
 
 
-def _kept(graph: str, trace: Trace, named: Named, calls: list[Call]) -> list[KeptEdge]:
+def _kept(graph: str, trace: Trace, named: Named, calls: list[GraphCall]) -> list[KeptEdge]:
     into, edges = trace.members(), []
     for kept in trace.groups.kept:
         source, target = (

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fusion.operators import OPERATORS, Kind, Operator, of_kind
+from fusion.operators import OPERATORS, Operator, OperatorKind, of_kind
 from fusion.rewrites.graph import CONSTANT, Value
 
 
-class Cost(NamedTuple):
+class GraphCost(NamedTuple):
     """What has to fall.
 
     Attributes:
@@ -25,27 +25,27 @@ class Cost(NamedTuple):
     flops: int
     operators: int
 
-    def pays_against(self, before: Cost) -> bool:
+    def pays_against(self, before: GraphCost) -> bool:
         """Return whether neither bytes nor operations rise and something falls."""
         return self.bytes <= before.bytes and self.flops <= before.flops and self < before
 
 
-_VIEWS = of_kind(Kind.RESHAPE) | {"get", "tuple", "alias"}
+_VIEWS = of_kind(OperatorKind.RESHAPE) | {"get", "tuple", "alias"}
 
 
-def cost(values: Iterable[Value]) -> Cost:
+def cost(values: Iterable[Value]) -> GraphCost:
     """Return the sum over `values`."""
     found = [_of(value) for value in values if value.op]
-    return Cost(*map(sum, zip(*found, strict=True))) if found else Cost(0, 0, 0)
+    return GraphCost(*map(sum, zip(*found, strict=True))) if found else GraphCost(0, 0, 0)
 
 
-def _of(value: Value) -> Cost:
+def _of(value: Value) -> GraphCost:
     if value.op in _VIEWS:
-        return Cost(0, 0, 1)
+        return GraphCost(0, 0, 1)
     if value.op == "nn.batch_norm":  # a difference, a quotient, a product and a sum of its first operand
-        return Cost(8 * _size(value.data), 7 * prod(value.data.shape), 4)
+        return GraphCost(8 * _size(value.data), 7 * prod(value.data.shape), 4)
     tensors = dict.fromkeys((value, *value.args))
-    return Cost(sum(_size(tensor) for tensor in tensors if tensor.op != CONSTANT), _flops(value), 1)
+    return GraphCost(sum(_size(tensor) for tensor in tensors if tensor.op != CONSTANT), _flops(value), 1)
 
 
 def _size(value: Value) -> int:
@@ -64,8 +64,8 @@ def _flops(value: Value) -> int:
         transposed = "transpose" in value.op
         return 2 * prod(data.shape if transposed else value.shape) * prod(weight.shape[1:])
     row = OPERATORS.get(value.op, _UNKNOWN)
-    return row.flops * (prod(value.data.shape) if row.kind is Kind.REDUCTION else elements)
+    return row.flops * (prod(value.data.shape) if row.kind is OperatorKind.REDUCTION else elements)
 
 
-_UNKNOWN = Operator(Kind.CALL)
+_UNKNOWN = Operator(OperatorKind.CALL)
 """Fields of tuples, and what a module was given that is no operator of Relax."""

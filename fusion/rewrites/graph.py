@@ -112,7 +112,7 @@ class Proposal(NamedTuple):
 class Emit:
     """Binds what a rule makes; nothing is part of the graph until the rule is found to pay."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: RewriteGraph) -> None:
         self._graph = graph
         self.made: list[tuple[relax.Var, relax.Expr]] = []
 
@@ -140,7 +140,7 @@ class Emit:
         return known
 
 
-class Graph:
+class RewriteGraph:
     """The bindings of `main`, one block of dataflow."""
 
     def __init__(self, main: relax.Function) -> None:

@@ -13,7 +13,7 @@ import tvm_ffi
 from fusion.declined import Declined, Declines
 from fusion.facts import PassResult, TellingPass
 from fusion.rewrites.cost import cost
-from fusion.rewrites.graph import Emit, Graph, Value
+from fusion.rewrites.graph import Emit, RewriteGraph, Value
 from fusion.rewrites.rule import Rule
 from fusion.rewrites.table import RULES
 
@@ -41,7 +41,7 @@ class Rewrite(TellingPass[Log]):
 
     def run(self, mod: tvm.IRModule) -> PassResult[Log]:
         """Return the module on which no rule pays, and what was done."""
-        graph = Graph(mod["main"])
+        graph = RewriteGraph(mod["main"])
         by_root: dict[str, list[Rule]] = {}
         for rule in self.rules:
             for root in rule.roots:
@@ -51,7 +51,7 @@ class Rewrite(TellingPass[Log]):
         return PassResult(graph.write(mod) if changed else mod, log)
 
 
-def _settle(graph: Graph, rules: dict[str, list[Rule]], log: Log) -> bool:
+def _settle(graph: RewriteGraph, rules: dict[str, list[Rule]], log: Log) -> bool:
     waiting = _Queue(value for value in graph.values if value.op in rules)
     changed = False
     while value := waiting.pop():
@@ -67,7 +67,7 @@ def _settle(graph: Graph, rules: dict[str, list[Rule]], log: Log) -> bool:
     return changed
 
 
-def _apply(graph: Graph, rule: Rule, root: Value, log: Log) -> list[Value]:
+def _apply(graph: RewriteGraph, rule: Rule, root: Value, log: Log) -> list[Value]:
     """Return the values to look at again, none where the rule does not apply."""
     emit = Emit(graph)
     try:

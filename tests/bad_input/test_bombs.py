@@ -13,7 +13,7 @@ import pytest
 import fusion
 from fusion.errors import InvalidModelError, LimitError
 from fusion.frontends import import_model
-from fusion.frontends.onnx.fold_cost import Budget, Cost, cost_of
+from fusion.frontends.onnx.fold_cost import Budget, FoldCost, cost_of
 from tests.bad_input.bombs import BOMBS, model, node
 
 COMPILED = {
@@ -79,10 +79,10 @@ def test_the_cost_of_a_node(made: onnx.NodeProto, arrays: list[tuple[int, ...]],
 
 def test_a_budget_ends() -> None:
     budget = Budget()
-    assert not budget.take(Cost(5 << 20, 0), 4, 0)
-    assert budget.take(Cost(4 << 20, 0), 4, 0)
-    assert sum(budget.take(Cost(4 << 20, 0), 4, 0) for _ in range(100)) == 15
-    assert not Budget().take(Cost(1, 10**12), 4, 0)
+    assert not budget.take(FoldCost(5 << 20, 0), 4, 0)
+    assert budget.take(FoldCost(4 << 20, 0), 4, 0)
+    assert sum(budget.take(FoldCost(4 << 20, 0), 4, 0) for _ in range(100)) == 15
+    assert not Budget().take(FoldCost(1, 10**12), 4, 0)
 
 
 def test_many_turns_of_a_weight_hold_little_memory() -> None:

@@ -12,7 +12,7 @@ from bench import protocol
 from bench.ablation import report, steps
 from bench.ablation.steps import ENGINES, NAMES, Ablation
 from bench.gate import Verdict
-from bench.peers.forms import Form
+from bench.peers.forms import PeerForm
 from bench.result import ComparisonResult, EngineResult
 from partition.techniques import ALL, Technique
 
@@ -27,7 +27,7 @@ def ablation(*rounds: list[float], passed: bool = True) -> Ablation:
 
 
 def test_each_form_has_one_technique_more() -> None:
-    forms = [Form.of(engine.removeprefix("fusion:")).techniques for engine in ENGINES[:-1]]
+    forms = [PeerForm.of(engine.removeprefix("fusion:")).techniques for engine in ENGINES[:-1]]
     assert ENGINES[-1] == "fusion"
     assert [*forms, ALL] == [frozenset(list(Technique)[:count]) for count in range(len(Technique) + 1)]
     assert NAMES == ("none", "+ epilogue", "+ stitching", "+ intensive", "+ rewrites")
@@ -57,7 +57,7 @@ def test_the_report_has_a_line_a_model_and_their_mean() -> None:
 def test_all_forms_are_timed_in_one_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def fake(job: Any, plan: protocol.Plan, draw: Any, name: str) -> ComparisonResult:
+    def fake(job: Any, plan: protocol.ComparisonPlan, draw: Any, name: str) -> ComparisonResult:
         asked.append((plan.peers, job.path.name))
         return ComparisonResult(name, {}, plan.threads)
 

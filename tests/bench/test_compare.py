@@ -60,7 +60,7 @@ def test_each_request_has_its_deadline(model: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(protocol, "Worker", Recorded)
     job = Job(model, {"x": (4, 16)}, threads=1)
-    plan = protocol.Plan(threads=1, rounds=1, peers=(), build_s=61.0, load_s=62.0, run_s=63.0)
+    plan = protocol.ComparisonPlan(threads=1, rounds=1, peers=(), build_s=61.0, load_s=62.0, run_s=63.0)
     protocol.compare(job, plan, lambda seed: {"x": np.zeros((4, 16), np.float32)}, "small")
     short = {(method, 63.0) for method in ("run", "measure", "settle", "rss")}
     assert asked == short | {("build", 61.0), ("load", 62.0)}
@@ -71,7 +71,7 @@ def test_without_onnxruntime_there_is_no_comparison(tmp_path: Path) -> None:
     path.write_bytes(b"")
     job = Job(path, {}, threads=1)
     with pytest.raises(EngineError, match="onnxruntime, which all are checked against, has no results: load: "):
-        protocol.compare(job, protocol.Plan(threads=1, peers=()), lambda seed: {}, "none")
+        protocol.compare(job, protocol.ComparisonPlan(threads=1, peers=()), lambda seed: {}, "none")
 
 
 def test_an_unknown_peer_is_refused(model: Path) -> None:

@@ -82,7 +82,7 @@ def run(*peers: str) -> list[ComparisonResult]:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     case = Case("relu 8x16", "relu", model, (InputSpec("x", SHAPE, "float32"),), 0, 1024, {"small": 1})
-    plan = protocol.Plan(threads=1, rounds=2, round_s=0.01, peers=peers, checks=1)
+    plan = protocol.ComparisonPlan(threads=1, rounds=2, round_s=0.01, peers=peers, checks=1)
     return [measured.result for measured in measure([case] * 3, plan)]
 
 

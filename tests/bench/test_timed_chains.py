@@ -16,15 +16,15 @@ from backends.machine_limits import Level, MachineLimits
 from backends.tensorir.estimate import Estimate
 from bench import inputs, peers
 from bench.chains import measure, report
-from bench.chains.draw import Chain, Drawing, Work
+from bench.chains.draw import Drawing, DrawnChain, KernelWork
 from bench.chains.measure import FORCED, UNFUSED, Timed, time_chains
-from bench.chains.verdict import Verdict, verdict
+from bench.chains.verdict import ChainVerdict, verdict
 from bench.chains.workloads import chains, convs, gemms, inverted_residual, mlp
 from bench.kernels.case import Case
 from bench.kernels.measure import Measured
 from bench.peers.engine import Job, Kernels
-from bench.peers.forms import Form
-from bench.protocol import Plan
+from bench.peers.forms import PeerForm
+from bench.protocol import ComparisonPlan
 from bench.result import ComparisonResult, EngineResult
 from partition.techniques import Technique
 
@@ -46,10 +46,10 @@ def test_every_chain_comes_once() -> None:
 
 def test_work_is_counted() -> None:
     chain = gemms("G", (2, 24, 8, 16, 32), softmax=True)
-    first = Work(2 * 2 * 24 * 16 * 32, 4 * 2 * (24 * 16 + 16 * 32 + 24 * 32))
-    second = Work(2 * 2 * 24 * 32 * 8, 4 * 2 * (24 * 32 + 32 * 8 + 24 * 8))
-    assert chain.parts == (first, Work(0, 4 * 2 * 2 * 24 * 32), second)
-    assert chain.whole == Work(first.flops + second.flops, 4 * 2 * (24 * 16 + 16 * 32 + 32 * 8 + 24 * 8))
+    first = KernelWork(2 * 2 * 24 * 16 * 32, 4 * 2 * (24 * 16 + 16 * 32 + 24 * 32))
+    second = KernelWork(2 * 2 * 24 * 32 * 8, 4 * 2 * (24 * 32 + 32 * 8 + 24 * 8))
+    assert chain.parts == (first, KernelWork(0, 4 * 2 * 2 * 24 * 32), second)
+    assert chain.whole == KernelWork(first.flops + second.flops, 4 * 2 * (24 * 16 + 16 * 32 + 32 * 8 + 24 * 8))
     strided = convs("C", (3, 9, 8, 4, 2, 1, 3, 1), relu=False)
     assert [part.flops for part in strided.parts] == [2 * 8 * 25 * 27, 2 * 4 * 25 * 8]
     depthwise = inverted_residual(14, 16, 64, 24, 2).parts[2]
@@ -72,10 +72,10 @@ def test_the_forms_of_a_chain_agree(name: str, tmp_path: Path) -> None:
 
 
 def test_an_engines_name_says_its_form() -> None:
-    for form in (Form(), Form(forced=True), Form(frozenset()), Form(frozenset({Technique.STITCHING}))):
-        assert Form.of(str(form)) == form
-    assert Form.of(UNFUSED.removeprefix(peers.FORM)) == Form(frozenset(Technique) - {Technique.INTENSIVE})
-    assert Form.of(FORCED.removeprefix(peers.FORM)) == Form(forced=True)
+    for form in (PeerForm(), PeerForm(forced=True), PeerForm(frozenset()), PeerForm(frozenset({Technique.STITCHING}))):
+        assert PeerForm.of(str(form)) == form
+    assert PeerForm.of(UNFUSED.removeprefix(peers.FORM)) == PeerForm(frozenset(Technique) - {Technique.INTENSIVE})
+    assert PeerForm.of(FORCED.removeprefix(peers.FORM)) == PeerForm(forced=True)
 
 
 def test_the_verdict_is_that_of_the_cost_tables() -> None:
@@ -95,18 +95,18 @@ def test_the_verdict_is_that_of_the_cost_tables() -> None:
     assert pair.together > 0
 
 
-def timed(found: Verdict, parts: Sequence[Work] = (), **milliseconds: float) -> Timed:
+def timed(found: ChainVerdict, parts: Sequence[KernelWork] = (), **milliseconds: float) -> Timed:
     """Return a chain of two products with the times of these engines."""
     case = Case("G0 small", "gemm", onnx.ModelProto(), (), sum(part.flops for part in parts), 8 * 10**6, {})
     names = {"fusion": "fusion", "unfused": UNFUSED, "forced": FORCED, "ort": "onnxruntime", "ov": "openvino"}
     engines = {names[name]: EngineResult([value] * 3) for name, value in milliseconds.items()}
     measured = Measured(case, ComparisonResult(case.name, {}, 2, engines), Kernels(1, 1e-3))
-    return Timed(Chain(case, tuple(parts)), found, measured, PEERS)
+    return Timed(DrawnChain(case, tuple(parts)), found, measured, PEERS)
 
 
-FUSED = Verdict(True, (Estimate(10, 20, 2),), ())
-DECLINED = Verdict(False, (Estimate(30, 20, 2),), ("30 cycles estimated in one kernel, 20 in two",))
-NO_TEMPLATE = Verdict(False, (), ("matmul1 is a complex operator",))
+FUSED = ChainVerdict(True, (Estimate(10, 20, 2),), ())
+DECLINED = ChainVerdict(False, (Estimate(30, 20, 2),), ("30 cycles estimated in one kernel, 20 in two",))
+NO_TEMPLATE = ChainVerdict(False, (), ("matmul1 is a complex operator",))
 
 
 def test_forms_of_ours_are_no_peers() -> None:
@@ -138,7 +138,7 @@ def test_a_form_is_timed_only_where_it_differs_from_the_chosen_one(monkeypatch: 
     said = {"gemm": NO_TEMPLATE, "attention": FUSED, "residual": DECLINED}
     asked = {}
 
-    def fake(cases: Sequence[Case], plan: Plan) -> Iterator[Measured]:
+    def fake(cases: Sequence[Case], plan: ComparisonPlan) -> Iterator[Measured]:
         for case in cases:
             asked[case.name] = plan.peers
             yield Measured(case, ComparisonResult(case.name, {}, 1, {}), None)
@@ -147,20 +147,20 @@ def test_a_form_is_timed_only_where_it_differs_from_the_chosen_one(monkeypatch: 
     monkeypatch.setattr(measure, "verdict", lambda model, threads: said[names[model.SerializeToString()]])
     names = {SMALL[name].case.model.SerializeToString(): name for name in said}
     some = [replace(SMALL[name], case=replace(SMALL[name].case, name=name)) for name in said]
-    found = list(time_chains(some, Plan(threads=1, peers=PEERS)))
+    found = list(time_chains(some, ComparisonPlan(threads=1, peers=PEERS)))
     assert asked == {"gemm": PEERS, "attention": (UNFUSED, *PEERS), "residual": (FORCED, *PEERS)}
     assert {one.chain.case.name: one.verdict for one in found} == said
 
 
 def test_the_room_is_what_the_peak_and_memory_leave() -> None:
     # 100 MFLOP at 100 GFLOP/s take 1 ms; 40 MB at 20 GB/s take 2, 8 MB 0.4.
-    bound = timed(FUSED, [Work(10**8, 4 * 10**7), Work(10**8, 10**6)], fusion=1.0)
+    bound = timed(FUSED, [KernelWork(10**8, 4 * 10**7), KernelWork(10**8, 10**6)], fusion=1.0)
     assert report.room(bound, MACHINE) == pytest.approx((2 + 1) / 2)
-    assert report.floor_us([Work(0, 4 * 10**7)], MACHINE) == pytest.approx(2000)
+    assert report.floor_us([KernelWork(0, 4 * 10**7)], MACHINE) == pytest.approx(2000)
 
 
 def test_the_report_sums_up() -> None:
-    work = [Work(10**8, 10**6)] * 2
+    work = [KernelWork(10**8, 10**6)] * 2
     some = [
         timed(FUSED, work, fusion=1.0, unfused=1.44, ort=2.0, ov=4.0),
         timed(DECLINED, work, fusion=1.0, forced=0.5, ort=4.0, ov=8.0),

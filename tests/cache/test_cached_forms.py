@@ -20,7 +20,7 @@ from tvm import relax
 
 import fusion
 from fusion import context, pinned_model
-from fusion.cache import Place, build_versions
+from fusion.cache import DiskCache, build_versions
 from fusion.cached_forms import form_key
 from fusion.context import Context
 from fusion.errors import ExecutionError, ModelChangedError, UnsupportedOperatorError
@@ -177,7 +177,7 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
     with tvm.transform.PassContext(config={"tirx.disable_vectorize": True}):
         keys.append(form_key(model, {}, ctx))
     assert len(set(keys)) == len(keys)
-    moved = dataclasses.replace(ctx, cache=Place(Path("elsewhere"), 1))
+    moved = dataclasses.replace(ctx, cache=DiskCache(Path("elsewhere"), 1))
     assert form_key(model, {}, moved) == keys[0]
     balanced = dataclasses.replace(ctx, effort="balanced")
     here, everywhere = form_key(model, {}, balanced), form_key(model, {}, ctx)

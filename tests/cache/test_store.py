@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fusion
-from fusion.cache import Place, Store, find_place
+from fusion.cache import DiskCache, Store, find_place
 from fusion.cache import store as store_module
 from fusion.cache.place import user_folder
 from fusion.errors import OptionError
@@ -34,7 +34,7 @@ def found(store: Store) -> list[str]:
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
-    store = Store(Place(tmp_path / "cache", 1000))
+    store = Store(DiskCache(tmp_path / "cache", 1000))
     for index, name in enumerate(NAMES[:3]):
         assert put(store, name, 300)
         os.utime(tmp_path / "cache" / name, (index, index))
@@ -49,7 +49,7 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
 
 
 def test_what_ended_processes_leave_is_deleted_and_what_is_not_ours_stays(tmp_path: Path) -> None:
-    store = Store(Place(tmp_path, 1000))
+    store = Store(DiskCache(tmp_path, 1000))
     (tmp_path / "thesis.tex").write_bytes(bytes(5000))
     (tmp_path / ".part-old").write_bytes(bytes(400))
     (tmp_path / ".part-new").write_bytes(bytes(400))

@@ -10,7 +10,7 @@ from onnx import helper
 
 import fusion
 from fusion.module.live_ranges import LiveRange
-from fusion.module.plan import Plan
+from fusion.module.plan import RunPlan
 from fusion.module.program import KernelProgram
 from tests.frontends.models import branch, choose
 from tests.module import small_models
@@ -34,7 +34,7 @@ def unary(operator: str, source: str, result: str) -> onnx.GraphProto:
     return branch([helper.make_node(operator, [source], [result])], [result])
 
 
-def compile_plan(nodes: list[onnx.NodeProto], outputs: dict[str, int]) -> tuple[fusion.CompiledModule, Plan]:
+def compile_plan(nodes: list[onnx.NodeProto], outputs: dict[str, int]) -> tuple[fusion.CompiledModule, RunPlan]:
     """Compile a model of x[8, 16], compare it with ONNX Runtime, and return it with its plan."""
     shapes: dict[int, list[int | str]] = {FLOAT: [8, 16], BOOL: []}
     results = [(name, kind, shapes[kind]) for name, kind in outputs.items()]

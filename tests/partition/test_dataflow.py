@@ -8,8 +8,8 @@ import networkx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partition.access import Access, Kind
-from partition.dataflow import Groups, Node
+from partition.access import AccessSummary, MappingKind
+from partition.dataflow import DataflowNode, Groups
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ def sketches(draw: st.DrawFn) -> Sketch:
     return Sketch(size, edges, tuple(draw(st.lists(merge, max_size=2 * size))))
 
 
-def nodes_of(sketch: Sketch) -> list[Node]:
+def nodes_of(sketch: Sketch) -> list[DataflowNode]:
     """Return the graph as the partition reads it."""
-    nodes = [Node(index, None, None, Access(Kind.ELEMENTWISE)) for index in range(sketch.size)]
+    nodes = [DataflowNode(index, None, None, AccessSummary(MappingKind.ELEMENTWISE)) for index in range(sketch.size)]
     for source, target in sorted(sketch.edges):
         nodes[target].inputs.append(nodes[source])
         nodes[source].consumers.append(nodes[target])
     return nodes
 
 
-def contracted(groups: Groups, nodes: list[Node]) -> networkx.DiGraph:
+def contracted(groups: Groups, nodes: list[DataflowNode]) -> networkx.DiGraph:
     """Return the graph of groups, each named by its first member."""
     graph = networkx.DiGraph()
     graph.add_nodes_from(groups.of(node)[0].index for node in nodes)

@@ -11,12 +11,12 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from partition import form_groups
-from partition.access import Access, Kind
-from partition.dataflow import Groups, Node, read_graph
+from partition.access import AccessSummary, MappingKind
+from partition.dataflow import DataflowNode, Groups, read_graph
 from partition.emit_groups import outputs_of
 from partition.form_groups import FormGroups
 from partition.formed import saved_bytes
-from partition.patterns import Region
+from partition.patterns import ContestedRegion
 from partition.profitability import Profitability, no_template
 from tests.partition.test_form_groups import build_graph, graphs, grouped, legal
 from tests.passes.modules import Build, normal, weight
@@ -79,9 +79,9 @@ def test_what_makes_the_rows_of_a_matmul_leaves_a_kernel_in_which_it_could_not(i
 
 
 def test_equal_regions_are_explored_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    explored, best = [], Region.best_kernels
+    explored, best = [], ContestedRegion.best_kernels
 
-    def count(region: Region) -> list[list[Node]]:
+    def count(region: ContestedRegion) -> list[list[DataflowNode]]:
         explored.append(region)
         return best(region)
 
@@ -89,13 +89,16 @@ def test_equal_regions_are_explored_once(monkeypatch: pytest.MonkeyPatch) -> Non
         inputs = [b.emit(op.matmul(x, weight(32, 32, seed=seed))) for seed in range(5)]
         return relax.Tuple([b.emit(other_rows(b, value)) for value in inputs])
 
-    monkeypatch.setattr(Region, "best_kernels", count)
+    monkeypatch.setattr(ContestedRegion, "best_kernels", count)
     assert grouped(build, X)[1].count("each saves more in another kernel") == 5
     assert len(explored) == 1
 
 
 def test_groups_that_would_wait_for_each_other_are_not_made() -> None:
-    nodes = [Node(index, relax.Var(f"v{index}"), relax.Tuple([]), Access(Kind.ELEMENTWISE)) for index in range(4)]
+    nodes = [
+        DataflowNode(index, relax.Var(f"v{index}"), relax.Tuple([]), AccessSummary(MappingKind.ELEMENTWISE))
+        for index in range(4)
+    ]
     for source, target in ((0, 2), (1, 3)):
         nodes[target].inputs.append(nodes[source])
         nodes[source].consumers.append(nodes[target])

@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from backends.tensorir.stages import read_stages
 from fusion.declined import Declined
-from partition.slices import Region, copy_function, hide_outputs, read_slice, with_parameters, write_slice
+from partition.slices import Slice, copy_function, hide_outputs, read_slice, with_parameters, write_slice
 
 
 def doubled(*shape: int) -> tirx.PrimFunc:
@@ -30,7 +30,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 def test_only_the_slice_is_written() -> None:
     func = doubled(3, 4)
-    func = hide_outputs(write_slice(func, func.params[1], (3, 4), Region((5, 9), (2, 5))), [func.params[1]])
+    func = hide_outputs(write_slice(func, func.params[1], (3, 4), Slice((5, 9), (2, 5))), [func.params[1]])
     x, joined = numbers(3, 4), np.full((5, 9), 7, np.float32)
     _, found = run(func, x, joined)
     expected = joined.copy()
@@ -42,7 +42,7 @@ def test_only_the_slice_is_written() -> None:
 
 def test_a_result_is_written_reshaped_and_to_its_own_memory() -> None:
     func = doubled(6, 2)
-    func = write_slice(func, func.params[1], (3, 4), Region((3, 5), (0, 1)))
+    func = write_slice(func, func.params[1], (3, 4), Slice((3, 5), (0, 1)))
     x = numbers(6, 2)
     _, own, joined = run(func, x, np.zeros((6, 2), np.float32), np.zeros((3, 5), np.float32))
     np.testing.assert_array_equal(own, 2 * x)
@@ -50,7 +50,7 @@ def test_a_result_is_written_reshaped_and_to_its_own_memory() -> None:
 
 
 def test_a_slice_is_read() -> None:
-    func = read_slice(doubled(3, 4), 0, Region((5, 9), (2, 5)))
+    func = read_slice(doubled(3, 4), 0, Slice((5, 9), (2, 5)))
     whole = numbers(5, 9)
     _, found = run(func, whole, np.zeros((3, 4), np.float32))
     np.testing.assert_array_equal(found, 2 * whole[2:, 5:])
@@ -58,20 +58,20 @@ def test_a_slice_is_read() -> None:
 
 def test_a_slice_is_copied() -> None:
     x = numbers(3, 4)
-    _, found = run(copy_function((3, 4), "float32", Region((3, 6), (0, 2))), x, np.zeros((3, 6), np.float32))
+    _, found = run(copy_function((3, 4), "float32", Slice((3, 6), (0, 2))), x, np.zeros((3, 6), np.float32))
     np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (2, 0))))
 
 
 def test_regions_nest() -> None:
-    assert Region((3, 4), (1, 0)).inside(Region((9, 9), (2, 5))) == Region((9, 9), (3, 5))
+    assert Slice((3, 4), (1, 0)).inside(Slice((9, 9), (2, 5))) == Slice((9, 9), (3, 5))
 
 
 def test_no_template_takes_a_slice_that_is_read_again() -> None:
     """Outside of the slice nothing is known of a buffer."""
     func = doubled(3, 4)
-    func = write_slice(func, func.params[1], (3, 4), Region((5, 9), (2, 5)))
+    func = write_slice(func, func.params[1], (3, 4), Slice((5, 9), (2, 5)))
     x, out, joined = func.params
-    again = write_slice(func, joined, (5, 9), Region((5, 10), (0, 0)))
+    again = write_slice(func, joined, (5, 9), Slice((5, 10), (0, 0)))
     with pytest.raises(Declined, match="a part of a buffer"):
         read_stages(again)
     with pytest.raises(Declined, match="a part of a buffer"):

@@ -36,7 +36,7 @@ from fusion.passes.layout import AssignLayouts
 from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.widen_conv1d import WidenConv1d
-from fusion.pipeline import Form
+from fusion.pipeline import PipelineMode
 from fusion.rewrites import Rewrite
 from partition.form_groups import FormGroups
 from tests.regressions.relax_models import module
@@ -160,8 +160,8 @@ def test_forms_of_operators_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "on ONNX Runtime" not in report
 
 
-@pytest.mark.parametrize("form", [Form.SPARING, Form.PLAIN])
-def test_other_forms_check_what_data_decides(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", [PipelineMode.SPARING, PipelineMode.PLAIN])
+def test_other_forms_check_what_data_decides(form: PipelineMode, monkeypatch: pytest.MonkeyPatch) -> None:
     """They did without the checks, and ended the process."""
     shapes = {"data": [4, 3], "at": [2], "place": [2, 1], "rows": [2, 1], "top": [3], "by": [3]}
     kinds = {"data": TensorProto.FLOAT, "rows": TensorProto.FLOAT, "top": TensorProto.INT32, "by": TensorProto.INT32}

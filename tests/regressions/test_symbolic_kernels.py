@@ -12,7 +12,7 @@ from backends.cpu.schedule import schedule
 from backends.tensorir.kernel_info import kernel_info
 from backends.tensorir.result import Kernel
 from fusion import context
-from partition.access import Kind, is_static, read_access
+from partition.access import MappingKind, is_static, read_access
 
 
 def symbolic_kernel() -> tirx.PrimFunc:
@@ -24,7 +24,7 @@ def symbolic_kernel() -> tirx.PrimFunc:
 def test_access_is_opaque() -> None:
     func = symbolic_kernel()
     assert not is_static(func)
-    assert read_access(func).kind is Kind.OPAQUE
+    assert read_access(func).kind is MappingKind.OPAQUE
 
 
 def test_it_is_scheduled_and_reported() -> None:

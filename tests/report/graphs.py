@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backends.kernel import KernelInfo
-from fusion.model_graph import MAPPED, Call, KeptEdge, ModelGraph, Operator, Read
+from fusion.model_graph import MAPPED, GraphCall, KeptEdge, ModelGraph, Read, SourceOperator
 
 BLOCK = 5
 """Operators of a layer: two branches that meet, and a sum with what came in."""
@@ -15,8 +15,8 @@ def layered_graph(operators: int, *, distinct: bool = True) -> tuple[ModelGraph,
     Args:
         distinct: Whether every layer has shapes of its own, so that none repeats.
     """
-    nodes = [Operator("x", "input", "float32[8,64]", (), (0,), MAPPED)]
-    calls = [Call("x", "input", "input", "float32[8,64]", (), 0, 0)]
+    nodes = [SourceOperator("x", "input", "float32[8,64]", (), (0,), MAPPED)]
+    calls = [GraphCall("x", "input", "input", "float32[8,64]", (), 0, 0)]
     kernels: dict[str, KernelInfo] = {}
     kept, loops = [], {}
     for layer in range(operators // BLOCK):
@@ -28,11 +28,11 @@ def layered_graph(operators: int, *, distinct: bool = True) -> tuple[ModelGraph,
         into = [first, first, first, first + 1, first + 1]
         for place, (name, sources, call) in enumerate(zip(names, reads, into, strict=True)):
             found = tuple(Read(source, 2048) for source in sources)
-            nodes.append(Operator(f"layer_{layer}_{place}_output", name, value, found, (call,), MAPPED))
+            nodes.append(SourceOperator(f"layer_{layer}_{place}_output", name, value, found, (call,), MAPPED))
         for part, sources in enumerate(([first - 1], [first - 1, first])):
             kernel = f"group_{part}_{layer if distinct else 0}"
             found = tuple(Read(source, 2048) for source in sources)
-            calls.append(Call(f"lv{first + part}", kernel, "kernel", value, found, 64, 9))
+            calls.append(GraphCall(f"lv{first + part}", kernel, "kernel", value, found, 64, 9))
             kernels[kernel] = KernelInfo(kernel, ("conv2d", "add"), "matmul", "14x2v", 10**6, 4096, 2048, 0.0, "", 1.5)
             loops[kernel] = ("parallel task in 2", "  for k in 64", "    28 x acc = acc, p0, p1")
         kept.append(KeptEdge("relu", "matmul", "matmul is a complex operator", first, first + 1, 2048))

@@ -13,8 +13,8 @@ import tvm_ffi
 from tvm import relax
 
 from fusion.rewrites import RULES, Log, Rewrite
-from fusion.rewrites.cost import Cost, cost
-from fusion.rewrites.graph import Graph
+from fusion.rewrites.cost import GraphCost, cost
+from fusion.rewrites.graph import RewriteGraph
 from fusion.rewrites.rule import Example, Rule
 from tests.passes.modules import canonical, evaluate, module
 
@@ -35,8 +35,8 @@ def apply(rules: tuple[Rule, ...], example: Example) -> tuple[tvm.IRModule, tvm.
     return before, after, result.fact
 
 
-def total(mod: tvm.IRModule) -> Cost:
-    return cost(value for value in Graph(mod["main"]).values if value.op != "alias")
+def total(mod: tvm.IRModule) -> GraphCost:
+    return cost(value for value in RewriteGraph(mod["main"]).values if value.op != "alias")
 
 
 @RULE

@@ -12,7 +12,7 @@ from tuning.experiment import Experiment, LibraryCall, Step, StepCondition, Stor
 from tuning.measuring_session import MeasuringSession
 from tuning.messages import (
     Failed,
-    Measured,
+    MeasuredNetwork,
     Question,
     Trial,
     Trying,
@@ -22,10 +22,10 @@ from tuning.messages import (
     write_question,
 )
 
-ANSWER = "print(write_answer(Measured((Decision(0, 1.0, 1.0, 2.0, 2),), 2.0, 1.0)), flush=True)"
+ANSWER = "print(write_answer(MeasuredNetwork((Decision(0, 1.0, 1.0, 2.0, 2),), 2.0, 1.0)), flush=True)"
 TRIES = """
 import os, sys, time
-from tuning.messages import Decision, Measured, Trial, Trying, read_question, write_answer
+from tuning.messages import Decision, MeasuredNetwork, Trial, Trying, read_question, write_answer
 for line in sys.stdin:
     for trial in (Trial(0, 0), Trial(0, 1), Trial(0, 2)):
         if trial not in read_question(line).skipped:
@@ -50,7 +50,7 @@ def test_experiments_pass_through_files(tmp_path: Path) -> None:
 
 def test_messages_pass_through_lines() -> None:
     decision = Decision(1, 1.0, 2.0, 1.0, 2)
-    for answer in (Trying(Trial(0, 1)), Measured((decision,), 2.0, 1.0), Failed("why")):
+    for answer in (Trying(Trial(0, 1)), MeasuredNetwork((decision,), 2.0, 1.0), Failed("why")):
         assert read_answer(write_answer(answer)) == answer
     question = Question("path", (Trial(0, 1), Trial(2, 3)))
     assert read_question(write_question(question)) == question

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.zoo.beyond.layers import Network, SqueezeExcite, conv_norm, conv_norm_act
+from bench.zoo.beyond.layers import SqueezeExcite, TypedModule, conv_norm, conv_norm_act
 
 _LABELS = 1000
 # Expansion, channels, blocks, stride, kernel of each stage of EfficientNet-B0.
@@ -24,7 +24,7 @@ _STAGES = (
 )
 
 
-class _InvertedResidual(Network):
+class _InvertedResidual(TypedModule):
     def __init__(
         self, inputs: int, outputs: int, expansion: int, kernel: int, stride: int, act: Callable[[], nn.Module]
     ) -> None:
@@ -42,7 +42,7 @@ class _InvertedResidual(Network):
         return x + self.body(x) if self.residual else self.body(x)
 
 
-class EfficientNet(Network):
+class EfficientNet(TypedModule):
     """EfficientNet-B0 (Tan and Le, ICML 2019), with SiLU or with MobileNetV3's hard swish."""
 
     def __init__(self, hard: bool = False) -> None:
@@ -64,7 +64,7 @@ class EfficientNet(Network):
         return self.head(self.features(image).mean((2, 3)))
 
 
-class RepVGG(Network):
+class RepVGG(TypedModule):
     """3x3 convolutions with their branches merged, as RepVGG is deployed (Ding et al., CVPR 2021)."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class RepVGG(Network):
         return self.body(image).mean((2, 3))
 
 
-class _ResNeXtBlock(Network):
+class _ResNeXtBlock(TypedModule):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         hidden = outputs // 2
@@ -94,7 +94,7 @@ class _ResNeXtBlock(Network):
         return F.relu(self.body(x) + self.shortcut(x))
 
 
-class SEResNeXt(Network):
+class SEResNeXt(TypedModule):
     """Bottlenecks of 32 groups with squeeze and excite, two a stage (Hu et al., CVPR 2018)."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ def _norm_act_conv(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
     return nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(), conv)
 
 
-class _DenseLayer(Network):
+class _DenseLayer(TypedModule):
     def __init__(self, inputs: int, growth: int) -> None:
         super().__init__()
         self.body = nn.Sequential(_norm_act_conv(inputs, 4 * growth, 1), _norm_act_conv(4 * growth, growth, 3))
@@ -122,7 +122,7 @@ class _DenseLayer(Network):
         return torch.cat([x, self.body(x)], 1)
 
 
-class DenseNet(Network):
+class DenseNet(TypedModule):
     """Three blocks of six layers, each reading all before it (Huang et al., CVPR 2017)."""
 
     def __init__(self, growth: int = 16) -> None:
@@ -144,7 +144,7 @@ def _mlp(size: int, hidden: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(size, hidden), nn.GELU(), nn.Linear(hidden, size))
 
 
-class _MixerLayer(Network):
+class _MixerLayer(TypedModule):
     def __init__(self, tokens: int, channels: int) -> None:
         super().__init__()
         self.norms = nn.ModuleList([nn.LayerNorm(channels), nn.LayerNorm(channels)])
@@ -155,7 +155,7 @@ class _MixerLayer(Network):
         return x + self.within(self.norms[1](x))
 
 
-class MLPMixer(Network):
+class MLPMixer(TypedModule):
     """Six layers of MLPs across and within 14x14 patches (Tolstikhin et al., NeurIPS 2021)."""
 
     def __init__(self, channels: int = 256) -> None:
@@ -168,7 +168,7 @@ class MLPMixer(Network):
         return self.head(self.layers(self.patches(image).flatten(2).transpose(1, 2))).mean(1)
 
 
-class PointNet(Network):
+class PointNet(TypedModule):
     """One MLP for every point, and the largest of each feature (Qi et al., CVPR 2017), without its transforms."""
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class PointNet(Network):
         return self.head(self.shared(points).amax(2))
 
 
-class Conv3d(Network):
+class Conv3d(TypedModule):
     """Three 3x3x3 convolutions over a clip, as in C3D (Tran et al., ICCV 2015)."""
 
     def __init__(self) -> None:

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.zoo.beyond.layers import Network
+from bench.zoo.beyond.layers import TypedModule
 
 # What is added to the scores of tokens to come.
 _MASKED = -1e9
 
 
-class _RMSNorm(Network):
+class _RMSNorm(TypedModule):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size).uniform_(0.8, 1.2))
@@ -21,7 +21,7 @@ class _RMSNorm(Network):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
 
 
-class _Attention(Network):
+class _Attention(TypedModule):
     """Causal attention with rotary positions (Su et al., 2021), each key and value shared by a group of queries."""
 
     def __init__(self, size: int, heads: int, groups: int, tokens: int) -> None:
@@ -57,7 +57,7 @@ class _Attention(Network):
         return x[:, :, None].expand(batch, groups, times, tokens, width).reshape(batch, self.heads, tokens, width)
 
 
-class _Block(Network):
+class _Block(TypedModule):
     def __init__(self, size: int, heads: int, groups: int, hidden: int, tokens: int) -> None:
         super().__init__()
         self.attention_norm, self.attention = _RMSNorm(size), _Attention(size, heads, groups, tokens)
@@ -71,7 +71,7 @@ class _Block(Network):
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
-class Llama(Network):
+class Llama(TypedModule):
     """Four blocks of width 512: eight heads of queries, four of keys and values, a gated MLP."""
 
     def __init__(self, tokens: int = 64, size: int = 512) -> None:

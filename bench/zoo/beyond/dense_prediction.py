@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.zoo.beyond.layers import Network, conv_norm_act
+from bench.zoo.beyond.layers import TypedModule, conv_norm_act
 
 _conv_silu = functools.partial(conv_norm_act, act=nn.SiLU)
 
@@ -18,7 +18,7 @@ def _two_convs(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(conv_norm_act(inputs, outputs), conv_norm_act(outputs, outputs))
 
 
-class UNet(Network):
+class UNet(TypedModule):
     """Three levels down and, by transposed convolutions, up again (Ronneberger et al., MICCAI 2015)."""
 
     def __init__(self, widths: tuple[int, ...] = (32, 64, 128, 256), classes: int = 5) -> None:
@@ -40,7 +40,7 @@ class UNet(Network):
         return self.head(x)
 
 
-class _CrossStage(Network):
+class _CrossStage(TypedModule):
     """YOLOv5's C3: half of the channels go past the bottlenecks."""
 
     def __init__(self, inputs: int, outputs: int, bottlenecks: int) -> None:
@@ -59,7 +59,7 @@ class _CrossStage(Network):
         return self.leave(torch.cat([y, self.past(x)], 1))
 
 
-class _PyramidPooling(Network):
+class _PyramidPooling(TypedModule):
     """YOLOv5's SPPF: the maximum over windows of three sizes, each from the one before."""
 
     def __init__(self, channels: int) -> None:
@@ -74,7 +74,7 @@ class _PyramidPooling(Network):
         return self.leave(torch.cat([x, first, second, self.pool(second)], 1))
 
 
-class YOLOv5(Network):
+class YOLOv5(TypedModule):
     """The backbone of YOLOv5n and two of its three scales; (batch, boxes, 5 + 80 classes) of sigmoids."""
 
     def __init__(self, anchors: int = 3, values: int = 85) -> None:
@@ -101,7 +101,7 @@ class YOLOv5(Network):
         return x.transpose(2, 3).reshape(x.shape[0], -1, self.values)
 
 
-class _Exchange(Network):
+class _Exchange(TypedModule):
     """One step at two resolutions, and what each adds to the other."""
 
     def __init__(self, fine: int, coarse: int) -> None:
@@ -115,7 +115,7 @@ class _Exchange(Network):
         return F.relu(fine + up), F.relu(coarse + self.down(fine))
 
 
-class HRNet(Network):
+class HRNet(TypedModule):
     """Two resolutions side by side, three exchanges, 17 key points (Sun et al., CVPR 2019)."""
 
     def __init__(self, width: int = 32) -> None:
@@ -133,7 +133,7 @@ class HRNet(Network):
         return self.head(fine)
 
 
-class DeepLab(Network):
+class DeepLab(TypedModule):
     """Atrous spatial pyramid pooling over features of stride 8 (Chen et al., "Rethinking atrous convolution", 2017)."""
 
     def __init__(self, classes: int = 21) -> None:

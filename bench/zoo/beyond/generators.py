@@ -6,10 +6,10 @@ import itertools
 
 from torch import Tensor, nn
 
-from bench.zoo.beyond.layers import Network
+from bench.zoo.beyond.layers import TypedModule
 
 
-class SuperResolution(Network):
+class SuperResolution(TypedModule):
     """SRResNet, three blocks without batch norm, channels shuffled into pixels (Ledig et al., CVPR 2017)."""
 
     def __init__(self, width: int = 64) -> None:
@@ -34,7 +34,7 @@ def _reflected_conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> 
     return nn.Sequential(nn.ReflectionPad2d(kernel // 2), conv, nn.InstanceNorm2d(outputs, affine=True))
 
 
-class StyleTransfer(Network):
+class StyleTransfer(TypedModule):
     """Convolutions on reflected borders with instance norm, three residual blocks (Johnson et al., ECCV 2016)."""
 
     def __init__(self, width: int = 32) -> None:
@@ -55,7 +55,7 @@ class StyleTransfer(Network):
         return self.decoder(x)
 
 
-class DCGAN(Network):
+class DCGAN(TypedModule):
     """The generator: noise to 64x64 pixels by transposed convolutions (Radford et al., ICLR 2016)."""
 
     def __init__(self, noise: int = 100, widths: tuple[int, ...] = (256, 128, 64, 32)) -> None:

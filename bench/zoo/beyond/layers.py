@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Network(nn.Module):  # type: ignore[misc]
+class TypedModule(nn.Module):  # type: ignore[misc]
     """A torch module; torch's own class has no types here."""
 
 
@@ -36,7 +36,7 @@ def conv_norm_act(
     )
 
 
-class SqueezeExcite(Network):
+class SqueezeExcite(TypedModule):
     """Channels weighted by what all pixels together say (Hu et al., "Squeeze-and-excitation networks", CVPR 2018)."""
 
     def __init__(self, channels: int, reduction: int = 4, act: Callable[[], nn.Module] = nn.SiLU) -> None:

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.zoo.beyond.layers import Network, conv_norm_act
+from bench.zoo.beyond.layers import TypedModule, conv_norm_act
 
 
-class _CausalConv(Network):
+class _CausalConv(TypedModule):
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int) -> None:
         super().__init__()
         self.past = (kernel - 1) * dilation
@@ -19,7 +19,7 @@ class _CausalConv(Network):
         return self.conv(F.pad(x, (self.past, 0)))
 
 
-class TCN(Network):
+class TCN(TypedModule):
     """Six residual blocks of two causal convolutions, the dilation doubling (Bai et al., 2018)."""
 
     def __init__(self, inputs: int = 16, width: int = 64) -> None:
@@ -37,7 +37,7 @@ class TCN(Network):
         return x
 
 
-class _GatedConv(Network):
+class _GatedConv(TypedModule):
     def __init__(self, width: int, skip: int, dilation: int) -> None:
         super().__init__()
         self.conv = _CausalConv(width, 2 * width, 2, dilation)
@@ -49,7 +49,7 @@ class _GatedConv(Network):
         return x + self.residual(gated), self.skip(gated)
 
 
-class WaveNet(Network):
+class WaveNet(TypedModule):
     """Eight gated causal convolutions whose skips are summed (van den Oord et al., 2016)."""
 
     def __init__(self, width: int = 32, skip: int = 64) -> None:
@@ -66,7 +66,7 @@ class WaveNet(Network):
         return self.head(F.relu(torch.stack(skips).sum(0)))
 
 
-class CRNN(Network):
+class CRNN(TypedModule):
     """A line of text: convolutions, a GRU both ways along its columns, log probabilities (Shi et al., TPAMI 2017)."""
 
     def __init__(self, characters: int = 64) -> None:
@@ -86,7 +86,7 @@ class CRNN(Network):
         return F.log_softmax(self.head(self.gru(columns)[0]), -1)
 
 
-class BiLSTM(Network):
+class BiLSTM(TypedModule):
     """A tagger: two layers of LSTM both ways, and a score for each tag."""
 
     def __init__(self, size: int = 128, tags: int = 40) -> None:
@@ -98,7 +98,7 @@ class BiLSTM(Network):
         return self.head(self.lstm(sequence)[0])
 
 
-class _LinearAttention(Network):
+class _LinearAttention(TypedModule):
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
@@ -114,7 +114,7 @@ class _LinearAttention(Network):
         return x + self.leave(mixed.transpose(1, 2).reshape(batch, tokens, size))
 
 
-class LinearTransformer(Network):
+class LinearTransformer(TypedModule):
     """Three layers of attention with the feature map elu + 1 in place of softmax (Katharopoulos et al., ICML 2020)."""
 
     def __init__(self, size: int = 128, heads: int = 4) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusion.frontends.onnx.interpolate import Axis, source_positions
+from fusion.frontends.onnx.interpolate import ResizeAxis, source_positions
 
 _ONE, _HALF = np.float32(1), np.float32(0.5)
 
@@ -32,7 +32,7 @@ class Filters:
     outside: np.ndarray
 
 
-def filters_of(axis: Axis, mode: str, transform: str, exclude_outside: bool, cubic_a: float) -> Filters:
+def filters_of(axis: ResizeAxis, mode: str, transform: str, exclude_outside: bool, cubic_a: float) -> Filters:
     """Return the filters of `axis`; the argument names are those of ONNX's Resize, `mode` is "linear" or "cubic"."""
     step = _ONE / np.float32(axis.scale)
     stretch = max(step, _ONE)

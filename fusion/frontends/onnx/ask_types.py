@@ -10,7 +10,7 @@ from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnx.helper import make_graph, make_model, make_opsetid, make_tensor_type_proto
 
 from backends.registry import model_runner
-from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.scope import ValueScope
 
 _FORMAT = 8
 """A version of the format that every ONNX Runtime in use knows."""
@@ -21,7 +21,7 @@ _ELEMENTS = dict(TensorProto.DataType.items())
 _NAMES = {"float": "FLOAT", "double": "DOUBLE"}
 
 
-def ask_types(node: NodeProto, scope: Scope, domains: Mapping[str, int]) -> dict[str, TypeProto]:
+def ask_types(node: NodeProto, scope: ValueScope, domains: Mapping[str, int]) -> dict[str, TypeProto]:
     """Return the type of each output of `node` that is a tensor; nothing where ONNX Runtime does not take the node."""
     names = [name for name in dict.fromkeys(node.input) if name]
     if any(name not in scope.types for name in names):

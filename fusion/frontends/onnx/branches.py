@@ -14,8 +14,8 @@ from onnx import NodeProto, TensorProto, TypeProto, numpy_helper
 from fusion.declined import Declined
 from fusion.frontends.imported import ImportedModel, TensorSpec, names_called
 from fusion.frontends.onnx.expand import captured
-from fusion.frontends.onnx.fallback import Subgraph
-from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.fallback import OnnxSubgraph
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import known_dims
 
 
@@ -34,7 +34,7 @@ class Branch:
     inputs: Mapping[str, TypeProto]
 
 
-def split_if(node: NodeProto, scope: Scope) -> tuple[Branch, Branch]:
+def split_if(node: NodeProto, scope: ValueScope) -> tuple[Branch, Branch]:
     """Return what `node` runs where its condition holds, and what it runs elsewhere.
 
     Raises:
@@ -78,7 +78,7 @@ def assemble(
     mod: tvm.IRModule,
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
-    subgraphs: Mapping[str, Subgraph],
+    subgraphs: Mapping[str, OnnxSubgraph],
     branches: Mapping[str, ImportedModel],
 ) -> ImportedModel:
     """Return the model of `mod` with those of `subgraphs` and `branches` that its `main` still calls."""

@@ -18,7 +18,7 @@ from fusion.frontends.onnx.fallback import NotATensor
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
 from fusion.frontends.onnx.registry import Converter, converter_of
-from fusion.frontends.onnx.scope import Scope, identifier
+from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm, tvm_converts
 from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, is_tensor, known_dims, type_of_spec
 from fusion.frontends.onnx.windows import refuse_small_image
@@ -39,7 +39,7 @@ def _is_checked(node: Node) -> bool:
     return node.op in _CHECKED and not all(node.is_const(index) for index in range(1, len(node.proto.input)))
 
 
-def convert_node(proto: NodeProto, opset: int, scope: Scope, builder: BlockBuilder) -> None:
+def convert_node(proto: NodeProto, opset: int, scope: ValueScope, builder: BlockBuilder) -> None:
     """Compute the outputs of `proto` in Relax and record them in `scope`.
 
     Raises:
@@ -83,7 +83,7 @@ def has_converter(domain: str, operator: str) -> bool:
     return converter_of(domain, operator) is not None or tvm_converts(domain, operator)
 
 
-def _vouched_for(name: str, scope: Scope) -> TypeProto | None:
+def _vouched_for(name: str, scope: ValueScope) -> TypeProto | None:
     """Return the type of a value as far as it does not rest on the model's declaration alone."""
     kind = scope.types.get(name) if name else None
     if kind is None or name not in scope.claimed:
@@ -94,7 +94,7 @@ def _vouched_for(name: str, scope: Scope) -> TypeProto | None:
     return open_kind
 
 
-def is_native(proto: NodeProto, scope: Scope) -> bool:
+def is_native(proto: NodeProto, scope: ValueScope) -> bool:
     """Return whether all that `proto` reads are tensors of native dtypes and static shapes."""
     kinds = [scope.types.get(name) for name in proto.input if name]
     native = NATIVE_DTYPES | ({TensorProto.FLOAT8E8M0} if proto.op_type == "Cast" else frozenset())

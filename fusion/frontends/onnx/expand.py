@@ -9,7 +9,7 @@ import onnx
 from onnx import NodeProto, TensorProto, TypeProto
 
 from fusion.frontends.onnx.infer import schema_of
-from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import dims_of
 from fusion.frontends.onnx.weights import read_weights
 
@@ -36,7 +36,7 @@ class Expansion:
 
 
 def expand_function(
-    node: NodeProto, opset: int, standard_opset: int, scope: Scope, fresh: Callable[[str], str]
+    node: NodeProto, opset: int, standard_opset: int, scope: ValueScope, fresh: Callable[[str], str]
 ) -> Expansion | None:
     """Return the body that ONNX defines for `node`'s operator, or None where it defines none that helps: a loop is run
     by ONNX Runtime, which has a kernel for the operator itself.
@@ -57,7 +57,7 @@ def expand_function(
     return Expansion(nodes, version, {}, {actual: new for actual, new in outputs.items() if actual and new})
 
 
-def expand_if(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], str]) -> Expansion | None:
+def expand_if(node: NodeProto, opset: int, scope: ValueScope, fresh: Callable[[str], str]) -> Expansion | None:
     """Return the branch that runs, or None where the condition is not constant, or has no one value, or the branch
     returns another number of values than the If.
     """
@@ -76,7 +76,7 @@ def expand_if(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], 
     return Expansion(nodes, opset, constants, outputs)
 
 
-def expand_half_loss(node: NodeProto, opset: int, scope: Scope, fresh: Callable[[str], str]) -> Expansion | None:
+def expand_half_loss(node: NodeProto, opset: int, scope: ValueScope, fresh: Callable[[str], str]) -> Expansion | None:
     """Return a loss of half precision as one of float32 between casts; None for any other node."""
     kind = scope.types.get(node.input[0], TypeProto()).tensor_type.elem_type if node.op_type in _LOSSES else None
     if node.domain or kind not in _HALVES:
@@ -211,7 +211,7 @@ def _rename_graph(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
         value.name = visible.get(value.name, value.name)
 
 
-def _body(node: NodeProto, opset: int, scope: Scope) -> onnx.FunctionProto | None:
+def _body(node: NodeProto, opset: int, scope: ValueScope) -> onnx.FunctionProto | None:
     schema = schema_of(node, opset)
     if schema is None:
         return None

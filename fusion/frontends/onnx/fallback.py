@@ -26,7 +26,7 @@ from fusion.frontends.imported import FallbackNode, ImportedModel
 from fusion.frontends.onnx.checks import OTHER_SHAPES
 from fusion.frontends.onnx.expand import reads
 from fusion.frontends.onnx.infer import CONTRADICTION, schema_of
-from fusion.frontends.onnx.scope import Scope, identifier
+from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.signature import read_specs
 from fusion.frontends.onnx.types import NATIVE_DTYPES, dims_of, dtype_name, known_dims, type_name
 
@@ -57,7 +57,7 @@ class _Waiting:
 
 
 @dataclass(frozen=True)
-class Subgraph:
+class OnnxSubgraph:
     """The bytes of one ONNX model, and the nodes in it."""
 
     data: bytes
@@ -68,9 +68,9 @@ class FallbackPlan:
     """The waiting nodes and the subgraphs made so far, by key."""
 
     def __init__(
-        self, scope: Scope, builder: BlockBuilder, still_read: Callable[[], set[str]], domains: dict[str, int]
+        self, scope: ValueScope, builder: BlockBuilder, still_read: Callable[[], set[str]], domains: dict[str, int]
     ) -> None:
-        self.subgraphs: dict[str, Subgraph] = {}
+        self.subgraphs: dict[str, OnnxSubgraph] = {}
         self._scope, self._builder, self._still_read, self._domains = scope, builder, still_read, domains
         self._waiting: list[_Waiting] = []
         scope.materialize = self._emit_group_of
@@ -91,7 +91,7 @@ class FallbackPlan:
         data = _prepare(model, group)
         key = hashlib.sha256(data).hexdigest()
         nodes = [FallbackNode(item.node.op_type, item.name, item.reason) for item in group]
-        self.subgraphs[key] = Subgraph(data, tuple(nodes))
+        self.subgraphs[key] = OnnxSubgraph(data, tuple(nodes))
         self._emit_call(key, inputs, outputs)
 
     def _group_of(self, name: str) -> list[_Waiting]:

@@ -11,12 +11,12 @@ from onnx.reference import ReferenceEvaluator
 
 from fusion.frontends.onnx.fold_cost import cost_of
 from fusion.frontends.onnx.fold_exceptions import computed_otherwise
-from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import dtype_name, is_tensor, known_dims
 from fusion.tensors import numpy_dtype
 
 
-def fold(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
+def fold(node: onnx.NodeProto, opset: int, scope: ValueScope, outputs: dict[str, TypeProto]) -> bool:
     """Record the outputs of `node` as constants of `scope` if they are known before the run; return whether they
     are."""
     if (
@@ -47,7 +47,7 @@ def fold(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, Type
     return True
 
 
-def _fold_shape(node: onnx.NodeProto, scope: Scope) -> bool:
+def _fold_shape(node: onnx.NodeProto, scope: ValueScope) -> bool:
     shape = known_dims(scope.types.get(node.input[0]))
     if shape is None:
         return False
@@ -60,7 +60,7 @@ def _fold_shape(node: onnx.NodeProto, scope: Scope) -> bool:
     return True
 
 
-def _fold_constant(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
+def _fold_constant(node: onnx.NodeProto, scope: ValueScope, outputs: dict[str, TypeProto]) -> bool:
     """Take the tensor that a Constant brings as it is: it may be a weight."""
     if len(node.attribute) != 1 or node.attribute[0].name != "value" or not all(map(is_tensor, outputs.values())):
         return False
@@ -73,7 +73,7 @@ def _fold_constant(node: onnx.NodeProto, scope: Scope, outputs: dict[str, TypePr
     return True
 
 
-def _foldable(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, TypeProto]) -> bool:
+def _foldable(node: onnx.NodeProto, opset: int, scope: ValueScope, outputs: dict[str, TypeProto]) -> bool:
     """Return whether `node` is known before the run, and computing it is in the budget, which then pays for it."""
     if node.domain or not all(name in scope.constants for name in node.input if name):
         return False
@@ -89,7 +89,7 @@ def _foldable(node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str,
 
 
 def _evaluate(
-    node: onnx.NodeProto, opset: int, scope: Scope, outputs: dict[str, TypeProto]
+    node: onnx.NodeProto, opset: int, scope: ValueScope, outputs: dict[str, TypeProto]
 ) -> list[np.ndarray | None]:
     names = list(dict.fromkeys(name for name in node.input if name))
     arrays = {name: scope.array(name) for name in names}

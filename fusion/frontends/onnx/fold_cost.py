@@ -35,7 +35,7 @@ _NODE = 200_000
 
 
 @dataclass(frozen=True)
-class Cost:
+class FoldCost:
     """What a node would take: elements of its results together, and nanoseconds."""
 
     elements: int
@@ -53,7 +53,7 @@ class Budget:
         self._bytes = min(_BYTES_FOR_ALL + _BYTES_FOR_A_BYTE * weights, usable_memory() // 4)
         self._nanoseconds = _NANOSECONDS_FOR_ALL
 
-    def take(self, cost: Cost, itemsize: int, held: int) -> bool:
+    def take(self, cost: FoldCost, itemsize: int, held: int) -> bool:
         """Spend `cost`, of a node that reads `held` bytes and makes elements of `itemsize`; return whether it may."""
         size = cost.elements * itemsize
         if size > self._bytes or cost.nanoseconds > self._nanoseconds or size > held + _GROWTH:
@@ -63,7 +63,7 @@ class Budget:
         return True
 
 
-def cost_of(node: onnx.NodeProto, arrays: Arrays) -> Cost | None:
+def cost_of(node: onnx.NodeProto, arrays: Arrays) -> FoldCost | None:
     """Return what computing `node` of `arrays`, its inputs without those left out, takes.
 
     None for an operator that is not computed while compiling, or where its inputs contradict each other.
@@ -80,7 +80,7 @@ def cost_of(node: onnx.NodeProto, arrays: Arrays) -> Cost | None:
     if elements < 0:
         return None
     read = sum(array.size for array in arrays)
-    return Cost(elements, _NODE + each * (elements + read))
+    return FoldCost(elements, _NODE + each * (elements + read))
 
 
 def _broadcast(arrays: Arrays, attributes: Attributes) -> int:

@@ -12,7 +12,7 @@ from onnx import TensorProto, TypeProto, shape_inference
 from fusion.errors import InvalidModelError
 from fusion.frontends.onnx.checks.dims import text
 from fusion.frontends.onnx.pool_windows import pool_types
-from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import dims_of, dtype_name, known_dims, type_name
 
 # Shape computations read only small integer tensors; handing weights to the inference would copy them.
@@ -34,7 +34,9 @@ def schema_of(node: onnx.NodeProto, opset: int) -> onnx.defs.OpSchema | None:
         return None
 
 
-def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[str, TypeProto]) -> dict[str, TypeProto]:
+def infer_types(
+    node: onnx.NodeProto, opset: int, scope: ValueScope, declared: dict[str, TypeProto]
+) -> dict[str, TypeProto]:
     """Return the type of each output of `node` that inference or the model's own declaration tells.
 
     Inference comes first. A shape that only the declaration tells is entered in `scope.claimed`, and in `scope.unsure`
@@ -63,7 +65,7 @@ def infer_types(node: onnx.NodeProto, opset: int, scope: Scope, declared: dict[s
     return found
 
 
-def _places_in_a_scalar(node: onnx.NodeProto, scope: Scope) -> dict[str, TypeProto]:
+def _places_in_a_scalar(node: onnx.NodeProto, scope: ValueScope) -> dict[str, TypeProto]:
     """Return the type of NonZero's result for a scalar: ONNX Runtime takes it for a row of one element, onnx says that
     its places have no axes."""
     kind = scope.types.get(node.input[0]) if node.op_type == "NonZero" and not node.domain else None
@@ -73,7 +75,7 @@ def _places_in_a_scalar(node: onnx.NodeProto, scope: Scope) -> dict[str, TypePro
 
 
 def _of_the_variables(
-    node: onnx.NodeProto, opset: int, scope: Scope, inferred: Mapping[str, TypeProto]
+    node: onnx.NodeProto, opset: int, scope: ValueScope, inferred: Mapping[str, TypeProto]
 ) -> dict[str, TypeProto]:
     """Return `inferred` with the element types that the definition binds to those of inputs: of RMSNormalization onnx's
     inference tells that of the other input, or nothing."""
@@ -130,7 +132,7 @@ def _may_be(inferred: TypeProto | None, declared: TypeProto | None) -> bool:
     )
 
 
-def _infer(node: onnx.NodeProto, opset: int, scope: Scope) -> dict[str, TypeProto]:
+def _infer(node: onnx.NodeProto, opset: int, scope: ValueScope) -> dict[str, TypeProto]:
     schema = schema_of(node, opset)
     has_graph = any(attribute.HasField("g") for attribute in node.attribute)
     names = [name for name in node.input if name]

@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResizeAxis:
     """One axis of a Resize: sizes, scale, and the region of interest in shares of the axis."""
 
     source: int
@@ -27,7 +27,7 @@ class Taps:
     outside: np.ndarray | None
 
 
-def taps_of(axis: Axis, mode: str, transform: str, rounding: str, exclude_outside: bool, cubic_a: float) -> Taps:
+def taps_of(axis: ResizeAxis, mode: str, transform: str, rounding: str, exclude_outside: bool, cubic_a: float) -> Taps:
     """Return the taps of `axis`; the argument names are those of ONNX's Resize."""
     position = source_positions(axis, transform)
     outside = (position < 0) | (position > axis.source - 1) if transform == "tf_crop_and_resize" else None
@@ -47,7 +47,7 @@ def taps_of(axis: Axis, mode: str, transform: str, rounding: str, exclude_outsid
     return Taps(indices.clip(0, axis.source - 1)[:, used], weights[:, used], outside)
 
 
-def source_positions(axis: Axis, transform: str) -> np.ndarray:
+def source_positions(axis: ResizeAxis, transform: str) -> np.ndarray:
     """Return where each output position lies on the input axis, in float32 and by ONNX Runtime's formulas: which of
     two neighbours is the nearest is a matter of the last bit."""
     x, scale, source, target = np.arange(axis.target, dtype="float32"), *map(np.float32, _numbers(axis))
@@ -69,7 +69,7 @@ def source_positions(axis: Axis, transform: str) -> np.ndarray:
     return np.asarray((x + half) / scale - half)
 
 
-def _numbers(axis: Axis) -> tuple[float, int, int]:
+def _numbers(axis: ResizeAxis) -> tuple[float, int, int]:
     return axis.scale, axis.source, axis.target
 
 

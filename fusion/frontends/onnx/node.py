@@ -13,7 +13,7 @@ from tvm.relax import BlockBuilder, Expr
 
 from fusion.declined import Declined
 from fusion.errors import ShapeError
-from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import FLOATING, Shape, dims_of, dtype_name, known_dims
 
 
@@ -58,7 +58,7 @@ class Node:
     proto: onnx.NodeProto
     opset: int
     outputs: tuple[TypeProto | None, ...]
-    scope: Scope
+    scope: ValueScope
     builder: BlockBuilder
 
     @property

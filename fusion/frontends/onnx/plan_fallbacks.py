@@ -20,7 +20,7 @@ import onnx
 from onnx import NodeProto, TypeProto
 
 from fusion.frontends.onnx.fallback import name_of
-from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.slow_operators import HEAVY, QUANTIZED, TAIL, is_foreign, may_be_slow, reason, slow, work
 from fusion.frontends.onnx.survey import Survey, survey
 
@@ -49,7 +49,7 @@ class FallbackChoice:
 
 
 def choose_fallbacks(
-    graph: onnx.GraphProto, opsets: Mapping[str, int], scope: Scope, declared: dict[str, TypeProto]
+    graph: onnx.GraphProto, opsets: Mapping[str, int], scope: ValueScope, declared: dict[str, TypeProto]
 ) -> FallbackChoice:
     """Return which nodes of `graph` ONNX Runtime is to run.
 

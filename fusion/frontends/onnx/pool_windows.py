@@ -12,15 +12,15 @@ from onnx.helper import make_tensor_type_proto
 
 from fusion.errors import ShapeError
 from fusion.frontends.onnx.node import Node, attribute_of
-from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import Shape, known_dims
-from fusion.frontends.onnx.windows import Window, given_window, pads_itself, same_padding, too_small
+from fusion.frontends.onnx.windows import OnnxWindow, given_window, pads_itself, same_padding, too_small
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 _GLOBAL = frozenset({"GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"})
 
 
-def pool_window(node: NodeProto, sizes: Shape) -> tuple[Window, Shape]:
+def pool_window(node: NodeProto, sizes: Shape) -> tuple[OnnxWindow, Shape]:
     """Return the window of a pool over spatial axes of `sizes`, and how many places it takes on each.
 
     There may be less than one. A window that does not fit, and overhangs by less than its stride, takes one.
@@ -66,7 +66,7 @@ def refuse_pool_without_places(node: Node) -> None:
             raise too_small(node, window)
 
 
-def pool_types(node: NodeProto, scope: Scope) -> dict[str, TypeProto]:
+def pool_types(node: NodeProto, scope: ValueScope) -> dict[str, TypeProto]:
     """Return the types of what a pool of known sizes returns; nothing for other nodes."""
     shape = known_dims(scope.types.get(node.input[0])) if node.op_type in _POOLS and not node.domain else None
     kernel = attribute_of(node, "kernel_shape")

@@ -18,7 +18,7 @@ from fusion.frontends.onnx.types import type_of_tensor
 
 
 @dataclass
-class Scope:
+class ValueScope:
     """What is known of each value so far.
 
     Attributes:
@@ -39,7 +39,7 @@ class Scope:
     unsure: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=Budget)
     materialize: Callable[[str], None] = field(default=lambda name: None)
-    _arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    _arrays: dict[str, np.ndarray] = field(default_factory=dict, init=False)
 
     def add_constant(self, name: str, tensor: TensorProto) -> None:
         """Record that the value `name` is `tensor`."""

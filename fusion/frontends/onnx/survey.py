@@ -12,7 +12,7 @@ from fusion.errors import FusionError
 from fusion.frontends.onnx.expand import cast_of_cast_like, reads
 from fusion.frontends.onnx.fold import fold
 from fusion.frontends.onnx.infer import InferenceError, infer_types
-from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import known_dims
 
 _MOST_ELEMENTS = 1024
@@ -48,7 +48,7 @@ def survey(
 ) -> Survey:
     """Return what is known of `nodes`, where `types` and `constants` are of what they read from elsewhere."""
     found = Survey(list(nodes), {})
-    scope = Scope(types=dict(types), constants=dict(constants))
+    scope = ValueScope(types=dict(types), constants=dict(constants))
     made: dict[str, int] = {}
     fixed = set(constants)
     for index, proto in enumerate(found.nodes):
@@ -71,14 +71,14 @@ def survey(
     return found
 
 
-def _types(node: NodeProto, opset: int, scope: Scope, declared: dict[str, TypeProto]) -> dict[str, TypeProto]:
+def _types(node: NodeProto, opset: int, scope: ValueScope, declared: dict[str, TypeProto]) -> dict[str, TypeProto]:
     try:
         return infer_types(node, opset, scope, declared)
     except (InferenceError, FusionError):  # the translation says so, if it comes to the node
         return {}
 
 
-def _is_known(node: NodeProto, fixed: set[str], scope: Scope) -> bool:
+def _is_known(node: NodeProto, fixed: set[str], scope: ValueScope) -> bool:
     if node.op_type in ("Shape", "Size") and not node.domain:
         return known_dims(scope.types.get(node.input[0])) is not None
     if node.op_type in _RANDOM or any(attribute.HasField("g") for attribute in node.attribute):

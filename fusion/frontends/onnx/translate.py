@@ -44,7 +44,7 @@ from fusion.frontends.onnx.infer import InferenceError, infer_types, schema_of
 from fusion.frontends.onnx.limits import check_types
 from fusion.frontends.onnx.node import Node, where_of
 from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallbacks
-from fusion.frontends.onnx.scope import Scope, identifier
+from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.signature import spec_of
 from fusion.frontends.onnx.types import dtype_name, element_bytes, known_dims, type_name, type_of_spec
 from fusion.frontends.onnx.weights import read_weights
@@ -131,7 +131,7 @@ class _Translator:
     ) -> None:
         self._domains = domains
         self._shared = shared
-        self._scope = Scope(types=dict(inputs), budget=shared.budget)
+        self._scope = ValueScope(types=dict(inputs), budget=shared.budget)
         for name, tensor in (*constants.items(), *((tensor.name, tensor) for tensor in read_weights(graph))):
             self._scope.add_constant(name, tensor)
         self._inputs = inputs

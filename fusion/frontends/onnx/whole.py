@@ -19,7 +19,7 @@ from fusion.frontends.onnx.fallback import whole_model
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.parts import nodes
 from fusion.frontends.onnx.read_model import read_model
-from fusion.frontends.onnx.scope import Scope
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.weights import read_weights
 
 _CHECKED_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
@@ -37,7 +37,7 @@ def import_whole_onnx(source: Path | onnx.ModelProto) -> ImportedModel | None:
         model = inliner.inline_local_functions(model)
     if any(has_checked_operand(node) or node.domain not in _CHECKED_DOMAINS for node in nodes(model)):
         return None
-    scope, builder, opset = Scope(), relax.BlockBuilder(), _opset(model)
+    scope, builder, opset = ValueScope(), relax.BlockBuilder(), _opset(model)
     for tensor in read_weights(model.graph):
         scope.add_constant(tensor.name, tensor)
     for node in model.graph.node:

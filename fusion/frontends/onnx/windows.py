@@ -14,7 +14,7 @@ from fusion.frontends.onnx.types import Shape
 
 
 @dataclass(frozen=True)
-class Window:
+class OnnxWindow:
     """Per spatial axis; pads are before and after."""
 
     kernel: Shape
@@ -52,12 +52,12 @@ def refuse_small_image(node: Node) -> None:
             raise too_small(node, window)
 
 
-def padded_sizes(window: Window, sizes: Shape) -> Shape:
+def padded_sizes(window: OnnxWindow, sizes: Shape) -> Shape:
     """Return `sizes` with the padding of `window`."""
     return tuple(map(sum, zip(sizes, window.before, window.after, strict=True)))
 
 
-def too_small(node: Node, window: Window) -> ShapeError:
+def too_small(node: Node, window: OnnxWindow) -> ShapeError:
     """Return the error of a window that has no place in its input."""
     padded = padded_sizes(window, node.shape(0)[2:])
     return ShapeError(
@@ -72,13 +72,13 @@ def _by(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes))
 
 
-def given_window(proto: NodeProto, kernel: Shape) -> Window:
+def given_window(proto: NodeProto, kernel: Shape) -> OnnxWindow:
     """Return the window of `proto` as its attributes have it, without the padding that `auto_pad` asks for."""
     rank = len(kernel)
     strides, dilations = (tuple(attribute_of(proto, name) or [1] * rank) for name in ("strides", "dilations"))
     explicit = _auto_pad(proto) == "NOTSET"
     pads = tuple((attribute_of(proto, "pads") if explicit else None) or [0] * (2 * rank))
-    return Window(kernel, strides, dilations, pads[:rank], pads[rank:])
+    return OnnxWindow(kernel, strides, dilations, pads[:rank], pads[rank:])
 
 
 def pads_itself(proto: NodeProto) -> bool:
@@ -98,7 +98,7 @@ def same_padding(proto: NodeProto, sizes: Shape, strides: Shape, extents: Shape)
     return halves(totals, attribute_of(proto, "auto_pad"))
 
 
-def window_of(node: Node, kernel: Shape) -> Window:
+def window_of(node: Node, kernel: Shape) -> OnnxWindow:
     """Return the window of a convolution, whose input 0 is [N, C, ...]."""
     window = given_window(node.proto, kernel)
     if not pads_itself(node.proto):
@@ -107,7 +107,7 @@ def window_of(node: Node, kernel: Shape) -> Window:
     return replace(window, before=before, after=after)
 
 
-def transposed_sizes(window: Window, sizes: Shape, extra: Shape) -> Shape:
+def transposed_sizes(window: OnnxWindow, sizes: Shape, extra: Shape) -> Shape:
     """Return the sizes of the result of a transposed convolution; `extra` is its output padding."""
     return tuple(
         stride * (size - 1) + more + extent - before - after
@@ -117,7 +117,7 @@ def transposed_sizes(window: Window, sizes: Shape, extra: Shape) -> Shape:
     )
 
 
-def transposed_window(node: Node, kernel: Shape) -> tuple[Window, Shape]:
+def transposed_window(node: Node, kernel: Shape) -> tuple[OnnxWindow, Shape]:
     """Return window and output padding of a transposed convolution; `output_shape` decides the pads where it is
     given."""
     rank = len(kernel)

@@ -32,7 +32,7 @@ def is_dtype(name: str) -> bool:
     return name in _DTYPES
 
 
-class Reader:
+class ByteReader:
     """Takes `data` apart from the front.
 
     Raises:

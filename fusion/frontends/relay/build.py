@@ -20,7 +20,6 @@ from fusion.frontends.relay.literals import read_scalar
 from fusion.frontends.relay.metadata import Metadata
 from fusion.frontends.relay.names import Scopes
 from fusion.frontends.relay.syntax import (
-    Block,
     Constant,
     Expression,
     Field,
@@ -29,6 +28,7 @@ from fusion.frontends.relay.syntax import (
     FunctionType,
     GlobalReference,
     If,
+    LetBlock,
     NamedType,
     OperatorCall,
     OperatorReference,
@@ -133,9 +133,9 @@ class Builder(ValueBuilder):
         self._scopes.enter()
         return place_of(brace)
 
-    def block(self, start: Position, *parts: Any) -> Block:
+    def block(self, start: Position, *parts: Any) -> LetBlock:
         """`{ ... }`"""
-        return Block(start, self._scopes.leave(), self._value(parts[-1]))
+        return LetBlock(start, self._scopes.leave(), self._value(parts[-1]))
 
     def let(self, name: Token, *_: Any) -> Token:
         """`let %x: T =`: a function may call itself, so the name is known from here."""
@@ -176,7 +176,7 @@ class Builder(ValueBuilder):
     def group(self, start: Position, *parts: Any) -> Expression:
         """`(a)`, or a block in parentheses, as the printer puts a `let` that is an operand."""
         bindings, result = self._scopes.leave(), self._value(parts[-1])
-        return Block(start, bindings, result) if bindings else result
+        return LetBlock(start, bindings, result) if bindings else result
 
     def local(self, name: Token) -> Expression:
         """`%x`, or `%x.0` where the name ends before the dot."""
@@ -234,7 +234,7 @@ class Builder(ValueBuilder):
             return OperatorCall(callee.position, callee.name, arguments, attributes)
         return FunctionCall(callee.position, self._value(callee), arguments, attributes)
 
-    def branch(self, start: Token, condition: Item, then: Block, otherwise: Block) -> If:
+    def branch(self, start: Token, condition: Item, then: LetBlock, otherwise: LetBlock) -> If:
         """`if (c) { a } else { b }`"""
         return If(place_of(start), self._value(condition), then, otherwise)
 

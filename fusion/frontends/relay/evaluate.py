@@ -16,10 +16,9 @@ from fusion.frontends.imported import branch_call
 from fusion.frontends.origins import Origins
 from fusion.frontends.relay.apply import apply
 from fusion.frontends.relay.call import constant, dtype_of
-from fusion.frontends.relay.program import Program
-from fusion.frontends.relay.scope import Closure, Scope, Value, captured, has_more_parts, rebuild, tensors_of
+from fusion.frontends.relay.program import RelayProgram
+from fusion.frontends.relay.scope import BindingScope, Closure, Value, captured, has_more_parts, rebuild, tensors_of
 from fusion.frontends.relay.syntax import (
-    Block,
     Constant,
     Expression,
     Field,
@@ -27,6 +26,7 @@ from fusion.frontends.relay.syntax import (
     FunctionCall,
     GlobalReference,
     If,
+    LetBlock,
     OperatorCall,
     OperatorReference,
     Position,
@@ -56,7 +56,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, program: Program, imports: Mapping[Expr, Expr] | None = None, around: Evaluator | None = None
+        self, program: RelayProgram, imports: Mapping[Expr, Expr] | None = None, around: Evaluator | None = None
     ) -> None:
         self.builder = BlockBuilder()
         self._origins = Origins()
@@ -78,7 +78,7 @@ class Evaluator:
                 f"a function of {len(function.parameters)} parameters is called with {len(arguments)}",
                 where=str(position),
             )
-        scope = Scope(closure.scope)
+        scope = BindingScope(closure.scope)
         for parameter, argument in zip(function.parameters, arguments, strict=True):
             check_value(argument, parameter.type, f"%{parameter.name}", position)
             scope = scope.bind(parameter.name, argument)
@@ -100,21 +100,21 @@ class Evaluator:
         self._active.pop()
 
     @singledispatchmethod
-    def evaluate(self, expression: Expression, scope: Scope) -> Value:
+    def evaluate(self, expression: Expression, scope: BindingScope) -> Value:
         """Return the value of `expression` where `scope` binds what it refers to."""
         raise UnsupportedOperatorError(
             f"there is no translation of a {type(expression).__name__}", where=str(expression.position)
         )
 
     @evaluate.register
-    def _block(self, block: Block, scope: Scope) -> Value:
-        inner = Scope(scope)
+    def _block(self, block: LetBlock, scope: BindingScope) -> Value:
+        inner = BindingScope(scope)
         for binding in block.bindings:
             inner = inner.bind(binding.name, self.evaluate(binding.value, inner))
         return self.evaluate(block.result, inner)
 
     @evaluate.register
-    def _reference(self, reference: Reference, scope: Scope) -> Value:
+    def _reference(self, reference: Reference, scope: BindingScope) -> Value:
         value = scope.lookup(reference.name)
         if value is None:
             raise InvalidModelError(f"%{reference.name} is not defined", where=str(reference.position))
@@ -132,26 +132,26 @@ class Evaluator:
         return self._imports.get(outer, outer)
 
     @evaluate.register
-    def _global(self, reference: GlobalReference, scope: Scope) -> Value:
+    def _global(self, reference: GlobalReference, scope: BindingScope) -> Value:
         function = self._program.functions.get(reference.name)
         if function is None:
             raise InvalidModelError(f"@{reference.name} is not defined", where=str(reference.position))
-        return Closure(function, Scope())
+        return Closure(function, BindingScope())
 
     @evaluate.register
-    def _operator(self, reference: OperatorReference, scope: Scope) -> Value:
+    def _operator(self, reference: OperatorReference, scope: BindingScope) -> Value:
         return reference
 
     @evaluate.register
-    def _constant(self, expression: Constant, scope: Scope) -> Value:
+    def _constant(self, expression: Constant, scope: BindingScope) -> Value:
         return constant(expression.array)
 
     @evaluate.register
-    def _function(self, function: Function, scope: Scope) -> Value:
+    def _function(self, function: Function, scope: BindingScope) -> Value:
         return Closure(function, scope)
 
     @evaluate.register
-    def _tuple(self, expression: TupleOf, scope: Scope) -> Value:
+    def _tuple(self, expression: TupleOf, scope: BindingScope) -> Value:
         value = tuple(self.evaluate(field, scope) for field in expression.fields)
         if has_more_parts(value, _MOST_PARTS):
             raise UnsupportedOperatorError(
@@ -160,20 +160,20 @@ class Evaluator:
         return value
 
     @evaluate.register
-    def _field(self, expression: Field, scope: Scope) -> Value:
+    def _field(self, expression: Field, scope: BindingScope) -> Value:
         value = self.evaluate(expression.value, scope)
         if not isinstance(value, tuple) or not 0 <= expression.index < len(value):
             raise InvalidModelError(f"there is no field {expression.index}", where=str(expression.position))
         return value[expression.index]
 
     @evaluate.register
-    def _operator_call(self, call: OperatorCall, scope: Scope) -> Value:
+    def _operator_call(self, call: OperatorCall, scope: BindingScope) -> Value:
         self._program.step(call.position)
         arguments = tuple(self.evaluate(argument, scope) for argument in call.arguments)
         return self._apply(call, arguments)
 
     @evaluate.register
-    def _function_call(self, call: FunctionCall, scope: Scope) -> Value:
+    def _function_call(self, call: FunctionCall, scope: BindingScope) -> Value:
         arguments = tuple(self.evaluate(argument, scope) for argument in call.arguments)
         function = self.evaluate(call.function, scope)
         if isinstance(function, OperatorReference):
@@ -190,7 +190,7 @@ class Evaluator:
         return result
 
     @evaluate.register
-    def _if(self, expression: If, scope: Scope) -> Value:
+    def _if(self, expression: If, scope: BindingScope) -> Value:
         condition = self.evaluate(expression.condition, scope)
         if (
             not isinstance(condition, Expr)
@@ -203,7 +203,7 @@ class Evaluator:
             return self.evaluate(taken, scope)
         return self._choose(condition, expression, scope)
 
-    def _choose(self, condition: Expr, expression: If, scope: Scope) -> Value:
+    def _choose(self, condition: Expr, expression: If, scope: BindingScope) -> Value:
         """Evaluate both branches as functions of what they read of this one."""
         outer = [self.imported(variable) for variable in captured((expression.then, expression.otherwise), scope)]
         reads = [value for value in dict.fromkeys(outer) if isinstance(value, Expr)]
@@ -224,7 +224,7 @@ class Evaluator:
         items = (self.builder.emit(relax.TupleGetItem(result, index)) for index in range(len(types)))
         return rebuild(value, iter([result]) if len(types) == 1 else items)
 
-    def _branch(self, block: Block, scope: Scope, reads: Sequence[Expr]) -> tuple[str, Value]:
+    def _branch(self, block: LetBlock, scope: BindingScope, reads: Sequence[Expr]) -> tuple[str, Value]:
         """Make a module of `block` that takes `reads`; return its name and what it computes."""
         self._program.step(block.position, _STEPS_OF_A_BRANCH)
         name = f"branch_{next(self._program.names)}"

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fusion.frontends.relay.arrays import DamagedArray, Reader
+from fusion.frontends.relay.arrays import ByteReader, DamagedArray
 from fusion.frontends.relay.syntax import Position, Value
 
 Entry: TypeAlias = "Value | np.ndarray"
@@ -150,7 +150,7 @@ class Metadata:
         if not 0 <= index < len(self._arrays):
             raise MetadataError(f"the metadata section has no array {index}")
         try:
-            return Reader(base64.b64decode(self._arrays[index], validate=True)).array()
+            return ByteReader(base64.b64decode(self._arrays[index], validate=True)).array()
         except (binascii.Error, DamagedArray) as error:
             raise MetadataError(f"array {index} of the metadata section is damaged: {error}") from error
 
@@ -181,7 +181,7 @@ def _listed(data: dict[str, Any], name: str, kind: type) -> list[Any]:
 def _representation(node: dict[str, Any]) -> str:
     """Return the text that some objects are saved as; in base64 its length comes first, 8 bytes."""
     if "repr_b64" in node:
-        reader = Reader(base64.b64decode(node["repr_b64"], validate=True))
+        reader = ByteReader(base64.b64decode(node["repr_b64"], validate=True))
         return str(reader.take(reader.integer()), "utf-8")
     return str(node.get("repr_str", ""))
 

@@ -21,7 +21,7 @@ _INDICES = re.compile(r"(?:\.\d{1,9})+")
 
 
 @dataclass
-class Scope:
+class NameScope:
     """A block, a pair of parentheses or a function's parameters.
 
     Attributes:
@@ -42,7 +42,7 @@ class Scopes:
 
     def __init__(self, error: Callable[[str, Position], RelayTextError]) -> None:
         self._error = error
-        self._stack: list[Scope] = []
+        self._stack: list[NameScope] = []
         self._graph: dict[str, Binding] = {}
         self._copied = 0
 
@@ -53,7 +53,7 @@ class Scopes:
 
     def enter(self, *, braces: bool = True) -> None:
         """Begin a scope."""
-        self._stack.append(Scope(braces))
+        self._stack.append(NameScope(braces))
 
     def leave(self) -> tuple[Binding, ...]:
         """End a scope and return its bindings."""

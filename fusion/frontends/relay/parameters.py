@@ -16,7 +16,7 @@ import numpy as np
 
 from fusion.errors import OptionError, ParameterFileError
 from fusion.files import read_file
-from fusion.frontends.relay.arrays import DamagedArray, Reader
+from fusion.frontends.relay.arrays import ByteReader, DamagedArray
 from fusion.memory import usable_memory
 
 Parameters: TypeAlias = "Mapping[str, Any] | str | Path | bytes"
@@ -77,7 +77,7 @@ def _decode(data: bytes, name: str) -> dict[str, np.ndarray]:
     try:
         if data.startswith(_ZIP):
             return _decode_npz(data)
-        return _decode_list(Reader(data))
+        return _decode_list(ByteReader(data))
     except Exception as error:  # a damaged archive raises whatever numpy, zipfile, zlib and struct raise
         raise ParameterFileError(
             f"cannot read the parameters in {name}",
@@ -99,7 +99,7 @@ def _decode_npz(data: bytes) -> dict[str, np.ndarray]:
     return found
 
 
-def _decode_list(reader: Reader) -> dict[str, np.ndarray]:
+def _decode_list(reader: ByteReader) -> dict[str, np.ndarray]:
     magic = reader.integer() if reader.left >= 8 else 0
     if magic != _MAGIC:
         raise DamagedArray("it is neither an .npz nor a list of parameters that TVM wrote")
@@ -115,7 +115,7 @@ def _decode_list(reader: Reader) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _count(reader: Reader) -> int:
+def _count(reader: ByteReader) -> int:
     """Return the next integer, of things that each take 8 bytes or more."""
     count = reader.integer()
     if count * 8 > reader.left:

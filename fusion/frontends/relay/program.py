@@ -17,7 +17,7 @@ every level. A network of 20,000 operators, each in a function of its own, takes
 
 
 @dataclass
-class Program:
+class RelayProgram:
     """The functions of a module, and the branches that came of them.
 
     Attributes:

@@ -15,7 +15,7 @@ from fusion.frontends.relay.syntax import Function, OperatorReference, Reference
 
 
 @dataclass
-class Scope:
+class BindingScope:
     """The bindings of one block, in front of those around it.
 
     Attributes:
@@ -23,22 +23,22 @@ class Scope:
         values: What its bindings have computed so far.
     """
 
-    parent: Scope | None = None
+    parent: BindingScope | None = None
     values: dict[str, Value] = field(default_factory=dict)
 
     def lookup(self, name: str) -> Value | None:
         """Return the value of `name`, or None where nothing binds it."""
-        scope: Scope | None = self
+        scope: BindingScope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
             scope = scope.parent
         return None
 
-    def bind(self, name: str, value: Value) -> Scope:
+    def bind(self, name: str, value: Value) -> BindingScope:
         """Return the scope in which `name` is `value`; closures over a former value of that name keep it."""
         if name in self.values:
-            return Scope(self, {name: value})
+            return BindingScope(self, {name: value})
         self.values[name] = value
         return self
 
@@ -48,19 +48,19 @@ class Closure:
     """A function and the scope in which it was made."""
 
     function: Function
-    scope: Scope
+    scope: BindingScope
 
 
 Value: TypeAlias = "Expr | tuple[Value, ...] | Closure | OperatorReference"
 """What an expression computes: a tensor, a tuple, a function or an operator that was not applied."""
 
 
-def captured(roots: tuple[object, ...], scope: Scope) -> list[Expr]:
+def captured(roots: tuple[object, ...], scope: BindingScope) -> list[Expr]:
     """Return the tensors of `scope` that expressions may read, those that their closures read among them; no
     constants."""
     found: dict[Expr, None] = {}
     seen: set[tuple[int, int]] = set()
-    work: list[tuple[object, Scope]] = [(root, scope) for root in roots]
+    work: list[tuple[object, BindingScope]] = [(root, scope) for root in roots]
     while work:
         node, around = work.pop()
         value = around.lookup(node.name) if isinstance(node, Reference) else None

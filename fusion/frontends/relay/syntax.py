@@ -136,8 +136,8 @@ class If(Expression):
     """`if (c) { a } else { b }`"""
 
     condition: Expression
-    then: Block
-    otherwise: Block
+    then: LetBlock
+    otherwise: LetBlock
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Binding:
 
 
 @dataclass(frozen=True)
-class Block(Expression):
+class LetBlock(Expression):
     """`{ %0 = a; let %x = b; c }`: each binding is seen by those behind it and by the result."""
 
     bindings: tuple[Binding, ...]
@@ -177,7 +177,7 @@ class Function(Expression):
     parameters: tuple[Parameter, ...]
     result_type: Type | None
     attributes: Mapping[str, Value]
-    body: Block
+    body: LetBlock
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from fusion.frontends.nan_note import nan_note
 from fusion.frontends.relay.call import constant
 from fusion.frontends.relay.evaluate import Evaluator
 from fusion.frontends.relay.missing import refuse_missing
-from fusion.frontends.relay.program import Program
-from fusion.frontends.relay.scope import Closure, Scope, Value, tensors_of
+from fusion.frontends.relay.program import RelayProgram
+from fusion.frontends.relay.scope import BindingScope, Closure, Value, tensors_of
 from fusion.frontends.relay.syntax import Function, Parameter, RelayModule, TensorType, TupleType, Type
 from fusion.shapes import dims_of
 
@@ -42,11 +42,11 @@ def translate(module: RelayModule, params: Mapping[str, np.ndarray], shapes: Sha
     refuse_missing(module)
     inputs: dict[str, relax.Var] = {}
     arguments = _arguments(main, params, shapes, inputs)
-    program = Program(module.functions)
+    program = RelayProgram(module.functions)
     evaluator = Evaluator(program)
     try:
         mod, value = evaluator.make_main(
-            list(inputs.values()), lambda: evaluator.call(Closure(main, Scope()), arguments, main.position)
+            list(inputs.values()), lambda: evaluator.call(Closure(main, BindingScope()), arguments, main.position)
         )
     except RecursionError as error:
         raise UnsupportedOperatorError(

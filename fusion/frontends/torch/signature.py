@@ -13,7 +13,7 @@ from fusion.frontends.imported import TensorSpec
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantInput:
     """An input that is no tensor: its value is part of the program."""
 
     value: Any
@@ -38,7 +38,7 @@ class Signature:
     dtypes: tuple[Any, ...]
     symbols: tuple[tuple[str, ...], ...]
     ranges: Mapping[str, tuple[int, int]]
-    constants: tuple[Constant | None, ...]
+    constants: tuple[ConstantInput | None, ...]
     kept: tuple[int, ...]
     notes: tuple[str, ...]
 
@@ -51,7 +51,7 @@ def read_signature(program: Any, notes: Sequence[str] = ()) -> Signature:
     """
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     given = [spec.arg for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
-    constants = [None if hasattr(values.get(arg.name), "dtype") else Constant(_value(arg)) for arg in given]
+    constants = [None if hasattr(values.get(arg.name), "dtype") else ConstantInput(_value(arg)) for arg in given]
     tensors = [(arg.name, values[arg.name]) for arg, constant in zip(given, constants, strict=True) if not constant]
     returned = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
     names, found = _output_names(program, returned, values)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from tvm import relax, tirx
 
 from fusion.bindings import callee
-from fusion.passes.concats.plan import Place, Plan
-from fusion.passes.concats.read import Graph, Result
+from fusion.passes.concats.plan import ConcatPlan, Place
+from fusion.passes.concats.read import ConcatGraph, Result
 from partition.slices import copy_function, hide_outputs, read_slice, with_parameters, write_slice
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CalledKernel:
     """A kernel, and what it is called with.
 
     Attributes:
@@ -41,13 +41,15 @@ class Kernel:
         return [relax.TensorType(param.ty.shape, param.ty.dtype) for param in params]
 
 
-def home_of(graph: Graph, plan: Plan, value: relax.Expr) -> Place | None:
+def home_of(graph: ConcatGraph, plan: ConcatPlan, value: relax.Expr) -> Place | None:
     """Return the slice of a joined tensor that `value` is; None where it has memory of its own."""
     result = graph.result(value)
     return None if result is None else plan.homes.get(result)
 
 
-def place_results(graph: Graph, plan: Plan, var: relax.Var, begun: Collection[relax.Var]) -> Kernel | None:
+def place_results(
+    graph: ConcatGraph, plan: ConcatPlan, var: relax.Var, begun: Collection[relax.Var]
+) -> CalledKernel | None:
     """Return the kernel for the call that `var` is bound to; None where it stays as it is.
 
     Args:
@@ -75,7 +77,7 @@ def place_results(graph: Graph, plan: Plan, var: relax.Var, begun: Collection[re
     new = [root for root in roots if root not in begun]
     given = func.params[: len(inputs)]
     func = with_parameters(func, [*given, *(roots[root] for root in updated), *kept, *(roots[root] for root in new)])
-    return Kernel(
+    return CalledKernel(
         name=callee(graph.values[var]).name_hint,
         func=func,
         reads=_roots(homes),
@@ -85,12 +87,12 @@ def place_results(graph: Graph, plan: Plan, var: relax.Var, begun: Collection[re
     )
 
 
-def copy_part(graph: Graph, plan: Plan, value: relax.Expr, place: Place) -> Kernel:
+def copy_part(graph: ConcatGraph, plan: ConcatPlan, value: relax.Expr, place: Place) -> CalledKernel:
     """Return the kernel that copies `value` to its place in a joined tensor."""
     func = copy_function(place.part, str(value.ty.dtype.dtype), place.region)
     home = home_of(graph, plan, value)
     func = func if home is None else read_slice(func, 0, home.region)
-    return Kernel("copy_part", func, _roots([home]), (place.root,))
+    return CalledKernel("copy_part", func, _roots([home]), (place.root,))
 
 
 def _roots(homes: Collection[Place | None]) -> tuple[relax.Var | None, ...]:

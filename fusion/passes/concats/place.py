@@ -11,10 +11,10 @@ from tvm import relax
 from backends.memory_costs import MemoryCosts
 from fusion.bindings import call_arguments, data_of
 from fusion.facts import PassResult, TellingPass
-from fusion.passes.concats.kernels import Kernel, copy_part, place_results
+from fusion.passes.concats.kernels import CalledKernel, copy_part, place_results
 from fusion.passes.concats.placement import Placement, placement_of
-from fusion.passes.concats.plan import Plan, WhyNotTaken, make_plan
-from fusion.passes.concats.read import Graph, Result
+from fusion.passes.concats.plan import ConcatPlan, WhyNotTaken, make_plan
+from fusion.passes.concats.read import ConcatGraph, Result
 from fusion.passes.rebuild import rebuild_main
 
 
@@ -37,7 +37,7 @@ class PlaceConcats(TellingPass[Placement]):
 
     def run(self, mod: tvm.IRModule) -> PassResult[Placement]:
         """Return the module with concatenations in place, and what became of them."""
-        graph = Graph.read(mod)
+        graph = ConcatGraph.read(mod)
         if not graph.operands:
             return PassResult(mod, Placement())
         plan = make_plan(graph, self.why_not_taken, self.costs)
@@ -55,13 +55,13 @@ class _Calls:
         copies: Names of the calls that copy parts of each concatenation.
     """
 
-    graph: Graph
-    plan: Plan
-    named: dict[relax.Var, str] = field(default_factory=dict)
-    copies: dict[relax.Var, list[str]] = field(default_factory=dict)
-    _joined: dict[relax.Var, relax.Var] = field(default_factory=dict)  # what holds each joined tensor by now
-    _own: dict[Result, relax.Expr] = field(default_factory=dict)  # what holds each result with memory of its own
-    _concats: dict[relax.Var, relax.Expr] = field(default_factory=dict)  # what holds each concatenation
+    graph: ConcatGraph
+    plan: ConcatPlan
+    named: dict[relax.Var, str] = field(default_factory=dict, init=False)
+    copies: dict[relax.Var, list[str]] = field(default_factory=dict, init=False)
+    _joined: dict[relax.Var, relax.Var] = field(default_factory=dict, init=False)  # what holds a joined tensor
+    _own: dict[Result, relax.Expr] = field(default_factory=dict, init=False)  # what holds a result of its own memory
+    _concats: dict[relax.Var, relax.Expr] = field(default_factory=dict, init=False)  # what holds each concatenation
 
     def visit(self, builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
         """Return what `var` is now; what has no memory of its own any more gets any variable, which nothing reads."""
@@ -102,7 +102,7 @@ class _Calls:
         return self._joined[concat if home is None else home.root]
 
     def _call_kernel(
-        self, builder: relax.BlockBuilder, kernel: Kernel, var: relax.Var, value: relax.Call
+        self, builder: relax.BlockBuilder, kernel: CalledKernel, var: relax.Var, value: relax.Call
     ) -> relax.Expr:
         """Emit the call that `var` was bound to; return what `var` is now."""
         made = self._call(builder, kernel, call_arguments(value), var.name)
@@ -110,7 +110,7 @@ class _Calls:
         return self._result(Result(var, 0)) if isinstance(var.ty, relax.TensorType) else made
 
     def _call(
-        self, builder: relax.BlockBuilder, kernel: Kernel, arguments: Sequence[relax.Expr], name: str
+        self, builder: relax.BlockBuilder, kernel: CalledKernel, arguments: Sequence[relax.Expr], name: str
     ) -> relax.Var:
         """Emit the call, which `arguments` were the inputs of before."""
         inputs = [

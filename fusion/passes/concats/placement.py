@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from tvm import relax
 
-from fusion.passes.concats.plan import Plan
-from fusion.passes.concats.read import Graph
+from fusion.passes.concats.plan import ConcatPlan
+from fusion.passes.concats.read import ConcatGraph
 from partition.formed import Formed, Grouping, Kept
 
 
 @dataclass(frozen=True)
-class Operand:
+class JoinedOperand:
     """An operand of a concatenation.
 
     Attributes:
@@ -36,7 +36,7 @@ class Placement:
         saved: Bytes that a call saves by writing in place.
     """
 
-    operands: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
+    operands: Mapping[str, tuple[JoinedOperand, ...]] = field(default_factory=dict)
     writers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     saved: Mapping[str, int] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Placement:
 
 
 def placement_of(
-    graph: Graph, plan: Plan, calls: Mapping[relax.Var, str], copies: Mapping[relax.Var, Sequence[str]]
+    graph: ConcatGraph, plan: ConcatPlan, calls: Mapping[relax.Var, str], copies: Mapping[relax.Var, Sequence[str]]
 ) -> Placement:
     """Return what became of the concatenations of `graph` by `plan`.
 
@@ -70,7 +70,7 @@ def placement_of(
         calls: Names of what its calls are bound to now, of those that changed.
         copies: Names of the calls that copy parts of each concatenation.
     """
-    operands: dict[str, tuple[Operand, ...]] = {}
+    operands: dict[str, tuple[JoinedOperand, ...]] = {}
     for concat in graph.operands:
         operands.setdefault(concat.name, tuple(_operands(graph, plan, concat)))
     changed = {name: var for name, var in {var.name: var for var in graph.values}.items() if var in calls}
@@ -82,15 +82,15 @@ def placement_of(
     )
 
 
-def _operands(graph: Graph, plan: Plan, concat: relax.Var) -> Iterator[Operand]:
+def _operands(graph: ConcatGraph, plan: ConcatPlan, concat: relax.Var) -> Iterator[JoinedOperand]:
     for operand in graph.operands[concat]:
         result = graph.part(operand).result
         names = {getattr(operand, "name", ""), "" if result is None else result.call.name}
-        yield Operand(frozenset(names), plan.reasons.get((concat, operand), ""))
+        yield JoinedOperand(frozenset(names), plan.reasons.get((concat, operand), ""))
 
 
 def _writers(
-    graph: Graph, plan: Plan, calls: Mapping[relax.Var, str], copies: Mapping[relax.Var, Sequence[str]]
+    graph: ConcatGraph, plan: ConcatPlan, calls: Mapping[relax.Var, str], copies: Mapping[relax.Var, Sequence[str]]
 ) -> dict[relax.Var, list[str]]:
     """Return the names of the calls that write each concatenation; those of the parts come before those of what is
     joined of them."""

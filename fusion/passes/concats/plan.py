@@ -9,11 +9,11 @@ from tvm import relax, tirx
 from tvm.s_tir.stmt import SBlock
 
 from backends.memory_costs import MemoryCosts
-from fusion.passes.concats.read import Graph, Part, Result, row_bytes
+from fusion.passes.concats.read import ConcatGraph, ConcatPart, Result, row_bytes
 from fusion.shapes import static_shape
 from fusion.structural import find
 from partition.access import ANCHOR
-from partition.slices import Region, hide_outputs, read_slice, write_slice
+from partition.slices import Slice, hide_outputs, read_slice, write_slice
 
 WhyNotTaken = Callable[[tirx.PrimFunc], str]
 """Says why no template takes a kernel; "" where one does."""
@@ -37,12 +37,12 @@ class Place:
     concat: relax.Var
     root: relax.Var
     part: tuple[int, ...]
-    region: Region
+    region: Slice
     views: tuple[relax.Var, ...] = ()
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConcatPlan:
     """What is written where.
 
     Attributes:
@@ -66,16 +66,16 @@ class Plan:
 class _Chosen:
     """A part that its kernel may write in place, and whether it is written nowhere else then."""
 
-    part: Part
+    part: ConcatPart
     result: Result
     place: Place
     alone: bool
 
 
-def make_plan(graph: Graph, why_not_taken: WhyNotTaken, costs: MemoryCosts) -> Plan:
+def make_plan(graph: ConcatGraph, why_not_taken: WhyNotTaken, costs: MemoryCosts) -> ConcatPlan:
     """Decide concatenation by concatenation, the last first: one whose result is a part of a later one may be a slice
     of the joined tensor of that."""
-    plan = Plan()
+    plan = ConcatPlan()
     for concat in reversed(graph.operands):
         plan = _Decision(graph, why_not_taken, costs, concat, plan).make()
     return plan
@@ -85,21 +85,21 @@ def make_plan(graph: Graph, why_not_taken: WhyNotTaken, costs: MemoryCosts) -> P
 class _Decision:
     """What becomes of one concatenation, given the plan for the later ones."""
 
-    graph: Graph
+    graph: ConcatGraph
     why_not_taken: WhyNotTaken
     costs: MemoryCosts
     concat: relax.Var
-    plan: Plan
+    plan: ConcatPlan
 
-    def make(self) -> Plan:
+    def make(self) -> ConcatPlan:
         """Return the plan with this concatenation."""
         home = self.plan.homes.get(Result(self.concat, 0))
         if home is not None and home.views:
             return self._kept("its kernel writes into another concatenation")
         shape = static_shape(self.concat)
-        return self._consider(home or Place(self.concat, self.concat, shape, Region(shape, (0,) * len(shape))))
+        return self._consider(home or Place(self.concat, self.concat, shape, Slice(shape, (0,) * len(shape))))
 
-    def _consider(self, outer: Place) -> Plan:
+    def _consider(self, outer: Place) -> ConcatPlan:
         """Decide when the result lies at `outer`."""
         chosen: list[_Chosen] = []
         copies: list[tuple[relax.Expr, Place]] = []
@@ -118,7 +118,7 @@ class _Decision:
             return decided._accepted(chosen, copies)
         return decided._kept("copying the other parts costs as much")
 
-    def _places(self, outer: Place) -> Iterator[tuple[Part, Place]]:
+    def _places(self, outer: Place) -> Iterator[tuple[ConcatPart, Place]]:
         """Yield each part with its place in the joined tensor when the result lies at `outer`."""
         axis = self.graph.concat_axis(self.concat)
         assert axis is not None
@@ -126,16 +126,16 @@ class _Decision:
         for operand in self.graph.operands[self.concat]:
             part = self.graph.part(operand)
             begin = tuple(offset if at == axis else 0 for at in range(len(part.shape)))
-            region = Region(outer.part, begin).inside(outer.region)
+            region = Slice(outer.part, begin).inside(outer.region)
             yield part, Place(self.concat, outer.root, part.shape, region, part.views)
             offset += part.shape[axis]
 
-    def _kept(self, reason: str) -> Plan:
+    def _kept(self, reason: str) -> ConcatPlan:
         """Return the plan in which the concatenation keeps its kernel."""
         reasons = {(self.concat, operand): reason for operand in self.graph.operands[self.concat]}
         return replace(self.plan, reasons={**reasons, **self.plan.reasons})
 
-    def _accepted(self, chosen: Sequence[_Chosen], copies: Sequence[tuple[relax.Expr, Place]]) -> Plan:
+    def _accepted(self, chosen: Sequence[_Chosen], copies: Sequence[tuple[relax.Expr, Place]]) -> ConcatPlan:
         """Return the plan in which it has none."""
         writes, homes, saved = dict(self.plan.writes), dict(self.plan.homes), dict(self.plan.saved)
         writes.pop(Result(self.concat, 0), None)
@@ -153,7 +153,7 @@ class _Decision:
             saved=saved,
         )
 
-    def _choose(self, part: Part, place: Place, taken: Sequence[Result]) -> _Chosen | str:
+    def _choose(self, part: ConcatPart, place: Place, taken: Sequence[Result]) -> _Chosen | str:
         """Return how the kernel that makes `part` writes it to `place`, or why it does not."""
         result = part.result
         if result is None:

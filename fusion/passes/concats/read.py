@@ -26,7 +26,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Part:
+class ConcatPart:
     """An operand of a concatenation.
 
     Attributes:
@@ -51,14 +51,14 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class ConcatGraph:
     """`main` of a module, and what its concatenations join."""
 
     mod: tvm.IRModule
     bindings: Bindings
 
     @classmethod
-    def read(cls, mod: tvm.IRModule) -> Graph:
+    def read(cls, mod: tvm.IRModule) -> ConcatGraph:
         """Return what `mod` says."""
         return cls(mod, Bindings.of(mod["main"]))
 
@@ -119,14 +119,14 @@ class Graph:
             return None
         return int(axis)
 
-    def part(self, value: relax.Expr) -> Part:
+    def part(self, value: relax.Expr) -> ConcatPart:
         """Return where an operand comes from."""
         views: list[relax.Var] = []
         var = value
         while isinstance(var, relax.Var) and var in self.values and call_name(self.values[var]) == "reshape":
             views.insert(0, var)
             var, _ = self.values[var].args
-        return Part(value, self.result(var), tuple(views))
+        return ConcatPart(value, self.result(var), tuple(views))
 
     def result(self, var: relax.Expr) -> Result | None:
         """Return which kernel's output `var` is."""

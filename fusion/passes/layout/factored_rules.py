@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.declined import Declined
-from fusion.operators import Kind, of_kind
+from fusion.operators import OperatorKind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.factored import Factored, factored, reshape
@@ -89,8 +89,8 @@ def _instance_norm(context: CallContext, call: relax.Call, args: list[Placed | F
 
 
 FACTORED_RULES: dict[str, FactoredRule] = {
-    **dict.fromkeys(of_kind(Kind.ELEMENTWISE), FactoredRule(_elementwise, _moves_contiguous)),
-    **dict.fromkeys(of_kind(Kind.RESHAPE), FactoredRule(_reshape)),
+    **dict.fromkeys(of_kind(OperatorKind.ELEMENTWISE), FactoredRule(_elementwise, _moves_contiguous)),
+    **dict.fromkeys(of_kind(OperatorKind.RESHAPE), FactoredRule(_reshape)),
     "permute_dims": FactoredRule(_permute),
     "nn.instance_norm": FactoredRule(_instance_norm),
 }

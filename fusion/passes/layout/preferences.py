@@ -10,12 +10,12 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.bindings import Bindings, call_name, data_of, operand
-from fusion.operators import Kind, of_kind
+from fusion.operators import OperatorKind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
 from fusion.shapes import is_static, static_shape
 
-_ELEMENTWISE, _REDUCTIONS = of_kind(Kind.ELEMENTWISE), of_kind(Kind.REDUCTION)
+_ELEMENTWISE, _REDUCTIONS = of_kind(OperatorKind.ELEMENTWISE), of_kind(OperatorKind.REDUCTION)
 
 
 @dataclass(frozen=True)
@@ -174,13 +174,15 @@ def _reshape(call: relax.Call, preference: Preference | None) -> Preference | No
 
 
 _PREFERRED: dict[str, Preferred] = {
-    **dict.fromkeys((*of_kind(Kind.CHANNEL_NORM), "nn.prelu", "nn.pad", "strided_slice", "take", "split"), _same),
-    **dict.fromkeys(of_kind(Kind.POOL), _pool),
+    **dict.fromkeys(
+        (*of_kind(OperatorKind.CHANNEL_NORM), "nn.prelu", "nn.pad", "strided_slice", "take", "split"), _same
+    ),
+    **dict.fromkeys(of_kind(OperatorKind.POOL), _pool),
     **dict.fromkeys(("image.resize2d", "nn.conv2d_transpose"), _image),
     "nn.conv2d": _conv2d,
-    **dict.fromkeys(of_kind(Kind.ROW_NORM), _rows),
-    **dict.fromkeys(of_kind(Kind.ALONG_AXIS), _axis),
-    **dict.fromkeys(of_kind(Kind.RESHAPE), _reshape),
+    **dict.fromkeys(of_kind(OperatorKind.ROW_NORM), _rows),
+    **dict.fromkeys(of_kind(OperatorKind.ALONG_AXIS), _axis),
+    **dict.fromkeys(of_kind(OperatorKind.RESHAPE), _reshape),
     "permute_dims": _permute,
     "matmul": _matmul,
 }

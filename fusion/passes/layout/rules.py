@@ -15,7 +15,7 @@ from tvm.ir import GenericConst
 
 from fusion.bindings import call_name
 from fusion.declined import Declined
-from fusion.operators import Kind, of_kind
+from fusion.operators import OperatorKind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext, Rule
 from fusion.passes.layout.factored import Factored, reshape
@@ -214,13 +214,13 @@ def _matmul(context: CallContext, call: relax.Call, args: list[Placed]) -> Place
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(of_kind(Kind.ELEMENTWISE), _elementwise),
-    **dict.fromkeys(of_kind(Kind.POOL, Kind.RESIZE), _spatial),
+    **dict.fromkeys(of_kind(OperatorKind.ELEMENTWISE), _elementwise),
+    **dict.fromkeys(of_kind(OperatorKind.POOL, OperatorKind.RESIZE), _spatial),
     **dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose"), _convolution),
-    **dict.fromkeys(of_kind(Kind.ALONG_AXIS), _along_axis),
-    **dict.fromkeys(of_kind(Kind.ROW_NORM, Kind.CHANNEL_NORM), _normalize),
-    **dict.fromkeys(of_kind(Kind.REDUCTION), _reduce),
-    **dict.fromkeys(of_kind(Kind.RESHAPE), _reshape),
+    **dict.fromkeys(of_kind(OperatorKind.ALONG_AXIS), _along_axis),
+    **dict.fromkeys(of_kind(OperatorKind.ROW_NORM, OperatorKind.CHANNEL_NORM), _normalize),
+    **dict.fromkeys(of_kind(OperatorKind.REDUCTION), _reduce),
+    **dict.fromkeys(of_kind(OperatorKind.RESHAPE), _reshape),
     "nn.prelu": _channel,
     "permute_dims": _permute,
     "concat": _concat,

@@ -12,7 +12,6 @@ from fusion.errors import FusionError, RelayTextError, UnsupportedOperatorError
 from fusion.frontends.relay.parse import parse
 from fusion.frontends.relay.syntax import (
     Binding,
-    Block,
     Constant,
     Expression,
     Field,
@@ -21,6 +20,7 @@ from fusion.frontends.relay.syntax import (
     FunctionType,
     GlobalReference,
     If,
+    LetBlock,
     NamedType,
     OperatorCall,
     OperatorReference,
@@ -41,7 +41,7 @@ def main(text: str) -> Function:
     return parse(text).functions["main"]
 
 
-def body(code: str) -> Block:
+def body(code: str) -> LetBlock:
     """Return the body of a `main` that takes %x, %y and the tuple %t."""
     return main(f"def @main(%x: {F23}, %y: {F23}, %t: ({F23}, ({F23},))) {{ {code} }}").body
 
@@ -192,7 +192,7 @@ def test_bindings() -> None:
 def test_parentheses_around_bindings_are_a_block_of_their_own() -> None:
     block = body("%0 = (\n let %v = exp(%x);\n tanh(%v)\n); add(%0, %y)")
     inner = block.bindings[0].value
-    assert isinstance(inner, Block)
+    assert isinstance(inner, LetBlock)
     assert [binding.name for binding in inner.bindings] == ["v"]
     assert refused(f"def @main(%x: {F23}) {{ %0 = (let %v = exp(%x); %v); %v }}").what == "nothing binds %v"
 

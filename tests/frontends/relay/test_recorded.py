@@ -9,7 +9,7 @@ import pytest
 
 import fusion
 from fusion.frontends.relay.parse import parse
-from fusion.frontends.relay.scope import Scope, Value
+from fusion.frontends.relay.scope import BindingScope, Value
 from fusion.frontends.relay.translate import translate
 from fusion.frontends.relay.types import describe
 from tests.frontends.relay.recorded import NAMES, recorded
@@ -20,13 +20,13 @@ BINDING = re.compile(r"^  (?:let )?%(\w+)\b[^=]*= .*/\* ty=(.*?) \*/;$", re.MULT
 @pytest.mark.parametrize("name", NAMES)
 def test_types(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, str] = {}
-    bind = Scope.bind
+    bind = BindingScope.bind
 
-    def noting(scope: Scope, what: str, value: Value) -> Scope:
+    def noting(scope: BindingScope, what: str, value: Value) -> BindingScope:
         made[what] = describe(value)
         return bind(scope, what, value)
 
-    monkeypatch.setattr(Scope, "bind", noting)
+    monkeypatch.setattr(BindingScope, "bind", noting)
     model = recorded(name)
     translate(parse(model.text), model.params, {})
     declared = {what: kind.rpartition("/* ty=")[2] for what, kind in BINDING.findall(model.text)}

@@ -27,7 +27,7 @@ from tvm.tirx import ForKind
 
 from backends.cpu.kernels.attention.emit_online import OnlineBlock
 from backends.cpu.kernels.attention.plan import AttentionPlan, padded
-from backends.cpu.kernels.attention.products import Product, Products, Right, multiplied, row_of
+from backends.cpu.kernels.attention.products import BlockProduct, Products, Right, multiplied, row_of
 from backends.cpu.kernels.attention.read import (
     ATTENTION,
     AttentionStages,
@@ -169,7 +169,7 @@ class _WholeRows:
             )
             for output in self.scores
         ]  # fmt: skip
-        scored = Product(chain.depth, chain.keys, lambda y, k: left.at(block.batch, block.first + y, k), right)
+        scored = BlockProduct(chain.depth, chain.keys, lambda y, k: left.at(block.batch, block.first + y, k), right)
         self.products.multiply(block, scored, self.plan.scores, outputs)
 
     def _values(self, block: Block, right: Right) -> None:
@@ -182,7 +182,7 @@ class _WholeRows:
                 multiplied(output, tirx.BufferLoad(held, [self._at(factor, row_of(output, block))]))
                 for output in outputs
             ]
-        weighted = Product(
+        weighted = BlockProduct(
             chain.keys, chain.channels, lambda y, k: tirx.BufferLoad(weights, [self._at(rows, y, k)]), right
         )
         self.products.multiply(block, weighted, self.plan.values, outputs)

@@ -22,7 +22,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu.kernels.attention.plan import AttentionPlan, padded
-from backends.cpu.kernels.attention.products import Product, Products, Right, row_of
+from backends.cpu.kernels.attention.products import BlockProduct, Products, Right, row_of
 from backends.cpu.kernels.attention.read import AttentionStages, Block, operand
 from backends.cpu.kernels.attention.softmax import Online, find_softmax
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
@@ -101,13 +101,13 @@ class OnlineBlock:
         _, stride = shape_of(online.scores)
         scores, weights = (self.memory[buffer] for buffer in (online.scores, online.weights))
         column = row_of(self.scores, block) * stride + (self.scores.coordinates[-1] - first)
-        scored = Product(
+        scored = BlockProduct(
             chain.depth, many, lambda y, k: left.at(block.batch, block.first + y, k), keys.behind(zero, first)
         )
         output = replace(self.scores, buffer=scores, indices=(column,))
         self.products.multiply(block, scored, plan.scores, [output], first)
         self.products.nest.add(stitch(online.stages(block.rows, many), self.memory, self.machine))
-        weighted = Product(
+        weighted = BlockProduct(
             many, chain.channels, lambda y, k: tirx.BufferLoad(weights, [y * stride + k]), values.behind(first, zero)
         )
         self.products.multiply(block, weighted, plan.values, [self._summed(block)])

@@ -40,7 +40,7 @@ _MAX_STREAMS = 6
 
 
 @dataclass(frozen=True)
-class Demand:
+class AttentionDemand:
     """All that the choice depends on.
 
     Attributes:
@@ -58,7 +58,7 @@ class Demand:
     turned: int = 0
 
     @staticmethod
-    def of(stages: AttentionStages) -> Demand:
+    def of(stages: AttentionStages) -> AttentionDemand:
         """Return what `stages` demand."""
         try:
             find_softmax(stages)
@@ -68,7 +68,7 @@ class Demand:
         rights = (operand(product, 1) for product in (stages.scores, stages.values))
         turned = sum(side.step.extent * side.place.extent for side in rights if not side.is_contiguous(side.place))
         between = bool(stages.rows)
-        return Demand(stages.chain, len(stages.entering) + between, between, unread, turned)
+        return AttentionDemand(stages.chain, len(stages.entering) + between, between, unread, turned)
 
     @property
     def kernels(self) -> int:
@@ -105,7 +105,7 @@ def padded(keys: int, lanes: int) -> int:
     return -(-keys // lanes) * lanes + lanes
 
 
-def attention_space(demand: Demand, machine: Machine, threads: int) -> Space[AttentionPlan]:
+def attention_space(demand: AttentionDemand, machine: Machine, threads: int) -> Space[AttentionPlan]:
     """Return the blocks of rows, and of keys where the rows are a softmax, with every cut into tasks.
 
     Raises:
@@ -118,12 +118,12 @@ def attention_space(demand: Demand, machine: Machine, threads: int) -> Space[Att
 
 
 @cache
-def plan_attention(demand: Demand, machine: Machine, threads: int) -> AttentionPlan | None:
+def plan_attention(demand: AttentionDemand, machine: Machine, threads: int) -> AttentionPlan | None:
     """Return the plan that is estimated to take the fewest cycles; None where no block of rows fits half of L2."""
     return min(plans(demand, machine, threads), key=lambda plan: plan.cycles, default=None)
 
 
-def why_not_fused(demand: Demand, machine: Machine, threads: int) -> str:
+def why_not_fused(demand: AttentionDemand, machine: Machine, threads: int) -> str:
     """Return why three kernels are the faster form; "" where one is."""
     chain = demand.chain
     if not all((chain.batch, chain.rows, chain.depth, chain.keys, chain.channels)):
@@ -139,7 +139,7 @@ def why_not_fused(demand: Demand, machine: Machine, threads: int) -> str:
     return estimate(demand, machine, threads).reason
 
 
-def estimate(demand: Demand, machine: Machine, threads: int) -> Estimate:
+def estimate(demand: AttentionDemand, machine: Machine, threads: int) -> Estimate:
     """Return what both forms are estimated to take.
 
     Raises:
@@ -149,7 +149,7 @@ def estimate(demand: Demand, machine: Machine, threads: int) -> Estimate:
     return Estimate(together, _cycles_apart(demand, machine, threads), demand.kernels)
 
 
-def plans(demand: Demand, machine: Machine, threads: int) -> Iterator[AttentionPlan]:
+def plans(demand: AttentionDemand, machine: Machine, threads: int) -> Iterator[AttentionPlan]:
     """Yield the blocks of whole rows that fit half of L2, and where the keys can be cut, those of rows and keys; each
     with every cut of the blocks into tasks."""
     chain = demand.chain
@@ -172,7 +172,7 @@ def plans(demand: Demand, machine: Machine, threads: int) -> Iterator[AttentionP
 class _Block:
     """A block of rows and keys."""
 
-    demand: Demand
+    demand: AttentionDemand
     rows: int
     keys: int
     machine: Machine
@@ -247,7 +247,7 @@ def _tasks(block: _Block, threads: int) -> Iterator[AttentionPlan]:
         yield AttentionPlan(block.rows, block.keys, *block.tiles, chunks, -(-tasks // threads) * task)
 
 
-def _cycles_apart(demand: Demand, machine: Machine, threads: int) -> float:
+def _cycles_apart(demand: AttentionDemand, machine: Machine, threads: int) -> float:
     """Return the estimated cycles of a product, a softmax and a product; scores that no L2 holds are written and read
     twice, and once where no softmax is."""
     chain, passes = demand.chain, demand.kernels - 1

@@ -39,7 +39,7 @@ class Right:
 
 
 @dataclass(frozen=True)
-class Product:
+class BlockProduct:
     """The rows of a block times a right operand.
 
     Attributes:
@@ -92,7 +92,7 @@ class Products:
         self.nest.add(stitch([turn], {local: copy}, self.machine))
 
     def multiply(
-        self, block: Block, product: Product, tile: RegisterTile, outputs: Sequence[Output], first: Expr = 0
+        self, block: Block, product: BlockProduct, tile: RegisterTile, outputs: Sequence[Output], first: Expr = 0
     ) -> None:
         """Emit a product of a block; the outputs' coordinates count channels from `first`."""
         extents = Extents(

@@ -23,7 +23,7 @@ from tvm.ir import TensorLoad, Var
 from tvm.sym import Analyzer
 
 from backends.cpu.kernels.matmul.plan import block_rows, block_tile
-from backends.cpu.kernels.matmul.read import Product, RowProducts
+from backends.cpu.kernels.matmul.read import PackedProduct, RowProducts
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, emit, emit_inside
 from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.split import Split
@@ -143,7 +143,7 @@ def _moved(work: Contraction, start: Expr) -> Callable[..., list[Expr]]:
     return lambda outer, group, y, x, n: work.coordinates(outer, group, start + y, x, n)
 
 
-def _put(output: Output, product: Product, start: Expr, places: Mapping[Var, _Place]) -> Output:
+def _put(output: Output, product: PackedProduct, start: Expr, places: Mapping[Var, _Place]) -> Output:
     """Return `output` of a block of rows that begins at `start`, stored in and read from the block's own memory."""
     *row, column = output.coordinates
     at = flat_index(product.shape[:-1], row, Analyzer()) - start

@@ -25,7 +25,7 @@ Operands = tuple[Var, ...]
 
 
 @dataclass(frozen=True)
-class Product:
+class PackedProduct:
     """The rows times one packed matrix.
 
     Attributes:
@@ -61,7 +61,7 @@ class RowProducts:
     before: tuple[Stage, ...]
     first: RowProducts | None
     rows: Var
-    products: tuple[Product, ...]
+    products: tuple[PackedProduct, ...]
     held: tuple[Var, ...]
     alike: bool = False
     kept: bool = False
@@ -159,7 +159,7 @@ def _makers(stages: Sequence[Stage], rows: Var) -> list[Stage]:
 
 def _products(
     stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequence[Var]
-) -> tuple[tuple[Product, ...], tuple[Var, ...], bool]:
+) -> tuple[tuple[PackedProduct, ...], tuple[Var, ...], bool]:
     """Give each product the stages behind it.
 
     What it leaves for a later one counts among its outputs; returned are what nobody else needs of that, and whether
@@ -172,11 +172,11 @@ def _products(
         source for stage, source in reads
         if owners.get(source) is not None and owners[source] != owners[stage.buffer]
     )  # fmt: skip
-    products: list[Product] = []
+    products: list[PackedProduct] = []
     for place, (result, (_, packed)) in enumerate(results.items()):
         mine = [stage for stage in behind if owners[stage.buffer] in (None, place)]
         needed = dict.fromkeys(buffer for buffer in (*stored, *held) if owners.get(buffer) == place)
-        products.append(Product(packed, shape_of(result), compose(result, mine, list(needed))))
+        products.append(PackedProduct(packed, shape_of(result), compose(result, mine, list(needed))))
     for product in products:
         _check_held(product, products, held)
     if held and len({product.channels for product in products}) > 1:
@@ -201,7 +201,7 @@ def _makes(rows: Var, first: RowProducts) -> RowProducts:
     return first
 
 
-def _check_held(product: Product, products: Sequence[Product], held: Mapping[Var, None]) -> None:
+def _check_held(product: PackedProduct, products: Sequence[PackedProduct], held: Mapping[Var, None]) -> None:
     """Raise unless the epilogue of `product` reads of earlier products what the same task has stored: elements of the
     same row and column."""
     writers = {output.buffer: output for other in products for output in other.outputs}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.cpu.kernels.planar_window.plan import Plan, steps
+from backends.cpu.kernels.planar_window.plan import PlanarPlan, steps
 from backends.cpu.kernels.planar_window.read import PlanarWindow
-from backends.cpu.kernels.planar_window.staged_rows import Band, StagedRows
+from backends.cpu.kernels.planar_window.staged_rows import StagedBand, StagedRows
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.tensorir.emit import Expr, Nest, ramp, splat
 
@@ -28,9 +28,9 @@ class BandTiles:
 
     nest: Nest
     operator: PlanarWindow
-    plan: Plan
+    plan: PlanarPlan
     staged: StagedRows | None
-    band: Band
+    band: StagedBand
     epilogue: Epilogue
     gathered: Var | None
 

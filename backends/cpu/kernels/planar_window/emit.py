@@ -27,9 +27,9 @@ from tvm.tirx import ForKind
 
 from backends.cpu.kernels.planar_window.band_tiles import BandTiles
 from backends.cpu.kernels.planar_window.lower import PLANAR
-from backends.cpu.kernels.planar_window.plan import Plan, steps
+from backends.cpu.kernels.planar_window.plan import PlanarPlan, steps
 from backends.cpu.kernels.planar_window.read import PlanarWindow
-from backends.cpu.kernels.planar_window.staged_rows import Band, StagedRows
+from backends.cpu.kernels.planar_window.staged_rows import StagedBand, StagedRows
 from backends.cpu.kernels.shared.epilogue import Epilogue
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.machine import Machine
@@ -39,7 +39,7 @@ from backends.tensorir.roles import Roles
 from backends.tensorir.vectors import fitting_lanes
 
 
-def emit_planar(func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Plan) -> Scheduled:
+def emit_planar(func: tirx.PrimFunc, roles: Roles, machine: Machine, point: PlanarPlan) -> Scheduled:
     """Return the vectorised form of `func`."""
     nest = Nest()
     _TaskWriter(nest, PlanarWindow.of(roles), point, roles, machine).emit()
@@ -52,7 +52,7 @@ class _TaskWriter:
 
     nest: Nest
     operator: PlanarWindow
-    plan: Plan
+    plan: PlanarPlan
     roles: Roles
     machine: Machine
 
@@ -79,14 +79,14 @@ class _TaskWriter:
                     with nest.loop("slot", here) as slot:
                         self._store_plane(self._band(first + slot, slot), gathered)
 
-    def _band(self, unit: Expr, slot: Expr) -> Band:
+    def _band(self, unit: Expr, slot: Expr) -> StagedBand:
         nest, bands, channels = self.nest, self.plan.bands, self.roles.shape[1]
         unit = nest.bind("unit", unit)
         plane, band = tirx.floordiv(unit, bands.count), tirx.floormod(unit, bands.count)
         n, c = nest.bind("n", tirx.floordiv(plane, channels)), nest.bind("c", tirx.floormod(plane, channels))
-        return Band((n, c), nest.bind("first_row", bands.start(band)), tile_count(bands, band), slot)
+        return StagedBand((n, c), nest.bind("first_row", bands.start(band)), tile_count(bands, band), slot)
 
-    def _store_plane(self, band: Band, gathered: Var) -> None:
+    def _store_plane(self, band: StagedBand, gathered: Var) -> None:
         """Apply the epilogue to a plane in scratch, as if it were one row."""
         nest, planes = self.nest, self.operator.planes
         lanes = fitting_lanes(planes.out_size, self.machine.vector_lanes)

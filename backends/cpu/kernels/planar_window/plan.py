@@ -94,7 +94,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlanarPlan:
     """Loops of a window over planes.
 
     Attributes:
@@ -136,7 +136,7 @@ def _fitting_rows(planes: Planes, line: Line, machine: Machine) -> int:
     return machine.l1_bytes // 2 // (4 * line.pitch * planes.window.strides[1])
 
 
-def planar_space(roles: Roles, machine: Machine, threads: int) -> Space[Plan]:
+def planar_space(roles: Roles, machine: Machine, threads: int) -> Space[PlanarPlan]:
     """Return the plans of the window."""
     return plan_space(planes_of(roles), machine, threads)
 
@@ -158,7 +158,7 @@ def planes_of(roles: Roles) -> Planes:
     )
 
 
-def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:
+def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[PlanarPlan]:
     """Return every register tile for every sensible number of bands. The default fills half of L1 with a band, or has a
     few bands for each thread, and takes the cheapest tile for those."""
     lanes = machine.vector_lanes
@@ -169,7 +169,7 @@ def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:
     least = 1 if narrow else max(-(-planes.out_height // most), -(-2 * threads // planes.count))
     row_vectors = -(-planes.out_width // lanes)
 
-    def plans(bands: Split, workers: int) -> Iterator[Plan]:
+    def plans(bands: Split, workers: int) -> Iterator[PlanarPlan]:
         shares = -(-planes.count * bands.count // workers)
         region = REGION_CYCLES if planes.count * bands.count > 1 < workers else 0
         together = _fitting_rows(planes, line, machine) // planes.window.rows_under(planes.out_height)
@@ -178,7 +178,7 @@ def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:
             in_place = in_place and (not planes.pads_rows or rows == planes.out_height)
             block = 1 if in_place or bands.count > 1 else max(1, min(together, shares))
             where, total = None if in_place else line, shares * cycles + region
-            yield Plan(
+            yield PlanarPlan(
                 lanes=lanes,
                 rows=rows,
                 vectors=vectors,
@@ -191,7 +191,7 @@ def plan_space(planes: Planes, machine: Machine, threads: int) -> Space[Plan]:
                 cycles=total,
             )
 
-    def every() -> Iterator[Plan]:
+    def every() -> Iterator[PlanarPlan]:
         for count in sorted({min(planes.out_height, least << power) for power in range(1 if narrow else 4)}):
             for workers in sorted({1, threads}):
                 yield from plans(Split(planes.out_height, count), workers)

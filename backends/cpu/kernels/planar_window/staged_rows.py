@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.cpu.kernels.planar_window.plan import Line, Plan, steps
+from backends.cpu.kernels.planar_window.plan import Line, PlanarPlan, steps
 from backends.cpu.kernels.planar_window.read import PlanarWindow
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, ramp, splat
@@ -17,7 +17,7 @@ from backends.tensorir.vectors import fitting_lanes
 
 
 @dataclass(frozen=True)
-class Band:
+class StagedBand:
     """Output rows `first` to `first + rows - 1` of plane `at`, which are at `slot` of the block's scratch."""
 
     at: tuple[Expr, Expr]
@@ -32,13 +32,13 @@ class StagedRows:
 
     nest: Nest
     operator: PlanarWindow
-    plan: Plan
+    plan: PlanarPlan
     line: Line
     scratch: Var
     machine: Machine
 
     @staticmethod
-    def allocate(nest: Nest, operator: PlanarWindow, plan: Plan, line: Line, machine: Machine) -> StagedRows:
+    def allocate(nest: Nest, operator: PlanarWindow, plan: PlanarPlan, line: Line, machine: Machine) -> StagedRows:
         """Return scratch for the largest bands, the padding at the sides already in place."""
         rows = operator.planes.window.rows_under(plan.bands.longest) * plan.block
         size = rows * operator.planes.window.strides[1] * line.pitch
@@ -60,7 +60,7 @@ class StagedRows:
         with nest.loop("v", size // lanes) as v:
             nest.store(self.scratch, [ramp(start + v * lanes, lanes)], splat(self.operator.identity, lanes))
 
-    def fill(self, band: Band) -> None:
+    def fill(self, band: StagedBand) -> None:
         """Copy the rows under a band."""
         nest, planes = self.nest, self.operator.planes
         window = planes.window

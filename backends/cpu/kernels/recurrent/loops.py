@@ -39,7 +39,7 @@ from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64, ramp, vector_runs
 from backends.tensorir.roles import Output
 from backends.tensorir.stages import shape_of
-from partition.recurrence import Phase, Recurrence, Unit
+from partition.recurrence import Recurrence, StepPhase, Unit
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Loops:
                     target, half = targets[name]
                     nest.store(target, [*half, *place], tirx.BufferLoad(self.buffers[name], place))
 
-    def _phase(self, task: _Task, phase: Phase, step: Expr) -> None:
+    def _phase(self, task: _Task, phase: StepPhase, step: Expr) -> None:
         """Emit a phase of a step of one task."""
         for first, gates, read in phase.products:
             with self.nest.loop("gate", gates) as index:
@@ -221,7 +221,7 @@ class Loops:
         )
         kernel.emit(task.first_panel, task.panels, task.rows, task.first_tile, task.tiles)
 
-    def _update(self, task: _Task, phase: Phase, step: Expr) -> None:
+    def _update(self, task: _Task, phase: StepPhase, step: Expr) -> None:
         """Emit what the units of a task make of the products."""
         nest, hidden, width = self.nest, self.sizes.hidden, self.plan.tile.vectors * self.lanes
         last = self.all_panels - 1
@@ -233,7 +233,7 @@ class Loops:
                     for at, count in vector_runs(nest, units, self.lanes):
                         self._vector(task, phase, step, (row, panel * width + at, count))
 
-    def _vector(self, task: _Task, phase: Phase, step: Expr, place: tuple[Expr, Expr, int]) -> None:
+    def _vector(self, task: _Task, phase: StepPhase, step: Expr, place: tuple[Expr, Expr, int]) -> None:
         """Emit the equations of `count` neighbouring units of one sequence."""
         row, first, count = place
         lane, body = Var("lane", "int64"), list[tirx.Stmt]()

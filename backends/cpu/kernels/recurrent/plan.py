@@ -47,7 +47,7 @@ class RecurrentPlan:
 
 
 @dataclass(frozen=True)
-class Demand:
+class RecurrentDemand:
     """What the plan depends on: sizes, and how many phases a step has, each of which needs the one before."""
 
     directions: int
@@ -58,11 +58,11 @@ class Demand:
     hidden: int
 
     @staticmethod
-    def of(kernel: RecurrentKernel) -> Demand:
+    def of(kernel: RecurrentKernel) -> RecurrentDemand:
         """Return what `kernel` demands."""
         recurrence = kernel.recurrence
         steps, directions, batch, hidden = shape_of(kernel.parameters["sequence"])
-        return Demand(
+        return RecurrentDemand(
             directions=directions,
             gates=recurrence.gates,
             phases=len(recurrence.phases()),
@@ -74,7 +74,7 @@ class Demand:
 
 def recurrent_space(kernel: RecurrentKernel, machine: Machine, threads: int) -> Space[RecurrentPlan]:
     """Return every register tile with every cut into tasks."""
-    demand = Demand.of(kernel)
+    demand = RecurrentDemand.of(kernel)
     vectors = -(-demand.hidden // machine.vector_lanes)
 
     found = list(dict.fromkeys(tiles(demand.batch, 1, vectors, machine.vector_registers)))
@@ -87,7 +87,7 @@ def recurrent_space(kernel: RecurrentKernel, machine: Machine, threads: int) -> 
     return Space(min(cut(calm), key=lambda plan: plan.cycles), lambda: cut(found))
 
 
-def _cuts(demand: Demand, tile: RegisterTile, machine: Machine, threads: int) -> Iterator[RecurrentPlan]:
+def _cuts(demand: RecurrentDemand, tile: RegisterTile, machine: Machine, threads: int) -> Iterator[RecurrentPlan]:
     vectors = -(-demand.hidden // machine.vector_lanes)
     panels = -(-vectors // tile.vectors)
     for chunks in chunk_counts(Split.of(demand.batch, tile.height).count, threads):
@@ -107,7 +107,7 @@ def _cuts(demand: Demand, tile: RegisterTile, machine: Machine, threads: int) ->
             yield RecurrentPlan(tile, 1, shares, demand.steps * (step + demand.phases * REGION_CYCLES))
 
 
-def _step(demand: Demand, tile: RegisterTile, machine: Machine, rows: int, vectors: int, sets: int) -> float:
+def _step(demand: RecurrentDemand, tile: RegisterTile, machine: Machine, rows: int, vectors: int, sets: int) -> float:
     """Return the cycles of a task in a step: `rows` sequences, `vectors` of hidden units; its thread goes through
     `sets` such sets of weights in turn."""
     products = demand.gates * total_cycles(tile, rows, 1, vectors, demand.hidden)

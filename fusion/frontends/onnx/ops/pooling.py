@@ -15,7 +15,7 @@ from fusion.frontends.onnx.ops.half import Number, half_in_float32
 from fusion.frontends.onnx.pool_windows import pool_window
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.types import Shape
-from fusion.frontends.onnx.windows import Window
+from fusion.frontends.onnx.windows import OnnxWindow
 
 _MAX: dict[int, Callable[..., Expr]] = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
 _AVERAGE: dict[int, Callable[..., Expr]] = {
@@ -89,7 +89,7 @@ def _pool(node: Node, x: Expr, functions: Mapping[int, Callable[..., Expr]], **o
     )
 
 
-def _places_in_tvm(window: Window, sizes: Shape, ceil: bool) -> Shape:
+def _places_in_tvm(window: OnnxWindow, sizes: Shape, ceil: bool) -> Shape:
     axes = zip(sizes, window.before, window.after, window.extents, window.strides, strict=True)
     return tuple(
         (size + front + back - extent + (step - 1 if ceil else 0)) // step + 1
@@ -97,7 +97,7 @@ def _places_in_tvm(window: Window, sizes: Shape, ceil: bool) -> Shape:
     )
 
 
-def _padded_for(window: Window, sizes: Shape, places: Shape, counted: bool) -> Window:
+def _padded_for(window: OnnxWindow, sizes: Shape, places: Shape, counted: bool) -> OnnxWindow:
     """Return `window` with as little padding behind the input as lets it take `places`; declines where padding counts
     and this is not what it was."""
     axes = zip(places, window.strides, window.extents, sizes, window.before, strict=True)

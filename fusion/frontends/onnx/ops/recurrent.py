@@ -10,7 +10,7 @@ from tvm.relax import Expr
 from fusion.declined import Declined
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
-from fusion.frontends.recurrence import Sizes, call_recurrence
+from fusion.frontends.recurrence import RecurrenceSizes, call_recurrence
 from partition.recurrence import ACTIVATIONS, GATES, Recurrence
 
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
@@ -26,7 +26,7 @@ def recurrent(node: Node) -> list[Expr]:
     x = relax.op.permute_dims(_x(node, 0), [1, 0, 2]) if batch_first else _x(node, 0)
     outer = node.shape(0)[:2]
     steps, batch = reversed(outer) if batch_first else outer
-    recurrence, sizes = _described(node), Sizes(steps, batch, int(node.shape(_WEIGHTS)[2]))
+    recurrence, sizes = _described(node), RecurrenceSizes(steps, batch, int(node.shape(_WEIGHTS)[2]))
     operands = [_projected(node, x, recurrence), *_weights(node, recurrence)]
     operands += [_initial(node, at, recurrence, sizes) for at in (_HIDDEN, _CELL)[: len(recurrence.states)]]
     results = call_recurrence(node.builder, recurrence, sizes, operands, _dtype(node))
@@ -117,7 +117,7 @@ def _weights(node: Node, recurrence: Recurrence) -> list[Expr]:
     return [*found, _x(node, _PEEPHOLES)] if recurrence.peepholes else found
 
 
-def _initial(node: Node, at: int, recurrence: Recurrence, sizes: Sizes) -> Expr:
+def _initial(node: Node, at: int, recurrence: Recurrence, sizes: RecurrenceSizes) -> Expr:
     if not node.has(at):
         return _zeros(node, recurrence.directions, sizes.batch, sizes.hidden)
     return node.emit(relax.op.permute_dims(_x(node, at), [1, 0, 2])) if node.attr("layout", 0) else _x(node, at)

@@ -7,7 +7,7 @@ from tvm import relax
 from tvm.relax import Expr
 
 from fusion.declined import Declined
-from fusion.frontends.onnx.interpolate import Axis, taps_of
+from fusion.frontends.onnx.interpolate import ResizeAxis, taps_of
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.ops.resize_antialias import fill_outside, resize_with_antialias
 from fusion.frontends.onnx.registry import converts
@@ -33,13 +33,14 @@ def resize(node: Node) -> Expr:
     return _resize2d(node) if _fits_resize2d(node, axes) else _resize_by_axis(node, axes)
 
 
-def _resized_axes(node: Node) -> dict[int, Axis]:
+def _resized_axes(node: Node) -> dict[int, ResizeAxis]:
     """Return the axes whose size or scale changes."""
     source, target = node.shape(0), node.out_shape()
     roi, scales = _roi_and_scales(node)
     changed = [axis for axis in range(len(source)) if source[axis] != target[axis] or scales[axis] != 1.0 or roi]
     return {
-        axis: Axis(source[axis], target[axis], scales[axis], *(roi[axis] if roi else (0.0, 1.0))) for axis in changed
+        axis: ResizeAxis(source[axis], target[axis], scales[axis], *(roi[axis] if roi else (0.0, 1.0)))
+        for axis in changed
     }
 
 
@@ -76,7 +77,7 @@ def _common_scale(node: Node, axes: list[int], scales: list[float]) -> list[floa
     return [common if axis in axes else scale for axis, scale in enumerate(scales)]
 
 
-def _fits_resize2d(node: Node, axes: dict[int, Axis]) -> bool:
+def _fits_resize2d(node: Node, axes: dict[int, ResizeAxis]) -> bool:
     mode, transform = node.attr("mode", "nearest"), _transform(node)
     exact = all(axis.scale * axis.source == axis.target for axis in axes.values())
     # TVM divides by the size less one to align corners.
@@ -108,7 +109,7 @@ def _resize2d(node: Node) -> Expr:
     )
 
 
-def _resize_by_axis(node: Node, axes: dict[int, Axis]) -> Expr:
+def _resize_by_axis(node: Node, axes: dict[int, ResizeAxis]) -> Expr:
     """Each axis in turn: the sum over taps of weight times gathered slice."""
     x, dtype = node.x(0), node.dtype(0)
     floating = dtype.startswith("float")

@@ -13,14 +13,14 @@ from tvm.relax import Expr
 
 from fusion.declined import Declined
 from fusion.frontends.onnx.antialias import Filters, filters_of
-from fusion.frontends.onnx.interpolate import Axis
+from fusion.frontends.onnx.interpolate import ResizeAxis
 from fusion.frontends.onnx.node import Node
 
 _FRACTION = 22
 """Bits behind the point of a weight of bytes: ONNX Runtime's, and Pillow's."""
 
 
-def resize_with_antialias(node: Node, axes: dict[int, Axis], transform: str) -> Expr:
+def resize_with_antialias(node: Node, axes: dict[int, ResizeAxis], transform: str) -> Expr:
     """Return the result of `node`, a Resize of `axes`.
 
     Raises:

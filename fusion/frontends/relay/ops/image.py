@@ -11,7 +11,7 @@ from tvm.relax import Expr
 from fusion.declined import Declined
 from fusion.frontends.relay.call import Call, constant, dtype_of, scalar, shape_of
 from fusion.frontends.relay.ops.dtypes import as_dtype, is_float
-from fusion.frontends.relay.ops.resampling import Axis, Resampling, Taps, taps_of
+from fusion.frontends.relay.ops.resampling import ResampledAxis, ResampledTaps, Resampling, taps_of
 from fusion.frontends.relay.ops.reshape import layout_axes, permuted
 from fusion.frontends.relay.registry import translates
 from fusion.guards.check import check
@@ -63,7 +63,9 @@ def _resize(call: Call, size: Sequence[int], region: Sequence[float], rounding: 
     )
     regions = list(region) if len(region) == 2 * len(spatial) else [0.0] * len(spatial) + [1.0] * len(spatial)
     axes = {
-        names.index(name): Axis(call.shape(0)[names.index(name)], size[at], regions[at], regions[at + len(spatial)])
+        names.index(name): ResampledAxis(
+            call.shape(0)[names.index(name)], size[at], regions[at], regions[at + len(spatial)]
+        )
         for at, name in enumerate(spatial)
     }
     target = call.dtype_attribute("out_dtype", call.dtype(0))
@@ -72,7 +74,7 @@ def _resize(call: Call, size: Sequence[int], region: Sequence[float], rounding: 
     return _resize_by_axis(call, axes, how, target)
 
 
-def _fits(call: Call, how: Resampling, axes: Sequence[Axis]) -> bool:
+def _fits(call: Call, how: Resampling, axes: Sequence[ResampledAxis]) -> bool:
     if call.dtype(0) != "float32" or (how.transform == "align_corners" and any(axis.target == 1 for axis in axes)):
         return False
     if how.method == "nearest_neighbor":
@@ -95,7 +97,7 @@ def _resize2d(call: Call, how: Resampling, size: list[int], names: list[str]) ->
     return permuted(call.emit(resized), ["NCHW".index(name) for name in names])
 
 
-def _resize_by_axis(call: Call, axes: dict[int, Axis], how: Resampling, target: str) -> Expr:
+def _resize_by_axis(call: Call, axes: dict[int, ResampledAxis], how: Resampling, target: str) -> Expr:
     """The sum over taps of weight times gathered slice, along each axis in turn."""
     smooth = how.method != "nearest_neighbor"
     x = call.emit(as_dtype(call.x(0), "float32")) if smooth and not is_float(call.dtype(0)) else call.x(0)
@@ -109,7 +111,7 @@ def _resize_by_axis(call: Call, axes: dict[int, Axis], how: Resampling, target: 
     return as_dtype(x, target)
 
 
-def _apply(x: Expr, axis: int, taps: Taps) -> Expr:
+def _apply(x: Expr, axis: int, taps: ResampledTaps) -> Expr:
     shape, dtype = [-1 if at == axis else 1 for at in range(len(shape_of(x)))], dtype_of(x)
     total: Expr | None = None
     for indices, weights in zip(taps.indices.T, taps.weights.T, strict=True):

@@ -13,7 +13,7 @@ _EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResampledAxis:
     """Sizes of an axis before and after, and the region of interest in shares of the axis."""
 
     source: int
@@ -34,7 +34,7 @@ class Resampling:
 
 
 @dataclass(frozen=True)
-class Taps:
+class ResampledTaps:
     """indices (int64) and weights (float64), both [target, taps]; outside [target] marks what takes a fill value."""
 
     indices: np.ndarray
@@ -42,7 +42,7 @@ class Taps:
     outside: np.ndarray
 
 
-def taps_of(axis: Axis, how: Resampling) -> Taps:
+def taps_of(axis: ResampledAxis, how: Resampling) -> ResampledTaps:
     """Return the taps of `axis`; refuses a method, transformation or rounding that Relay does not have."""
     position = _positions(axis, how.transform)
     outside = (position < 0) | (position > axis.source - 1)
@@ -50,7 +50,7 @@ def taps_of(axis: Axis, how: Resampling) -> Taps:
         outside[:] = False
     if how.method == "nearest_neighbor":
         nearest = _rounded(position, how).astype("int64").clip(0, axis.source - 1)
-        return Taps(nearest[:, None], np.ones((axis.target, 1)), outside)
+        return ResampledTaps(nearest[:, None], np.ones((axis.target, 1)), outside)
     base = np.floor(position)
     if how.method == "linear":
         indices, weights = base[:, None] + [0, 1], np.stack([1 - (position - base), position - base], 1)
@@ -62,10 +62,10 @@ def taps_of(axis: Axis, how: Resampling) -> Taps:
     else:
         raise Declined(f"method {how.method}")
     used = np.any(weights != 0.0, axis=0)
-    return Taps(indices.astype("int64").clip(0, axis.source - 1)[:, used], weights[:, used], outside)
+    return ResampledTaps(indices.astype("int64").clip(0, axis.source - 1)[:, used], weights[:, used], outside)
 
 
-def _positions(axis: Axis, transform: str) -> np.ndarray:
+def _positions(axis: ResampledAxis, transform: str) -> np.ndarray:
     """Return where each output position lies on the input axis."""
     x, scale, last = np.arange(axis.target, dtype="float64"), axis.source / axis.target, axis.source - 1
     if transform == "half_pixel" or (transform == "pytorch_half_pixel" and axis.target > 1):

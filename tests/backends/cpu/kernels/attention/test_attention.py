@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax, tirx
 
-from backends.cpu.kernels.attention.plan import Demand, plan_attention, why_not_fused
+from backends.cpu.kernels.attention.plan import AttentionDemand, plan_attention, why_not_fused
 from backends.cpu.kernels.attention.read import Chain
 from backends.tensorir.kernel_info import kernel_info
 from tests.backends.cpu.kernels.anchored import TARGETS, Epilogue, Ran, check, normal, run
@@ -244,26 +244,26 @@ def test_both_products_are_counted() -> None:
     ("keys", "reason"), [(128, ""), (1024, ""), (200_000, "rows of 200000 scores do not fit the cache"), (0, "empty")]
 )
 def test_the_judge_says_why_a_chain_stays_in_parts(keys: int, reason: str) -> None:
-    answer = why_not_fused(Demand(Chain(2, 64, 64, keys, 64), unread="unread"), MACHINE, 2)
+    answer = why_not_fused(AttentionDemand(Chain(2, 64, 64, keys, 64), unread="unread"), MACHINE, 2)
     assert reason in answer
     assert bool(reason) == bool(answer)
 
 
 def test_keys_that_each_task_would_turn_again_are_transposed_before() -> None:
-    assert not why_not_fused(Demand(Chain(12, 128, 64, 128, 64), turned=128 * 64), MACHINE, 2)
-    reason = why_not_fused(Demand(Chain(1, 512, 64, 8192, 64), turned=8192 * 64), MACHINE, 64)
+    assert not why_not_fused(AttentionDemand(Chain(12, 128, 64, 128, 64), turned=128 * 64), MACHINE, 2)
+    reason = why_not_fused(AttentionDemand(Chain(1, 512, 64, 8192, 64), turned=8192 * 64), MACHINE, 64)
     assert "transposed by a kernel of their own" in reason
 
 
 def test_scores_of_a_block_stay_in_half_of_l2() -> None:
     for keys in (16, 197, 1024, 4096):
         for buffers, unread in itertools.product((2, 3), ("", "no softmax")):
-            plan = plan_attention(Demand(Chain(2, 512, 64, keys, 64), buffers, unread=unread), MACHINE, 2)
+            plan = plan_attention(AttentionDemand(Chain(2, 512, 64, keys, 64), buffers, unread=unread), MACHINE, 2)
             assert plan is not None
             assert (buffers if plan.keys == keys else 2) * 4 * plan.rows * plan.keys <= MACHINE.l2_bytes // 2
 
 
 def test_tasks_for_all_threads_where_batches_are_too_few() -> None:
-    plan = plan_attention(Demand(Chain(1, 512, 64, 512, 64)), MACHINE, 4)
+    plan = plan_attention(AttentionDemand(Chain(1, 512, 64, 512, 64)), MACHINE, 4)
     assert plan is not None
     assert plan.chunks >= 4

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
-from backends.cpu.kernels.attention.plan import AttentionPlan, Demand, plan_attention, why_not_fused
+from backends.cpu.kernels.attention.plan import AttentionDemand, AttentionPlan, plan_attention, why_not_fused
 from backends.cpu.kernels.attention.read import AttentionStages, Chain, read_attention
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split
@@ -193,7 +193,7 @@ def test_the_rows_are_read_by_what_they_compute(name: str) -> None:
     ran = run(_attention_with(middle), arrays, "llvm", 2, judge=always)
     assert ran.templates() == ["attention"]
     (kernel,) = ran.kernels.values()
-    demand = Demand.of(read_attention(kernel.source))
+    demand = AttentionDemand.of(read_attention(kernel.source))
     assert (reason in demand.unread) if reason else not demand.unread
     assert demand.buffers == (3 if name == "times the scores" else 2)
     (apart,) = run(_attention_with(middle), arrays, "llvm", 2, judge=no_template).outputs
@@ -201,7 +201,7 @@ def test_the_rows_are_read_by_what_they_compute(name: str) -> None:
 
 
 def test_why_long_rows_of_something_else_stay_in_parts_is_said() -> None:
-    reason = why_not_fused(Demand(Chain(2, 64, 64, 200_000, 64), unread="no softmax"), MACHINE, 2)
+    reason = why_not_fused(AttentionDemand(Chain(2, 64, 64, 200_000, 64), unread="no softmax"), MACHINE, 2)
     assert reason == "rows of 200000 scores do not fit the cache; no softmax"
 
 
@@ -221,7 +221,7 @@ def test_what_the_judge_takes_its_template_writes(name: str, sizes: tuple[int, .
 
 def test_blocks_of_keys_where_rows_are_long() -> None:
     """Whole rows of 100,000 scores fit no cache; those of 197 do, and need no sums that are scaled."""
-    long, short = (plan_attention(Demand(Chain(2, 512, 64, keys, 64)), MACHINE, 2) for keys in (100_000, 197))
+    long, short = (plan_attention(AttentionDemand(Chain(2, 512, 64, keys, 64)), MACHINE, 2) for keys in (100_000, 197))
     assert long is not None
     assert long.keys < 1000
     assert long.rows > 14

@@ -22,8 +22,8 @@ from backends.tensorir.repack_weights import repack_weights
 from backends.tensorir.result import Kernel
 from backends.tensorir.space import Space
 from fusion import context
-from fusion.frontends.recurrence import Sizes, call_recurrence, recurrence_func
-from partition.access import Kind, read_access
+from fusion.frontends.recurrence import RecurrenceSizes, call_recurrence, recurrence_func
+from partition.access import MappingKind, read_access
 from partition.recurrence import ACTIVATIONS, Recurrence, recurrence_of
 from tests.backends.cpu.kernels.anchored import TARGETS, TO_VM_CODE, Ran, check
 from tests.passes.modules import execute
@@ -41,7 +41,7 @@ class Case:
     """A recurrence with numbers for all its operands."""
 
     recurrence: Recurrence
-    sizes: Sizes
+    sizes: RecurrenceSizes
     seed: int = 0
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -156,7 +156,7 @@ def make(
     chosen = tuple(names) or DEFAULTS[kind] * len(backward)
     activations = tuple(tuple(chosen[i * count : (i + 1) * count]) for i in range(len(backward)))
     recurrence = Recurrence(kind, backward, activations, constant=constant, **options)
-    return Case(recurrence, Sizes(steps, batch, hidden), seed)
+    return Case(recurrence, RecurrenceSizes(steps, batch, hidden), seed)
 
 
 FORMS = {
@@ -239,7 +239,7 @@ def test_description_survives_the_attribute() -> None:
     func = recurrence_func(case.recurrence, case.sizes, "float32")
     assert recurrence_of(func) == case.recurrence
     assert recurrence_of(tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(0))) is None
-    assert read_access(func).kind is Kind.OPAQUE
+    assert read_access(func).kind is MappingKind.OPAQUE
 
 
 def test_report_counts_the_products() -> None:
