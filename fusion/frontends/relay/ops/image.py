@@ -10,9 +10,10 @@ from tvm.relax import Expr
 
 from fusion.declined import Declined
 from fusion.frontends.relay.call import Call, constant, dtype_of, scalar, shape_of
+from fusion.frontends.relay.layouts import read_layout
 from fusion.frontends.relay.ops.dtypes import as_dtype, is_float
 from fusion.frontends.relay.ops.resampling import ResampledAxis, ResampledTaps, Resampling, taps_of
-from fusion.frontends.relay.ops.reshape import layout_axes, permuted
+from fusion.frontends.relay.ops.reshape import permuted
 from fusion.frontends.relay.registry import translates
 from fusion.guards.check import check
 from fusion.guards.kinds import batch_guard
@@ -50,7 +51,7 @@ def dynamic_resize(call: Call) -> Expr:
 def _resize(call: Call, size: Sequence[int], region: Sequence[float], rounding: str = "round") -> Expr:
     """As TVM's own two-dimensional operator where that is exact, otherwise axis by axis with taps computed here."""
     spatial = _SPATIAL[call.operator]
-    names = [name for name, _ in layout_axes(call.text("layout", _LAYOUTS[spatial]))]
+    names = list(read_layout(call.text("layout", _LAYOUTS[spatial])).axes)
     if len(names) != call.rank(0) or not set(spatial) <= set(names) or len(size) != len(spatial):
         raise Declined(f"size {tuple(size)} of {call.shape(0)}, laid out as {''.join(names)}")
     method = call.text("method", "linear")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from tvm import relax
@@ -88,41 +87,6 @@ def transpose(call: Call) -> Expr:
     if sorted(axes) != list(range(rank)):
         raise Declined(f"axes {axes} are not those of a tensor of rank {rank}")
     return permuted(call.x(0), axes)
-
-
-@translates("layout_transform")
-def layout_transform(call: Call) -> Expr:
-    """From one order of axes to another, with axes split off as in `NCHW4c` or merged again."""
-    return with_layout(call, call.x(0), call.text("src_layout", ""), call.text("dst_layout", ""))
-
-
-def with_layout(call: Call, x: Expr, source: str, target: str) -> Expr:
-    """Return `x`, whose axes are called as in the layout `source`, in the layout `target`."""
-    shape, ours, theirs = shape_of(x), layout_axes(source), layout_axes(target)
-    order = [axis.upper() for axis, _ in theirs if axis.isupper()]
-    if len(ours) != len(shape) or sorted(order) != sorted(axis for axis, _ in ours if axis.isupper()):
-        raise Declined(f"layout {source} of {shape} does not become {target}")
-    names = [axis for axis, _ in ours]
-    grouped = [names.index(name) for axis in order for name in (axis, axis.lower()) if name in names]
-    extents = {axis: math.prod(shape[at] for at, name in enumerate(names) if name.upper() == axis) for axis in order}
-    inner = {axis: factor for axis, factor in theirs if axis.islower()}
-    split: list[tuple[str, int]] = []
-    for axis in order:
-        factor = inner.get(axis.lower(), 1)
-        if extents[axis] % factor:
-            raise Declined(f"axis {axis} of size {extents[axis]} does not split by {factor}")
-        split += [(axis, extents[axis] // factor), *([(axis.lower(), factor)] if axis.lower() in inner else [])]
-    parts = call.emit(reshaped(call.emit(permuted(x, grouped)), tuple(extent for _, extent in split)))
-    made = [axis for axis, _ in split]
-    return permuted(parts, [made.index(axis) for axis, _ in theirs])
-
-
-def layout_axes(layout: str) -> list[tuple[str, int]]:
-    """Return the axes of a layout such as `NCHW4c` in order, those split off, in lower case, with their sizes."""
-    found = re.findall(r"(\d*)([A-Za-z])", layout)
-    if "".join(size + axis for size, axis in found) != layout or any(bool(s) != a.islower() for s, a in found):
-        raise Declined(f"there is no layout {layout!r}")
-    return [(axis, int(size or 1)) for size, axis in found]
 
 
 @translates("broadcast_to")
