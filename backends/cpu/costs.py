@@ -38,24 +38,29 @@ class Cost:
 # The core -------------------------------------------------------------------------------------------------------------
 
 CLOCK_GHZ: Annotated[float, Cost("GHz", "data sheets: 2.7 to 3.7 with all cores busy", "Sapphire Rapids, Genoa")] = 3.0
-"""By which cycles become microseconds where nothing is measured."""
+"""The clock by which estimated cycles become microseconds."""
 
 FMA_PER_CYCLE: Annotated[int, Cost("instructions/cycle", "port model of Agner Fog's tables", VENDORS)] = 2
+"""The multiply-adds of whole vectors that one core begins."""
 
 BFLOAT16_DOTS_PER_CYCLE: Annotated[
     int, Cost("instructions/cycle", "uops.info: VDPBF16PS of 512 bits", "Zen 4, Sapphire Rapids")
 ] = 1
+"""The products of pairs of bfloat16 vectors that one core begins."""
 
 LOADS_PER_CYCLE: Annotated[int, Cost("instructions/cycle", "port model of Agner Fog's tables", VENDORS)] = 2
+"""The vectors that one core begins to load from L1."""
 
 FMA_LATENCY: Annotated[int, Cost("cycles", "Agner Fog's tables", VENDORS)] = 4
+"""The time from the begin of a multiply-add to that of one which needs its result."""
 
 ADD_LATENCY: Annotated[int, Cost("cycles", NOT_TOLD, VENDORS)] = 4
+"""The time from the begin of an addition to that of one which needs its result."""
 
 OPERATION_CYCLES: Annotated[
     float, Cost("cycles/vector", "a softmax has 34 simple operations and takes 17 cycles a vector in L1", ZEN4)
 ] = 0.5
-"""Of one simple operation, one core."""
+"""The time that one core takes for one simple operation."""
 
 # Memory ---------------------------------------------------------------------------------------------------------------
 
@@ -67,56 +72,59 @@ CACHE_BYTES: Annotated[
         "x86_64: server cores; aarch64: Cortex-A72",
     ),
 ] = {"x86_64": (32 << 10, 1 << 20, 16 << 20), "aarch64": (32 << 10, 1 << 20, 0)}
-"""For a CPU that is not this machine's, so that a target gives the same code wherever it is compiled, and where the
-kernel tells none."""
+"""The caches assumed of a CPU that is not this machine's, so that a target gives the same code wherever it is compiled,
+and of this machine's where the kernel tells none."""
 
 CACHE_LINE: Annotated[int, Cost("bytes", "Intel's and AMD's optimisation manuals, TRM 100095", "all of them")] = 64
+"""The bytes that move between caches and memory together."""
 
 L2_BYTES_PER_CYCLE: Annotated[
     float, Cost("bytes/cycle", "half of what the vendors' manuals give as the peak", VENDORS)
 ] = 32.0
-"""One core."""
+"""What one core loads from L2."""
 
 MEMORY_BYTES_PER_CYCLE: Annotated[float, Cost("bytes/cycle", "streams from L3 and from memory", EITHER)] = 8.0
-"""One core, from L3 or memory."""
+"""What one core loads from L3 or from memory, whichever has it."""
 
 TRANSPOSE_BYTES_PER_CYCLE: Annotated[float, Cost("bytes/cycle", "transposes of images: 2.5 to 5", ZEN4)] = 3.0
-"""Two cores, read and written."""
+"""What two cores together read and write where they transpose."""
 
 PREFETCH_STEPS: Annotated[
     int, Cost("steps of k", "matmuls of cold weights, GFLOP/s without and with: 128x768x3072 261 323", SOME)
 ] = 48
-"""By which weights are fetched ahead: about 700 cycles, twice the latency of memory."""
+"""How far ahead of their use weights are fetched: about 700 cycles, twice the latency of memory."""
 
 # Starting work --------------------------------------------------------------------------------------------------------
 
 TASK_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, SOME)] = 600
-"""Hand a task to a worker and leave it."""
+"""The time to hand a task to a worker and leave it."""
 
 REGION_CYCLES: Annotated[int, Cost("cycles", "1.5 us: wake the workers and wait for the last one", ZEN4)] = 5_000
-"""A parallel region around register tiles."""
+"""The time to enter and leave a parallel region around register tiles."""
 
 STITCHED_REGION_CYCLES: Annotated[int, Cost("cycles", "about 2 us", ZEN4)] = 6_600
-"""A parallel region around stitched stages."""
+"""The time to enter and leave a parallel region around stitched stages."""
 
 LAUNCH_CYCLES: Annotated[int, Cost("cycles", "about 2.5 us", ZEN4)] = 8_000
-"""One kernel more: its start on all threads and the wait for the last."""
+"""The time that one kernel more takes: its start on all threads and the wait for the last."""
 
 TRANSPOSE_LAUNCH_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 10_000
-"""One kernel more, which moves an image: its fork and join included."""
+"""The time that one kernel more takes which moves an image: its start on all threads and the wait for the last."""
 
 LAUNCH_BYTES: Annotated[
     int, Cost("bytes", "`LAUNCH_CYCLES` at `MEMORY_BYTES_PER_CYCLE`: what a core gets meanwhile", ZEN4)
 ] = round(LAUNCH_CYCLES * MEMORY_BYTES_PER_CYCLE)
+"""The traffic that is worth one kernel less."""
 
 RUN_BYTES: Annotated[int, Cost("bytes", "a cache line: with fewer, vectors are mostly empty", VENDORS)] = CACHE_LINE
-"""That lie together where a memory-bound kernel reads or writes a part of a tensor."""
+"""The fewest bytes that lie together where a memory-bound kernel reads or writes a part of a tensor in place."""
 
 ANCHORED_RUN_BYTES: Annotated[int, Cost("bytes", NOT_TOLD, ZEN4)] = 16
-"""The same for a matmul or a convolution, which writes each of its rows by itself in any case."""
+"""The fewest bytes that lie together where a matmul or a convolution writes a part of a tensor in place: fewer than for
+other kernels, as it writes each of its rows by itself in any case."""
 
 CALL_BYTES: Annotated[int, Cost("bytes", "a call takes 3 us", ZEN4)] = 64 << 10
-"""What two cores move in the time of one more call."""
+"""The bytes that two cores move in the time that one call more takes."""
 
 SERIAL_OPERATIONS: Annotated[
     int,
@@ -127,33 +135,33 @@ SERIAL_OPERATIONS: Annotated[
         ZEN4,
     ),
 ] = 18 << 14
-"""With fewer, stages stay on one thread."""
+"""The fewest operations of stages that are split over threads."""
 
 # Starting a tile ------------------------------------------------------------------------------------------------------
 
 TILE_CYCLES: Annotated[int, Cost("cycles", "register tiles with K = 0", SOME)] = 24
-"""Set up, store and leave a register tile of a contraction."""
+"""The time to set up, store and leave a register tile of a contraction."""
 
 STITCHED_TILE_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 20
-"""Begin a tile of stages, and the loops that it starts."""
+"""The time to begin a tile of stages, and the loops in it."""
 
 # In simple operations, of which stages have so many an element --------------------------------------------------------
 
 COPY_OPERATIONS: Annotated[int, Cost("simple operations", "a copy takes as long as a relu", ZEN4)] = 4
-"""Of what only moves data."""
+"""What an element that is only moved counts as."""
 
 STRIDED_OPERATIONS: Annotated[
     int, Cost("simple operations", "of 100,000 elements every second one took 64 us, a transpose 28, one thread", ZEN4)
 ] = 8
-"""More of an access that is strided along the axis of the vectors."""
+"""What an access that is strided along the axis of the vectors counts as, beside its stage's own operations."""
 
 UNROLLED_OPERATIONS: Annotated[int, Cost("simple operations", NOT_TOLD, ZEN4)] = 12
-"""Maps up to this many are unrolled: there the loop's own instructions count."""
+"""The most operations of a map that is unrolled, as the loop's own instructions count there."""
 
 EPILOGUE_OPERATIONS: Annotated[
     int, Cost("simple operations", "a sigmoid over 28 registers compiled in 0.7 s unrolled, in 0.1 as a loop", SOME)
 ] = 12
-"""An epilogue beyond this is emitted once in a loop over the tile, not once per register."""
+"""The most operations of an epilogue that is written once per register; a longer one is a loop over the tile."""
 
 CALL_OPERATIONS: Annotated[int, Cost("simple operations", "the polynomials of `vector_math`", "none: a count")] = 12
-"""A math call in an epilogue."""
+"""What a call of a mathematical function in an epilogue counts as."""

@@ -321,7 +321,7 @@ def _exp_polynomial(names: _Names, r: Expr) -> Expr:
 
 _EXP = (1.3814539580e-3, 8.3687454461e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1.0, 1.0)
 _EXP2 = tuple(coefficient * 0.6931471805599453 ** (6 - place) for place, coefficient in enumerate(_EXP))
-"""Of 2^f for |f| <= 1/2."""
+"""The coefficients of the polynomial that is 2^f for |f| <= 1/2."""
 
 
 def exp(names: _Names, x: Expr) -> Expr:

@@ -115,6 +115,16 @@ def test_each_number_says_where_it_is_from(table: ModuleType) -> None:
         assert all((cost.unit, cost.source, cost.machine)), name
 
 
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.parent.name)
+def test_each_number_is_described_by_a_sentence_of_its_own(path: Path) -> None:
+    """One that says what it is of: no "Of ...", "The same ..." or "More ...", which need the number before."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    for number, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(number, ast.AnnAssign):
+            assert isinstance(after, ast.Expr), ast.unparse(number.target)
+            assert re.match("(?!The same)(The|What|How) ", ast.literal_eval(after.value)), ast.unparse(number.target)
+
+
 def test_each_number_is_read() -> None:
     own = (CPU / "costs.py").read_text(encoding="utf-8")
     assert [name for name in numbers_of(costs) if own.count(name) < 2 and not readers(name)] == []

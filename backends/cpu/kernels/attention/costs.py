@@ -7,16 +7,16 @@ from typing import Annotated
 from backends.cpu.costs import NOT_TOLD, ZEN4, Cost
 
 SOFTMAX_VECTOR_CYCLES: Annotated[int, Cost("cycles/vector", "17 cycles a vector of scores in L1", ZEN4)] = 17
-"""A vector of a softmax, one core."""
+"""The time that one core takes for a vector of a softmax."""
 
 SOFTMAX_ROW_CYCLES: Annotated[int, Cost("cycles/row", NOT_TOLD, ZEN4)] = 100
-"""A row's maximum and sum across the lanes, and the exponential that scales what was summed before."""
+"""The time for a row's maximum and sum across the lanes, and for the exponential that scales what was summed before."""
 
 SOFTMAX_L2_CYCLES: Annotated[int, Cost("cycles/vector", NOT_TOLD, ZEN4)] = 4
-"""More where scores and weights of a block do not fit L1."""
+"""The time that a vector of a softmax takes longer where scores and weights of a block do not fit L1."""
 
 TURN_CYCLES: Annotated[float, Cost("cycles/element", NOT_TOLD, ZEN4)] = 0.7
-"""An element that a task transposes on its way into L2, one core."""
+"""The time that one core takes for an element that a task transposes on its way into L2."""
 
 TRANSPOSE_CYCLES: Annotated[
     float,
@@ -27,4 +27,4 @@ TRANSPOSE_CYCLES: Annotated[
         ZEN4,
     ),
 ] = 0.55
-"""An element of a transpose of its own, one core."""
+"""The time that one core takes for an element of a transpose in a kernel of its own."""

@@ -15,4 +15,4 @@ CONV_CHAIN_MARGIN: Annotated[
         ZEN4,
     ),
 ] = 1.23
-"""Two convolutions."""
+"""How many times as fast two convolutions in one kernel have to be by estimate."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from backends.cpu.costs import NOT_TOLD, ZEN4, Cost
 
 ROW_BLOCK_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 20
-"""Begin a block of rows, and the loops that it starts."""
+"""The time to begin a block of rows, and the loops in it."""
 
 LAYERS_MARGIN: Annotated[
     float,
@@ -18,4 +18,4 @@ LAYERS_MARGIN: Annotated[
         ZEN4,
     ),
 ] = 1.15
-"""Layers of matmuls."""
+"""How many times as fast layers of matmuls in one kernel have to be by estimate."""

@@ -9,9 +9,10 @@ from backends.cpu.costs import NOT_TOLD, VENDORS, ZEN4, Cost
 UNALIGNED_LOAD_CYCLES: Annotated[
     float, Cost("cycles/vector", "most vectors at a multiple of 4 bytes lie in two cache lines", VENDORS)
 ] = 1.5
+"""The time of a load of a vector that lies anywhere."""
 
 PLANAR_TILE_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 12
-"""Enter and leave a register tile over planes."""
+"""The time to enter and leave a register tile over planes."""
 
 UNHIDDEN_LOADS: Annotated[float, Cost("share", NOT_TOLD, ZEN4)] = 0.125
-"""Of the shorter of a plane tile's operations and its loads, which overlap."""
+"""The part that is not hidden of the shorter one of a plane tile's operations and its loads, which overlap."""

@@ -15,4 +15,4 @@ PROJECTION_MARGIN: Annotated[
         ZEN4,
     ),
 ] = 1.2
-"""A window with the projection behind it."""
+"""How many times as fast a window and the projection behind it in one kernel have to be by estimate."""
