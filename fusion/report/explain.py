@@ -119,7 +119,7 @@ def _kernel_row(name: str, count: int, info: KernelInfo | None, saved: int) -> t
 
 
 def saved_by_kernel(graph: ModelGraph) -> dict[str, int]:
-    """Return the bytes that fusion saves in one call of each kernel, as in `Call.saved`."""
+    """Return the bytes that fusion saves in one call of each kernel, as in `GraphCall.saved`."""
     return {call.op: call.saved for call in graph.calls if call.kind == "kernel"}
 
 

@@ -23,7 +23,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rewrite, applied where it pays (`Cost.pays_against`).
+    """One rewrite, applied where it pays (`GraphCost.pays_against`).
 
     Attributes:
         form: What becomes what.
