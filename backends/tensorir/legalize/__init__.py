@@ -16,11 +16,12 @@ from backends.tensorir.legalize.scatters import SCATTERS
 from backends.tensorir.legalize.softmax import SOFTMAX
 from backends.tensorir.legalize.sorting import SORTING
 from backends.tensorir.legalize.sums import SUMS
+from backends.tensorir.legalize.zeros import ZEROS
 
 SAFE: dict[str, FLegalize] = {**DIVISIONS, **INDEXING, **SCATTERS}
 """Those in whose place TVM's would read or write outside of a tensor, or trap: no form of a model does without."""
 
 LEGALIZATIONS: dict[str, FLegalize] = {
     **SAFE, **ACTIVATIONS, **CASTS, **CONCATS, **EXTREMA, **FILLING, **LIMITS, **NORMALIZATIONS, **SOFTMAX, **SORTING,
-    **SUMS,
+    **SUMS, **ZEROS,
 }  # fmt: skip

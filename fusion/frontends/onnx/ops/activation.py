@@ -25,9 +25,10 @@ def relu(node: Node) -> Expr:
 
 @converts("LeakyRelu")
 def leaky_relu(node: Node) -> Expr:
-    """TVM's own multiplies 0 too, which of an alpha that is no number makes NaN."""
+    """TVM's own multiplies 0 too, which of an alpha that is no number makes NaN, and takes all times an alpha of 0 for
+    0."""
     x, alpha = node.x(0), node.attr("alpha", 0.01)
-    if isfinite(alpha):
+    if alpha and isfinite(alpha):
         return relax.op.nn.leakyrelu(x, alpha)
     return relax.op.where(relax.op.less(x, node.like(0)), relax.op.multiply(x, node.like(alpha)), x)
 
