@@ -7,10 +7,9 @@ import pytest
 from tvm import relax, tirx
 from tvm.relax import op
 
-from backends.cpu.kernels.attention.read import AttentionStages
-from backends.cpu.kernels.priority import recognise
+from backends.tensorir.roles import anchor_of, find_anchors
 from fusion.bindings import Bindings
-from fusion.declined import Declined
+from partition.access import BATCH_MATMUL
 from partition.form_groups import FormGroups
 from partition.joins import MOST_MEMBERS
 from partition.products import MOST_PRODUCTS
@@ -30,10 +29,8 @@ def attention(b: relax.BlockBuilder, x: relax.Var, y: relax.Var) -> relax.Expr:
 
 def attentions(kernel: tirx.PrimFunc) -> str:
     """Take attentions, and no other kernel of several products or with what makes the rows of one."""
-    try:
-        return "" if isinstance(recognise(kernel)[1], AttentionStages) else "not an attention"
-    except Declined as reason:
-        return str(reason)
+    kinds = [anchor_of(block) for block in find_anchors(kernel)]
+    return "" if kinds == [BATCH_MATMUL, BATCH_MATMUL] else "not an attention"
 
 
 def kernels(build: Build, techniques: frozenset[Technique], *arrays: np.ndarray) -> tuple[int, set[str]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from tests.backends.cpu.kernels.anchored import TARGETS, normal, run
-from tests.backends.cpu.kernels.test_anchors import convolve
+from tests.backends.cpu.kernels.anchored import TARGETS, convolve, normal, run
 
 
 def test_rows_of_padding_alone_are_zero() -> None:

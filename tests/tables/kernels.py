@@ -10,8 +10,7 @@ from backends.cpu.kernels import fallback_loops
 from backends.cpu.kernels.priority import recognise
 from backends.cpu.kernels.template import Template
 from fusion.declined import Declined
-from tests.backends.cpu.kernels.anchored import groups
-from tests.backends.cpu.kernels.attention.test_attention import always
+from tests.backends.cpu.kernels.anchored import always, groups
 from tests.backends.cpu.kernels.examples import KernelExample, examples_of
 from tests.passes.modules import module
 from tests.tables.expressions import expression, shapes

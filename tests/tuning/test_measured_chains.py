@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tvm import tirx
+from tvm import relax, tirx
 
 from backends.cpu.schedule import schedule
 from fusion import context
 from fusion.module.kernel_library import KernelLibrary
 from tests.backends.cpu.kernels.anchored import normal, run
-from tests.backends.cpu.kernels.attention.example import attention
-from tests.backends.cpu.kernels.rolling_window.example import expanded
+from tests.backends.cpu.kernels.examples import convolution
 from tests.passes.modules import Build
 from tuning import chains
 from tuning.chains import MeasureChains
@@ -23,9 +22,19 @@ from tuning.experiment import Experiment
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.parts import only_moves, split_kernel, weights_of
 
+
+def products(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    scores = b.emit(relax.op.matmul(x, b.emit(relax.op.permute_dims(x, [0, 2, 1]))))
+    return relax.op.matmul(b.emit(relax.op.nn.softmax(b.emit(relax.op.tanh(scores)), -1)), x)
+
+
+def convolutions(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return convolution(100, 1, 100, 3)(b, b.emit(convolution(1, 12, 100, 1)(b, x)))
+
+
 CASES: dict[str, tuple[Build, tuple[int, ...], int, int]] = {
-    "attention": (attention, (2, 50, 12), 3, 0),
-    "rolling_window": (expanded, (1, 13, 11, 12), 2, 2),
+    "products": (products, (2, 50, 12), 3, 0),
+    "convolutions": (convolutions, (1, 13, 11, 12), 2, 2),
 }
 
 
@@ -76,7 +85,7 @@ def test_the_faster_candidate_is_taken(
     monkeypatch.setattr(chains, "_CLOSE", 100.0)
     ctx, bench = context.resolve("llvm"), Answers(candidate)
     judge = MeasureChains(ctx.compiler, lambda kernel: estimate, KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
-    kernel = chain("attention")
+    kernel = chain("products")
     assert (judge(kernel) == "") is answer
     assert (judge(kernel) == "") is answer
     assert len(bench.asked) == 1, "equal kernels are measured once"
@@ -87,7 +96,7 @@ def test_estimates_far_apart_are_not_questioned(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(chains, "_CLOSE", 1.0)
     ctx, bench = context.resolve("llvm"), Answers(1)
     judge = MeasureChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
-    assert judge(chain("attention")) == ""
+    assert judge(chain("products")) == ""
     assert not bench.asked
 
 
@@ -96,6 +105,6 @@ def test_a_chain_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ctx = context.resolve("llvm")
     with MeasuringSession(tmp_path) as bench:
         judge = MeasureChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)
-        judge(chain("rolling_window"))
+        judge(chain("convolutions"))
     assert "us together" in judge.notes[0]
     assert np.isfinite(float(judge.notes[0].split(" us together")[0].rsplit(" ", 1)[1]))

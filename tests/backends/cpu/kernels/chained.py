@@ -12,9 +12,8 @@ from tvm import relax, tirx
 
 from backends.cpu.kernels.shared.window import Window
 from backends.tensorir.kernel_info import kernel_info
-from tests.backends.cpu.kernels.anchored import Epilogue, Ran, check, convolve, normal, one_kernel, run
-from tests.backends.cpu.kernels.attention.test_attention import always
-from tests.backends.cpu.kernels.test_anchors import epilogues, paddings, pairs
+from tests.backends.cpu.kernels.anchored import Epilogue, Ran, always, check, convolve, normal, one_kernel, run
+from tests.backends.cpu.kernels.drawn import epilogues, paddings, pairs
 
 op = relax.op
 WINDOW = Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1))

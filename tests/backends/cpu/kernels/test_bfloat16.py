@@ -13,7 +13,7 @@ from tvm import relax
 
 from fusion import context
 from tests.backends.cpu.kernels.anchored import Epilogue, check, convolve, normal, run
-from tests.backends.cpu.kernels.test_anchors import (
+from tests.backends.cpu.kernels.drawn import (
     EXAMPLES,
     channel_counts,
     epilogues,

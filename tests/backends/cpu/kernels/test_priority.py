@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tvm import relax
+from tvm import relax, tirx
 
 from backends.cpu import kernels
-from backends.cpu.kernels import matmul, priority
-from backends.cpu.kernels.template import Marks, Template
+from backends.cpu.kernels import fallback_loops, priority
+from backends.cpu.kernels.template import Lower, Marks, Template
 from backends.cpu.lowerings import lowerings
 from tests.backends.cpu.kernels import examples
-from tests.backends.cpu.kernels.anchored import normal, one_kernel
-from tests.backends.cpu.kernels.examples import examples_of
-from tests.passes.modules import Build
+from tests.backends.cpu.kernels.anchored import always, groups, one_kernel
+from tests.backends.cpu.kernels.examples import Example, KernelExample, examples_of
 
 FOLDER = Path(kernels.__file__).parent
 FAMILIES = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py") if path.parent.name != "shared")
-NHWC = {"data_layout": "NHWC", "kernel_layout": "OIHW"}
 
 
 def test_every_family_is_in_the_list_once() -> None:
@@ -43,50 +43,46 @@ def test_a_folder_has_the_files_that_its_template_needs(family: str) -> None:
 def test_those_that_take_any_kernel_are_last() -> None:
     names = [template.name for template in priority.TEMPLATES if template.claims is None]
     assert names == [template.name for template in priority.TEMPLATES][-len(names) :]
-    assert names[-1] == "fallback_loops"
+    assert names[-1] == fallback_loops.TEMPLATE.name
 
 
-def test_lowerings_are_tried_in_the_order_of_the_list() -> None:
+def test_lowerings_are_tried_in_the_order_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    lower = Lower(lambda builder, call, lanes: call)
+    operators = {"first": ("relax.sin",), "both": ("relax.cos", "relax.sin"), "last": ("relax.cos",)}
+    these = (
+        replace(fallback_loops.TEMPLATE, name=name, lowerings=dict.fromkeys(own, lower))
+        for name, own in operators.items()
+    )
+    monkeypatch.setattr(priority, "TEMPLATES", tuple(these))
     tried = {operator: [lower.name for lower in found] for operator, found in lowerings(16).items()}
-    assert tried["relax.matmul"] == ["matmul", "batch_matmul"]
-    assert tried["relax.nn.conv2d"][-2:] == ["image_conv2d", "conv2d"]
+    assert tried == {"relax.sin": ["first", "both"], "relax.cos": ["both", "last"]}
 
 
-def convolution(b: relax.BlockBuilder, x: relax.Expr, weight: tuple[int, ...], groups: int = 1) -> relax.Expr:
-    values = relax.const(normal(weight, 1))
-    return b.emit(relax.op.nn.conv2d(x, values, padding=weight[2] // 2, groups=groups, **NHWC))
+def kernels_of(example: Example | KernelExample) -> list[tirx.PrimFunc]:
+    if isinstance(example, KernelExample):
+        return [example.func()]
+    return groups(example.build, [example.data()], always)
 
 
-def product(b: relax.BlockBuilder, x: relax.Expr, matrix: tuple[int, int]) -> relax.Expr:
-    return b.emit(relax.op.matmul(x, relax.const(normal(matrix, 1))))
+@pytest.mark.parametrize("template", priority.TEMPLATES, ids=lambda template: template.name)
+def test_a_family_takes_its_examples_first(template: Template[Any, Any]) -> None:
+    """It claims a kernel of each, or where it claims none, nobody does; of several that would, the first has it."""
+    for example in examples_of(template):
+        takers = [list(priority.takers(func, Marks.of(func))) for func in kernels_of(example)]
+        if template.claims is None:
+            assert any(template in these for these in takers if these[0].claims is None)
+        else:
+            assert [these[0] for these in takers].count(template) == 1
 
 
-def scores_times_rows(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-    scores = b.emit(relax.op.matmul(x, b.emit(relax.op.permute_dims(x, [0, 1, 3, 2]))))
-    return relax.op.matmul(scores, x)
+def test_the_first_that_claims_a_kernel_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(name: str, claims: Callable[[Marks], bool] | None) -> Template[Any, Any]:
+        return replace(fallback_loops.TEMPLATE, name=name, claims=claims)
 
-
-@pytest.mark.parametrize(
-    ("name", "build"),
-    [
-        ("conv2d", lambda b, x: convolution(b, x, (24, 20, 3, 3))),
-        ("matmul", lambda b, x: convolution(b, x, (24, 20, 1, 1))),
-        ("depthwise_conv2d", lambda b, x: convolution(b, x, (20, 1, 3, 3), 20)),
-        ("rolling_window", lambda b, x: convolution(b, convolution(b, x, (20, 20, 1, 1)), (20, 1, 3, 3), 20)),
-        ("conv_chain", lambda b, x: convolution(b, convolution(b, x, (20, 20, 1, 1)), (20, 20, 3, 3))),
-        ("matmul", lambda b, x: product(b, product(b, x, (20, 24)), (24, 8))),
-        ("attention", scores_times_rows),
-        ("", lambda b, x: relax.op.exp(x)),
-    ],
-)  # fmt: skip
-def test_who_takes_a_kernel_first(name: str, build: Build) -> None:
-    """One that claims it, or where none does, one that takes any."""
-    kernel = one_kernel(build, [normal((1, 9, 10, 20), 0)])
-    marks = Marks.of(kernel)
-    first = next(priority.takers(kernel, marks))
-    assert (first.name if first.claims else "") == name
-    claiming = [t.name for t in priority.TEMPLATES if t.claims and t.claims(marks)]
-    assert claiming[:1] == ([name] if name else [])
+    these = (named("none", lambda marks: False), named("one", lambda marks: True), named("two", lambda marks: True))
+    monkeypatch.setattr(priority, "TEMPLATES", (*these, named("any", None), named("rest", None)))
+    kernel = one_kernel(lambda b, x: relax.op.exp(x), [np.zeros((2, 3), "float32")])
+    assert [each.name for each in priority.takers(kernel, Marks.of(kernel))] == ["one", "any", "rest"]
 
 
 def test_an_empty_kernel_is_read() -> None:
@@ -101,5 +97,5 @@ def test_a_family_has_an_example(template: Template[Any, Any]) -> None:
 
 def test_a_family_without_an_example_is_told_where_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "folder_of", lambda template: "no_such_family")
-    with pytest.raises(AssertionError, match=r"matmul needs tests/backends/cpu/kernels/no_such_family/example\.py"):
-        examples_of(matmul.TEMPLATE)
+    with pytest.raises(AssertionError, match=r"needs tests/backends/cpu/kernels/no_such_family/example\.py"):
+        examples_of(fallback_loops.TEMPLATE)

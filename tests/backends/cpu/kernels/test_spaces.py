@@ -14,8 +14,7 @@ from backends.cpu.kernels.priority import TEMPLATES
 from backends.cpu.kernels.template import Template
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
-from tests.backends.cpu.kernels.anchored import run
-from tests.backends.cpu.kernels.attention.test_attention import always
+from tests.backends.cpu.kernels.anchored import always, run
 from tests.backends.cpu.kernels.examples import Example, examples_of
 from tests.backends.cpu.kernels.templates import changed
 

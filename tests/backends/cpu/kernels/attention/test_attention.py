@@ -9,20 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import relax, tirx
+from tvm import relax
 
 from backends.cpu.kernels.attention.plan import AttentionDemand, plan_attention, why_not_fused
 from backends.cpu.kernels.attention.read import Chain
 from backends.tensorir.kernel_info import kernel_info
-from tests.backends.cpu.kernels.anchored import TARGETS, Epilogue, Ran, check, normal, run
-from tests.backends.cpu.kernels.test_anchors import EXAMPLES, MACHINE, epilogues, extents, seeds, targets, threads
+from tests.backends.cpu.kernels.anchored import TARGETS, Epilogue, Ran, always, check, normal, run
+from tests.backends.cpu.kernels.drawn import EXAMPLES, MACHINE, epilogues, extents, seeds, targets, threads
 
 op = relax.op
-
-
-def always(kernel: tirx.PrimFunc) -> str:
-    """Make every chain one kernel, whatever it costs."""
-    return ""
 
 
 @dataclass(frozen=True)

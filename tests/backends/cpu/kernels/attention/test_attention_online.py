@@ -20,10 +20,10 @@ from backends.tensorir.roles import find_anchors
 from backends.tensorir.space import Space
 from fusion import context
 from partition.profitability import no_template
-from tests.backends.cpu.kernels.anchored import TARGETS, Ran, check, normal, run
-from tests.backends.cpu.kernels.attention.test_attention import Attention, always, attentions
+from tests.backends.cpu.kernels.anchored import TARGETS, Ran, always, check, normal, run
+from tests.backends.cpu.kernels.attention.test_attention import Attention, attentions
+from tests.backends.cpu.kernels.drawn import EXAMPLES, MACHINE, targets, threads
 from tests.backends.cpu.kernels.templates import changed
-from tests.backends.cpu.kernels.test_anchors import EXAMPLES, MACHINE, targets, threads
 from tests.passes.modules import Build
 
 op = relax.op

@@ -27,7 +27,7 @@ from tests.backends.cpu.kernels.chained import (
     spans,
     windows,
 )
-from tests.backends.cpu.kernels.test_anchors import (
+from tests.backends.cpu.kernels.drawn import (
     EXAMPLES,
     MACHINE,
     epilogues,

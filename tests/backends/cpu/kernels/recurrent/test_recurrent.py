@@ -12,6 +12,7 @@ from tvm import relax, s_tir
 from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_walk
 
+import fusion
 from backends.cpu.kernels.recurrent import TEMPLATE
 from backends.cpu.kernels.recurrent.plan import RecurrentPlan, recurrent_space
 from backends.cpu.kernels.recurrent.read import RecurrentKernel, read_recurrent
@@ -26,6 +27,7 @@ from fusion.frontends.recurrence import RecurrenceSizes, call_recurrence, recurr
 from partition.access import MappingKind, read_access
 from partition.recurrence import ACTIVATIONS, Recurrence, recurrence_of
 from tests.backends.cpu.kernels.anchored import TARGETS, TO_VM_CODE, Ran, check
+from tests.frontends.test_recurrent_layers import layer
 from tests.passes.modules import execute
 
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
@@ -254,3 +256,9 @@ def test_report_counts_the_products() -> None:
     found: list[s_tir.SBlock] = []
     structural_walk(made.func.body, (SBlock, found.append))
     assert not found
+
+
+def test_the_steps_of_a_layer_of_a_model_are_this_kernel() -> None:
+    model, _ = layer("LSTM", 6, 1, 32, 32, "bidirectional")
+    kernels = fusion.compile(model, strict=True).specializations[0].kernels.values()
+    assert [kernel.template for kernel in kernels].count(TEMPLATE.name) == 1

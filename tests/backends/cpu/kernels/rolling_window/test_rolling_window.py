@@ -14,8 +14,7 @@ from tvm import relax
 from backends.cpu.kernels.rolling_window.plan import plan_rolling, why_not_fused
 from backends.cpu.kernels.rolling_window.read import read_rolling_window
 from backends.cpu.kernels.shared.window import Window
-from tests.backends.cpu.kernels.anchored import TARGETS, Epilogue, normal, run
-from tests.backends.cpu.kernels.attention.test_attention import always
+from tests.backends.cpu.kernels.anchored import TARGETS, Epilogue, always, normal, run
 from tests.backends.cpu.kernels.chained import (
     HALVES,
     POINTWISE,
@@ -30,7 +29,7 @@ from tests.backends.cpu.kernels.chained import (
     spans,
     windows,
 )
-from tests.backends.cpu.kernels.test_anchors import (
+from tests.backends.cpu.kernels.drawn import (
     EXAMPLES,
     MACHINE,
     epilogues,

@@ -12,6 +12,7 @@ from backends.cpu.kernels.rolling_window.read import read_rolling_window
 from fusion.bindings import Bindings
 from fusion.declined import Declined
 from partition.form_groups import FormGroups
+from tests.backends.cpu.kernels.anchored import one_kernel
 from tests.partition.test_form_groups import legal
 from tests.passes.modules import Build, evaluate, normal, weight
 
@@ -170,3 +171,14 @@ def test_a_projection_stays_apart_where_the_judge_says_so() -> None:
 @pytest.mark.parametrize("build", [_separable_read_twice, _scaled_in_front])
 def test_a_projection_stays_apart_where_the_window_is_read_elsewhere(build: Build) -> None:
     assert grouped(build)[0] >= 2
+
+
+def _scaled_first(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    """A prologue, which a matmul takes into its kernel, before the pair."""
+    return window(b, expand(b, b.emit(op.nn.relu(x))))
+
+
+def test_what_makes_the_first_convolution_s_image_stays_outside() -> None:
+    """Random graph 1741: the kernel read a buffer that nothing wrote."""
+    with pytest.raises(Declined, match="made inside the kernel"):
+        read_rolling_window(one_kernel(_scaled_first, [X]))
