@@ -1,4 +1,5 @@
-"""The example kernels of each family: `EXAMPLES` of the `example.py` in its folder of the tests."""
+"""The example kernels of each family, and calls that its lowerings decline: `EXAMPLES` and `NEAR_MISSES` of the
+`example.py` in its folder of the tests."""
 
 from __future__ import annotations
 
@@ -50,6 +51,20 @@ class KernelExample:
     text: str
 
 
+@dataclass(frozen=True)
+class NearMiss:
+    """A graph with a call of the form that the family computes, which its lowering declines.
+
+    Attributes:
+        shape: Of its one input.
+        reason: That the lowering gives.
+    """
+
+    build: Build
+    shape: tuple[int, ...]
+    reason: str
+
+
 def folder_of(template: Template[Any, Any]) -> str:
     """Return the name of the folder that has `template`."""
     folders = sorted(path.parent.name for path in FAMILIES.glob("*/__init__.py"))
@@ -62,12 +77,25 @@ def examples_of(template: Template[Any, Any]) -> Sequence[Example | KernelExampl
     Raises:
         AssertionError: It has none.
     """
+    return _given(template, "EXAMPLES")
+
+
+def near_misses_of(template: Template[Any, Any]) -> Sequence[NearMiss]:
+    """Return what the lowerings of the family decline.
+
+    Raises:
+        AssertionError: It has lowerings, and no such call.
+    """
+    return _given(template, "NEAR_MISSES") if template.lowerings else ()
+
+
+def _given(template: Template[Any, Any], name: str) -> Sequence[Any]:
     here, folder = __package__, folder_of(template)
     wanted = f"{here.replace('.', '/')}/{folder}/example.py"
     assert (Path(__file__).parent / folder / "example.py").exists(), f"the family {template.name} needs {wanted}"
-    examples = getattr(import_module(f"{here}.{folder}.example"), "EXAMPLES", ())
-    assert examples, f"{wanted} needs EXAMPLES, a tuple of them"
-    return examples
+    given = getattr(import_module(f"{here}.{folder}.example"), name, ())
+    assert given, f"{wanted} needs {name}, a tuple of them"
+    return given
 
 
 def convolution(
@@ -82,6 +110,11 @@ def convolution(
         return relax.op.nn.relu(made)
 
     return build
+
+
+def computed(*shape: int) -> relax.Expr:
+    """Return weights that are no constant."""
+    return relax.op.zeros(shape, "float32")
 
 
 def _exported(folder: str) -> Any:

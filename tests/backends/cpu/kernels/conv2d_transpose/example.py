@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from tests.backends.cpu.kernels.anchored import normal
-from tests.backends.cpu.kernels.examples import Example
+from tests.backends.cpu.kernels.examples import Example, NearMiss, computed
 
 
 def transposed(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -15,4 +15,11 @@ def transposed(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return relax.op.nn.relu(made)
 
 
+def by_computed_weights(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    planes = b.emit(relax.op.permute_dims(x, [0, 3, 1, 2]))
+    return relax.op.nn.conv2d_transpose(planes, b.emit(computed(3, 4, 2, 2)))
+
+
 EXAMPLES = (Example(transposed, (1, 9, 7, 20)),)
+
+NEAR_MISSES = (NearMiss(by_computed_weights, (1, 8, 8, 3), "its weights are no constant"),)

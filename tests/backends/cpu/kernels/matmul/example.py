@@ -7,7 +7,7 @@ from tvm import relax
 from tvm.relax import op
 
 from tests.backends.cpu.kernels.anchored import normal
-from tests.backends.cpu.kernels.examples import Example
+from tests.backends.cpu.kernels.examples import Example, NearMiss
 
 
 def matmul(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -18,4 +18,10 @@ def matmul(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return op.multiply(b.emit(op.sigmoid(gate)), value)
 
 
+def halves(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return op.matmul(b.emit(op.astype(x, "float16")), relax.const(normal((3, 4), 0).astype("float16")))
+
+
 EXAMPLES = (Example(matmul, (45, 19)),)
+
+NEAR_MISSES = (NearMiss(halves, (5, 3), "it computes in float16"),)

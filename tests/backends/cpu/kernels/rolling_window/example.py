@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax
 from tvm.relax import op
 
-from tests.backends.cpu.kernels.examples import Example, convolution
+from tests.backends.cpu.kernels.examples import Example, NearMiss, convolution
 
 
 def expanded(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -13,4 +13,10 @@ def expanded(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return convolution(100, 1, 100, 3)(b, b.emit(image))
 
 
+def doubles(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return op.nn.max_pool2d(b.emit(op.astype(x, "float64")), (2, 2), layout="NHWC")
+
+
 EXAMPLES = (Example(expanded, (1, 13, 11, 12)),)
+
+NEAR_MISSES = (NearMiss(doubles, (1, 8, 8, 3), "it computes in float64"),)
