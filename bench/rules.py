@@ -11,7 +11,6 @@ from bench import command, markdown, zoo
 from bench.zoo import ZooModel
 from fusion import context
 from fusion.context import Context
-from fusion.failures import Failures
 from fusion.frontends import import_model
 from fusion.pipeline import graph_passes
 from fusion.rewrites.rewrite import Rewrite
@@ -31,7 +30,7 @@ def main() -> int:
 def applied(model: ZooModel, ctx: Context) -> Counter[str]:
     """Return how often each rule applies in a model, its branches included."""
     imported = import_model(str(model.path), dict(model.shapes), strict=False)
-    before = list(takewhile(_is_not_rewrite, graph_passes(ctx, ctx.compiler.why_not_fused, Failures())))
+    before = list(takewhile(_is_not_rewrite, graph_passes(ctx, ctx.compiler.why_not_fused)))
     found: Counter[str] = Counter()
     with ctx.target:
         for mod in (imported.mod, *imported.branches.values()):

@@ -18,10 +18,12 @@ class PassResult(Generic[Fact]):
     Attributes:
         mod: The module.
         fact: What later passes, or reports, need to know of how it was made.
+        failures: What failed inside of it and was done without, a sentence of `fusion.failures.report` each.
     """
 
     mod: tvm.IRModule
     fact: Fact
+    failures: tuple[str, ...] = ()
 
 
 class TellingPass(ABC, Generic[Fact]):

@@ -34,7 +34,7 @@ def last_line(error: BaseException) -> str:
 
 @dataclass
 class Failures:
-    """The sentences so far."""
+    """What failed while something was made that can do without: one sentence for each thing and cause."""
 
     notes: list[str] = field(default_factory=list, init=False)
     _known: set[tuple[str, str]] = field(default_factory=set, init=False)

@@ -22,7 +22,7 @@ from fusion.abandon import checkpoint
 from fusion.context import Context
 from fusion.dump import dump
 from fusion.facts import Facts, PassResult, TellingPass
-from fusion.failures import Failures
+from fusion.failures import report
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
 from fusion.measuring import measuring
@@ -78,14 +78,11 @@ _NEEDED = frozenset(
 """Passes without which the later ones have no module that they take, or a run reads outside of its tensors."""
 
 
-def graph_passes(
-    ctx: Context, why_not_fused: Profitability, failures: Failures, techniques: frozenset[Technique] = ALL
-) -> list[Pass]:
+def graph_passes(ctx: Context, why_not_fused: Profitability, techniques: frozenset[Technique] = ALL) -> list[Pass]:
     """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them.
 
     Args:
         why_not_fused: Says which chains of products do not become one kernel.
-        failures: Takes which lowerings and forms of operators failed and were done without.
         techniques: Those used.
     """
     compiler = ctx.compiler
@@ -109,8 +106,8 @@ def graph_passes(
         relax.transform.CanonicalizeBindings(),
         # Phase 3: operators become TensorIR
         CallHostFunctions(),
-        LowerAnchors(compiler.lowerings, failures),
-        LegalizeCalls(compiler.legalizations, compiler.safe_legalizations, failures),
+        LowerAnchors(compiler.lowerings),
+        LegalizeCalls(compiler.legalizations, compiler.safe_legalizations),
         # Phase 4: groups become kernels; a value that nobody reads would be a reader of others
         relax.transform.DeadCodeElimination(["main"]),
         FormGroups(why_not_fused, techniques, compiler.memory.start),
@@ -121,7 +118,7 @@ def graph_passes(
     ]
 
 
-def plain_passes(ctx: Context, failures: Failures) -> list[Pass]:
+def plain_passes(ctx: Context) -> list[Pass]:
     """Return the passes of `PipelineMode.PLAIN`: what turns a module into PrimFuncs that are safe to run."""
     safe = ctx.compiler.safe_legalizations
     return [
@@ -131,7 +128,7 @@ def plain_passes(ctx: Context, failures: Failures) -> list[Pass]:
         relax.transform.DecomposeOpsForInference(),
         CallHostFunctions(),
         relax.backend.DispatchSortScan(),
-        LegalizeCalls(safe, safe, failures),
+        LegalizeCalls(safe, safe),
         relax.transform.DeadCodeElimination(["main"]),
     ]
 
@@ -152,7 +149,7 @@ def lower(
     ctx: Context,
     techniques: frozenset[Technique] = ALL,
     why_not_fused: Profitability | None = None,
-    form: PipelineMode = PipelineMode.WHOLE,
+    mode: PipelineMode = PipelineMode.WHOLE,
 ) -> Lowered:
     """Run every pass over the Relax modules of `imported` under the target of `ctx`.
 
@@ -160,33 +157,50 @@ def lower(
         techniques: Those used; all but in measurements of what each is worth.
         why_not_fused: Says which chains of products do not become one kernel, where measurements want others than the
             cost tables.
-        form: How much of the pipeline is used.
+        mode: How much of the pipeline is used.
     """
-    failures = Failures()
     with ctx.target, measuring(ctx) as measured:
         graphs = {}
         for name, mod in {**imported.branches, MAIN: imported.mod}.items():
             dump(f"{name}.imported" if name else "imported", mod)
-            if form is PipelineMode.PLAIN:
-                passes = plain_passes(ctx, failures)
+            if mode is PipelineMode.PLAIN:
+                passes = plain_passes(ctx)
             else:
-                passes = graph_passes(ctx, why_not_fused or measured.why_not_fused(), failures, techniques)
-            graphs[name] = _Apply(form, failures, f"{name}." if name else "")(passes, mod)
-        apply = _Apply(form, failures)
+                passes = graph_passes(ctx, why_not_fused or measured.why_not_fused(), techniques)
+            graphs[name] = _Apply(mode, f"{name}." if name else "")(passes, mod)
+        apply = _Apply(mode)
         branches = {name: graph.mod for name, graph in graphs.items()}
         joined = apply(joining_passes(branches, measured.passes(imported.inputs)), branches[MAIN])
         chosen = joined.fact.get(Chosen)
-        schedule = partial(ctx.compiler.schedule, plain=form is PipelineMode.PLAIN)
+        schedule = partial(ctx.compiler.schedule, plain=mode is PipelineMode.PLAIN)
         kernels = ScheduleKernels(schedule, chosen.points, name_sources=ctx.cache is not None)
         scheduled = apply([kernels], joined.mod)
     with stage("lift_weights"):
         mod, weights = lift_weights(scheduled.mod)
     made = _Made(imported, graphs, mod, weights, scheduled.fact.get(ScheduledKernels))
     with stage("report"):
-        infos, graph = made.report(ctx.compiler, failures)
+        reported = made.report(ctx.compiler)
     rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
-    notes = (*failures.notes, *rounding, *made.notes(), *measured.notes(), *chosen.notes)
-    return Lowered(mod=mod, weights=weights, kernels=infos, notes=notes, graph=graph, subgraphs=made.subgraphs())
+    failed = (failure for part in (*graphs.values(), joined, scheduled) for failure in part.failures)
+    failures = dict.fromkeys((*failed, *reported.failures))
+    notes = (*failures, *rounding, *made.notes(), *measured.notes(), *chosen.notes)
+    return Lowered(
+        mod=mod,
+        weights=weights,
+        kernels=reported.kernels,
+        notes=notes,
+        graph=reported.graph,
+        subgraphs=made.subgraphs(),
+    )
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What `explain()` says of each kernel, and of the model before and after; where that fails, why in `failures`."""
+
+    kernels: dict[str, KernelInfo]
+    graph: ModelGraph
+    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -206,17 +220,16 @@ class _Made:
     weights: tuple[tvm.runtime.Tensor, ...]
     kernels: ScheduledKernels
 
-    def report(self, compiler: KernelCompiler, failures: Failures) -> tuple[dict[str, KernelInfo], ModelGraph]:
+    def report(self, compiler: KernelCompiler) -> _Report:
         """Return what `explain()` says of each kernel, and of the model before and after."""
         kernels = self.kernels.by_name
         loops = {name: loop_lines(kernel.made.func) for name, kernel in kernels.items()}
         infos = {name: kernel_info(name, kernel) for name, kernel in kernels.items()}
         try:
             graph = record_graph(self.imported, self.graphs, self.mod, loops)
-            return estimate_kernels(infos, graph.calls, self.weights, compiler), graph
+            return _Report(estimate_kernels(infos, graph.calls, self.weights, compiler), graph)
         except Exception as error:  # a report may have any defect; the program has none for it
-            failures.add("the report of the graph failed, and there is none", error)
-            return infos, ModelGraph()
+            return _Report(infos, ModelGraph(), (report("the report of the graph failed, and there is none", error),))
 
     def notes(self) -> list[str]:
         """Return what passes did and declined to do, one sentence each."""
@@ -235,19 +248,17 @@ class _Apply:
     """Applies passes, one after the other.
 
     Attributes:
-        form: Whether one that raises is left out.
-        failures: Takes those.
+        mode: Whether one that raises is left out.
         prefix: Of the names of dumps.
     """
 
-    form: PipelineMode
-    failures: Failures
+    mode: PipelineMode
     prefix: str = ""
 
     def __call__(self, passes: list[Pass], mod: tvm.IRModule) -> PassResult[Facts]:
-        """Return what `passes` make of `mod`, and what all of them tell; each state of it is dumped, if somebody asked
-        for that, by its pass's name with `prefix`."""
-        check, facts = checkpoint(), Facts()
+        """Return what `passes` make of `mod`, what all of them tell, and what failed; each state of it is dumped, if
+        somebody asked for that, by its pass's name with `prefix`."""
+        check, facts, failures = checkpoint(), Facts(), list[str]()
         for apply in passes:
             check()
             name = name_of(apply)
@@ -256,14 +267,15 @@ class _Apply:
                     result = apply.run(mod) if isinstance(apply, TellingPass) else PassResult(apply(mod), None)
                 mod = result.mod
                 facts = facts if result.fact is None else facts.add(result.fact)
+                failures += result.failures
             except MemoryError:
                 raise
             except Exception as error:  # ours may have any defect, and TVM's passes raise whatever their checks raise
-                if self.form is PipelineMode.WHOLE or name in _NEEDED:
+                if self.mode is PipelineMode.WHOLE or name in _NEEDED:
                     raise
-                self.failures.add(f"the pass {name} failed and is left out", error)
+                failures.append(report(f"the pass {name} failed and is left out", error))
             dump(f"{self.prefix}{name}", mod)
-        return PassResult(mod, facts)
+        return PassResult(mod, facts, tuple(failures))
 
 
 def name_of(apply: Pass) -> str:

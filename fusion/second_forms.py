@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import onnx
 from fusion import pipeline
 from fusion.context import Context
 from fusion.errors import FusionError, InternalError, ResourceError
-from fusion.failures import Failures, cause, report
+from fusion.failures import cause, report
 from fusion.frontends import import_model
 from fusion.frontends.imported import ImportedModel
 from fusion.frontends.onnx.prefixes import Prefixes
@@ -29,12 +29,24 @@ from fusion.options import FAST
 from fusion.pipeline import PipelineMode
 
 Shapes = Mapping[str, Sequence[int]]
-Attempt = Callable[[], Specialization]
 _MOST_FAULTS = 4
 _SEARCH_SECONDS = 60.0
 """For finding nodes at fault; a compilation takes up to 20 s, and a search as many of them as the logarithm of the
 number of nodes."""
 _WHY_LENGTH = 300
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Another form of a model.
+
+    Attributes:
+        compile: Makes it.
+        failures: What it does without, and why: a sentence each.
+    """
+
+    compile: Callable[[], Specialization]
+    failures: tuple[str, ...]
 
 
 def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
@@ -55,10 +67,9 @@ def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
         if ctx.strict:
             raise _defect(error) from error
         first = error
-    failures = Failures()
-    for attempt in _attempts(model, shapes, replace(ctx, effort=FAST), first, failures):
+    for attempt in _attempts(model, shapes, replace(ctx, effort=FAST), first):
         try:
-            form = attempt()
+            form = attempt.compile()
         except MemoryError as error:
             raise _no_memory() from error
         except FusionError:  # of this form: the next may do
@@ -66,41 +77,37 @@ def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
         except Exception as error:  # as above
             report("another form failed too", error)
             continue
-        return replace(form, notes=(*failures.notes, *form.notes))
+        return replace(form, notes=(*attempt.failures, *form.notes))
     raise _defect(first) from first
 
 
-def _compile(imported: ImportedModel, ctx: Context, form: PipelineMode = PipelineMode.WHOLE) -> Specialization:
-    lowered = pipeline.lower(imported, ctx, form=form) if imported.mod is not None else None
+def _compile(imported: ImportedModel, ctx: Context, mode: PipelineMode = PipelineMode.WHOLE) -> Specialization:
+    lowered = pipeline.lower(imported, ctx, mode=mode) if imported.mod is not None else None
     return specialize(imported, lowered, ctx)
 
 
-def _attempts(
-    model: Any, shapes: Shapes, ctx: Context, first: Exception, failures: Failures
-) -> Iterator[Attempt]:
-    """Yield the other forms, the best first; `failures` says of each what it does without."""
+def _attempts(model: Any, shapes: Shapes, ctx: Context, first: Exception) -> Iterator[Attempt]:
+    """Yield the other forms, the best first."""
     parts = Prefixes(_source(model), shapes) if isinstance(model, (str, Path, onnx.ModelProto)) else None
     if parts is not None:
-        yield from _without_faults(parts, ctx, failures)
-    failures.add("compiling failed, and the passes that fail are left out", first)
-    yield lambda: _compile(import_model(model, shapes), ctx, PipelineMode.SPARING)
-    failures.notes.clear()
-    failures.add("compiling failed, and every operator runs as TVM lowers it", first)
-    yield lambda: _compile(import_model(model, shapes), ctx, PipelineMode.PLAIN)
+        yield from _without_faults(parts, ctx)
+    told = report("compiling failed, and the passes that fail are left out", first)
+    yield Attempt(lambda: _compile(import_model(model, shapes), ctx, PipelineMode.SPARING), (told,))
+    told = report("compiling failed, and every operator runs as TVM lowers it", first)
+    yield Attempt(lambda: _compile(import_model(model, shapes), ctx, PipelineMode.PLAIN), (told,))
     if parts is not None:
-        failures.notes.clear()
-        failures.add("compiling failed, and the whole model runs on ONNX Runtime", first)
+        told = report("compiling failed, and the whole model runs on ONNX Runtime", first)
         whole = parts.whole(_reason(first))
-        yield lambda: _compile(whole, ctx)
+        yield Attempt(lambda: _compile(whole, ctx), (told,))
 
 
 def _source(model: str | Path | onnx.ModelProto) -> Path | onnx.ModelProto:
     return model if isinstance(model, onnx.ModelProto) else Path(model)
 
 
-def _without_faults(parts: Prefixes, ctx: Context, failures: Failures) -> Iterator[Attempt]:
+def _without_faults(parts: Prefixes, ctx: Context) -> Iterator[Attempt]:
     """Yield the model with one more node at fault on ONNX Runtime each time."""
-    declined: dict[str, str] = {}
+    declined, told = dict[str, str](), list[str]()
     deadline = time.monotonic() + _SEARCH_SECONDS
     for _ in range(_MOST_FAULTS):
         found = _find_fault(parts, ctx, declined, deadline)
@@ -109,9 +116,8 @@ def _without_faults(parts: Prefixes, ctx: Context, failures: Failures) -> Iterat
         index, error = found
         node = parts.nodes[index]
         declined[parts.name(index)] = _reason(error)
-        failures.add(f"compiling {node.op_type} {parts.name(index)!r} failed, and ONNX Runtime runs it", error)
-        yield lambda: _compile(parts.first(len(parts.nodes), declined), ctx)
-    failures.notes.clear()
+        told.append(report(f"compiling {node.op_type} {parts.name(index)!r} failed, and ONNX Runtime runs it", error))
+        yield Attempt(lambda: _compile(parts.first(len(parts.nodes), declined), ctx), tuple(told))
 
 
 def _find_fault(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 import tvm
@@ -12,12 +12,13 @@ from tvm import relax, topi
 from backends.tensorir.legalize.common import FLegalize
 from fusion.bindings import Bindings
 from fusion.errors import UnsupportedOperatorError
+from fusion.facts import PassResult, TellingPass
 from fusion.failures import Failures
 from fusion.shapes import dims_of, is_static
 
 
 @dataclass(frozen=True)
-class LegalizeCalls:
+class LegalizeCalls(TellingPass[None]):
     """`R.nn.softmax(x)`  ->  `R.call_tir(softmax, (x,))`, by our form of the operator, or by TVM's where ours fails
     and TVM's is safe.
 
@@ -27,31 +28,30 @@ class LegalizeCalls:
     Attributes:
         forms: Ours.
         safe: The operators of which TVM's form would read or write outside of a tensor, or trap.
-        failures: Takes which of our forms failed.
     """
 
     forms: Mapping[str, FLegalize]
     safe: Collection[str]
-    failures: Failures = field(default_factory=Failures)
     name: str = "legalize_calls"
 
-    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """Return the module without calls of operators that have forms.
+    def run(self, mod: tvm.IRModule) -> PassResult[None]:
+        """Return the module without calls of operators that have forms, and which forms of ours failed.
 
         Raises:
             UnsupportedOperatorError: Forms need to know shapes, and only the run knows those of an operand.
             Exception: What the form of the first call raises that no form takes; a ValueError where one leaves it.
         """
-        raised: list[Exception] = []
-        forms = {name: self._guarded(name, raised) for name in {*_of_tvm(), *self.forms}}
+        raised, failures = list[Exception](), Failures()
+        forms = {name: self._guarded(name, raised, failures) for name in {*_of_tvm(), *self.forms}}
         legal = relax.transform.LegalizeOps(forms)(mod)
         if raised:
             raise raised[0]
         if next(_calls(legal, forms), None) is not None:
             _refuse(_calls(relax.transform.DeadCodeElimination(["main"])(legal), forms))
-        return legal
+        return PassResult(legal, None, tuple(failures.notes))
 
-    def _guarded(self, name: str, raised: list[Exception]) -> FLegalize:
+    def _guarded(self, name: str, raised: list[Exception], failures: Failures) -> FLegalize:
+        """Return the form of an operator; it adds to `raised` why a call has none, and to `failures` why not ours."""
         ours = self.forms.get(name)
         theirs = tvm.ir.Op.get(name).get_attr("FLegalize")
 
@@ -67,7 +67,7 @@ class LegalizeCalls:
                 if theirs is None or name in self.safe:
                     raised.append(error)
                     return call
-                self.failures.add(f"our form of {name} failed, and TVM's is used", error)
+                failures.add(f"our form of {name} failed, and TVM's is used", error)
             try:
                 return theirs(builder, call)
             except MemoryError:

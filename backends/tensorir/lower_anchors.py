@@ -29,21 +29,19 @@ class LowerAnchors(TellingPass[LoweredAnchors]):
 
     Attributes:
         lowerings: Those of the backend.
-        failures: Takes which lowerings failed; such a call is left to `LegalizeOps` too.
     """
 
     lowerings: Mapping[str, Sequence[Lowering]]
-    failures: Failures = field(default_factory=Failures)
     name: str = "lower_anchors"
 
     def run(self, mod: tvm.IRModule) -> PassResult[LoweredAnchors]:
-        """Return the module with the calls that lowerings make, and what they declined."""
+        """Return the module with the calls that lowerings make, what they declined, and which of them failed."""
         lowered = LoweredAnchors()
-        rewriter = _Lower(mod, self.lowerings, self.failures)
+        rewriter = _Lower(mod, self.lowerings)
         rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
         if rewriter.declined:
             _tell(mod["main"], rewriter.declined, lowered.declines)
-        return PassResult(rewriter.builder_.get(), lowered)
+        return PassResult(rewriter.builder_.get(), lowered, tuple(rewriter.failures.notes))
 
 
 def _tell(main: relax.Function, declined: Sequence[tuple[relax.Call, str, list[str]]], declines: Declines) -> None:
@@ -54,9 +52,9 @@ def _tell(main: relax.Function, declined: Sequence[tuple[relax.Call, str, list[s
 
 @mutator
 class _Lower(PyExprMutator):  # type: ignore[misc]  # TVM's decorator is untyped
-    def __init__(self, mod: tvm.IRModule, lowerings: Mapping[str, Sequence[Lowering]], failures: Failures) -> None:
+    def __init__(self, mod: tvm.IRModule, lowerings: Mapping[str, Sequence[Lowering]]) -> None:
         super().__init__(mod)
-        self.lowerings, self.failures = lowerings, failures
+        self.lowerings, self.failures = lowerings, Failures()
         self.declined: list[tuple[relax.Call, str, list[str]]] = []
 
     def visit_call_(self, old: relax.Call) -> relax.Expr:

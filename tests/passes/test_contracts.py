@@ -14,7 +14,6 @@ from tvm import relax
 from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion import context, pipeline
 from fusion.facts import TellingPass
-from fusion.failures import Failures
 from fusion.frontends import import_model
 from tests.passes.modules import Pass, canonical
 from tests.passes.random_graphs import random_graph
@@ -30,7 +29,7 @@ UNSETTLED = {"schedule_kernels"}
 def passes() -> Iterator[tuple[str, Pass]]:
     """Yield the passes of a whole compilation in order, by name, for a graph without branches."""
     ctx = context.resolve("llvm", threads=2)
-    alone = pipeline.graph_passes(ctx, ctx.compiler.why_not_fused, Failures())
+    alone = pipeline.graph_passes(ctx, ctx.compiler.why_not_fused)
     for each in (*alone, *pipeline.joining_passes({}), ScheduleKernels(ctx.compiler.schedule)):
         yield pipeline.name_of(each), each
 

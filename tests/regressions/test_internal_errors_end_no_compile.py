@@ -179,7 +179,7 @@ def test_other_forms_check_what_data_decides(form: PipelineMode, monkeypatch: py
     graph = helper.make_graph(nodes, "g", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     lower = pipeline.lower
-    monkeypatch.setattr(pipeline, "lower", lambda imported, ctx, **_: lower(imported, ctx, form=form))
+    monkeypatch.setattr(pipeline, "lower", lambda imported, ctx, **_: lower(imported, ctx, mode=form))
     compiled = fusion.compile(model, threads=1)
     lowest = np.iinfo("int32").min
     feeds = {
