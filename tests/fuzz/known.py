@@ -105,6 +105,14 @@ def _leaves_unsorted(case: Case) -> bool:
     return any(values.get("sorted", 1) != 1 for values in _attributes(case))
 
 
+def _asks_one_query(case: Case) -> bool:
+    """Whether an Attention that looks at no later keys has one query and keys of before."""
+    nodes = [node for node in case.proto().graph.node if node.op_type == "Attention" and len(node.input) > 4]
+    causal = any(attribute.name == "is_causal" and attribute.i for node in nodes for attribute in node.attribute)
+    queries = [case.inputs.get(node.input[0]) for node in nodes]
+    return causal and any(query is not None and np.shape(query)[-2] == 1 for query in queries)
+
+
 def _multiplies_three(case: Case) -> bool:
     """Whether an Einsum has three operands or more, and one of its numbers is odd."""
     return _odd(case) and any(values.get("equation", b"").count(b",") > 1 for values in _attributes(case))
@@ -236,6 +244,7 @@ KNOWN = (
     Known("ReduceSum, ReduceSumSquare, ReduceProd", "differs", _INTEGER_SUMS, when=_beyond_float64),
     Known("Mod with fmod=1", "differs", r"\bMod\b", when=_beyond_float64),
     Known("LogSoftmax, SoftmaxCrossEntropyLoss of float64", "differs", _LOGARITHMS, "NaN or inf", when=_meets_nan),
+    Known("`Attention` with `is_causal` of one query", "differs", "Attention", when=_asks_one_query),
     Known("`Attention` of numbers below", "differs", "Attention", "NaN or infinity", when=_has_subnormal),
     Known("TopK with a `sorted`", "differs", "TopK", when=_leaves_unsorted),
     Known("BatchNormalization whose `training_mode`", "differs", "BatchNormalization", "one of the values is empty"),

@@ -44,12 +44,32 @@ def cosh(x: Expr) -> Expr:
 def sinh(x: Expr) -> Expr:
     """(e^x - e^-x) / 2, and near zero, where that cancels, the series to x^7: 2e-8 off at |x| = 0.5, to x^15 in
     float64: 2e-18."""
-    half, one = (tirx.const(value, x.ty.dtype) for value in (0.5, 1.0))
+    half = tirx.const(0.5, x.ty.dtype)
     root = tirx.exp(x * half)
+    return tirx.Select(tirx.abs(x) < half, _series_of_sinh(x), half * root * root - half / root / root)
+
+
+def _series_of_sinh(x: Expr) -> Expr:
+    one = tirx.const(1.0, x.ty.dtype)
     square, series = x * x, one
     for count in range(7 if str(x.ty.dtype) == "float64" else 3, 0, -1):
         series = one + square * tirx.const(1 / (2 * count * (2 * count + 1)), x.ty.dtype) * series
-    return tirx.Select(tirx.abs(x) < half, x * series, half * root * root - half / root / root)
+    return x * series
+
+
+def tanh(x: Expr) -> Expr:
+    """In float64 sinh x / cosh x near zero, where TVM's quotient of exponentials cancels."""
+    if str(x.ty.dtype) != "float64":
+        return tirx.tanh(x)
+    return tirx.Select(tirx.abs(x) < tirx.const(0.5, "float64"), _series_of_sinh(x) / cosh(x), tirx.tanh(x))
+
+
+def atanh(x: Expr) -> Expr:
+    """log((1 + x) / (1 - x)) / 2 as log1p(2 |x| / (1 - |x|)) / 2, which keeps what is near zero."""
+    zero, half, one = (tirx.const(value, x.ty.dtype) for value in (0.0, 0.5, 1.0))
+    magnitude = tirx.abs(x)
+    found = tirx.log1p((magnitude + magnitude) / (one - magnitude)) * half
+    return tirx.Select(x > zero, found, tirx.Select(x < zero, zero - found, x))
 
 
 def _unary(formula: Callable[[Expr], Expr], name: str) -> FLegalize:
@@ -79,6 +99,6 @@ def _legalize_leakyrelu(builder: relax.BlockBuilder, call: relax.Call) -> relax.
 
 ACTIVATIONS: dict[str, FLegalize] = {
     **{f"relax.nn.{formula.__name__}": _unary(formula, formula.__name__) for formula in (gelu, gelu_tanh, silu)},
-    **{f"relax.{formula.__name__}": _unary(formula, formula.__name__) for formula in (cosh, sinh)},
+    **{f"relax.{formula.__name__}": _unary(formula, formula.__name__) for formula in (atanh, cosh, sinh, tanh)},
     "relax.nn.leakyrelu": _legalize_leakyrelu,
 }
