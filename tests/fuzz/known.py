@@ -222,6 +222,7 @@ KNOWN = (
     Known("ScatterElements into data without", "accepted", r"\bDiv\b", "division by zero", when=_has_no_elements),
     Known("ScatterElements into data without", "accepted", "ScatterElements", r"range \[0,-1\]", when=_has_no_elements),
     Known("an operator whose input or result", "accepted", "ArrayFeatureExtractor", "= 0", when=_has_no_elements),
+    Known("Clip of int64 with a bound", "differs", r"\bClip\b.*int64", when=_beyond_int32),
     Known("Sign of int64", "differs", "Sign", when=_beyond_int32),
     Known("MaxRoiPool of float64 where", "differs", r"MaxRoiPool.*double", r"for \[-3\.40282347e\+38"),
     Known("MaxRoiPool of an image with NaN", "differs", "MaxRoiPool", "NaN or infinity", when=_odd),
