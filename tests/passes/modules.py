@@ -16,6 +16,9 @@ from fusion.bindings import Bindings, call_name
 Build = Callable[..., relax.Expr]
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
+UNOPTIMISED = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+"""For what TVM compiles alone, to be compared with; LLVM's optimisations take one and a half times as long again."""
+
 
 def module(build: Build, arrays: Sequence[np.ndarray]) -> tvm.IRModule:
     """Return a module whose `main` is `build(builder, *inputs)`."""
@@ -38,7 +41,7 @@ def evaluate(mod: tvm.IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray
     """Return the outputs of `main`. Channels-last convolutions need our lowering: TVM has none with OIHW weights."""
     if any(getattr(value.attrs, "data_layout", "") == "NHWC" for _, value in calls(mod)):
         mod = LowerAnchors(lowerings(16))(mod)
-    return execute(relax.build(mod, "llvm"), arrays)
+    return execute(relax.build(mod, UNOPTIMISED), arrays)
 
 
 def execute(executable: relax.VMExecutable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -15,9 +15,7 @@ from fusion.declined import Declined
 from fusion.frontends.relay.call import Call, Operand, constant
 from fusion.frontends.relay.registry import translation_of
 from fusion.frontends.relay.syntax import Position, Value
-
-# Without LLVM's optimisations a module of small kernels is made in two thirds of the time.
-_TARGET = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+from tests.passes.modules import UNOPTIMISED
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def check(cases: Sequence[Case]) -> None:
     builder = relax.BlockBuilder()
     for index, case in enumerate(cases):
         _add_function(builder, f"case_{index}", case.operator, case.operands, case.attributes, str(case))
-    machine = relax.VirtualMachine(relax.build(builder.get(), _TARGET), tvm.cpu())
+    machine = relax.VirtualMachine(relax.build(builder.get(), UNOPTIMISED), tvm.cpu())
     for index, case in enumerate(cases):
         result = machine[f"case_{index}"](*map(_tensor, _inputs(case.operands)))
         got = [entry.numpy() for entry in (result if isinstance(result, tvm_ffi.Array) else [result])]

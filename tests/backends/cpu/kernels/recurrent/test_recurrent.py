@@ -26,7 +26,7 @@ from fusion import context
 from fusion.frontends.recurrence import RecurrenceSizes, call_recurrence, recurrence_func
 from partition.access import MappingKind, read_access
 from partition.recurrence import ACTIVATIONS, Recurrence, recurrence_of
-from tests.backends.cpu.kernels.anchored import TARGETS, TO_VM_CODE, Ran, check
+from tests.backends.cpu.kernels.anchored import TARGETS, Ran, build_scheduled, check
 from tests.frontends.test_recurrent_layers import layer
 from tests.passes.modules import execute
 
@@ -76,16 +76,16 @@ class Case:
                 made = call_recurrence(builder, self.recurrence, self.sizes, operands, "float32")
                 result = builder.emit_output(relax.Tuple(made))
             builder.emit_func_output(result)
-        mod = builder.get()
+        compiler = context.resolve(target).compiler
         if threads:
-            mod = self._scheduled(mod, target, threads, share)
-        resolved = context.resolve(target).target
-        pipeline = tvm.transform.Sequential(TO_VM_CODE) if threads else "default"
-        return execute(relax.build(mod, resolved, relax_pipeline=pipeline), list(inputs.values()))
+            executable = build_scheduled(self._scheduled(builder.get(), compiler.machine, threads, share), compiler)
+        else:
+            executable = relax.build(builder.get(), compiler.target)
+        return execute(executable, list(inputs.values()))
 
-    def _scheduled(self, mod: tvm.IRModule, target: str, threads: int, share: float | None) -> tvm.IRModule:
+    def _scheduled(self, mod: tvm.IRModule, machine: Machine, threads: int, share: float | None) -> tvm.IRModule:
         ((symbol, func),) = [item for item in mod.functions.items() if isinstance(item[1], tvm.tirx.PrimFunc)]
-        template, machine = replace(TEMPLATE, space=Pinned(share)), context.resolve(target).compiler.machine
+        template = replace(TEMPLATE, space=Pinned(share))
         made = schedule_with([template], func, machine, threads)
         assert made.template == "recurrent", made.note
         mod = mod.clone()
