@@ -6,7 +6,7 @@ Each class has one stable code (`F1xx` input files, `F2xx` models, `F3xx` run ti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class FusionError(Exception):
@@ -137,6 +137,13 @@ OTHER_VALUES = "give inputs of other values; where the model itself computes thi
 Declared = Sequence[int | str | None] | None
 """The shape that a model declares: an open dimension is its name, or None where it has none; None where not even the
 rank is known."""
+
+
+def unknown_input(name: str, inputs: Iterable[str]) -> ShapeError:
+    """Return the error of a shape that is given for what is none of the `inputs`."""
+    return ShapeError(
+        f"the model has no input {name!r}", where=f"shapes[{name!r}]", hint=f"its inputs are {', '.join(inputs)}"
+    )
 
 
 def unknown_shape(

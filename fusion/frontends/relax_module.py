@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import tvm
 from tvm import relax
 
-from fusion.errors import InvalidModelError, ShapeError
+from fusion.errors import InvalidModelError, ShapeError, unknown_input
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.relax_ifs import take_out_branches
 from fusion.shapes import dims_of
@@ -27,11 +27,7 @@ def import_relax(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int]]) -> Impo
     sizes: dict[tvm.tirx.Var, int] = {}
     for name, shape in shapes.items():
         if name not in parameters:
-            raise ShapeError(
-                f"the model has no input {name!r}",
-                where=f"shapes[{name!r}]",
-                hint=f"its inputs are {', '.join(parameters)}",
-            )
+            raise unknown_input(name, parameters)
         _match(name, parameters[name], tuple(int(dim) for dim in shape), sizes)
     bound = relax.transform.BindSymbolicVars({var: size for var, size in sizes.items()}, "main")(mod) if sizes else mod
     inputs, outputs = read_relax_signature(bound)

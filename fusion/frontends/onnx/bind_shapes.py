@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import TensorShapeProto, TypeProto
 
-from fusion.errors import Declared, ShapeError, unknown_shape
+from fusion.errors import Declared, ShapeError, unknown_input, unknown_shape
 from fusion.frontends.onnx.signature import name_of_dim, spec_of, true_inputs
 from fusion.frontends.onnx.types import dim_of, dims_of
 
@@ -29,11 +29,7 @@ def bind_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> 
     sizes: dict[str, set[int]] = defaultdict(set)
     for name, shape in shapes.items():
         if name not in inputs:
-            raise ShapeError(
-                f"the model has no input {name!r}",
-                where=f"shapes[{name!r}]",
-                hint=f"its inputs are {', '.join(sorted(inputs))}",
-            )
+            raise unknown_input(name, sorted(inputs))
         _agree(inputs[name], tuple(int(dim) for dim in shape), sizes)
     needed = {
         name: spec_of(name, value.type).declared

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fusion.frontends.taps import Taps, keys_cubic
+
 
 @dataclass(frozen=True)
 class ResizeAxis:
@@ -16,15 +18,6 @@ class ResizeAxis:
     scale: float
     start: float
     end: float
-
-
-@dataclass(frozen=True)
-class Taps:
-    """indices (int64) and weights (float64), both [target, taps]; outside marks positions that take the fill value."""
-
-    indices: np.ndarray
-    weights: np.ndarray
-    outside: np.ndarray | None
 
 
 def taps_of(axis: ResizeAxis, mode: str, transform: str, rounding: str, exclude_outside: bool, cubic_a: float) -> Taps:
@@ -39,7 +32,7 @@ def taps_of(axis: ResizeAxis, mode: str, transform: str, rounding: str, exclude_
     base = np.floor(position).astype("int64")
     indices = base[:, None] + np.arange(-reach + 1, reach + 1)[None, :]
     distance = np.abs(position[:, None].astype("float64") - indices)
-    weights = _cubic(distance, cubic_a) if cubic else np.maximum(1.0 - distance, 0.0)
+    weights = keys_cubic(distance, cubic_a) if cubic else np.maximum(1.0 - distance, 0.0)
     if exclude_outside:
         weights = np.where((indices < 0) | (indices >= axis.source), 0.0, weights)
         weights = weights / weights.sum(axis=1, keepdims=True)
@@ -82,10 +75,3 @@ def _round(position: np.ndarray, rounding: str, scale: float) -> np.ndarray:
     else:
         rounded = np.ceil(position - 0.5) if rounding == "round_prefer_floor" else np.floor(position + 0.5)
     return np.asarray(rounded)
-
-
-def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
-    """Keys' cubic convolution kernel ("Cubic convolution interpolation for digital image processing", 1981)."""
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))

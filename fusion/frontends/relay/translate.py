@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from fusion.errors import InvalidModelError, ShapeError, UnsupportedOperatorError, unknown_shape
+from fusion.errors import InvalidModelError, ShapeError, UnsupportedOperatorError, unknown_input, unknown_shape
 from fusion.frontends.imported import ImportedModel, TensorSpec, names_called
 from fusion.frontends.nan_note import nan_note
 from fusion.frontends.relay.call import constant
@@ -80,11 +80,7 @@ def _arguments(
     known = {name for parameter in main.parameters for name, _ in _tensors(parameter.name, parameter.type)}
     strangers = [name for name in shapes if name not in known]
     if strangers:
-        raise ShapeError(
-            f"the model has no input {strangers[0]!r}",
-            where=f"shapes[{strangers[0]!r}]",
-            hint=f"its inputs are {', '.join(sorted(known - params.keys()))}",
-        )
+        raise unknown_input(strangers[0], sorted(known - params.keys()))
     return [_argument(parameter.name, parameter.type, parameter=parameter, params=params, shapes=shapes, inputs=inputs)
             for parameter in main.parameters]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusion.errors import ShapeError, unknown_shape
+from fusion.errors import ShapeError, unknown_input, unknown_shape
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.relax_module import import_relax
 from fusion.frontends.torch.program import accepts_module, first_line, place_of, quiet, to_program
@@ -80,9 +80,7 @@ def _fill(inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]) -> 
     names = [spec.name for spec in inputs]
     for name in shapes:
         if name not in names:
-            raise ShapeError(
-                f"the model has no input {name!r}", where=f"shapes[{name!r}]", hint=f"its inputs are {', '.join(names)}"
-            )
+            raise unknown_input(name, names)
     return [_shape(spec, shapes.get(spec.name, spec.shape)) for spec in inputs]
 
 

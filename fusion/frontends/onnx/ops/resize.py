@@ -11,6 +11,7 @@ from fusion.frontends.onnx.interpolate import ResizeAxis, taps_of
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.ops.resize_antialias import fill_outside, resize_with_antialias
 from fusion.frontends.onnx.registry import converts
+from fusion.frontends.taps import interpolated
 
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
 # Relax's rounding of nearest neighbours is checked against ONNX for these pairs only.
@@ -125,24 +126,10 @@ def _resize_by_axis(node: Node, axes: dict[int, ResizeAxis]) -> Expr:
             exclude_outside=bool(node.attr("exclude_outside", 0)),
             cubic_a=float(node.attr("cubic_coeff_a", -0.75)),
         )
-        x = node.emit(
-            _apply(x, position, indices=taps.indices, weights=taps.weights, rank=len(node.shape(0)), dtype=dtype)
-        )
+        x = node.emit(interpolated(x, position, taps))
         if taps.outside is not None:
             x = fill_outside(node, x, position, taps.outside)
     return x
-
-
-def _apply(x: Expr, axis: int, indices: np.ndarray, weights: np.ndarray, rank: int, dtype: str) -> Expr:
-    shape = [-1 if at == axis else 1 for at in range(rank)]
-    total: Expr | None = None
-    for tap in range(indices.shape[1]):
-        term = relax.op.take(x, relax.const(indices[:, tap], "int64"), axis)
-        if not np.all(weights[:, tap] == 1.0):
-            term = relax.op.multiply(term, relax.const(weights[:, tap].reshape(shape).astype(dtype), dtype))
-        total = term if total is None else relax.op.add(total, term)
-    assert total is not None
-    return total
 
 
 def _transform(node: Node) -> str:

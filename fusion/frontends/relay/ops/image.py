@@ -9,12 +9,13 @@ from tvm import relax, te, topi
 from tvm.relax import Expr
 
 from fusion.declined import Declined
-from fusion.frontends.relay.call import Call, constant, dtype_of, scalar, shape_of
+from fusion.frontends.relay.call import Call, constant, dtype_of, scalar
 from fusion.frontends.relay.layouts import read_layout
 from fusion.frontends.relay.ops.dtypes import as_dtype, is_float
-from fusion.frontends.relay.ops.resampling import ResampledAxis, ResampledTaps, Resampling, taps_of
+from fusion.frontends.relay.ops.resampling import ResampledAxis, Resampling, taps_of
 from fusion.frontends.relay.ops.reshape import permuted
 from fusion.frontends.relay.registry import translates
+from fusion.frontends.taps import interpolated
 from fusion.guards.check import check
 from fusion.guards.kinds import batch_guard
 
@@ -104,27 +105,15 @@ def _resize_by_axis(call: Call, axes: dict[int, ResampledAxis], how: Resampling,
     x = call.emit(as_dtype(call.x(0), "float32")) if smooth and not is_float(call.dtype(0)) else call.x(0)
     for position, axis in axes.items():
         taps = taps_of(axis, how)
-        x = call.emit(_apply(x, position, taps))
-        if taps.outside.any():
+        x = call.emit(interpolated(x, position, taps))
+        if taps.outside is not None and taps.outside.any():
             shape = [-1 if at == position else 1 for at in range(call.rank(0))]
             fill = scalar(call.number("extrapolation_value", 0.0), dtype_of(x))
             x = call.emit(relax.op.where(constant(taps.outside.reshape(shape)), fill, x))
     return as_dtype(x, target)
 
 
-def _apply(x: Expr, axis: int, taps: ResampledTaps) -> Expr:
-    shape, dtype = [-1 if at == axis else 1 for at in range(len(shape_of(x)))], dtype_of(x)
-    total: Expr | None = None
-    for indices, weights in zip(taps.indices.T, taps.weights.T, strict=True):
-        term = relax.op.take(x, constant(np.ascontiguousarray(indices)), axis)
-        if not np.all(weights == 1.0):
-            term = relax.op.multiply(term, as_constant(weights.reshape(shape), dtype))
-        total = term if total is None else relax.op.add(total, term)
-    assert total is not None
-    return total
-
-
-def as_constant(array: np.ndarray, dtype: str) -> Expr:
+def _as_constant(array: np.ndarray, dtype: str) -> Expr:
     """Return `array` as a constant of `dtype`."""
     return relax.const(array, dtype) if dtype == "bfloat16" else constant(array.astype(dtype))
 
@@ -194,7 +183,7 @@ def affine_grid(call: Call) -> Expr:
         raise Declined(f"matrices {call.shape(0)}")
     y, x = np.meshgrid(np.linspace(-1, 1, height), np.linspace(-1, 1, width), indexing="ij")
     places = np.stack([x, y, np.ones_like(x)]).reshape(1, 3, -1)
-    moved = call.emit(relax.op.matmul(call.x(0), as_constant(places, call.dtype(0))))
+    moved = call.emit(relax.op.matmul(call.x(0), _as_constant(places, call.dtype(0))))
     return relax.op.reshape(moved, (call.shape(0)[0], 2, height, width))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusion.declined import Declined
+from fusion.frontends.taps import Taps, keys_cubic
 
 # Relay keeps this distance from whole numbers, so that rounding does not skip a pixel.
 _EPSILON = 1e-5
@@ -33,36 +34,27 @@ class Resampling:
     exclude_outside: bool
 
 
-@dataclass(frozen=True)
-class ResampledTaps:
-    """indices (int64) and weights (float64), both [target, taps]; outside [target] marks what takes a fill value."""
-
-    indices: np.ndarray
-    weights: np.ndarray
-    outside: np.ndarray
-
-
-def taps_of(axis: ResampledAxis, how: Resampling) -> ResampledTaps:
+def taps_of(axis: ResampledAxis, how: Resampling) -> Taps:
     """Return the taps of `axis`; refuses a method, transformation or rounding that Relay does not have."""
     position = _positions(axis, how.transform)
-    outside = (position < 0) | (position > axis.source - 1)
-    if how.transform != "tf_crop_and_resize":
-        outside[:] = False
+    crops = how.transform == "tf_crop_and_resize"
+    outside = (position < 0) | (position > axis.source - 1) if crops else None
     if how.method == "nearest_neighbor":
         nearest = _rounded(position, how).astype("int64").clip(0, axis.source - 1)
-        return ResampledTaps(nearest[:, None], np.ones((axis.target, 1)), outside)
+        return Taps(nearest[:, None], np.ones((axis.target, 1)), outside)
     base = np.floor(position)
     if how.method == "linear":
         indices, weights = base[:, None] + [0, 1], np.stack([1 - (position - base), position - base], 1)
     elif how.method == "cubic":
-        indices, weights = base[:, None] + [-1, 0, 1, 2], _cubic(position - base, how.alpha)
+        indices = base[:, None] + [-1, 0, 1, 2]
+        weights = keys_cubic(np.abs(position[:, None] - indices), how.alpha)
         if how.exclude_outside:
             weights = np.where((indices < 0) | (indices >= axis.source), 0.0, weights)
             weights = weights / weights.sum(1, keepdims=True)
     else:
         raise Declined(f"method {how.method}")
     used = np.any(weights != 0.0, axis=0)
-    return ResampledTaps(indices.astype("int64").clip(0, axis.source - 1)[:, used], weights[:, used], outside)
+    return Taps(indices.astype("int64").clip(0, axis.source - 1)[:, used], weights[:, used], outside)
 
 
 def _positions(axis: ResampledAxis, transform: str) -> np.ndarray:
@@ -94,12 +86,3 @@ def _rounded(position: np.ndarray, how: Resampling) -> np.ndarray:
     if rounding == "ceil":
         return np.ceil(position - _EPSILON)
     raise Declined(f"rounding_method {rounding}")
-
-
-def _cubic(t: np.ndarray, alpha: float) -> np.ndarray:
-    """Keys' kernel ("Cubic convolution interpolation for digital image processing", 1981) at -1 - t, -t, 1 - t, 2 - t.
-    """
-    distance = np.abs(t[:, None] - [-1, 0, 1, 2])
-    near = ((alpha + 2) * distance - (alpha + 3)) * distance**2 + 1
-    far = ((alpha * distance - 5 * alpha) * distance + 8 * alpha) * distance - 4 * alpha
-    return np.asarray(np.where(distance <= 1, near, far))
