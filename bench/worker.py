@@ -21,8 +21,20 @@ from typing import Any
 import bench.peers
 from backends.machine_limits import MachineLimits
 from bench import cpu_load, memory
-from bench.peers.engine import AheadOfTime, Arrays, Engine, Job, Kernels, Profiled, Runner, UnsupportedModelError
+from bench.peers.engine import (
+    AheadOfTime,
+    AnyShape,
+    Arrays,
+    Engine,
+    Job,
+    Kernels,
+    Profiled,
+    Runner,
+    Specializing,
+    UnsupportedModelError,
+)
 from bench.serving import callers
+from bench.streams.sample import Sample, take_samples
 
 # Thread pools of ONNX Runtime, OpenMP and TVM spin for up to some 100 ms after a call before they sleep.
 _SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0
@@ -54,6 +66,24 @@ class Server:
         started = time.perf_counter()
         self._run = self._engine.load(job, folder)
         return time.perf_counter() - started
+
+    def open(self, job: Job) -> float:
+        """Return the seconds until the engine could take inputs of any shape."""
+        started = time.perf_counter()
+        assert isinstance(self._engine, AnyShape), "this engine needs every shape"
+        self._run = self._engine.open(job)
+        return time.perf_counter() - started
+
+    def call(self, inputs: Arrays) -> tuple[float, dict[str, Sample]]:
+        """Return the seconds of one call, and samples of its outputs."""
+        assert self._run is not None, "load comes first"
+        started = time.perf_counter()
+        outputs = self._run(inputs)
+        return time.perf_counter() - started, take_samples(outputs)
+
+    def forms(self) -> int | None:
+        """Return how many forms the engine has of the model that it opened; None where it has no forms."""
+        return self._engine.forms() if isinstance(self._engine, Specializing) else None
 
     def run(self, inputs: Arrays) -> Arrays:
         """Return the outputs for `inputs`."""

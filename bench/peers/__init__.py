@@ -23,6 +23,7 @@ _ENGINES = {
 }
 # The peers every speed claim is made against; the others are slower and take long to compile.
 STANDARD = ("onnxruntime", "openvino")
+_ANY_SHAPE = (OURS, *STANDARD)
 # Those of precision "bf16": the one peer that has it, and what it gains over float32.
 STANDARD_BF16 = (OURS_FP32, "openvino")
 
@@ -43,6 +44,11 @@ def installed(name: str) -> bool:
     if name not in _ENGINES:
         raise OptionError(f"there is no peer {name!r}", hint=f"one of {', '.join(names())}")
     return importlib.util.find_spec(_ENGINES[name][1]) is not None
+
+
+def takes_any_shape(name: str) -> bool:
+    """Return whether the engine `name` runs a model with its dimensions left open."""
+    return name in _ANY_SHAPE
 
 
 def compiles_ahead(name: str) -> bool:

@@ -64,6 +64,23 @@ class AheadOfTime(Engine, Protocol):
         """Compile `job` and write what `load` needs into `folder`; return False where `load` must compile it again."""
 
 
+@runtime_checkable
+class AnyShape(Engine, Protocol):
+    """An engine that runs one model with inputs of any shape that the model allows."""
+
+    def open(self, job: Job) -> Runner:
+        """Return a function as `load` does. Inputs that the job has no shape of keep the dimensions that the model
+        leaves open."""
+
+
+@runtime_checkable
+class Specializing(Engine, Protocol):
+    """An engine that compiles a form of the model for each shape, and can tell how many it has."""
+
+    def forms(self) -> int:
+        """Return how many forms there are of the model opened last."""
+
+
 @dataclass(frozen=True)
 class Kernels:
     """The kernels of a run.

@@ -17,6 +17,10 @@ class OnnxRuntime:
 
     def load(self, job: Job, folder: Path) -> Runner:
         """Make a session."""
+        return self.open(job)
+
+    def open(self, job: Job) -> Runner:
+        """Make a session, which takes any shape that the model allows."""
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.intra_op_num_threads = job.threads

@@ -36,6 +36,16 @@ class Fusion:
             self._module = fusion.load(str(job.compiled.path if job.compiled else folder / _FILE))
         return self._module.run
 
+    def open(self, job: Job) -> Runner:
+        """Compile the model in this process: a saved module has only the forms that it was saved with."""
+        self._module = _compile(job)
+        return self._module.run
+
+    def forms(self) -> int:
+        """Return how many forms the module has."""
+        assert self._module is not None, "open comes first"
+        return len(self._module.specializations)
+
     def kernels(self, inputs: Arrays, seconds: float) -> Kernels:
         """Return what the profile says of the kernels."""
         assert self._module is not None, "load comes first"

@@ -1,4 +1,5 @@
-"""OpenVINO on the CPU: latency hint, the job's precision (its default may be bfloat16), static shapes.
+"""OpenVINO on the CPU: latency hint, the job's precision (its default may be bfloat16), shapes fixed
+where the job has them.
 
 Settings: https://docs.openvino.ai/2026/openvino-workflow/running-inference/optimize-inference.html
 """
@@ -35,6 +36,10 @@ class OpenVino:
 
     def load(self, job: Job, folder: Path) -> Runner:
         """Read, fix the shapes, compile."""
+        return self.open(job)
+
+    def open(self, job: Job) -> Runner:
+        """Read, fix the shapes that the job has, compile; what OpenVINO makes for a shape it makes when it meets it."""
         compiled = compile_model(job, hint.PerformanceMode.LATENCY)
         request = compiled.create_infer_request()
         names = [port.get_any_name() for port in compiled.outputs]

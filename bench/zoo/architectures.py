@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from bench.zoo.from_torch import configured
-from bench.zoo.model import Recipe
+from bench.zoo.model import OpenAxes, Recipe
 
 _LABELS = 1000
 _VOCABULARY = 30522
 _TOKENS = (1, 128)
-_ENCODER_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+ENCODER_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+OPEN_TOKENS: OpenAxes = {name: {0: "batch", 1: "length"} for name in (*ENCODER_INPUTS, "last_hidden_state")}
+"""The axes of an encoder for any number of texts of any length."""
 
 
 def classifier(name: str, family: str, side: int = 224, **options: Any) -> Recipe:
@@ -19,13 +22,14 @@ def classifier(name: str, family: str, side: int = 224, **options: Any) -> Recip
     return configured(name, family, "ForImageClassification", shapes, ("logits",), num_labels=_LABELS, **options)
 
 
-def _encoder(name: str, layers: int, hidden: int, heads: int) -> Recipe:
+def _encoder(name: str, layers: int, hidden: int, heads: int, axes: OpenAxes | None = None) -> Recipe:
     return configured(
         name,
         "Bert",
         "Model",
-        dict.fromkeys(_ENCODER_INPUTS, _TOKENS),
+        dict.fromkeys(ENCODER_INPUTS, _TOKENS),
         ("last_hidden_state", "pooler_output"),
+        axes,
         num_hidden_layers=layers,
         hidden_size=hidden,
         num_attention_heads=heads,
@@ -35,11 +39,14 @@ def _encoder(name: str, layers: int, hidden: int, heads: int) -> Recipe:
     )
 
 
+_bert_tiny = functools.partial(_encoder, layers=2, hidden=128, heads=2)
+_bert_base = functools.partial(_encoder, layers=12, hidden=768, heads=12)
+
 RECIPES = (
     classifier("resnet50", "ResNet"),
     classifier("mobilenet_v2", "MobileNetV2"),
-    _encoder("bert_tiny", layers=2, hidden=128, heads=2),
-    _encoder("bert_base", layers=12, hidden=768, heads=12),
+    _bert_tiny("bert_tiny"),
+    _bert_base("bert_base"),
     classifier(
         "vit_s",
         "ViT",
@@ -53,3 +60,10 @@ RECIPES = (
     # The published start value of the layer scale, 1e-6, would hide every block behind its residual.
     classifier("convnext_t", "ConvNext", layer_scale_init_value=0.5),
 )
+
+_OPEN_ENCODER: OpenAxes = {**OPEN_TOKENS, "pooler_output": {0: "batch"}}
+OPEN_RECIPES = (
+    _bert_tiny("bert_tiny_open", axes=_OPEN_ENCODER),
+    _bert_base("bert_base_open", axes=_OPEN_ENCODER),
+)
+"""The same networks with the same weights, in files for any number of texts of any length."""

@@ -1,4 +1,4 @@
-"""A torch module becomes an ONNX file: plain operators, evaluation mode, static shapes."""
+"""A torch module becomes an ONNX file: plain operators, evaluation mode, static shapes but for the axes left open."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from bench.zoo.model import OpenAxes
 
 _OPSET = 17
 _TOKENS = ("input_ids", "attention_mask", "token_type_ids")
@@ -26,8 +28,9 @@ class Select(torch.nn.Module):  # type: ignore[misc]
         return (result,) if isinstance(result, torch.Tensor) else tuple(getattr(result, name) for name in self.outputs)
 
 
-def write(model: Select, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Write `model` as ONNX with inputs of `shapes`, inputs and outputs named as the model names them.
+def write(model: Select, path: Path, shapes: Mapping[str, tuple[int, ...]], axes: OpenAxes | None = None) -> None:
+    """Write `model` as ONNX with inputs of `shapes`, `axes` of them open, inputs and outputs named as the model names
+    them.
 
     An input that `transformers` names as tokens, their mask or types is int64, any other float32.
 
@@ -45,6 +48,7 @@ def write(model: Select, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> N
             opset_version=_OPSET,
             input_names=list(model.inputs),
             output_names=list(model.outputs),
+            dynamic_axes=axes,
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.zoo.model import Recipe, Shapes
+from bench.zoo.model import OpenAxes, Recipe, Shapes
 
 if TYPE_CHECKING:
     from bench.zoo.export import Select
@@ -18,7 +18,13 @@ _IDS = "input_ids"
 
 
 def configured(
-    name: str, family: str, head: str, shapes: Shapes, outputs: Sequence[str], **options: Any
+    name: str,
+    family: str,
+    head: str,
+    shapes: Shapes,
+    outputs: Sequence[str],
+    axes: OpenAxes | None = None,
+    **options: Any,
 ) -> Recipe:
     """Return the recipe of the `transformers` model `family + head`, built from a configuration: nothing is downloaded.
 
@@ -28,11 +34,12 @@ def configured(
         head: The rest of the model's class name: "Model", "ForImageClassification".
         shapes: The forward method's arguments by name, to concrete shape.
         outputs: The fields of the model's output to keep.
+        axes: Which dimensions the file leaves open; None for none.
         options: Of the configuration; `vocab_size` also bounds the token ids.
     """
     ranges = {_IDS: (0, int(options["vocab_size"]))} if _IDS in shapes else {}
     make = functools.partial(_transformer, family, head, options)
-    return _recipe(name, make, shapes, tuple(outputs), needs=("torch", "transformers"), ranges=ranges)
+    return _recipe(name, make, shapes, tuple(outputs), needs=("torch", "transformers"), ranges=ranges, axes=axes)
 
 
 def handwritten(name: str, module: str, network: str, shapes: Shapes, **options: Any) -> Recipe:
@@ -50,9 +57,10 @@ def _recipe(
     outputs: tuple[str, ...],
     needs: tuple[str, ...],
     ranges: Mapping[str, tuple[int, int]] | None = None,
+    axes: OpenAxes | None = None,
 ) -> Recipe:
     module = functools.partial(_fitted, make, shapes, outputs)
-    build = functools.partial(_export, module, shapes)
+    build = functools.partial(_export, module, shapes, axes)
     return Recipe(name, build, shapes, ranges=ranges or {}, needs=needs, module=module)
 
 
@@ -80,7 +88,7 @@ def _fitted(make: Callable[[], Any], shapes: Shapes, outputs: tuple[str, ...]) -
     return export.Select(model, tuple(shapes), outputs)
 
 
-def _export(module: Callable[[], Select], shapes: Shapes, path: Path) -> None:
+def _export(module: Callable[[], Select], shapes: Shapes, axes: OpenAxes | None, path: Path) -> None:
     from bench.zoo import export
 
-    export.write(module(), path, shapes)
+    export.write(module(), path, shapes, axes)

@@ -12,6 +12,8 @@ import numpy as np
 from bench import inputs
 
 Shapes = Mapping[str, tuple[int, ...]]
+OpenAxes = Mapping[str, Mapping[int, str]]
+"""Of each input and output of a file, the positions of the dimensions that it leaves open, and their names."""
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,18 @@ from fusion.errors import OptionError
 
 # Part of the folder's name: raise it when a recipe changes, so that nobody measures an old file.
 VERSION = 1
-ZOO, BEYOND = "zoo", "beyond"
-# What the project is judged and tuned on, and what it has not met.
+ZOO, BEYOND, OPEN = "zoo", "beyond", "open"
+# What the project is judged and tuned on, what it has not met, and files of the first with dimensions left open.
 SETS = {
     ZOO: (*architectures.RECIPES, *light.RECIPES, *trained.RECIPES),
     BEYOND: (*configurations.RECIPES, *networks.RECIPES),
+    OPEN: (*architectures.OPEN_RECIPES, *trained.OPEN_RECIPES),
 }
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipes in SETS.values() for recipe in recipes}
 
 
 def names(which: str = ZOO) -> list[str]:
-    """Return the names of all models of the set `which`: ZOO or BEYOND."""
+    """Return the names of all models of the set `which`: ZOO, BEYOND or OPEN."""
     return [recipe.name for recipe in SETS[which]]
 
 
@@ -38,7 +39,7 @@ def make(name: str, folder: str | os.PathLike[str] | None = None) -> ZooModel:
     """Return the model `name`, making its file in the cache folder first where it is not there yet.
 
     Args:
-        name: One of `names()` or `names(BEYOND)`.
+        name: One of `names()`, `names(BEYOND)` or `names(OPEN)`.
         folder: Cache folder to use in place of the default.
 
     Raises:

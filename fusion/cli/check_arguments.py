@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fusion.cli.options import SAVED_SUFFIX, input_file, parse_shapes
+from fusion.cli.shape_stream import read_stream
 from fusion.errors import OptionError, SavedFileError
 from fusion.files import check_file
 from fusion.foreign_files import check_model_file
@@ -20,11 +21,13 @@ def check_arguments(options: argparse.Namespace, outputs: Sequence[Path] = ()) -
 
     Raises:
         ModelFileError, SavedFileError: A model is missing, cannot be read, or is of another kind by its first bytes.
-        OptionError: An option has a value that is not allowed, a file of an option is missing, or an output is an
-            input, a folder, or in a place where this user cannot write.
+        OptionError: An option has a value that is not allowed, a file of an option is missing or not what it
+            should be, or an output is an input, a folder, or in a place where this user cannot write.
     """
     given = {name: value for name, value in vars(options).items() if value is not None}
     parse_shapes(given.get("shape", ()))
+    if "shapes" in given:
+        read_stream(given["shapes"])
     check_threads(given.get("threads"))
     if "effort" in given:
         check_effort(given["effort"])

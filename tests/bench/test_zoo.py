@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 import bench.__main__
@@ -55,11 +57,25 @@ def test_outputs_without_meaning_are_refused(bad: np.ndarray) -> None:
         scale.check_output("y", bad, bad)
 
 
-def test_the_second_set_is_known_by_name_but_not_part_of_the_first() -> None:
-    first, second = zoo.names(), zoo.names(zoo.BEYOND)
-    assert len(RECIPES) == len(first) + len(second)
+def test_the_other_sets_are_known_by_name_but_not_part_of_the_first() -> None:
+    first, second, third = zoo.names(), zoo.names(zoo.BEYOND), zoo.names(zoo.OPEN)
+    assert len(RECIPES) == len(first) + len(second) + len(third)
     assert set(zoo.available(zoo.BEYOND)) <= set(second)
     assert set(first).isdisjoint(second)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+def test_an_open_file_has_the_network_of_the_static_one_for_any_shape(cache: Path) -> None:
+    opened, static = zoo.make("bert_tiny_open", cache), zoo.make("bert_tiny", cache)
+    declared = onnx.load(opened.path).graph.input
+    axes = [[dim.dim_param for dim in value.type.tensor_type.shape.dim] for value in declared]
+    assert axes == [["batch", "length"]] * 3
+    one, other = (onnxruntime.InferenceSession(model.path) for model in (opened, static))
+    feeds = static.inputs(0)
+    for found, expected in zip(one.run(None, feeds), other.run(None, feeds), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    hidden, pooled = one.run(None, {name: np.ones((3, 5), np.int64) for name in feeds})
+    assert (hidden.shape, pooled.shape) == ((3, 5, 128), (3, 128))
 
 
 @pytest.mark.parametrize("name", zoo.names(zoo.BEYOND))

@@ -69,6 +69,15 @@ def test_bench_compares_with_tvm(params: Path, capsys: pytest.CaptureFixture[str
     assert found["tvm_ms"] > 0
 
 
+def test_no_engine_has_a_stream_of_shapes_for_a_relay_module(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "stream.json").write_text('[{"x": [1, 8]}]')
+    code, _, err = run(capsys, "bench", RELAY, "--shapes", tmp_path / "stream.json")
+    assert code == 2
+    assert "--shapes is for ONNX models" in err
+
+
 def test_parameters_of_a_comparison_are_for_the_relay_module(
     params: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

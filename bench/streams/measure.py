@@ -1,0 +1,205 @@
+"""One stream of shapes through every engine, each in its own process, with the model's dimensions left open.
+
+An engine runs a whole pass alone, the others asleep: one that compiles beside its calls must pay for it in its own
+time. The engines take turns by pass: the first, from a cold start, of each of them, then the second of each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import bench.peers
+from bench import gate, protocol
+from bench.peers import OURS, STANDARD
+from bench.peers.engine import Arrays, Job
+from bench.protocol import BASELINE
+from bench.remote import EngineError, Worker
+from bench.result import EngineResult
+from bench.streams.result import Shapes, StaticForm, StreamResult, describe
+from bench.streams.sample import Sample
+
+_PASSES = 2
+_WARM_CALLS, _CALLS = 2, 5
+"""Of a static form: as in a stream, each is asked for by itself."""
+Draw = Callable[[Shapes, int], Arrays]
+Samples = list[dict[str, Sample]]
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How a stream is run.
+
+    Attributes:
+        threads: For every engine.
+        peers: Engines to compare with, besides ours.
+        checks: How many shapes go through the float64 gate: from the smallest to one larger than a quarter of them.
+        statics: How many shapes ours is compiled for by themselves, spread over their sizes.
+        call_s: Deadline in seconds of one call, which may compile.
+    """
+
+    threads: int
+    peers: tuple[str, ...] = STANDARD
+    checks: int = 2
+    statics: int = 5
+    call_s: float = 300.0
+
+    @property
+    def deadlines(self) -> protocol.ComparisonPlan:
+        """The plan of what streams have in common with other comparisons: only its deadlines count."""
+        return protocol.ComparisonPlan(self.threads, peers=self.peers, run_s=self.call_s)
+
+
+@dataclass
+class _Running:
+    """A stream under way: what is found, and the workers that opened the model."""
+
+    found: StreamResult
+    plan: StreamPlan
+    draw: Draw
+    workers: dict[str, Worker] = field(default_factory=dict)
+
+
+def run_stream(job: Job, plan: StreamPlan, calls: Sequence[Shapes], draw: Draw, name: str) -> StreamResult:
+    """Run `calls` in order, twice, on inputs from `draw(shapes, seed)`, each call with a seed of its own.
+
+    Args:
+        job: Without shapes.
+        plan: How.
+        calls: The shapes of all inputs, call by call.
+        draw: Returns inputs for all engines.
+        name: Of the model.
+
+    Raises:
+        EngineError: ONNX Runtime, which all are checked against, failed; or ours ran a shape that it cannot be compiled
+            for by itself.
+    """
+    engines = list(dict.fromkeys((OURS, *plan.peers, BASELINE)))
+    found = StreamResult(name, calls, plan.threads, {engine: EngineResult() for engine in engines})
+    with contextlib.ExitStack() as stack:
+        running = _Running(found, plan, draw)
+        for engine in engines:
+            with protocol.noting(found.engines[engine]):
+                running.workers[engine] = _open(engine, job, found.engines[engine], plan, stack)
+        for first_seed in range(0, _PASSES * len(calls), len(calls)):
+            outputs = {engine: _run_pass(running, engine, first_seed) for engine in running.workers}
+            _compare(found, outputs)
+        _read_memory(running)
+        _check(running, job)
+        _time_statics(running, job)
+    return found
+
+
+def _open(engine: str, job: Job, result: EngineResult, plan: StreamPlan, stack: contextlib.ExitStack) -> Worker:
+    if not bench.peers.installed(engine):
+        raise EngineError("it is not installed")
+    worker = stack.enter_context(Worker(engine, plan.threads))
+    result.load_s = worker.ask(plan.call_s, "open", job)
+    return worker
+
+
+def _run_pass(running: _Running, engine: str, first_seed: int) -> Samples:
+    """Return samples of the outputs of each call of a pass; fewer where the engine failed."""
+    found, worker = running.found, running.workers[engine]
+    samples: Samples = []
+    times: list[float] = []
+    if found.engines[engine].failure:
+        return samples
+    with protocol.noting(found.engines[engine]):
+        for place, shapes in enumerate(found.calls):
+            inputs = running.draw(shapes, first_seed + place)
+            try:
+                seconds, outputs = worker.ask(running.plan.call_s, "call", inputs)
+            except EngineError as error:
+                raise EngineError(f"call {place + 1} of the stream ({describe(shapes)}): {error}") from error
+            times.append(seconds)
+            samples.append(outputs)
+        found.passes[engine].append(times)
+        worker.ask(running.plan.call_s, "settle")
+    return samples
+
+
+def _compare(found: StreamResult, outputs: dict[str, Samples]) -> None:
+    """Compare a pass of each engine with that of ONNX Runtime.
+
+    Raises:
+        EngineError: That has no results.
+    """
+    failure = found.engines[BASELINE].failure
+    if failure:
+        raise EngineError(f"{BASELINE}, which all are checked against, has no results: {failure}")
+    for engine, samples in outputs.items():
+        if engine != BASELINE:
+            for place, (actual, expected) in enumerate(zip(samples, outputs[BASELINE], strict=False)):
+                _compare_call(found, engine, place, actual, expected)
+
+
+def _compare_call(
+    found: StreamResult, engine: str, place: int, actual: dict[str, Sample], expected: dict[str, Sample]
+) -> None:
+    for name, sample in expected.items():
+        error = _error_of(actual.get(name), sample)
+        found.errors[engine] = max(found.errors.get(engine, 0.0), error)
+        if not error <= gate.TOLERANCE:
+            found.wrong[engine].append(f"call {place + 1} ({describe(found.calls[place])}), {name}: error {error:.2e}")
+
+
+def _error_of(actual: Sample | None, expected: Sample) -> float:
+    if actual is None or actual.shape != expected.shape:
+        return math.inf
+    return gate.error_of(actual.elements, expected.elements)
+
+
+def _read_memory(running: _Running) -> None:
+    """Read the peak memory of both passes, and how many forms they left."""
+    for engine, worker in running.workers.items():
+        result = running.found.engines[engine]
+        if not result.failure:
+            with protocol.noting(result):
+                result.peak_rss, result.base_rss = worker.ask(running.plan.call_s, "rss")
+                forms = worker.ask(running.plan.call_s, "forms")
+                if engine == OURS:
+                    running.found.forms = forms
+
+
+def _check(running: _Running, job: Job) -> None:
+    """Put a few small shapes through the float64 gate, which would take minutes for large ones."""
+    found = running.found
+    by_size = _by_size(found.calls)
+    found.checked = _spread(by_size[: len(by_size) // 4 + 1], running.plan.checks)
+    workers = {engine: worker for engine, worker in running.workers.items() if not found.engines[engine].failure}
+    inputs = {place: running.draw(found.calls[place], place) for place in found.checked}
+    protocol.check(job, running.plan.deadlines, workers, found.engines, inputs)
+
+
+def _time_statics(running: _Running, job: Job) -> None:
+    """Compile ours for a few shapes by themselves, and time calls of these."""
+    found, plan = running.found, running.plan
+    if found.engines[OURS].failure:
+        return
+    with Worker(OURS, plan.threads) as worker:
+        for place in _spread(_by_size(found.calls), plan.statics):
+            worker.ask(plan.call_s, "open", dataclasses.replace(job, shapes=found.calls[place]))
+            inputs = running.draw(found.calls[place], place)
+            times = [worker.ask(plan.call_s, "call", inputs)[0] for _ in range(_WARM_CALLS + _CALLS)]
+            static_s = statistics.median(times[_WARM_CALLS:])
+            found.statics.append(StaticForm(place, found.passes[OURS][-1][place], static_s))
+
+
+def _by_size(calls: Sequence[Shapes]) -> list[int]:
+    """Return the places of the calls whose shapes are new there, by the number of elements of their inputs."""
+    distinct = [place for place, shapes in enumerate(calls) if shapes not in calls[:place]]
+    return sorted(distinct, key=lambda place: sum(map(math.prod, calls[place].values())))
+
+
+def _spread(places: Sequence[int], most: int) -> list[int]:
+    """Return at most so many of `places`, the first and the last and such as lie evenly between."""
+    if len(places) <= most:
+        return list(places)
+    if most < 2:
+        return list(places[:most])
+    return [places[round(step * (len(places) - 1) / (most - 1))] for step in range(most)]

@@ -1,0 +1,126 @@
+"""What a stream of shapes found, as data; `bench.streams.report` prints it."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.peers import OURS
+from bench.result import EngineResult
+
+Shapes = Mapping[str, tuple[int, ...]]
+STALL = 10.0
+"""How many times as long as usual a stalled call takes."""
+
+
+@dataclass(frozen=True)
+class StaticForm:
+    """One shape of the stream, compiled by itself.
+
+    Attributes:
+        call: Its place in the stream.
+        stream_s: Seconds of this call in the second pass.
+        static_s: Seconds of a call of the form that was compiled for this shape, the median of a few.
+    """
+
+    call: int
+    stream_s: float
+    static_s: float
+
+    @property
+    def ratio(self) -> float:
+        """What leaving the shape open costs: 1 is nothing."""
+        return self.stream_s / self.static_s
+
+
+@dataclass
+class StreamResult:
+    """All engines on one stream.
+
+    Attributes:
+        model: Name in the zoo, or file name.
+        calls: The shapes of the inputs of each call.
+        threads: Threads each engine had.
+        engines: Of each its seconds of opening, peak memory, verdict of the float64 gate, or why it has no numbers.
+        passes: By engine the seconds of each call, pass by pass.
+        errors: By engine the largest error of a call against ONNX Runtime, on samples of the outputs.
+        wrong: By engine one sentence for each output of a call that is wrong by that measure.
+        checked: The calls whose shapes went through the float64 gate.
+        forms: How many forms ours had in the end; None where that is not known.
+        statics: Shapes of the stream against forms of their own.
+    """
+
+    model: str
+    calls: Sequence[Shapes]
+    threads: int
+    engines: dict[str, EngineResult]
+    passes: dict[str, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
+    errors: dict[str, float] = field(default_factory=dict)
+    wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    checked: list[int] = field(default_factory=list)
+    forms: int | None = None
+    statics: list[StaticForm] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether ours ran the whole stream, and was right in all of it and by the float64 gate."""
+        ours = self.engines[OURS]
+        return not ours.failure and not self.wrong[OURS] and ours.verdict is not None and ours.verdict.passed
+
+    def complete(self) -> Iterator[tuple[str, list[list[float]]]]:
+        """Yield the engines that ran the whole stream, with their passes."""
+        for name, engine in self.engines.items():
+            if not engine.failure and self.passes[name]:
+                yield name, self.passes[name]
+
+    def usual_s(self) -> list[float]:
+        """Return for each call what its shape usually takes: the median of its calls in the last pass of the engine for
+        which that is least.
+
+        Of all engines, as one that compiles a shape each time it comes would otherwise be measured by its own stalls.
+        """
+        places: dict[tuple[tuple[str, tuple[int, ...]], ...], list[int]] = defaultdict(list)
+        for place, shapes in enumerate(self.calls):
+            places[tuple(shapes.items())].append(place)
+        usual = [0.0] * len(self.calls)
+        for same in places.values():
+            last = [[passes[-1][place] for place in same] for _, passes in self.complete()]
+            for place in same:
+                usual[place] = min(statistics.median(times) for times in last)
+        return usual
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON: every field, with what follows from them."""
+        usual = self.usual_s()
+        return {
+            "model": self.model, "threads": self.threads, "calls": [dict(shapes) for shapes in self.calls],
+            "passed": self.passed, "checked": self.checked, "forms": self.forms,
+            "engines": {
+                name: {
+                    "open_s": engine.load_s, "peak_rss": engine.peak_rss, "base_rss": engine.base_rss,
+                    "failure": engine.failure, "error": self.errors.get(name), "wrong": self.wrong[name],
+                    "verdict": None if engine.verdict is None else dataclasses.asdict(engine.verdict),
+                    "passes_s": self.passes[name],
+                    "stalls": [stalls(times, usual) for times in self.passes[name]],
+                }
+                for name, engine in self.engines.items()
+            },
+            "statics": [{**dataclasses.asdict(form), "ratio": form.ratio} for form in self.statics],
+        }  # fmt: skip
+
+
+def stalls(times: Sequence[float], usual: Sequence[float]) -> int:
+    """Return how many of `times` are more than `STALL` times as long as is usual for their shape."""
+    return sum(seconds > STALL * known for seconds, known in zip(times, usual, strict=True))
+
+
+def describe(shapes: Shapes) -> str:
+    """Return the shapes of a call in a few words, one for all inputs that have the same."""
+    names: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for name, shape in shapes.items():
+        names[shape].append(name)
+    return ", ".join(f"{'/'.join(same)} {'x'.join(map(str, shape)) or 'scalar'}" for shape, same in names.items())

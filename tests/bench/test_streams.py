@@ -1,0 +1,181 @@
+"""Streams of shapes: how they are drawn, run, checked and reported."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from bench import inputs, zoo
+from bench.gate import Verdict
+from bench.peers import OURS
+from bench.peers.engine import Arrays, Job
+from bench.remote import EngineError
+from bench.result import EngineResult
+from bench.streams import measure, report
+from bench.streams.draw import TEMPLATES, draw_stream
+from bench.streams.measure import StreamPlan, run_stream
+from bench.streams.result import Shapes, StaticForm, StreamResult, describe, stalls
+from bench.streams.sample import Sample, take_samples
+from fusion.errors import OptionError
+from tests.module import small_models
+from tests.module.small_models import FLOAT
+
+PEER = "onnxruntime"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return softmax(x @ w + z) with open rows, which both inputs have."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Add", ["h", "z"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["y"], axis=-1),
+    ]
+    proto = small_models.model(
+        nodes,
+        [("x", FLOAT, ["rows", 8]), ("z", FLOAT, ["rows", 32])],
+        [("y", FLOAT, ["rows", 32])],
+        {"w": small_models.weights()[0]},
+    )
+    path = tmp_path_factory.mktemp("streams") / "two.onnx"
+    onnx.save(proto, path)
+    return path
+
+
+def rows(count: int, other: int | None = None) -> Shapes:
+    return {"x": (count, 8), "z": (count if other is None else other, 32)}
+
+
+def draw(shapes: Shapes, seed: int) -> Arrays:
+    return inputs.draw([inputs.InputSpec(name, shape, "float32") for name, shape in shapes.items()], seed)
+
+
+def test_a_stream_runs_twice_in_every_engine_and_is_right(model: Path) -> None:
+    seeds: list[int] = []
+
+    def noted(shapes: Shapes, seed: int) -> Arrays:
+        seeds.append(seed)
+        return draw(shapes, seed)
+
+    calls = [rows(3), rows(1), rows(3), rows(200)]
+    plan = StreamPlan(threads=1, peers=(PEER,), checks=1, statics=1)
+    result = run_stream(Job(model, {}, threads=1), plan, calls, noted, "two")
+    assert result.passed, report.text(result)
+    assert seeds[:16] == [0, 1, 2, 3] * 2 + [4, 5, 6, 7] * 2, "all engines get the same, each call something new"
+    for engine in (OURS, PEER):
+        assert [len(times) for times in result.passes[engine]] == [4, 4]
+        assert (result.engines[engine].load_s or 0) > 0
+        assert (result.engines[engine].peak_rss or 0) > (result.engines[engine].base_rss or 0) > 0
+    assert result.forms == 3
+    assert result.errors[OURS] < 1e-6
+    assert [form.call for form in result.statics] == [1]
+    assert result.checked == [1]
+    verdict = result.engines[OURS].verdict
+    assert verdict is not None
+    assert verdict.reference == "float64"
+    assert json.loads(report.as_json([result]))[0]["engines"][OURS]["passes_s"][1] == result.passes[OURS][1]
+
+
+def test_a_call_that_onnxruntime_cannot_run_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "OURS", PEER)  # one engine is enough
+    with pytest.raises(EngineError, match=r"call 2 of the stream \(x 3x8, z 2x32\)"):
+        run_stream(Job(model, {}, 1), StreamPlan(1, ()), [rows(3), rows(3, 2)], draw, "two")
+
+
+def found(ours: list[list[float]], peer: list[list[float]]) -> StreamResult:
+    engines = {name: EngineResult(load_s=1.0, peak_rss=3 << 20, verdict=Verdict()) for name in (OURS, PEER)}
+    result = StreamResult("two", [rows(1), rows(2), rows(1)], 2, engines)
+    result.passes.update({OURS: ours, PEER: peer})
+    return result
+
+
+def test_a_shape_that_is_compiled_each_time_it_comes_stalls_each_time() -> None:
+    result = found([[5.0, 5.0, 0.01], [0.01, 5.0, 0.01]], [[0.02, 0.02, 0.02], [0.02, 0.02, 0.02]])
+    assert result.usual_s() == [0.01, 0.02, 0.01]
+    assert [stalls(times, result.usual_s()) for times in result.passes[OURS]] == [2, 1]
+    assert [stalls(times, result.usual_s()) for times in result.passes[PEER]] == [0, 0]
+
+
+def test_the_report_has_passes_calls_stalls_and_static_forms() -> None:
+    result = found([[5.0, 5.0, 0.01], [0.01, 5.0, 0.01]], [[0.02, 0.02, 0.02], [0.02, 0.02, 0.02]])
+    result.forms, result.errors, result.checked = 2, {OURS: 1e-6}, [0]
+    result.statics = [StaticForm(0, 0.01, 0.01), StaticForm(1, 0.04, 0.01)]
+    text = report.text(result)
+    assert text.startswith("two, 3 calls of 2 shapes, 2 threads")
+    cells = [[cell.strip() for cell in line.split("|")[2:-1]] for line in text.splitlines() if "| fusion" in line]
+    assert cells[0] == ["1.00", "10.01", "5.02", "2, 1", "3", "2", "1.0e-06", "yes"]
+    assert cells[1] == ["1", "5000.00", "5000.00", "5000.00"]
+    assert cells[2] == ["2", "10.00", "5000.00", "5000.00"]
+    assert "| x 2x8, z 2x32 | 40.00 " in text
+    assert "Geometric mean: 2.00" in text
+    assert "checked against float64 as a single shape is: x 1x8, z 1x32" in text
+    assert result.passed
+
+
+def test_a_wrong_output_anywhere_in_the_stream_is_told() -> None:
+    result = found([[1.0] * 3] * 2, [[1.0] * 3] * 2)
+    right = {"y": Sample((2, 3), np.ones(6))}
+    for wrong in ({"y": Sample((3, 2), np.ones(6))}, {"y": Sample((2, 3), np.arange(6.0))}, {}):
+        result.wrong.clear()
+        measure._compare(result, {OURS: [right, right, wrong], PEER: [right] * 3})
+        assert len(result.wrong[OURS]) == 1
+        assert result.wrong[OURS][0].startswith("call 3 (x 1x8, z 1x32), y: error")
+        assert not result.passed
+    assert "| NO " in report.text(result)
+    result.wrong[OURS] *= 5
+    assert "not right in 2 more outputs" in report.text(result)
+
+
+def test_an_engine_that_fails_has_no_numbers_but_a_reason() -> None:
+    result = found([], [[1.0] * 3] * 2)
+    result.engines[OURS].failure = "call 2 of the stream: it died"
+    assert not result.passed
+    text = report.text(result)
+    assert "no numbers of fusion: call 2 of the stream: it died" in text
+    assert json.loads(report.as_json([result]))[0]["engines"][OURS]["stalls"] == []
+
+
+def test_a_sample_of_a_large_output_is_at_the_same_places_in_each_engine() -> None:
+    value = np.random.default_rng(0).standard_normal((100, 500)).astype(np.float32)
+    one, other = take_samples({"y": value})["y"], take_samples({"y": value.copy()})["y"]
+    assert one.shape == (100, 500)
+    assert one.elements.size < 5000
+    assert np.array_equal(one.elements, other.elements)
+    value[:] = 0
+    assert one.elements.any(), "the engine writes over its own memory"
+    assert np.array_equal(take_samples({"y": np.arange(3)})["y"].elements, np.arange(3))
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_streams_follow_their_seed_and_stay_in_their_bounds(name: str) -> None:
+    calls = draw_stream(name, 200, 0)
+    assert calls == draw_stream(name, 200, 0)
+    assert calls != draw_stream(name, 200, 1)
+    for size, (low, high) in TEMPLATES[name].sizes.items():
+        drawn = [
+            extent
+            for call in calls
+            for input_name, shape in call.items()
+            for extent, axis in zip(shape, TEMPLATES[name].shapes[input_name], strict=True)
+            if axis == size
+        ]
+        assert low <= min(drawn) < math.sqrt(low * high) < max(drawn) <= high
+        middle = np.median(drawn)
+        assert math.sqrt(low * high) / 1.6 < middle < math.sqrt(low * high) * 1.6, "log-uniform"
+    assert set(calls[0]) == set(zoo.registry.RECIPES[name].shapes)
+
+
+@pytest.mark.parametrize(("name", "calls", "words"), [("resnet50", 3, "no streams"), ("ppocr_rec", 0, "0 calls")])
+def test_what_no_stream_can_be_drawn_of(name: str, calls: int, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        draw_stream(name, calls, 0)
+
+
+def test_shapes_in_few_words() -> None:
+    assert describe({"a": (2, 3), "b": (2, 3), "c": ()}) == "a/b 2x3, c scalar"
