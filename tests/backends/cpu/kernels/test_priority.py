@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,15 @@ from backends.cpu.lowerings import lowerings
 from tests.backends.cpu.kernels import examples
 from tests.backends.cpu.kernels.anchored import always, groups, one_kernel
 from tests.backends.cpu.kernels.examples import Example, KernelExample, examples_of
+from tests.imported import PACKAGES, imported, modules
 
+ROOT = Path(__file__).parents[4]
 FOLDER = Path(kernels.__file__).parent
 FAMILIES = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py") if path.parent.name != "shared")
+
+
+def _is_always_there(family: str) -> bool:
+    return family == fallback_loops.__name__.rpartition(".")[2]
 
 
 def test_every_family_is_in_the_list_once() -> None:
@@ -38,6 +45,22 @@ def test_a_folder_has_the_files_that_its_template_needs(family: str) -> None:
     assert {"__init__", "plan", "emit"} <= files
     assert ("lower" in files) == bool(template.lowerings)
     assert all(lower.write.__module__.endswith(f".{family}.lower") for lower in template.lowerings.values())
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if not _is_always_there(name)])
+def test_only_its_own_tests_import_a_family(family: str) -> None:
+    """Else those that do would fail when it is removed; an import contract says the same of the compiler."""
+    package = f"{kernels.__name__}.{family}"
+    own = (f"{package}.", f"tests.{package}.")
+    readers = {test for test, names in imports_of_tests().items() if any(f"{name}.".startswith(own) for name in names)}
+    assert all(test.startswith(own) for test in readers)
+
+
+@cache
+def imports_of_tests() -> dict[str, set[str]]:
+    """Return what each file of the tests imports of ours."""
+    known = modules(ROOT, (*PACKAGES, "tests"))
+    return {name: imported(path, known) for name, path in known.items() if name.startswith("tests.")}
 
 
 def test_those_that_take_any_kernel_are_last() -> None:
