@@ -25,7 +25,7 @@ from bench.streams.sample import Sample
 
 _PASSES = 2
 _WARM_CALLS, _CALLS = 2, 5
-"""Of a static form: as in a stream, each is asked for by itself."""
+"""Of one shape again and again: as in a stream, each is asked for by itself."""
 Draw = Callable[[Shapes, int], Arrays]
 Samples = list[dict[str, Sample]]
 
@@ -177,7 +177,7 @@ def _check(running: _Running, job: Job) -> None:
 
 
 def _time_statics(running: _Running, job: Job) -> None:
-    """Compile ours for a few shapes by themselves, and time calls of these."""
+    """Compile ours for a few shapes by themselves, and time calls of these beside those of the open module."""
     found, plan = running.found, running.plan
     if found.engines[OURS].failure:
         return
@@ -185,9 +185,14 @@ def _time_statics(running: _Running, job: Job) -> None:
         for place in _spread(_by_size(found.calls), plan.statics):
             worker.ask(plan.call_s, "open", dataclasses.replace(job, shapes=found.calls[place]))
             inputs = running.draw(found.calls[place], place)
-            times = [worker.ask(plan.call_s, "call", inputs)[0] for _ in range(_WARM_CALLS + _CALLS)]
-            static_s = statistics.median(times[_WARM_CALLS:])
-            found.statics.append(StaticForm(place, found.passes[OURS][-1][place], static_s))
+            repeated_s, static_s = (_repeated_s(plan, each, inputs) for each in (running.workers[OURS], worker))
+            found.statics.append(StaticForm(place, found.passes[OURS][-1][place], repeated_s, static_s))
+
+
+def _repeated_s(plan: StreamPlan, worker: Worker, inputs: Arrays) -> float:
+    times: list[float] = [worker.ask(plan.call_s, "call", inputs)[0] for _ in range(_WARM_CALLS + _CALLS)]
+    worker.ask(plan.call_s, "settle")
+    return statistics.median(times[_WARM_CALLS:])
 
 
 def _by_size(calls: Sequence[Shapes]) -> list[int]:
