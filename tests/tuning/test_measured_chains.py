@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from tvm import relax, tirx
 
+from backends.cpu.kernels.priority import TEMPLATES
 from backends.cpu.schedule import schedule
 from fusion import context
 from fusion.module.kernel_library import KernelLibrary
 from tests.backends.cpu.kernels.anchored import normal, run
-from tests.backends.cpu.kernels.examples import convolution
+from tests.backends.cpu.kernels.examples import Example, convolution, examples_of
 from tests.passes.modules import Build
 from tuning import chains
 from tuning.chains import MeasureChains
@@ -38,9 +39,8 @@ CASES: dict[str, tuple[Build, tuple[int, ...], int, int]] = {
 }
 
 
-def chain(name: str) -> tirx.PrimFunc:
+def chain(build: Build, shape: tuple[int, ...]) -> tirx.PrimFunc:
     """Return the kernel that the judge is asked about."""
-    build, shape, *_ = CASES[name]
     asked: list[tirx.PrimFunc] = []
 
     def judge(kernel: tirx.PrimFunc) -> str:
@@ -51,10 +51,17 @@ def chain(name: str) -> tirx.PrimFunc:
     return asked[0]
 
 
+def chain_of_a_family() -> tirx.PrimFunc:
+    """Return a kernel of the first family of the list that has several operators in one kernel."""
+    example = next(examples_of(template)[0] for template in TEMPLATES if template.estimate)
+    assert isinstance(example, Example)
+    return chain(example.build, example.shape)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_parts_have_one_anchor_each(name: str) -> None:
-    kernel = chain(name)
-    _, _, many, weights = CASES[name]
+    build, shape, many, weights = CASES[name]
+    kernel = chain(build, shape)
     parts = split_kernel(kernel)
     assert sum(not only_moves(part) for part in parts) == many
     assert len(weights_of(kernel)) == weights
@@ -85,7 +92,7 @@ def test_the_faster_candidate_is_taken(
     monkeypatch.setattr(chains, "_CLOSE", 100.0)
     ctx, bench = context.resolve("llvm"), Answers(candidate)
     judge = MeasureChains(ctx.compiler, lambda kernel: estimate, KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
-    kernel = chain("products")
+    kernel = chain_of_a_family()
     assert (judge(kernel) == "") is answer
     assert (judge(kernel) == "") is answer
     assert len(bench.asked) == 1, "equal kernels are measured once"
@@ -96,7 +103,7 @@ def test_estimates_far_apart_are_not_questioned(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(chains, "_CLOSE", 1.0)
     ctx, bench = context.resolve("llvm"), Answers(1)
     judge = MeasureChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
-    assert judge(chain("products")) == ""
+    assert judge(chain_of_a_family()) == ""
     assert not bench.asked
 
 
@@ -105,6 +112,6 @@ def test_a_chain_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ctx = context.resolve("llvm")
     with MeasuringSession(tmp_path) as bench:
         judge = MeasureChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)
-        judge(chain("convolutions"))
+        judge(chain_of_a_family())
     assert "us together" in judge.notes[0]
     assert np.isfinite(float(judge.notes[0].split(" us together")[0].rsplit(" ", 1)[1]))
