@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
@@ -23,10 +24,11 @@ from fusion.options import BALANCED
 from fusion.passes.lift_weights import lift_weights
 from fusion.signature import TensorSpec
 from partition.profitability import Profitability
-from tuning.chains import MeasureChains
-from tuning.measuring_session import MeasuringSession
-from tuning.network import Network
-from tuning.points import ChoosePoints, Chosen
+from tuning.chosen import Chosen
+
+if TYPE_CHECKING:
+    from tuning.chains import MeasureChains
+    from tuning.measuring_session import MeasuringSession
 
 _CHAIN_SECONDS = 10.0
 _POINT_SECONDS = 30.0
@@ -85,6 +87,10 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
     if ctx.effort != BALANCED or toolchain.refusal():
         yield Measuring(ctx, refusal=toolchain.refusal() if ctx.effort == BALANCED else "")
         return
+    # Here, not above: the other efforts measure nothing.
+    from tuning.chains import MeasureChains
+    from tuning.measuring_session import MeasuringSession
+
     with temporary_folder(_ROOM) as folder, MeasuringSession(folder) as session:
         chains = MeasureChains(
             compiler=ctx.compiler,
@@ -116,6 +122,9 @@ class MeasureKernels(TellingPass[Chosen]):
             return PassResult(mod, Chosen(notes=(f"no kernel was measured: {error}",)))
 
     def _choose(self, mod: tvm.IRModule, arrays: list[np.ndarray]) -> Chosen:
+        from tuning.network import Network
+        from tuning.points import ChoosePoints
+
         ctx, bench = self.ctx, self.bench
         made = ScheduleKernels(ctx.compiler.schedule).run(mod)
         scheduled, weights = lift_weights(made.mod)

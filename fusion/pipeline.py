@@ -50,7 +50,7 @@ from fusion.stages import stage
 from partition.form_groups import FormGroups
 from partition.profitability import Profitability
 from partition.techniques import ALL, Technique
-from tuning.points import Chosen
+from tuning.chosen import Chosen
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 """Of those of ours that tell more than the module, `TellingPass`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from backends.tensorir.space import Point
 from backends.tensorir.stages import dtype_of, shape_of
 from tuning.build import build_library
 from tuning.candidates import promising_points
+from tuning.chosen import Chosen
 from tuning.experiment import Experiment, LibraryCall, Step, StepCondition
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.network import Memory, Network
@@ -41,19 +42,6 @@ class Candidate:
     symbol: str
     made: Scheduled
     point: Point | None = None
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """What was measured.
-
-    Attributes:
-        points: Of the kernels, by name, that are faster at another point than the default.
-        notes: What to say of it, one sentence each.
-    """
-
-    points: Mapping[str, Point] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from onnx import helper
 from tvm import relax
 
 import fusion
-from fusion import measuring
 from fusion.module.random_inputs import random_inputs
 from tests.backends.cpu.kernels.anchored import normal
 from tests.frontends.models import branch, choose
 from tests.module import small_models
 from tests.passes.modules import Build, module
+from tuning import measuring_session
 from tuning.decide import Decision
 from tuning.experiment import Experiment
 from tuning.measuring_session import MeasuringSession, Results
@@ -68,7 +68,7 @@ def apart(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
 
 def test_the_candidate_that_wins_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LastWins, "seen", [], raising=False)
-    monkeypatch.setattr(measuring, "MeasuringSession", LastWins)
+    monkeypatch.setattr(measuring_session, "MeasuringSession", LastWins)
     fast, balanced = (compile_network(effort, apart) for effort in ("fast", "balanced"))
     (experiment,) = LastWins.seen
     counts = experiment.candidate_counts()
@@ -89,7 +89,7 @@ class NothingWorks(MeasuringSession):
 
 
 def test_without_measurements_the_defaults_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "MeasuringSession", NothingWorks)
+    monkeypatch.setattr(measuring_session, "MeasuringSession", NothingWorks)
     fast, balanced = compile_network("fast"), compile_network("balanced")
     assert fast.specializations[0].kernels == balanced.specializations[0].kernels
     assert "no kernel was measured: the process that measures ended" in balanced.explain()
