@@ -23,8 +23,8 @@ from fusion.options import (
     check_backends,
     check_effort,
     check_flag,
+    check_precision,
     check_threads,
-    why_not_precision,
 )
 
 
@@ -104,7 +104,7 @@ def resolve(
 
 def _resolve_precision(precision: str, compiler: KernelCompiler) -> str:
     """Return "fp32" or "bf16"."""
-    why_not_precision(precision)
+    check_precision(precision)
     wanted, _, otherwise = precision.partition("-or-")
     lacking = compiler.why_not_precision(wanted)
     if not lacking or otherwise:

@@ -108,7 +108,7 @@ def check_seconds(seconds: float) -> None:
         raise OptionError(f"seconds={str(seconds)[:100]} is no time to measure for", hint=f"use 0 to {_LONGEST}")
 
 
-def why_not_precision(precision: str) -> None:
+def check_precision(precision: str) -> None:
     """Raise unless `precision` is one of `PRECISIONS`.
 
     Raises:

@@ -13,7 +13,7 @@ from fusion.cli.shape_stream import read_stream
 from fusion.errors import OptionError, SavedFileError
 from fusion.files import check_file
 from fusion.foreign_files import check_model_file
-from fusion.options import check_effort, check_threads, why_not_precision
+from fusion.options import check_effort, check_precision, check_threads
 
 
 def check_arguments(options: argparse.Namespace, outputs: Sequence[Path] = ()) -> None:
@@ -32,7 +32,7 @@ def check_arguments(options: argparse.Namespace, outputs: Sequence[Path] = ()) -
     if "effort" in given:
         check_effort(given["effort"])
     if "precision" in given:
-        why_not_precision(given["precision"])
+        check_precision(given["precision"])
     arrays = [input_file(text) for text in given.get("input", ())]
     models = [given[name] for name in ("model", "other") if name in given]
     sources = [*models, *arrays, *([given["params"]] if "params" in given else [])]

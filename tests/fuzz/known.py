@@ -175,6 +175,7 @@ def _attributes(case: Case) -> Iterator[dict[str, Any]]:
 
 _UNDEFINED = "RoiAlign|NegativeLogLikelihoodLoss|SoftmaxCrossEntropyLoss|Scatter(Elements|ND)|Attention"
 _EXTREMA = "ReduceMax|ReduceMin|MaxPool|RoiAlign"
+_NAN_OR_FALSE = r"NaN or infinity.*\[[^]]*nan[^]]*\] for|\[False"
 _INTEGER_SUMS = r"Reduce(Sum|SumSquare|Prod|L1|L2|LogSumExp|Mean)\b|Einsum"
 _LOGARITHMS = "(LogSoftmax|SoftmaxCrossEntropyLoss).*double"
 _ROUNDED = r"\d{16}|for \[[^]]*(2147483647|-2147483648)"
@@ -228,6 +229,7 @@ KNOWN = (
     Known("MaxRoiPool of an image with NaN", "differs", "MaxRoiPool", "NaN or infinity", when=_odd),
     Known("`linear` Resize and Upsample", "differs", "Resize|Upsample", "NaN or infinity.*nan[^]]*] for", when=_odd),
     Known("InstanceNormalization with a scale", "differs", "InstanceNormalization", "NaN or infinity", when=_odd),
+    Known("InstanceNormalization with a scale", "differs", "MeanVarianceNormalization", "NaN or infinity", when=_odd),
     Known("InstanceNormalization with a scale", "differs", "GroupNormalization", "NaN or infinity", when=_odd),
     Known("Sin, Cos of numbers beyond 2^30", "differs", r"\b(Sin|Cos)\b", when=_odd),
     Known("GridSample where a coordinate is NaN", "differs", "GridSample", when=_odd),
@@ -256,7 +258,7 @@ KNOWN = (
     Known("ArgMax, ArgMin, reductions by an axis", "differs", "ArgMax|ArgMin|Reduce", r"^shape .* of \(.*\b0\b"),
     Known("ArgMax, ArgMin, reductions by an axis", "refused", "ArgMax|ArgMin", "F204.*no entry", when=_has_no_elements),
     Known("ConvTranspose of NaN", "differs", "ConvTranspose", "NaN or infinity", when=_odd),
-    Known("RNN, LSTM, GRU of NaN", "differs", "RNN|LSTM|GRU", r"NaN or infinity.*\[nan[^]]*\] for|\[False", when=_odd),
+    Known("RNN, LSTM, GRU of NaN", "differs", "RNN|LSTM|GRU", _NAN_OR_FALSE, when=_odd),
     Known("LRN of NaN", "differs", "LRN", r"NaN or infinity.* for \[[^]]*nan", when=_odd),
     Known("LRN with an infinite `alpha`", "differs", "LRN", r"NaN or infinity.* for \[[^]]*nan", note="inf"),
     Known("Unique of NaN", "differs", "Unique", when=_meets_nan),

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
+import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -330,6 +331,24 @@ def test_convolutions_without_an_anchor_stay_row_major() -> None:
     unchanged(AssignLayouts(CpuLayouts(16)), variable, [normal(*IMAGE), normal(4, 6, 3, 3)])
     half = relax.const(normal(4, 6, 3, 3).astype("float16"))
     unchanged(AssignLayouts(CpuLayouts(16)), lambda b, x: op.nn.conv2d(x, half), [normal(*IMAGE).astype("float16")])
+    half = relax.const(normal(6, 4, 3, 3).astype("float16"))
+    unchanged(
+        AssignLayouts(CpuLayouts(16)),
+        lambda b, x: op.nn.conv2d_transpose(x, half, out_dtype="float32"),
+        [normal(*IMAGE).astype("float16")],
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_convolutions_with_an_anchor_run_channels_last(dtype: str) -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(IMAGE, dtype))
+    weights = relax.const(tvm.runtime.tensor(normal(4, 6, 3, 3).astype(dtype)))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(op.nn.conv2d(x, weights, out_dtype="float32"))
+        builder.emit_func_output(result)
+    assert 'data_layout="NHWC"' in AssignLayouts(CpuLayouts(16))(builder.get()).script()
 
 
 @pytest.mark.parametrize("rank", [1, 3])

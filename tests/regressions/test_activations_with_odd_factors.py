@@ -13,7 +13,7 @@ import fusion
 from tests.frontends.against_onnxruntime import model_of
 
 X = np.array([-inf, -3, -0.0, 0, 2, inf, nan, -1e38], np.float32)
-FACTORS = ((nan, nan), (inf, 1.0), (-inf, inf), (0.0, inf), (-1.5, -2.0), (1e30, 1e20), (1e38, -inf))
+FACTORS = ((nan, nan), (inf, 1.0), (-inf, inf), (0.0, inf), (-0.0, 0.5), (-1.5, -2.0), (1e30, 1e20), (1e38, -inf))
 
 
 def _nodes() -> list[NodeProto]:

@@ -3,11 +3,14 @@ an internal error."""
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
+import fusion
 from tests.regressions.test_nan_of_rows_and_pairs import Arrays, outputs_of
 
 NUMBERS = np.array(
@@ -56,7 +59,8 @@ def test_functions_near_zero(dtype: type) -> None:
     """They are odd and as steep as x there, so that a quotient of them needs all digits."""
     x = np.concatenate([-np.geomspace(1e-30, 0.9, 61), np.geomspace(1e-30, 0.9, 61)]).astype(dtype)
     functions = {"Atanh": np.arctanh, "Sinh": np.sinh, "Tanh": np.tanh}
-    _, made = outputs_of([helper.make_node(op, ["x"], [op]) for op in functions], {"x": x})
+    model, _ = outputs_of([helper.make_node(op, ["x"], [op]) for op in functions], {"x": x})
+    made = fusion.compile(onnx.load_from_string(model), threads=1, strict=True).run({"x": x})
     for op, function in functions.items():
         np.testing.assert_allclose(made[op], function(x), rtol=6 * np.finfo(dtype).eps, err_msg=op)
 
@@ -112,3 +116,13 @@ def test_split_into_many() -> None:
     x = np.arange(3 * 80, dtype=np.float32).reshape(3, 80)
     node = helper.make_node("Split", ["x"], [f"part{index}" for index in range(40)], axis=1, num_outputs=40)
     check([node], {"x": x})
+
+
+def test_a_type_without_zero_is_true() -> None:
+    """Also where it is not a number."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 12, opset_import: ["" : 24]>
+        agraph (float8e8m0[3] x) => (bool[3] y) { y = Cast <to: int = 9> (x) }
+    """)
+    x = np.array([0, 127, 255], np.uint8).view(ml_dtypes.float8_e8m0fnu)
+    assert fusion.compile(model, threads=1, strict=True).run({"x": x})["y"].all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import tvm
 from tvm import relax
@@ -68,3 +69,13 @@ def test_empty_weight_is_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(compiled(ONES)[0], ONES)
     compiled.save(tmp_path / "empty.fusion")
     np.testing.assert_array_equal(fusion.load(tmp_path / "empty.fusion")(ONES)[0], ONES)
+
+
+def test_compress_takes_nothing_of_nothing() -> None:
+    """Whatever the condition says of elements that are not there."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        agraph (float[3,0,16] x, bool[2] c) => (float[n] y) { y = Compress (x, c) }
+    """)
+    inputs = {"x": np.zeros((3, 0, 16), np.float32), "c": np.array([True, True])}
+    assert fusion.compile(model, threads=1).run(inputs)["y"].shape == (0,)

@@ -10,6 +10,7 @@ from tvm import relax, te, tirx
 
 from backends.tensorir.intrinsics import GELU
 from backends.tensorir.legalize.common import FLegalize, wide
+from backends.tensorir.legalize.zeros import negative_zero
 from fusion.bindings import data_of
 
 Expr = Any
@@ -83,14 +84,17 @@ def _unary(formula: Callable[[Expr], Expr], name: str) -> FLegalize:
 
 
 def _legalize_leakyrelu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """As TVM has it, but float16 and bfloat16 in float32, which has slopes that they have not."""
+    """As TVM has it, but float16 and bfloat16 in float32, which has slopes that they have not, and a slope of 0 as a
+    product."""
     slope = float(call.attrs.alpha)
 
     def leaky_relu(x: te.Tensor) -> te.Tensor:
         def element(*index: Expr) -> Expr:
             value = wide(x(*index))
-            zero, factor = (tirx.const(constant, value.ty.dtype) for constant in (0.0, slope))
-            return tirx.Select(value > zero, value, value * factor).astype(x.dtype)
+            dtype = str(value.ty.dtype)
+            zero, factor = (tirx.const(constant, dtype) for constant in (0.0, slope))
+            scaled = value * factor if slope else value * tirx.const(-1.0, dtype) * negative_zero(dtype)
+            return tirx.Select(value > zero, value, scaled).astype(x.dtype)
 
         return te.compute(x.shape, element, "leaky_relu")
 

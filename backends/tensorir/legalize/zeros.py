@@ -36,7 +36,7 @@ def _legalize(name: str, combine: Callable[[Expr, Expr], Expr], otherwise: FLega
         tensor, zero = (second, first) if _is_zero(first) else (first, second)
         sign = 1.0 if np.signbit(zero.value.numpy()).all() else -1.0
         dtype = str(call.ty.dtype.dtype)
-        hidden = tirx.reinterpret(dtype, tirx.const(*_NEGATIVE_ZERO[dtype]))
+        hidden = negative_zero(dtype)
 
         def compute(x: te.Tensor) -> te.Tensor:
             wide = topi.broadcast_to(x, call.ty.shape.values)
@@ -50,6 +50,11 @@ def _legalize(name: str, combine: Callable[[Expr, Expr], Expr], otherwise: FLega
         return builder.call_te(compute, tensor, primfunc_name_hint=name)
 
     return legalize
+
+
+def negative_zero(dtype: str) -> Expr:
+    """Return -0 as TVM does not know it."""
+    return tirx.reinterpret(dtype, tirx.const(*_NEGATIVE_ZERO[dtype]))
 
 
 def _is_zero(operand: relax.Expr) -> bool:

@@ -78,11 +78,11 @@ def expand_if(node: NodeProto, opset: int, scope: ValueScope, fresh: Callable[[s
 
 def expand_half_loss(node: NodeProto, opset: int, scope: ValueScope, fresh: Callable[[str], str]) -> Expansion | None:
     """Return a loss of half precision as one of float32 between casts; None for any other node."""
-    kind = scope.types.get(node.input[0], TypeProto()).tensor_type.elem_type if node.op_type in _LOSSES else None
+    kind = _kind_of(node.input[0], scope) if node.op_type in _LOSSES else None
     if node.domain or kind not in _HALVES:
         return None
     make = onnx.helper.make_node
-    read = {name: fresh(name) for name in node.input if name and scope.types[name].tensor_type.elem_type == kind}
+    read = {name: fresh(name) for name in node.input if name and _kind_of(name, scope) == kind}
     made = {name: fresh(name) for name in node.output if name}
     results = {name: fresh(name) for name in made}
     loss = rename(node, read)
@@ -90,6 +90,11 @@ def expand_half_loss(node: NodeProto, opset: int, scope: ValueScope, fresh: Call
     before = [make("Cast", [name], [wide], to=TensorProto.FLOAT) for name, wide in read.items()]
     after = [make("Cast", [made[name]], [narrow], to=kind) for name, narrow in results.items()]
     return Expansion([*before, loss, *after], opset, {}, results)
+
+
+def _kind_of(name: str, scope: ValueScope) -> int:
+    """Return the type of the elements of a value, 0 where it is not known."""
+    return int(scope.types.get(name, TypeProto()).tensor_type.elem_type)
 
 
 def cast_of_cast_like(node: NodeProto, types: Mapping[str, TypeProto]) -> NodeProto:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tvm import relax
-from tvm.ir import GenericConst
 
 from fusion.bindings import Bindings, call_name, data_of, operand
 from fusion.operators import OperatorKind, of_kind
 from fusion.passes.layout import order as orders
+from fusion.passes.layout.channels_last import why_not_channels_last
 from fusion.passes.layout.order import Order, Shape
 from fusion.shapes import is_static, static_shape
 
@@ -124,9 +124,11 @@ def _conv2d(call: relax.Call, preference: Preference | None) -> Preference | Non
 
 
 def _has_rule(call: relax.Call) -> bool:
-    """Return whether an operator of images has its channels second and its weights known."""
+    """Return whether an operator of images has its channels second and, where it is a convolution, runs
+    channels-last."""
     layout = getattr(call.attrs, "data_layout", None) or call.attrs.layout
-    return layout[:2] == "NC" and all(isinstance(arg, GenericConst) for arg in call.args[1:] if is_static(arg))
+    is_convolution = call_name(call) in ("nn.conv2d", "nn.conv2d_transpose")
+    return layout[:2] == "NC" and not (is_convolution and why_not_channels_last(call, operand(call, "weight")))
 
 
 def _plain(call: relax.Call, preference: Preference | None) -> Preference | None:

@@ -18,6 +18,7 @@ from fusion.declined import Declined
 from fusion.operators import OperatorKind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext, Rule
+from fusion.passes.layout.channels_last import why_not_channels_last
 from fusion.passes.layout.factored import Factored, reshape
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import Placed, move, reshaped, row_major
@@ -50,13 +51,10 @@ def _spatial(context: CallContext, call: relax.Call, args: list[Placed]) -> Plac
 
 
 def _convolution(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed:
-    """conv2d and its transpose: channels-last where there is an anchor for them; TVM has no other NHWC form with
-    OIHW weights."""
-    dtypes = dict.fromkeys(str(part.ty.dtype.dtype) for part in (*call.args, call))
-    if list(dtypes) != ["float32"]:
-        raise Declined(f"it computes in {' and '.join(dtypes)}")
-    if not isinstance(args[1].stored, GenericConst):
-        raise Declined("its weights are no constant")
+    """conv2d and its transpose: channels-last where there is an anchor for them."""
+    reason = why_not_channels_last(call, args[1].stored)
+    if reason:
+        raise Declined(reason)
     return _spatial(context, call, args)
 
 

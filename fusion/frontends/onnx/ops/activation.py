@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, isfinite, nan
+from math import inf, isfinite
 
 import numpy as np
 from tvm import relax
@@ -25,10 +25,9 @@ def relu(node: Node) -> Expr:
 
 @converts("LeakyRelu")
 def leaky_relu(node: Node) -> Expr:
-    """TVM's own multiplies 0 too, which of an alpha that is no number makes NaN, and takes all times an alpha of 0 for
-    0."""
+    """TVM's own multiplies 0 too, which of an alpha that is no number makes NaN."""
     x, alpha = node.x(0), node.attr("alpha", 0.01)
-    if alpha and isfinite(alpha):
+    if isfinite(alpha):
         return relax.op.nn.leakyrelu(x, alpha)
     return relax.op.where(relax.op.less(x, node.like(0)), relax.op.multiply(x, node.like(alpha)), x)
 
@@ -89,11 +88,12 @@ def elu(node: Node, x: Expr, number: Number) -> Expr:
 @converts("Celu")
 @half_in_float32
 def celu(node: Node, x: Expr, number: Number) -> Expr:
-    """max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0), whose second term is 0 above 0, or NaN for an odd alpha."""
+    """max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0), whose second term is 0 above 0 but for an odd alpha."""
     alpha = node.attr("alpha", 1.0)
     power = relax.op.exp(relax.op.divide(x, number(alpha)))
     below = relax.op.multiply(number(alpha), relax.op.subtract(power, number(1.0)))
-    return relax.op.where(relax.op.less(x, number(0.0)), below, x if 0 < abs(alpha) < inf else number(nan))
+    above = x if 0 < abs(alpha) < inf else relax.op.add(x, relax.op.minimum(number(0.0), below))
+    return relax.op.where(relax.op.less(x, number(0.0)), below, above)
 
 
 @converts("Selu")

@@ -15,9 +15,12 @@ def cast(node: Node) -> Expr:
 
 
 def cast_to(node: Node, x: Expr, source: str, target: str) -> Expr:
-    """Return `x`, of dtype `source`, as `target`: numbers become bool by comparison with zero."""
+    """Return `x`, of dtype `source`, as `target`: numbers become bool by comparison with zero, which not all types of
+    eight bits have."""
     if source == target:
         return x
+    if target == "bool" and source.startswith("float8"):
+        return cast_to(node, node.emit(relax.op.astype(x, "float32")), "float32", target)
     if target == "bool":
         return relax.op.not_equal(x, relax.const(0, source))
     if (source.startswith("float") and target == "bfloat16") or (source == "bfloat16" and target != "float32"):

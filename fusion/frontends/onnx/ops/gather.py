@@ -71,12 +71,14 @@ _MAX_COMPRESS_PAIRS = 1 << 20
 
 @converts("Compress")
 def compress(node: Node) -> Expr:
-    """The elements where the condition holds.
+    """The elements where the condition holds; of none, none, whatever it says.
 
     Where the output's declared shape says how many, the k-th of them lies behind as many positions as have seen at most
     k true values.
     """
     flat = node.attr("axis") is None
+    if flat and 0 in node.shape(0):
+        return relax.op.zeros((0,), node.dtype(0))
     x = relax.op.reshape(node.x(0), (math.prod(node.shape(0)),)) if flat else node.x(0)
     axis = 0 if flat else node.axis()
     size = math.prod(node.shape(0)) if flat else node.shape(0)[axis]
