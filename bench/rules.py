@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from itertools import takewhile
@@ -11,6 +12,7 @@ from bench import command, markdown, zoo
 from bench.zoo import ZooModel
 from fusion import context
 from fusion.context import Context
+from fusion.errors import FusionError
 from fusion.frontends import import_model
 from fusion.pipeline import graph_passes
 from fusion.rewrites.rewrite import Rewrite
@@ -18,12 +20,17 @@ from fusion.rewrites.table import RULES
 
 
 def main() -> int:
-    """Return 0."""
+    """Return 0, 2 for an unknown model."""
     parser = argparse.ArgumentParser(prog="python -m bench.rules", description=__doc__)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="of either set (default: the zoo)")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="of any set of the zoo (default: the first)")
     options = parser.parse_args()
     ctx = context.resolve(cache=False)
-    print(text({name: applied(zoo.make(name), ctx) for name in options.models or zoo.available(zoo.ZOO)}))
+    try:
+        found = {name: applied(zoo.make(name), ctx) for name in options.models or zoo.available(zoo.ZOO)}
+    except FusionError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(text(found))
     return 0
 
 

@@ -76,8 +76,8 @@ def compile(
             have sizes in other shapes. Without it such a model is compiled for each input shape when it is first called
             with it, and the last 16 forms are kept. A weight that the model lists among its inputs too is an input if
             it is named here.
-        effort: "fast": nothing is measured or tuned while compiling; "balanced": each kernel's few best forms are
-            measured on this machine, in about half a minute, and the fastest is taken.
+        effort: "fast": nothing is measured or tuned while compiling; "balanced": each kernel's few best candidates
+            are measured on this machine, in about half a minute, and the fastest is taken.
         threads: Threads at run time; None for one on each core that this process gets the time of.
         backends: Backends that may be used, of "cpu" and "onnxruntime"; None for both. Without "onnxruntime" it is as
             `strict`. Libraries that other packages register are used where they are named, in this order.

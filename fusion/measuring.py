@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _CHAIN_SECONDS = 10.0
 _POINT_SECONDS = 30.0
-"""For building and measuring all forms of all kernels of a model."""
+"""For building and measuring all candidates of all kernels of a model."""
 _ROOM = 64 << 20
 """Bytes of temporary files beside the weights: four times what the code of the largest model of the zoo takes."""
 
@@ -65,7 +65,7 @@ class Measuring:
     chains: MeasureChains | None = None
     refusal: str = ""
 
-    def why_not_fused(self) -> Profitability:
+    def profitability(self) -> Profitability:
         """Return what says which chains are left in parts: it measures where the estimate is a near thing."""
         return self.chains or self.ctx.compiler.why_not_fused
 
@@ -122,6 +122,7 @@ class MeasureKernels(TellingPass[Chosen]):
             return PassResult(mod, Chosen(notes=(f"no kernel was measured: {error}",)))
 
     def _choose(self, mod: tvm.IRModule, arrays: list[np.ndarray]) -> Chosen:
+        # Here, not above: only what measures needs them.
         from tuning.network import Network
         from tuning.points import ChoosePoints
 

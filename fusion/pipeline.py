@@ -166,7 +166,7 @@ def lower(
             if mode is PipelineMode.PLAIN:
                 passes = plain_passes(ctx)
             else:
-                passes = graph_passes(ctx, why_not_fused or measured.why_not_fused(), techniques)
+                passes = graph_passes(ctx, why_not_fused or measured.profitability(), techniques)
             graphs[name] = _Apply(mode, f"{name}." if name else "")(passes, mod)
         apply = _Apply(mode)
         branches = {name: graph.mod for name, graph in graphs.items()}

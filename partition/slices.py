@@ -45,8 +45,9 @@ def has_blocks(func: tirx.PrimFunc) -> bool:
     return isinstance(func.body, SBlockRealize) and bool(func.params) and not func.body.block.iter_vars
 
 
-def write_slice(func: tirx.PrimFunc, made: Var, part: Sequence[int], region: Slice) -> tirx.PrimFunc:
-    """Return `func` with one more parameter, last, of which it writes `region`: the buffer `made`, reshaped to `part`.
+def write_slice(func: tirx.PrimFunc, made: Var, part: Sequence[int], place: Slice) -> tirx.PrimFunc:
+    """Return `func` with one more parameter, last, into which it writes, at `place`, the buffer `made`, reshaped to
+    `part`.
 
     ```
     for i, j in T.grid(*part):
@@ -54,10 +55,10 @@ def write_slice(func: tirx.PrimFunc, made: Var, part: Sequence[int], region: Sli
             joined[i + 0, j + 64] = made[i, j]
     ```
     """
-    joined = tirx.decl_buffer(_shape(region), made.ty.dtype, "joined")
+    joined = tirx.decl_buffer(_shape(place), made.ty.dtype, "joined")
     axes = [Var(f"v{axis}", "int64") for axis in range(len(part))]
     source = _reshaped(axes, part, static_shape(made))
-    target = _moved(axes, region.offsets)
+    target = _moved(axes, place.offsets)
     store = tirx.BufferStore(joined, tirx.BufferLoad(made, source), target)
     block = SBlock(
         [tirx.IterVar(_range(0, extent), var, tirx.IterVar.DataPar) for var, extent in zip(axes, part, strict=True)],
@@ -88,19 +89,19 @@ def with_parameters(func: tirx.PrimFunc, params: Sequence[Var]) -> tirx.PrimFunc
     return tirx.PrimFunc(list(params), func.body, func.ret_type, func.attrs)
 
 
-def read_slice(func: tirx.PrimFunc, position: int, region: Slice) -> tirx.PrimFunc:
-    """Return `func` with the parameter at `position`, which it reads, as a slice of a larger one."""
+def read_slice(func: tirx.PrimFunc, position: int, place: Slice) -> tirx.PrimFunc:
+    """Return `func` with the parameter at `position`, which it reads, as the slice at `place` of a larger one."""
     old = func.params[position]
-    new = tirx.decl_buffer(_shape(region), old.ty.dtype, old.name)
+    new = tirx.decl_buffer(_shape(place), old.ty.dtype, old.name)
 
     def load(found: TensorLoad, mutator: StructuralMutator) -> Expr:
         mutated = mutator.default_mutate(found)
-        return tirx.BufferLoad(new, _moved(mutated.indices, region.offsets)) if mutated.source.same_as(old) else mutated
+        return tirx.BufferLoad(new, _moved(mutated.indices, place.offsets)) if mutated.source.same_as(old) else mutated
 
     def read(found: TensorRegion, mutator: StructuralMutator) -> Expr:
         if not found.source.same_as(old):
             return mutator.default_mutate(found)
-        starts = _moved([part.min for part in found.region], region.offsets)
+        starts = _moved([part.min for part in found.region], place.offsets)
         extents = [part.extent for part in found.region]
         ranges = [Range.from_min_extent(start, extent) for start, extent in zip(starts, extents, strict=True)]
         return tirx.BufferRegion(new, ranges)
@@ -110,12 +111,12 @@ def read_slice(func: tirx.PrimFunc, position: int, region: Slice) -> tirx.PrimFu
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
 
 
-def copy_function(part: Sequence[int], dtype: str, region: Slice) -> tirx.PrimFunc:
-    """Return a kernel (tensor of shape `part`, joined) that copies the first to where it lies in the second."""
+def copy_function(part: Sequence[int], dtype: str, place: Slice) -> tirx.PrimFunc:
+    """Return a kernel (tensor of shape `part`, joined) that copies the first to its `place` in the second."""
     source = tirx.decl_buffer([_int(extent) for extent in part], dtype, "part")
     root = SBlock([], [], [], "root", tirx.Evaluate(_int(0)))
     empty = tirx.PrimFunc([source], SBlockRealize([], True, root)).with_attrs({"tirx.noalias": True, "s_tir": True})
-    func = write_slice(empty, source, part, region)
+    func = write_slice(empty, source, part, place)
     nest = func.body.block.body.seq[-1]
     return func.with_body(_with_root(func, nest, []))
 
@@ -152,5 +153,5 @@ def _int(value: int) -> Expr:
     return tirx.const(value, "int64")
 
 
-def _shape(region: Slice) -> list[Expr]:
-    return [_int(extent) for extent in region.shape]
+def _shape(place: Slice) -> list[Expr]:
+    return [_int(extent) for extent in place.shape]

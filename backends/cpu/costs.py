@@ -131,7 +131,7 @@ SERIAL_OPERATIONS: Annotated[
     Cost(
         "simple operations",
         "two threads pay from 45,000 elements of relu, 24,000 of exp, 12,000 of softmax, 25,000 of layer_norm on: "
-        "180,000 to 560,000 of the operations that `Work` counts",
+        "180,000 to 560,000 of the operations that `StitchedWork` counts",
         ZEN4,
     ),
 ] = 18 << 14

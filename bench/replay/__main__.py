@@ -35,7 +35,7 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.replay", description=__doc__)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="of either set (default: all of both)")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="of any set of the zoo (default: the first two)")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--against", type=Path, metavar="TREE", help="a checkout of this project")
     what.add_argument("--record", type=Path, metavar="FOLDER", help="where to write a folder for each model")

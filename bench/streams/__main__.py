@@ -17,7 +17,7 @@ from bench.streams.draw import TEMPLATES, draw_stream
 from bench.streams.measure import StreamPlan, run_stream
 from bench.streams.result import Shapes, StreamResult
 from fusion.cpus import default_threads
-from fusion.errors import FusionError
+from fusion.errors import FusionError, OptionError
 
 _MODELS = ("bert_base_open", "minilm_open", "ppocr_rec")
 
@@ -27,8 +27,9 @@ def main() -> int:
     options = _parser().parse_args()
     results = []
     try:
+        plan = _plan(options)
         for name in options.models or _MODELS:
-            results.append(_run(name, options))
+            results.append(_run(name, plan, options))
             print(f"{name}: {'right' if results[-1].passed else 'WRONG'}", file=sys.stderr, flush=True)
     except (FusionError, EngineError) as error:
         print(error, file=sys.stderr)
@@ -51,7 +52,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(name: str, options: argparse.Namespace) -> StreamResult:
+def _plan(options: argparse.Namespace) -> StreamPlan:
+    """Return how streams are run.
+
+    Raises:
+        OptionError: `--statics` is no number of shapes.
+    """
+    if options.statics < 0:
+        raise OptionError(f"{options.statics} shapes cannot be compiled alone", hint="use 0 or more")
+    peers = options.peers or [peer for peer in bench.peers.STANDARD if bench.peers.installed(peer)]
+    return StreamPlan(options.threads, tuple(peers), statics=options.statics)
+
+
+def _run(name: str, plan: StreamPlan, options: argparse.Namespace) -> StreamResult:
     """Run a stream of the model `name`, and write it as `fusion bench --shapes` reads it."""
     calls = draw_stream(name, options.calls, options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -62,8 +75,6 @@ def _run(name: str, options: argparse.Namespace) -> StreamResult:
         specs = [dataclasses.replace(spec, shape=shapes[spec.name]) for spec in model.specs]
         return model.recipe.inputs(specs, seed)
 
-    peers = options.peers or [peer for peer in bench.peers.STANDARD if bench.peers.installed(peer)]
-    plan = StreamPlan(options.threads, tuple(peers), statics=options.statics)
     return run_stream(Job(model.path, {}, options.threads, zoo_name=name), plan, calls, draw, name)
 
 

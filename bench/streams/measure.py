@@ -155,15 +155,14 @@ def _error_of(actual: Sample | None, expected: Sample) -> float:
 
 
 def _read_memory(running: _Running) -> None:
-    """Read the peak memory of both passes, and how many forms they left."""
+    """Read the peak memory of both passes, and how many forms they left in ours."""
     for engine, worker in running.workers.items():
         result = running.found.engines[engine]
         if not result.failure:
             with protocol.noting(result):
                 result.peak_rss, result.base_rss = worker.ask(running.plan.call_s, "rss")
-                forms = worker.ask(running.plan.call_s, "forms")
                 if engine == OURS:
-                    running.found.forms = forms
+                    running.found.forms = worker.ask(running.plan.call_s, "forms")
 
 
 def _check(running: _Running, job: Job) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
+import pytest
 
-from bench.rules import applied, text
+from bench.rules import applied, main, text
 from bench.zoo import Recipe, ZooModel
 from fusion import context
 from fusion.rewrites.table import RULES
@@ -34,3 +35,11 @@ def test_a_row_says_which_models_a_rule_applies_in() -> None:
     assert rows["gelu"] == ["4", "1", "b 4"]
     assert list(rows) == [rule.name for rule in RULES]
     assert rows["softmax"] == ["0", "0", ""]
+
+
+def test_an_unknown_model_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.rules", "no_such_model"])
+    assert main() == 2
+    assert "no_such_model" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from bench.peers.engine import Arrays, Job
 from bench.remote import EngineError
 from bench.result import EngineResult
 from bench.streams import measure, report
+from bench.streams.__main__ import main
 from bench.streams.draw import TEMPLATES, draw_stream
 from bench.streams.measure import StreamPlan, run_stream
 from bench.streams.result import Shapes, StaticForm, StreamResult, describe, stalls
@@ -182,3 +183,12 @@ def test_what_no_stream_can_be_drawn_of(name: str, calls: int, words: str) -> No
 
 def test_shapes_in_few_words() -> None:
     assert describe({"a": (2, 3), "b": (2, 3), "c": ()}) == "a/b 2x3, c scalar"
+
+
+@pytest.mark.parametrize("option", ["--statics=-1", "--calls=0"])
+def test_numbers_that_are_none_are_refused(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.streams", option, f"--out={tmp_path}"])
+    assert main() == 2
+    assert "cannot" in capsys.readouterr().err

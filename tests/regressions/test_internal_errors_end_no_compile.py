@@ -160,8 +160,8 @@ def test_forms_of_operators_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "on ONNX Runtime" not in report
 
 
-@pytest.mark.parametrize("form", [PipelineMode.SPARING, PipelineMode.PLAIN])
-def test_other_forms_check_what_data_decides(form: PipelineMode, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [PipelineMode.SPARING, PipelineMode.PLAIN])
+def test_other_forms_check_what_data_decides(mode: PipelineMode, monkeypatch: pytest.MonkeyPatch) -> None:
     """They did without the checks, and ended the process."""
     shapes = {"data": [4, 3], "at": [2], "place": [2, 1], "rows": [2, 1], "top": [3], "by": [3]}
     kinds = {"data": TensorProto.FLOAT, "rows": TensorProto.FLOAT, "top": TensorProto.INT32, "by": TensorProto.INT32}
@@ -179,7 +179,7 @@ def test_other_forms_check_what_data_decides(form: PipelineMode, monkeypatch: py
     graph = helper.make_graph(nodes, "g", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     lower = pipeline.lower
-    monkeypatch.setattr(pipeline, "lower", lambda imported, ctx, **_: lower(imported, ctx, mode=form))
+    monkeypatch.setattr(pipeline, "lower", lambda imported, ctx, **_: lower(imported, ctx, mode=mode))
     compiled = fusion.compile(model, threads=1)
     lowest = np.iinfo("int32").min
     feeds = {

@@ -65,10 +65,10 @@ def place_results(
     if not places and not any(homes):
         return None
     for position, home in enumerate(homes):
-        func = func if home is None else read_slice(func, position, home.region)
+        func = func if home is None else read_slice(func, position, home.slice_)
     roots: dict[relax.Var, tirx.Var] = {}
     for result, place in places:
-        func = write_slice(func, func.params[len(inputs) + result.index], place.part, place.region)
+        func = write_slice(func, func.params[len(inputs) + result.index], place.part, place.slice_)
         roots[place.root] = func.params[-1]
     own = [result for result in results if result not in plan.homes]
     kept = [func.params[len(inputs) + result.index] for result in own]
@@ -89,9 +89,9 @@ def place_results(
 
 def copy_part(graph: ConcatGraph, plan: ConcatPlan, value: relax.Expr, place: Place) -> CalledKernel:
     """Return the kernel that copies `value` to its place in a joined tensor."""
-    func = copy_function(place.part, str(value.ty.dtype.dtype), place.region)
+    func = copy_function(place.part, str(value.ty.dtype.dtype), place.slice_)
     home = home_of(graph, plan, value)
-    func = func if home is None else read_slice(func, 0, home.region)
+    func = func if home is None else read_slice(func, 0, home.slice_)
     return CalledKernel("copy_part", func, _roots([home]), (place.root,))
 
 

@@ -30,14 +30,14 @@ class Place:
         concat: The concatenation that it is a part of.
         root: The variable of the joined tensor, another concatenation's where this one's result is a part itself.
         part: Its shape.
-        region: Where it lies.
+        slice_: Which slice of that tensor it is.
         views: Variables of the reshapes of it that the concatenation reads.
     """
 
     concat: relax.Var
     root: relax.Var
     part: tuple[int, ...]
-    region: Slice
+    slice_: Slice
     views: tuple[relax.Var, ...] = ()
 
 
@@ -126,8 +126,8 @@ class _Decision:
         for operand in self.graph.operands[self.concat]:
             part = self.graph.part(operand)
             begin = tuple(offset if at == axis else 0 for at in range(len(part.shape)))
-            region = Slice(outer.part, begin).inside(outer.region)
-            yield part, Place(self.concat, outer.root, part.shape, region, part.views)
+            slice_ = Slice(outer.part, begin).inside(outer.slice_)
+            yield part, Place(self.concat, outer.root, part.shape, slice_, part.views)
             offset += part.shape[axis]
 
     def _kept(self, reason: str) -> ConcatPlan:
@@ -208,7 +208,7 @@ class _Decision:
         if reader in self.plan.joined:
             return True  # it copies this part
         func = self.graph.kernel(reader)
-        if func is None or row_bytes(place.part, place.region.shape, str(name.ty.dtype.dtype)) < self.costs.run:
+        if func is None or row_bytes(place.part, place.slice_.shape, str(name.ty.dtype.dtype)) < self.costs.run:
             return False
         anchors = _anchors(func)
         for position, argument in enumerate(self.graph.arguments(reader)):
@@ -217,7 +217,7 @@ class _Decision:
             param = func.params[position]
             if any(region.source.same_as(param) for anchor in anchors for region in anchor.reads):
                 return False
-            func = read_slice(func, position, place.region)
+            func = read_slice(func, position, place.slice_)
         return len(anchors) <= 1 and not self.why_not_taken(func)
 
     def _why_not_written(self, result: Result, place: Place, alone: bool) -> str:
@@ -225,10 +225,10 @@ class _Decision:
         func = self.graph.kernel(result.call)
         assert func is not None
         buffer = self.graph.buffer(result)
-        row = row_bytes(place.part, place.region.shape, str(buffer.ty.dtype.dtype))
+        row = row_bytes(place.part, place.slice_.shape, str(buffer.ty.dtype.dtype))
         if row < (self.costs.anchored_run if _anchors(func) else self.costs.run):
             return f"its rows in the joined tensor have {row} bytes"
-        func = write_slice(func, buffer, place.part, place.region)
+        func = write_slice(func, buffer, place.part, place.slice_)
         return self.why_not_taken(hide_outputs(func, [buffer]) if alone else func)
 
     def _pays(self, chosen: Sequence[_Chosen], copies: int, copied: int) -> bool:

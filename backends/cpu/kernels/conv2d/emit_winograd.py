@@ -23,7 +23,7 @@ from tvm.ir import Var
 from tvm.tirx import ForKind
 
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel
-from backends.cpu.kernels.shared.convolution.winograd_plan import Shape, WinogradPlan
+from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradPlan, WinogradShape
 from backends.cpu.kernels.shared.convolution.winograd_transform import square
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents
@@ -35,7 +35,7 @@ from backends.tensorir.roles import Output, Roles
 NAME = "winograd"
 
 
-def emit_winograd(func: tirx.PrimFunc, roles: Roles, shape: Shape, plan: WinogradPlan) -> Scheduled:
+def emit_winograd(func: tirx.PrimFunc, roles: Roles, shape: WinogradShape, plan: WinogradPlan) -> Scheduled:
     """Return `func` in its Winograd form, which takes weights that are transformed before the run."""
     data, packed = roles.operands
     products = plan.transform.size**2
@@ -61,7 +61,7 @@ class _Emitter:
     """Writes the loops of a plan."""
 
     nest: Nest
-    shape: Shape
+    shape: WinogradShape
     plan: WinogradPlan
     data: Var
     weights: Var

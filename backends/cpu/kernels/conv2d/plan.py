@@ -9,7 +9,12 @@ from backends.cpu.kernels.shared.arithmetic import FLOAT32, arithmetic_of
 from backends.cpu.kernels.shared.blocking import blocking_space
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.convolution.sum_over_taps import taps_extents
-from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradPlan, plan_winograd, plans, winograd_shape
+from backends.cpu.kernels.shared.convolution.winograd_plan import (
+    WinogradPlan,
+    plan_winograd,
+    winograd_plans,
+    winograd_shape,
+)
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.roles import Roles
@@ -30,6 +35,6 @@ def conv2d_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking
 
     def every() -> Iterator[Blocking | WinogradPlan]:
         yield from sums
-        yield from plans(shape, machine, threads)
+        yield from winograd_plans(shape, machine, threads)
 
     return Space(best if best.cycles < sums.default.cycles else sums.default, every)

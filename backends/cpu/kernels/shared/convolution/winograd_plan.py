@@ -19,7 +19,7 @@ _MAX_BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Shape:
+class WinogradShape:
     """Sizes of a convolution that Winograd's method can do: 3x3, stride 1, one group.
 
     Attributes:
@@ -68,30 +68,32 @@ class WinogradPlan:
         return f"F({self.transform.tile}x{self.transform.tile}) {self.tile} tiles/{self.blocks} panels/{self.chunks}"
 
 
-def winograd_shape(window: Window, image: Sequence[int], groups: int, channels: int, lanes: int) -> Shape | None:
+def winograd_shape(
+    window: Window, image: Sequence[int], groups: int, channels: int, lanes: int
+) -> WinogradShape | None:
     """Return the sizes of a convolution for Winograd's method; None where it is none for it."""
     if window.kernel != (KERNEL, KERNEL) or not window.strides == window.dilation == (1, 1) or groups != 1:
         return None
     (batch, height, width, depth), (top, left, *_) = image, window.padding
     out_height, out_width = window.output(height, width)
-    return Shape(
+    return WinogradShape(
         batch=batch, height=height, width=width, depth=depth, out_height=out_height, out_width=out_width,
         channels=channels, top=top, left=left, lanes=lanes,
     )  # fmt: skip
 
 
-def plan_winograd(shape: Shape, machine: Machine, threads: int) -> WinogradPlan | None:
+def plan_winograd(shape: WinogradShape, machine: Machine, threads: int) -> WinogradPlan | None:
     """Return the plan that is estimated to take the fewest cycles; None where none fits the caches."""
-    return min(plans(shape, machine, threads), key=lambda plan: plan.cycles, default=None)
+    return min(winograd_plans(shape, machine, threads), key=lambda plan: plan.cycles, default=None)
 
 
-def plans(shape: Shape, machine: Machine, threads: int) -> Iterator[WinogradPlan]:
+def winograd_plans(shape: WinogradShape, machine: Machine, threads: int) -> Iterator[WinogradPlan]:
     """Yield the points of the space."""
     for transform in TRANSFORMS:
         yield from _plans(shape, transform, machine, threads)
 
 
-def _plans(shape: Shape, transform: Transform, machine: Machine, threads: int) -> Iterator[WinogradPlan]:
+def _plans(shape: WinogradShape, transform: Transform, machine: Machine, threads: int) -> Iterator[WinogradPlan]:
     """Yield every size of block whose data fits half of L2, with every cut of the panels."""
     tiles = -(-shape.out_height // transform.tile) * -(-shape.out_width // transform.tile)
     products = transform.size**2

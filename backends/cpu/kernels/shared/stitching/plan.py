@@ -62,7 +62,7 @@ class Tiling:
 
 
 @dataclass(frozen=True)
-class Work:
+class StitchedWork:
     """What a group computes: vectors, and the simple operations on one of them.
 
     Attributes:
@@ -113,7 +113,7 @@ class Work:
         )
 
 
-def stitched_work(stages: Sequence[Stage], outputs: set[Var], machine: Machine) -> Work:
+def stitched_work(stages: Sequence[Stage], outputs: set[Var], machine: Machine) -> StitchedWork:
     """Return what `stages` compute, of which `outputs` are read outside of them."""
     return work_of(StageGroup.of(list(stages), outputs), machine.vector_lanes)
 
@@ -126,7 +126,7 @@ def has_turn(stages: Sequence[Stage], outputs: set[Var], machine: Machine) -> bo
     return any(find_turn(stage, access, choose_vector_axis(stage, access), lanes) for stage, access in found)
 
 
-def work_of(group: StageGroup, lanes: int) -> Work:
+def work_of(group: StageGroup, lanes: int) -> StitchedWork:
     """Return what the stages of a group compute, in vectors of `lanes` float32; inlined ones are counted once."""
     kinds: dict[str, list[tuple[float, float]]] = {"maps": [], "rows": [], "columns": [], "others": []}
     operations = 0
@@ -138,7 +138,7 @@ def work_of(group: StageGroup, lanes: int) -> Work:
         operations += stage.iterations * each
     gathered = sum(_gathered(stage, group.accesses[stage.buffer]) for stage in group.kept)
     kinds["others"].append((gathered / lanes, 1))
-    return Work(operations + gathered, **{kind: tuple(found) for kind, found in kinds.items()})
+    return StitchedWork(operations + gathered, **{kind: tuple(found) for kind, found in kinds.items()})
 
 
 def _kind(stage: Stage, accesses: Accesses) -> str:

@@ -4,41 +4,34 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import op
 
 from backends.cpu.kernels.attention.read import AttentionStages, Chain
 from backends.cpu.kernels.priority import recognise
-from fusion.bindings import Bindings
-from partition.form_groups import FormGroups
+from fusion.declined import Declined
 from partition.profitability import no_template
-from tests.partition.test_form_groups import legal
-from tests.passes.modules import Build, evaluate, normal, weight
+from tests.backends.cpu.kernels import joined
+from tests.passes.modules import Build, normal, weight
 
 Q, K, V = normal(2, 3, 20, 8), normal(2, 3, 8, 24), normal(2, 3, 24, 8)
 
 
+def read_chain(kernel: tirx.PrimFunc) -> Chain:
+    """Return the chain of an attention.
+
+    Raises:
+        Declined: It is none.
+    """
+    _, parts = recognise(kernel)
+    if not isinstance(parts, AttentionStages):
+        raise Declined("not an attention")
+    return parts.chain
+
+
 def grouped(build: Build, *arrays: np.ndarray, reason: str = "") -> tuple[int, list[str], list[Chain]]:
     """Return how many kernels are left, why edges stayed, and the chains that were asked for."""
-    asked: list[Chain] = []
-
-    def judge(kernel: tirx.PrimFunc) -> str:
-        _, parts = recognise(kernel)
-        if not isinstance(parts, AttentionStages):
-            return "not an attention"
-        asked.append(parts.chain)
-        return reason
-
-    mod, same = (legal(build, list(arrays)) for _ in range(2))
-    groups = FormGroups(judge).run(mod)
-    after = relax.transform.FuseTIR()(groups.mod)
-    assert tvm_ffi.structural_equal(mod, same), "the pass changed its input"
-    relax.analysis.well_formed(after)
-    for got, want in zip(evaluate(after, arrays), evaluate(mod, arrays), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    kernels = [value for _, value in Bindings.of(after["main"]).values.items() if isinstance(value, relax.Call)]
-    return len(kernels), [kept.reason for kept in groups.fact.kept], asked
+    return joined.grouped(build, arrays, read_chain, reason)
 
 
 def attention(b: relax.BlockBuilder, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:

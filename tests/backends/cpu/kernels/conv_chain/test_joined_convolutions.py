@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from tvm import relax, tirx
+from tvm import relax
 from tvm.relax import op
 
 from backends.cpu.kernels.conv_chain.read import read_conv_chain
-from fusion.bindings import Bindings
 from fusion.declined import Declined
-from partition.form_groups import FormGroups
+from tests.backends.cpu.kernels import joined
 from tests.backends.cpu.kernels.anchored import one_kernel
-from tests.partition.test_form_groups import legal
-from tests.passes.modules import Build, evaluate, normal, weight
+from tests.passes.modules import Build, normal, weight
 
 X = normal(1, 9, 8, 6)
 
 
 def grouped(build: Build, reason: str = "") -> tuple[int, list[str]]:
     """Return how many kernels are left, and why edges stayed."""
-
-    def judge(kernel: tirx.PrimFunc) -> str:
-        try:
-            read_conv_chain(kernel)
-        except Declined as error:
-            return str(error)
-        return reason
-
-    mod = legal(build, [X])
-    groups = FormGroups(judge).run(mod)
-    after = relax.transform.FuseTIR()(groups.mod)
-    relax.analysis.well_formed(after)
-    for got, want in zip(evaluate(after, [X]), evaluate(mod, [X]), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-    kernels = [value for _, value in Bindings.of(after["main"]).values.items() if isinstance(value, relax.Call)]
-    return len(kernels), [kept.reason for kept in groups.fact.kept]
+    kernels, kept, _ = joined.grouped(build, [X], read_conv_chain, reason)
+    return kernels, kept
 
 
 def conv(b: relax.BlockBuilder, x: relax.Expr, out: int, depth: int, kernel: int, groups: int = 1) -> relax.Expr:

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax
 from tvm.relax import op
 
 from backends.cpu.kernels.rolling_window.read import read_rolling_window
-from fusion.bindings import Bindings
 from fusion.declined import Declined
-from partition.form_groups import FormGroups
+from tests.backends.cpu.kernels import joined
 from tests.backends.cpu.kernels.anchored import one_kernel
-from tests.partition.test_form_groups import legal
-from tests.passes.modules import Build, evaluate, normal, weight
+from tests.passes.modules import Build, normal, weight
 
 X = normal(1, 8, 8, 6)
 
 
 def grouped(build: Build, reason: str = "") -> tuple[int, list[str], int]:
     """Return how many kernels are left, why edges stayed, and how many pairs were asked for."""
-    asked = []
-
-    def judge(kernel: tirx.PrimFunc) -> str:
-        try:
-            asked.append(read_rolling_window(kernel).sizes)
-        except Declined as error:
-            return str(error)
-        return reason
-
-    mod, same = (legal(build, [X]) for _ in range(2))
-    groups = FormGroups(judge).run(mod)
-    after = relax.transform.FuseTIR()(groups.mod)
-    assert tvm_ffi.structural_equal(mod, same), "the pass changed its input"
-    relax.analysis.well_formed(after)
-    for got, want in zip(evaluate(after, [X]), evaluate(mod, [X]), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    kernels = [value for _, value in Bindings.of(after["main"]).values.items() if isinstance(value, relax.Call)]
-    return len(kernels), [kept.reason for kept in groups.fact.kept], len(asked)
+    kernels, kept, asked = joined.grouped(build, [X], read_rolling_window, reason)
+    return kernels, kept, len(asked)
 
 
 def expand(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:

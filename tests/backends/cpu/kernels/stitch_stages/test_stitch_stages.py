@@ -10,8 +10,10 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 
+from backends.cpu.kernels.stitch_stages.read import read_stage_group
+from fusion.declined import Declined
 from fusion.structural import find
-from tests.backends.cpu.kernels.memory_bound import run, schedule
+from tests.backends.cpu.kernels.memory_bound import prim_func, run, schedule
 from tests.targets import AVX2
 
 Arrays = Sequence[np.ndarray]
@@ -205,6 +207,8 @@ def test_scalars_and_empty_tensors() -> None:
 def test_what_is_not_read_as_stages_falls_back() -> None:
     x = normal(5, 41)
     assert check(lambda b, v: op.cumsum(v, 1), [x], x.cumsum(1), tolerance=1e-5) == "fallback_loops"
+    with pytest.raises(Declined, match="the loops are scheduled or symbolic"):
+        read_stage_group(prim_func(lambda b, v: op.cumsum(v, 1), [x]))
 
 
 def test_nan_and_infinity_pass_through() -> None:

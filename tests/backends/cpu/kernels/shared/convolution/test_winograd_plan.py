@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backends.cpu.kernels.shared.convolution.winograd_plan import Shape, plan_winograd
+from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradShape, plan_winograd
 from backends.cpu.kernels.shared.convolution.winograd_transform import F2, F4, Transform, square
 from backends.cpu.machine import Machine
 
@@ -48,7 +48,7 @@ def test_rounding_stays_far_below_what_the_gate_allows(transform: Transform, bou
 
 
 def plan(height: int, depth: int, channels: int) -> str:
-    found = plan_winograd(Shape(1, height, height, depth, height, height, channels, 1, 1, 16), MACHINE, 2)
+    found = plan_winograd(WinogradShape(1, height, height, depth, height, height, channels, 1, 1, 16), MACHINE, 2)
     assert found is not None
     return str(found)
 
@@ -64,6 +64,6 @@ def test_few_tiles_do_not_pay_for_more_weights() -> None:
 
 
 def test_blocks_fit_half_of_the_second_cache() -> None:
-    shape = Shape(1, 200, 200, 4096, 200, 200, 16, 1, 1, 16)
+    shape = WinogradShape(1, 200, 200, 4096, 200, 200, 16, 1, 1, 16)
     found = plan_winograd(shape, MACHINE, 2)
     assert found is None or 4 * found.transform.size**2 * 4096 < MACHINE.l2_bytes
