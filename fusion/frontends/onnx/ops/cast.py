@@ -15,11 +15,11 @@ def cast(node: Node) -> Expr:
 
 
 def cast_to(node: Node, x: Expr, source: str, target: str) -> Expr:
-    """Return `x`, of dtype `source`, as `target`: numbers become bool by comparison with zero, which not all types of
-    eight bits have."""
+    """Return `x`, of dtype `source`, as `target`: numbers become bool by comparison with zero, which scales of eight
+    bits have none of."""
     if source == target:
         return x
-    if target == "bool" and source.startswith("float8"):
+    if source.startswith("float8") and target != "float32":
         return cast_to(node, node.emit(relax.op.astype(x, "float32")), "float32", target)
     if target == "bool":
         return relax.op.not_equal(x, relax.const(0, source))
