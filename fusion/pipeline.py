@@ -198,7 +198,7 @@ def lower(
 class _Report:
     """What `explain()` says of each kernel, and of the model before and after; where that fails, why in `failures`."""
 
-    kernels: dict[str, KernelInfo]
+    kernels: Mapping[str, KernelInfo]
     graph: ModelGraph
     failures: tuple[str, ...] = ()
 

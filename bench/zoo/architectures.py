@@ -29,7 +29,7 @@ def _encoder(name: str, layers: int, hidden: int, heads: int, axes: OpenAxes | N
         "Model",
         dict.fromkeys(ENCODER_INPUTS, _TOKENS),
         ("last_hidden_state", "pooler_output"),
-        axes,
+        axes=axes,
         num_hidden_layers=layers,
         hidden_size=hidden,
         num_attention_heads=heads,

@@ -74,7 +74,10 @@ class _TaskWriter:
                         staged.fill(self._band(first + slot, slot))
                 with nest.loop("slot", here) as slot:
                     band = self._band(first + slot, slot)
-                    BandTiles(nest, self.operator, plan, staged, band, epilogue, gathered).emit()
+                    tiles = BandTiles(
+                        nest, self.operator, plan, staged=staged, band=band, epilogue=epilogue, gathered=gathered
+                    )
+                    tiles.emit()
                 if gathered is not None:
                     with nest.loop("slot", here) as slot:
                         self._store_plane(self._band(first + slot, slot), gathered)

@@ -42,7 +42,7 @@ class StagedRows:
         """Return scratch for the largest bands, the padding at the sides already in place."""
         rows = operator.planes.window.rows_under(plan.bands.longest) * plan.block
         size = rows * operator.planes.window.strides[1] * line.pitch
-        staged = StagedRows(nest, operator, plan, line, nest.allocate("line", (size,)), machine)
+        staged = StagedRows(nest, operator, plan, line, scratch=nest.allocate("line", (size,)), machine=machine)
         staged._clear(0, size)
         return staged
 
