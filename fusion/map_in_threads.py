@@ -9,6 +9,7 @@ from contextvars import copy_context
 from typing import TypeVar
 
 from fusion.cpus import allowed_cpus
+from fusion.interrupts import deferring_interrupts
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -18,7 +19,8 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Return what `function` returns for each of `items`, in order, from a thread for each CPU, or from as many as the
     system starts, and from the calling one where it starts none; all see the caller's context variables.
 
-    An exception of `function` is raised here once the calls under way have ended; no others are made.
+    An exception of `function`, and an interrupt, is raised here once the calls under way have ended; no others are
+    made. A process that ended while a thread is in LLVM would be aborted.
     """
     waiting = deque(enumerate(items))
     done: dict[int, R] = {}
@@ -35,14 +37,12 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
             except BaseException as error:
                 raised.append(error)
 
-    threads = _start(work, min(allowed_cpus(), len(waiting)))
-    try:
+    with deferring_interrupts(raised.append):
+        threads = _start(work, min(allowed_cpus(), len(waiting)))
         if not threads:
             work()
-        _join(threads)
-    finally:
-        waiting.clear()  # of which some are left if the caller is interrupted
-        _join(threads)
+        for thread in threads:
+            thread.join()
     if raised:
         raise raised.pop(0)
     return [done[index] for index in range(len(done))]
@@ -58,8 +58,3 @@ def _start(work: Callable[[], None], count: int) -> list[threading.Thread]:
             break
         started.append(thread)
     return started
-
-
-def _join(threads: list[threading.Thread]) -> None:
-    for thread in threads:
-        thread.join()

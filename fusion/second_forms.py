@@ -21,6 +21,7 @@ from fusion.failures import cause, report
 from fusion.frontends import import_model
 from fusion.frontends.imported import ImportedModel
 from fusion.frontends.onnx.prefixes import Prefixes
+from fusion.interrupts import keeping_interrupts
 from fusion.module.build import build
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
@@ -56,7 +57,14 @@ def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
         FusionError: The model, the target or an option is at fault.
         InternalError: A defect, and no other form of the model compiles; or `strict`.
         ResourceError: Memory ends.
+        KeyboardInterrupt: The user ends it.
     """
+    with keeping_interrupts() as check:
+        return _first_that_compiles(model, shapes, ctx, check)
+
+
+def _first_that_compiles(model: Any, shapes: Shapes, ctx: Context, check: Callable[[], None]) -> Specialization:
+    """Return the first form that compiles; `check` raises what must not be taken for a defect."""
     try:
         return _compile(import_model(model, shapes, strict=ctx.strict), ctx)
     except FusionError:
@@ -64,6 +72,7 @@ def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
     except MemoryError as error:
         raise _no_memory() from error
     except Exception as error:  # TVM's passes raise whatever their checks raise
+        check()
         if ctx.strict:
             raise _defect(error) from error
         first = error
@@ -75,6 +84,7 @@ def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
         except FusionError:  # of this form: the next may do
             continue
         except Exception as error:  # as above
+            check()
             report("another form failed too", error)
             continue
         return replace(form, notes=(*attempt.failures, *form.notes))

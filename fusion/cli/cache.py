@@ -30,9 +30,9 @@ def cache(options: argparse.Namespace) -> int:
         show("the cache is off", {"folder": None}, options.json)
         return OK
     store = Store(place)
-    reason = store.refusal()
     if options.action == _CLEAR:
-        return _clear(store, reason, options.json)
+        return _clear(store, store.refusal(), options.json)
+    reason = store.make()
     entries = store.entries()
     size = sum(entry.size for entry in entries)
     count = Counter(entry.path.suffix[1:] for entry in entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from fusion.cli import bench, cache, compare, compile_model, convert_model, doct
 from fusion.cli.exit_codes import INTERNAL, exit_code
 from fusion.cli.parser import Parser
 from fusion.cli.wording import command_text
-from fusion.errors import FusionError, InternalError
+from fusion.errors import FusionError, InternalError, OptionError
 
 _VERBS = (compile_model, run, bench, compare, explain, convert_model, cache, doctor)
 
@@ -21,12 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; wrong usage ends the process with code 2, as argparse does."""
     options = build_parser().parse_all(arguments)
     try:
-        return int(options.verb(options))
+        code = int(options.verb(options))
+        sys.stdout.flush()
+        return code
     except FusionError as error:
         if isinstance(error, InternalError):
             traceback.print_exc()
-        print(command_text(error), file=sys.stderr)
-        return exit_code(error)
+        return _refuse(error)
     except BrokenPipeError:
         # The reader of a pipe (head, less) has seen enough.
         sys.stderr.close()
@@ -34,9 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+            sys.stdout = None  # what it still holds would be written, and refused, at the end of the process
+            return _refuse(OptionError("what is printed has no room", why=str(error), hint="send it elsewhere"))
         traceback.print_exc()
         print(f"[F901] {type(error).__name__} in fusion itself\n  hint: report the lines above", file=sys.stderr)
         return INTERNAL
+
+
+def _refuse(error: FusionError) -> int:
+    print(command_text(error), file=sys.stderr)
+    return exit_code(error)
 
 
 def build_parser() -> Parser:

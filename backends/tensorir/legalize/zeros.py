@@ -38,14 +38,13 @@ def _legalize(name: str, combine: Callable[[Expr, Expr], Expr], otherwise: FLega
         dtype = str(call.ty.dtype.dtype)
         hidden = negative_zero(dtype)
 
+        def element(value: Expr) -> Expr:
+            signed = value * tirx.const(sign, dtype)
+            return combine(hidden, signed) if zero is first else combine(signed, hidden)
+
         def compute(x: te.Tensor) -> te.Tensor:
             wide = topi.broadcast_to(x, call.ty.shape.values)
-
-            def element(*at: Expr) -> Expr:
-                value = wide(*at) * tirx.const(sign, dtype)
-                return combine(hidden, value) if zero is first else combine(value, hidden)
-
-            return te.compute(wide.shape, element, f"T_{name}")
+            return te.compute(wide.shape, lambda *at: element(wide(*at)), f"T_{name}")
 
         return builder.call_te(compute, tensor, primfunc_name_hint=name)
 
