@@ -42,6 +42,7 @@ from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.take_subgraphs import Taken, TakeSubgraphs
 from fusion.passes.widen_conv1d import WidenConv1d
+from fusion.passes.widen_half import WidenHalf
 from fusion.report.estimate import estimate_kernels
 from fusion.report.read_graph import MAIN
 from fusion.report.record import notes_of, record_graph
@@ -94,6 +95,7 @@ def graph_passes(ctx: Context, why_not_fused: Profitability, techniques: frozens
         LowerEinsum(),
         FoldConstants(),
         *([Rewrite()] if rewrites else []),
+        WidenHalf(),
         WidenConv1d(),
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),

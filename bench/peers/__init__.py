@@ -59,7 +59,7 @@ def compiles_ahead(name: str) -> bool:
 def engine(name: str) -> Engine:
     """Return the engine `name`; imports its library."""
     if name.startswith(FORM):
-        form: Engine = importlib.import_module("bench.peers.forms").Form.of(name.removeprefix(FORM))
+        form: Engine = importlib.import_module("bench.peers.forms").PeerForm.of(name.removeprefix(FORM))
         return form
     module: Engine = importlib.import_module(_ENGINES[name][0]).ENGINE
     return module

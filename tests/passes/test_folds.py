@@ -14,7 +14,8 @@ from fusion.passes.lift_weights import lift_weights
 from fusion.passes.rebuild import constant
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.widen_conv1d import WidenConv1d
-from tests.passes.modules import apply, evaluate, module, names, normal, unchanged, weight
+from fusion.passes.widen_half import WidenHalf
+from tests.passes.modules import apply, calls, evaluate, module, names, normal, unchanged, weight
 
 IMAGE = normal(2, 4, 6, 7)
 
@@ -104,6 +105,33 @@ def test_variable_weights_are_widened_too() -> None:
 
 def test_other_layouts_stay() -> None:
     unchanged(WidenConv1d(), lambda b, x: op.nn.conv1d(x, weight(8, 4, 3), data_layout="NWC"), [normal(2, 19, 4)])
+
+
+# --- WidenHalf ---
+
+
+def test_products_of_half_precision_are_those_of_float32() -> None:
+    half = relax.const(normal(8, 4, 3, 3).astype("float16"))
+
+    def build(b: relax.BlockBuilder, x: relax.Var, rows: relax.Var) -> relax.Expr:
+        image = b.emit(op.nn.conv2d(x, half, out_dtype="float32"))
+        product = b.emit(op.matmul(rows, rows, out_dtype="float32"))
+        return relax.Tuple([image, product])
+
+    arrays = [normal(2, 4, 9, 9).astype("float16"), normal(5, 5).astype("float16")]
+    before = module(build, arrays)
+    after = WidenHalf()(before)
+    assert names(after) == ["astype", "nn.conv2d", "astype", "astype", "matmul"]
+    assert all(str(arg.ty.dtype) == "float32" for name, call in calls(after) if name != "astype" for arg in call.args)
+    for made, wanted in zip(evaluate(after, arrays), evaluate(before, arrays), strict=True):
+        np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
+def test_products_that_are_rounded_or_no_halves_stay(dtype: str) -> None:
+    """A result in float16 is another one, and CPUs have kernels for bfloat16."""
+    rows = normal(5, 5).astype(dtype)
+    unchanged(WidenHalf(), lambda b, x: op.matmul(x, x, out_dtype="float16" if dtype == "float16" else None), [rows])
 
 
 # --- SplitConv3d ---
