@@ -10,7 +10,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 
 from fusion.frontends.onnx.infer import schema_of
 from fusion.frontends.onnx.scope import ValueScope
-from fusion.frontends.onnx.types import dims_of
+from fusion.frontends.onnx.types import HALVES, dims_of
 from fusion.frontends.onnx.weights import read_weights
 
 _OF_AXES = ("Squeeze", "Unsqueeze")
@@ -22,7 +22,6 @@ _FLAGS = {"allowzero": 0, "keepdims": 0, "largest": 0, "noop_with_empty_axes": 0
 _LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 """Operators whose bodies add up numbers that half precision need not hold, where it holds their mean; ONNX Runtime runs
 the whole body in float32."""
-_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def expand_if(node: NodeProto, opset: int, scope: ValueScope, fresh: Callable[[s
 def expand_half_loss(node: NodeProto, opset: int, scope: ValueScope, fresh: Callable[[str], str]) -> Expansion | None:
     """Return a loss of half precision as one of float32 between casts; None for any other node."""
     kind = _kind_of(node.input[0], scope) if node.op_type in _LOSSES else None
-    if node.domain or kind not in _HALVES:
+    if node.domain or kind not in HALVES:
         return None
     make = onnx.helper.make_node
     read = {name: fresh(name) for name in node.input if name and _kind_of(name, scope) == kind}

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from fusion.frontends.onnx.fold_cost import cost_of
 from fusion.frontends.onnx.fold_exceptions import computed_otherwise
 from fusion.frontends.onnx.scope import ValueScope
-from fusion.frontends.onnx.types import dtype_name, is_tensor, known_dims
+from fusion.frontends.onnx.types import HALVES, dtype_name, is_tensor, known_dims
 from fusion.tensors import numpy_dtype
 
 
@@ -94,10 +94,10 @@ def _evaluate(
     names = list(dict.fromkeys(name for name in node.input if name))
     arrays = {name: scope.array(name) for name in names}
     kinds = {name: scope.constants[name].data_type for name in names}
-    half = node.op_type in _ROUNDS_INSIDE and bool(_HALF.intersection(kinds.values()))
+    half = node.op_type in _ROUNDS_INSIDE and bool(HALVES.intersection(kinds.values()))
     if half:
         for name in names:
-            if kinds[name] in _HALF:
+            if kinds[name] in HALVES:
                 kinds[name], arrays[name] = TensorProto.FLOAT, arrays[name].astype(np.float32)
     inputs = [onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
     wanted = [name for name in node.output if name]
@@ -111,7 +111,6 @@ def _evaluate(
     return [results.get(name) for name in node.output]
 
 
-_HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _ROUNDS_INSIDE = frozenset(
     {
         "Celu", "CumSum", "DequantizeLinear", "Elu", "Erf", "Gelu", "Gemm", "HardSigmoid", "HardSwish", "LogSoftmax",
@@ -125,6 +124,6 @@ _ROUNDS_INSIDE = frozenset(
 
 
 def _as_declared(array: np.ndarray, kind: TypeProto) -> np.ndarray:
-    if array.dtype != np.float32 or kind.tensor_type.elem_type not in _HALF:
+    if array.dtype != np.float32 or kind.tensor_type.elem_type not in HALVES:
         return array
     return array.astype(numpy_dtype(dtype_name(kind.tensor_type.elem_type)))

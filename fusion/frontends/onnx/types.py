@@ -32,6 +32,8 @@ NATIVE_DTYPES = frozenset(
     }
 )
 
+HALVES = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+"""What is computed in float32."""
 FLOATING = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
