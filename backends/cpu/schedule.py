@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -15,6 +16,7 @@ from backends.cpu.machine import Machine
 from backends.cpu.vector_math import VectorizeMath
 from backends.tensorir.result import Scheduled
 from backends.tensorir.space import Choices, Point
+from backends.tensorir.symbols import symbols_of
 from backends.tensorir.written import written_loops
 from fusion.declined import Declined
 from fusion.failures import cause
@@ -51,7 +53,8 @@ def schedule(
     written = written_loops(func)
     if written is not None:
         return Scheduled(written, "written", "as it came")
-    return _first(() if plain else _attempts(func, machine, threads, point), func, machine)
+    attempts = _open_attempts(func, machine, threads) if symbols_of(func) else _attempts(func, machine, threads, point)
+    return _first(() if plain else attempts, func, machine)
 
 
 def schedule_with(
@@ -78,6 +81,20 @@ def _attempts(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point 
     for template in takers(func, marks):
         attempt = _default_of(template, func, machine, threads)
         yield replace(attempt, name=_ANCHORED) if template.claims and marks.anchors else attempt
+
+
+def _open_attempts(func: tirx.PrimFunc, machine: Machine, threads: int) -> Iterator[_Attempt]:
+    """Yield the templates that write kernels of which only a call knows some extents."""
+    for template in takers(func, Marks.of(func)):
+        emit = template.emit_open
+        if emit is None:
+            yield _Attempt(template.name, partial(_needs_numbers, template))
+        else:
+            yield _Attempt(template.name, partial(emit, func, machine, threads))
+
+
+def _needs_numbers(template: Template[Any, Any]) -> Scheduled:
+    raise Declined("its loops need all extents before the run")
 
 
 def _first(attempts: Sequence[_Attempt] | Iterator[_Attempt], func: tirx.PrimFunc, machine: Machine) -> Scheduled:

@@ -89,6 +89,9 @@ class Template(Generic[R, P]):
         lowerings: By operator, what writes it as a call that the family claims.
         estimate: For a family that computes in one kernel what several can, what both take. Raises `Declined`.
         why_not_fused: Why several kernels are the better form, where the estimate does not tell all; "" where one is.
+        emit_open: Returns a kernel of which only a call knows some extents (`symbols_of`), with loops that are right at
+            all sizes, 0 and 1 included: (kernel, machine, threads). Raises `Declined`; None for a family that needs
+            numbers.
     """
 
     name: str
@@ -100,3 +103,4 @@ class Template(Generic[R, P]):
     lowerings: Mapping[str, Lower] = field(default_factory=dict)
     estimate: Callable[[R, Machine, int], Estimate] | None = None
     why_not_fused: Callable[[R, Machine, int], str] | None = None
+    emit_open: Callable[[tirx.PrimFunc, Machine, int], Scheduled] | None = None

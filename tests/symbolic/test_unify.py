@@ -1,0 +1,72 @@
+"""What a model's forms at several sizes have in common becomes one function with symbols, or is declined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm_ffi.structural import structural_equal
+
+from backends.tensorir.symbols import bind, symbols_of
+from fusion.declined import Declined
+from fusion.symbolic.extents import Extent, fit
+from fusion.symbolic.unify import unify
+
+PROBES = ({"rows": 11, "columns": 127}, {"rows": 11, "columns": 131}, {"rows": 13, "columns": 131})
+
+
+def _legal(rows: int, columns: int) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((rows, columns, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            flat = builder.emit(relax.op.reshape(x, (rows * columns, 4)))
+            out = builder.emit_output(relax.op.add(flat, relax.const(np.ones(4, "float32"))))
+        builder.emit_func_output(out)
+    return relax.transform.LegalizeOps()(builder.finalize())
+
+
+def test_functions_with_symbols_are_the_static_ones_at_their_sizes() -> None:
+    forms = [_legal(*sizes.values()) for sizes in PROBES]
+    for symbol in forms[0].functions:
+        if symbol.name_hint == "main":
+            main = unify([form["main"] for form in forms], PROBES)
+            assert str(main.ret_ty.shape.values[0]) == "columns * rows"
+            assert main.params[0].ty.shape.values[0].same_as(main.ret_ty.shape.values[0].b)
+        else:
+            func = unify([form[symbol.name_hint] for form in forms], PROBES)
+            assert {var.name for var in symbols_of(func)} == {"rows", "columns"}
+            for form, sizes in zip(forms, PROBES, strict=True):
+                assert structural_equal(bind(func, sizes), form[symbol.name_hint])
+
+
+def test_what_does_not_depend_on_the_sizes_stays_as_it_is() -> None:
+    func = _legal(2, 3)["add"]
+    assert unify([func] * 3, PROBES) is func
+
+
+def test_functions_that_differ_in_more_than_numbers_are_declined() -> None:
+    plain, other = _legal(11, 127)["add"], _legal(11, 131)["reshape"]
+    with pytest.raises(Declined, match="another"):
+        unify([plain, other], PROBES[:2])
+
+
+@pytest.mark.parametrize(
+    ("values", "extent"),
+    [
+        ((127, 131, 131), Extent(0, 1, ("columns",))),
+        ((126, 130, 130), Extent(-1, 1, ("columns",))),
+        ((11 * 127, 11 * 131, 13 * 131), Extent(0, 1, ("columns", "rows"))),
+        ((2 * 127**2, 2 * 131**2, 2 * 131**2), Extent(0, 2, ("columns", "columns"))),
+        ((7, 7, 7), Extent(7)),
+    ],
+)
+def test_extents_are_found_from_what_they_are_at_the_probes(values: tuple[int, ...], extent: Extent) -> None:
+    assert fit(values, PROBES) == extent
+    assert tuple(map(extent.at, PROBES)) == values
+
+
+def test_a_half_of_a_size_is_no_extent() -> None:
+    with pytest.raises(Declined, match=r"63 at .*columns.: 127"):
+        fit((63, 65, 65), PROBES)
