@@ -19,12 +19,18 @@ class Bounds:
         """The largest value that readers get."""
         return max(self.high, self.wrap - 1)
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Both bounds, for errors; none where one is no integer."""
+        return (self.low, self.high) if isinstance(self.high, int) else ()
+
 
 @dataclass(frozen=True)
 class NotZero:
     """Every integer but 0, as it is."""
 
     largest = 0
+    numbers = ()
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class Finite:
     """Every float but NaN and the infinities, as it is."""
 
     largest = 0
+    numbers = ()
 
 
 Condition = Bounds | NotZero | Finite

@@ -16,7 +16,8 @@ def first_failure(values: np.ndarray, guard: Guard) -> ExecutionError | None:
     if not failed.any():
         return None
     row, column = np.unravel_index(np.argmax(failed), failed.shape)
-    return failure(guard.what, guard.where, guard.why[column], columns[row, column].item())
+    bounds = guard.conditions[column].numbers
+    return failure(guard.what, guard.where, guard.why[column], columns[row, column].item(), bounds)
 
 
 def kept(values: np.ndarray, guard: Guard) -> np.ndarray:

@@ -5,9 +5,10 @@
       checked[i] = kept(values[i])
     if failed                         never in a run that succeeds
       for i in values
-        if fails(values[i]): call_packed("fusion.refuse", what, where, why, values[i])
+        if fails(values[i]): call_packed("fusion.refuse", what, where, why, values[i], low, high)
 
-The flags of parts that run at a time are put together behind them.
+The flags of parts that run at a time are put together behind them. Every number of a shape is an int64, as the symbols
+are that stand for those that only a call knows.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tvm.ir import StringImm
 from tvm.tirx import ForKind
 
 from backends.tensorir.emit import Nest, int64
+from backends.tensorir.flat_buffers import load_flat, store_flat
 from backends.tensorir.written import written_func
 from fusion.guards import REFUSE
 from fusion.guards.conditions import Bounds, Condition, Finite
@@ -37,9 +39,9 @@ _MOST_PARTS = 64
 
 def guard_func(guard: Guard, shape: Sequence[int], dtype: str, kept: str) -> tirx.PrimFunc:
     """Return the kernel that checks values of `shape` and `dtype`, of which readers get the dtype `kept`."""
-    values, checked = tirx.decl_buffer(shape, dtype, "values"), tirx.decl_buffer(shape, kept, "checked")
-    loops = _Loops(guard, values, checked, tuple(shape))
-    return written_func([values, checked], loops.emit())
+    dims = [int64(extent) for extent in shape]
+    values, checked = tirx.decl_buffer(dims, dtype, "values"), tirx.decl_buffer(dims, kept, "checked")
+    return written_func([values, checked], _Loops(guard, values, checked, prod(shape)).emit())
 
 
 def _fails(condition: Condition, value: Expr) -> Expr:
@@ -71,11 +73,11 @@ class _Loops:
     guard: Guard
     values: tirx.Buffer
     checked: tirx.Buffer
-    shape: tuple[int, ...]
+    size: int
 
     def emit(self) -> tirx.Stmt:
-        nest, rows = Nest(), prod(self.shape) // len(self.guard.conditions)
-        parts = max(1, min(_MOST_PARTS, prod(self.shape) // _PART))
+        nest, rows = Nest(), self.size // len(self.guard.conditions)
+        parts = max(1, min(_MOST_PARTS, self.size // _PART))
         if parts == 1:
             failed = self._pass(nest, int64(0), rows)
         else:
@@ -101,7 +103,7 @@ class _Loops:
                 value = nest.bind(f"value{column}", self._load(at))
                 failed_here = tirx.Cast("int32", _fails(condition, value))
                 nest.store(failed, [0], tirx.BufferLoad(failed, [0]) | failed_here)
-                nest.store(self.checked, at, _kept(condition, value).astype(self.checked.ty.dtype))
+                nest.add(store_flat(self.checked, at, _kept(condition, value).astype(self.checked.ty.dtype)))
         return tirx.BufferLoad(failed, [0])
 
     def _any(self, nest: Nest, flags: tirx.Buffer, parts: int) -> Expr:
@@ -118,17 +120,13 @@ class _Loops:
                 value = self._load(self._place(row, column))
                 with nest.when(_fails(condition, value)):
                     texts = map(StringImm, (self.guard.what, self.guard.where, why))
-                    nest.add(tirx.Evaluate(tirx.call_packed(REFUSE, *texts, value)))
+                    nest.add(tirx.Evaluate(tirx.call_packed(REFUSE, *texts, value, *map(int64, condition.numbers))))
 
-    def _load(self, at: Sequence[Expr]) -> Expr:
+    def _load(self, at: Expr) -> Expr:
         """Return a value, an integer as int64, any other number as float32."""
         wide = "int64" if "int" in str(self.values.ty.dtype) else "float32"
-        return tirx.BufferLoad(self.values, list(at)).astype(wide)
+        return load_flat(self.values, at).astype(wide)
 
-    def _place(self, row: Expr, column: int) -> list[Expr]:
-        """Return the indices of a value; TVM joins them again when it makes the buffer flat."""
-        flat, indices = row * len(self.guard.conditions) + column, []
-        for extent in reversed(self.shape):
-            indices.append(tirx.floormod(flat, int64(extent)))
-            flat = tirx.floordiv(flat, int64(extent))
-        return indices[::-1]
+    def _place(self, row: Expr, column: int) -> Expr:
+        """Return the row-major position of a value."""
+        return row * len(self.guard.conditions) + column

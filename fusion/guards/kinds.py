@@ -18,7 +18,9 @@ class Guard:
 
     Attributes:
         kind: What they are, in a word.
-        what, where, why: Of the error, as in FusionError; in `why` the text `{value}` becomes the value that fails.
+        what, where, why: Of the error, as in FusionError. In `why` the texts `{value}`, `{low}`, `{high}` and `{size}`
+            become the value that fails, its bounds, and the number of entries up to the last one: a kernel whose
+            bounds only a call knows has the same text.
         conditions: Of the values whose position in memory is 0, 1, 2, ... modulo their number.
     """
 
@@ -29,9 +31,10 @@ class Guard:
     conditions: tuple[Condition, ...]
 
 
-def failure(what: str, where: str, why: str, value: float) -> ExecutionError:
-    """Return the error of a check that found `value`."""
-    return ExecutionError(what, where=where, why=why.replace("{value}", str(value)), hint=OTHER_VALUES)
+def failure(what: str, where: str, why: str, value: float, bounds: Sequence[int]) -> ExecutionError:
+    """Return the error of a check that found `value`, which is outside its `bounds`, if it has any."""
+    numbers = dict(zip(("low", "high", "size"), (*bounds, bounds[-1] + 1), strict=True)) if bounds else {}
+    return ExecutionError(what, where=where, why=why.format(value=value, **numbers), hint=OTHER_VALUES)
 
 
 def operand_guard(kind: str, where: str, axes: Sequence[int], shape: Sequence[int]) -> Guard:
@@ -59,29 +62,29 @@ def index_guard(where: str, axes: Sequence[int], shape: Sequence[int], negative:
     sizes = [shape[axis] for axis in axes]
     conditions = tuple(entries_of(size) if negative else Bounds(0, size - 1) for size in sizes)
     why = tuple(
-        f"axis {axis} has {size} entries: index {{value}} is not in {condition.low}..{condition.high}"
+        f"axis {axis} has {{size}} entries: index {{value}} is not in {{low}}..{{high}}"
         if size
         else f"axis {axis} has no entry: there is none at index {{value}}"
-        for axis, size, condition in zip(axes, sizes, conditions, strict=True)
+        for axis, size in zip(axes, sizes, strict=True)
     )
     return Guard("index", "an index is outside its axis", where, why, conditions)
 
 
 def length_guard(where: str, axis: int, size: int) -> Guard:
     """Return the guard of how many entries of an axis of `size` are meant."""
-    why = f"axis {axis} has {size} entries: {{value}} is not in 0..{size}"
+    why = f"axis {axis} has {{high}} entries: {{value}} is not in 0..{{high}}"
     return Guard("length", "a length is outside its axis", where, (why,), (Bounds(0, size),))
 
 
 def size_guard(where: str, axis: int, size: int) -> Guard:
     """Return the guard of how many entries a result has along an axis, which was compiled for `size`."""
-    why = f"the model says that axis {axis} of its result has {size} entries, and the run {{value}}"
+    why = f"the model says that axis {axis} of its result has {{low}} entries, and the run {{value}}"
     return Guard("size", "a result has another size than the model says", where, (why,), (Bounds(size, size),))
 
 
 def batch_guard(where: str, size: int) -> Guard:
     """Return the guard of which of `size` images something is in."""
-    why = (f"there are {size} images: {{value}} is not in 0..{size - 1}",)
+    why = ("there are {size} images: {value} is not in 0..{high}",)
     return Guard("image", "an index is outside the batch", where, why, (Bounds(0, size - 1),))
 
 

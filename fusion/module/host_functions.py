@@ -41,9 +41,9 @@ def _unique(x: Tensor, in_order: int, index: int, inverse: int, counts: int, axi
 
 
 @carried
-def _refuse(what: str, where: str, why: str, value: float) -> NoReturn:
+def _refuse(what: str, where: str, why: str, value: float, *bounds: int) -> NoReturn:
     """Raise the ExecutionError of a check that found `value`; see `fusion.guards`."""
-    raise failure(what, where, why, value)
+    raise failure(what, where, why, value, bounds)
 
 
 @carried

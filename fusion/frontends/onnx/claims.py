@@ -33,7 +33,7 @@ class _Sizes:
     asked: Expr
     wanted: Sequence[int]
     what: str = "a size is not the declared one"
-    why: str = "the shapes in the model need {size}"
+    why: str = "the shapes in the model need {low}"
 
 
 def convert_as_claimed(
@@ -64,7 +64,7 @@ def is_told_twice(node: Node) -> bool:
 
 def _checked_zero(node: Node, sizes: _Sizes) -> Expr:
     """Return a zero that the run computes only where the sizes are right."""
-    why = tuple(f"{sizes.why.format(size=size)}: it is {{value}}" for size in sizes.wanted)
+    why = (f"{sizes.why}: it is {{value}}",) * len(sizes.wanted)
     conditions = tuple(Bounds(size, size) for size in sizes.wanted)
     guard = Guard("size", sizes.what, node.where, why, conditions)
     checked = node.emit(check(node.builder, node.emit(sizes.asked), guard))
@@ -114,7 +114,7 @@ def _cumulate(node: Node, shape: Shape) -> _Sizes:
     _agree(len(shape) == 1)
     asked = node.emit(_row(node, 1))
     axis = relax.op.where(relax.op.equal(asked, _const([-1])), _const([0]), asked)
-    return _Sizes(axis, [0], "an axis is none of its operand's", "{size} is the only one")
+    return _Sizes(axis, [0], "an axis is none of its operand's", "{low} is the only one")
 
 
 def _reshape(node: Node, shape: Shape) -> _Sizes:
@@ -190,7 +190,7 @@ def _slice(node: Node, shape: Shape) -> _Sizes:
         return _Sizes(node.x(0), [])
     named = node.emit(relax.op.minimum(_times_named(node, 3, len(shape)), _const([1])))
     count = node.emit(relax.op.sum(named, keepdims=True))
-    return _Sizes(count, [prod(node.shape(3))], "an axis is named twice, or none of its operand's", "{size} are given")
+    return _Sizes(count, [prod(node.shape(3))], "an axis is named twice, or none of its operand's", "{low} are given")
 
 
 def _times_named(node: Node, index: int, rank: int) -> Expr:
