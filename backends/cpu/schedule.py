@@ -11,6 +11,7 @@ from typing import Any
 from tvm import tirx
 
 from backends.cpu.kernels.priority import takers
+from backends.cpu.kernels.shared.mapped import map_images
 from backends.cpu.kernels.template import Marks, Template
 from backends.cpu.machine import Machine
 from backends.cpu.vector_math import VectorizeMath
@@ -84,17 +85,16 @@ def _attempts(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point 
 
 
 def _open_attempts(func: tirx.PrimFunc, machine: Machine, threads: int) -> Iterator[_Attempt]:
-    """Yield the templates that write kernels of which only a call knows some extents."""
+    """Yield the templates that write kernels of which only a call knows some extents: a template that has no form for
+    them of its own may write one image for any number of them."""
     for template in takers(func, Marks.of(func)):
-        emit = template.emit_open
-        if emit is None:
-            yield _Attempt(template.name, partial(_needs_numbers, template))
-        else:
-            yield _Attempt(template.name, partial(emit, func, machine, threads))
+        if template.emit_open is not None:
+            yield _Attempt(template.name, partial(template.emit_open, func, machine, threads))
+        yield _Attempt(f"{template.name} of one image", partial(_for_each_image, template, func, machine, threads))
 
 
-def _needs_numbers(template: Template[Any, Any]) -> Scheduled:
-    raise Declined("its loops need all extents before the run")
+def _for_each_image(template: Template[Any, Any], func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
+    return map_images(func, threads, lambda one: _default_of(template, one, machine, threads).run())
 
 
 def _first(attempts: Sequence[_Attempt] | Iterator[_Attempt], func: tirx.PrimFunc, machine: Machine) -> Scheduled:

@@ -90,8 +90,8 @@ class Template(Generic[R, P]):
         estimate: For a family that computes in one kernel what several can, what both take. Raises `Declined`.
         why_not_fused: Why several kernels are the better form, where the estimate does not tell all; "" where one is.
         emit_open: Returns a kernel of which only a call knows some extents (`symbols_of`), with loops that are right at
-            all sizes, 0 and 1 included: (kernel, machine, threads). Raises `Declined`; None for a family that needs
-            numbers.
+            all sizes, 0 and 1 included: (kernel, machine, threads). Raises `Declined`. Where it does, and where it is
+            None, a kernel of any number of images is that of one, for each (`shared/mapped.py`).
     """
 
     name: str

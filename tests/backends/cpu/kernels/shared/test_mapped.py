@@ -1,0 +1,93 @@
+"""The kernel of one image for any number of images, of the families built around windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import tvm
+from tvm import tirx
+
+from backends.cpu.codegen.generate import generate_module
+from backends.cpu.kernels import (
+    attention,
+    conv2d,
+    conv2d_transpose,
+    conv_chain,
+    depthwise,
+    fallback_loops,
+    image_conv2d,
+    planar_window,
+    rolling_window,
+    stitch_stages,
+)
+from backends.cpu.kernels.template import Template
+from backends.cpu.schedule import schedule
+from backends.tensorir.result import Scheduled
+from backends.tensorir.symbols import bind, symbols_of
+from fusion import context
+from fusion.structural import find
+from fusion.symbolic.unify import unify
+from tests.backends.cpu.kernels.anchored import always, groups, normal
+from tests.backends.cpu.kernels.examples import Example, examples_of
+
+PROBES = ({"b": 29}, {"b": 31}, {"b": 47})
+MOST = 5
+CONTEXT = context.resolve("llvm", threads=2)
+MACHINE = CONTEXT.compiler.machine
+FAMILIES = (
+    attention, conv2d, conv2d_transpose, conv_chain, depthwise, image_conv2d, planar_window, rolling_window,
+    stitch_stages,
+)  # fmt: skip
+
+
+def open_kernels(example: Example) -> list[tirx.PrimFunc]:
+    """Return the kernels of `example` for any number of images."""
+    forms = [groups(example.build, [normal((at["b"], *example.shape[1:]), 0)], always) for at in PROBES]
+    return [unify(kernel, PROBES) for kernel in zip(*forms, strict=True)]
+
+
+def arguments(func: tirx.PrimFunc) -> list[np.ndarray]:
+    return [normal([int(dim) for dim in param.ty.shape], place) for place, param in enumerate(func.params)]
+
+
+def compiled(made: Scheduled) -> tvm.runtime.Module:
+    return generate_module(tvm.IRModule({"k": made.func.with_attr("global_symbol", "k")}), CONTEXT.target)
+
+
+def results(library: tvm.runtime.Module, made: Scheduled, given: Sequence[np.ndarray], written: list[int]) -> list:
+    """Return what a kernel writes to those of its parameters, which hold other numbers before."""
+    given = [np.full_like(each, 7) if place in written else each for place, each in enumerate(given)]
+    if made.repack:
+        given[made.repack.parameter] = made.repack.pack(given[made.repack.parameter])
+    tensors = [tvm.runtime.tensor(each) for each in given]
+    library["k"](*tensors)
+    return [tensors[place].numpy() for place in written]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.TEMPLATE.name)
+def test_any_number_of_images_is_as_the_static_kernel_makes_them(family: object) -> None:
+    template: Template = family.TEMPLATE
+    for example in examples_of(template):
+        for func in open_kernels(example):
+            made, static = schedule(func, MACHINE, 2), schedule(bind(func, {"b": MOST}), MACHINE, 2)
+            assert made.template != fallback_loops.TEMPLATE.name, made.note
+            check(func, made, static)
+
+
+def check(func: tirx.PrimFunc, made: Scheduled, static: Scheduled) -> None:
+    """Hold the first images of each number of them to those that the static kernel makes."""
+    assert symbols_of(made.func)
+    given, one = arguments(bind(func, {"b": MOST})), arguments(bind(func, {"b": 1}))
+    written = [
+        place for place, param in enumerate(func.params)
+        if any(store.buffer.same_as(param) for store in find(func.body, tirx.BufferStore))
+    ]  # fmt: skip
+    expected = results(compiled(static), static, given, written)
+    library = compiled(made)
+    for count in (0, 1, 2, MOST):
+        rows = [len(alone) * count if len(alone) != len(each) else None for alone, each in zip(one, given, strict=True)]
+        got = results(library, made, [each[:many] for each, many in zip(given, rows, strict=True)], written)
+        for place, have, want in zip(written, got, expected, strict=True):
+            np.testing.assert_allclose(have, want[: rows[place]], rtol=1e-4, atol=1e-4)
