@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import sym, tirx
-from tvm.ir import Range, Var
+from tvm import tirx
+from tvm.ir import Range, TensorLoad, Var
 
+from backends.tensorir.extents import Extent
 from backends.tensorir.inlining import Resolver, guards, uses
-from backends.tensorir.stages import Axis, Stage, dtype_of, shape_of, substitute
+from backends.tensorir.open_analyzer import Analyzer, analyzer_of
+from backends.tensorir.stages import Axis, Stage, dims_of, dtype_of, substitute
+from fusion.structural import contains
 
 Expr = Any
 
@@ -28,7 +31,7 @@ class Access:
 
     buffer: Var
     indices: tuple[Expr, ...]
-    steps: Mapping[Var, int | None]
+    steps: Mapping[Var, Extent | None]
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Accesses:
         return max(int(tvm_ffi.dtype(dtype_of(access.buffer)).itemsize) for access in self.all)
 
 
-def flat_index(shape: Sequence[int], indices: Sequence[Expr], analyzer: sym.Analyzer) -> Expr:
+def flat_index(shape: Sequence[Extent], indices: Sequence[Expr], analyzer: Analyzer) -> Expr:
     """Return the row-major position of an element, simplified."""
     flat = indices[0]
     for extent, index in zip(shape[1:], indices[1:], strict=True):
@@ -60,8 +63,8 @@ def flat_index(shape: Sequence[int], indices: Sequence[Expr], analyzer: sym.Anal
 
 def stage_accesses(stage: Stage, inlined: Mapping[Var, Stage]) -> Accesses:
     """Return how a stage moves through memory, with everything inlined that is not in memory."""
-    analyzer = sym.Analyzer()
     axes = stage.spatial + stage.reduce
+    analyzer = analyzer_of([axis.extent for axis in axes])
     for axis in axes:
         analyzer.bind(axis.var, range_of(axis))
     found: list[tuple[Var, tuple[Expr, ...]]] = []
@@ -81,24 +84,33 @@ def stage_accesses(stage: Stage, inlined: Mapping[Var, Stage]) -> Accesses:
 
 def range_of(axis: Axis) -> Range:
     """Return the range of an axis as TVM's analyzer takes it."""
-    return Range.from_min_extent(tirx.const(0, axis.var.ty.dtype), tirx.const(axis.extent, axis.var.ty.dtype))
+    extent = tirx.const(axis.extent, axis.var.ty.dtype) if isinstance(axis.extent, int) else axis.extent
+    return Range.from_min_extent(tirx.const(0, axis.var.ty.dtype), extent)
 
 
 def _steps(
-    buffer: Var, indices: tuple[Expr, ...], axes: tuple[Axis, ...], analyzer: sym.Analyzer
-) -> dict[Var, int | None]:
+    buffer: Var, indices: tuple[Expr, ...], axes: tuple[Axis, ...], analyzer: Analyzer
+) -> dict[Var, Extent | None]:
     if not indices:
         return {axis.var: 0 for axis in axes}
-    flat = flat_index(shape_of(buffer), indices, analyzer)
-    steps: dict[Var, int | None] = {}
+    flat = flat_index(dims_of(buffer), indices, analyzer)
+    steps: dict[Var, Extent | None] = {}
     for axis in axes:
         if axis.extent == 1:
             steps[axis.var] = 0
             continue
         moved = substitute(flat, {axis.var: axis.var + tirx.const(1, axis.var.ty.dtype)})
         difference = analyzer.simplify(moved - flat)
-        steps[axis.var] = int(difference.value) if isinstance(difference, tirx.IntImm) else None
+        steps[axis.var] = _constant(difference, axes)
     return steps
+
+
+def _constant(step: Expr, axes: Sequence[Axis]) -> Extent | None:
+    """Return a step as an extent; None where it depends on where the axes are, or on data."""
+    if isinstance(step, tirx.IntImm):
+        return int(step.value)
+    varies = contains(step, (TensorLoad, lambda load: True)) or any(uses(step, axis.var) for axis in axes)
+    return None if varies else step
 
 
 def unravel(index: Expr, shape: Sequence[int]) -> list[Expr]:

@@ -10,6 +10,8 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.tensorir.accesses import Access, Accesses
+from backends.tensorir.emit import int64
+from backends.tensorir.extents import Extent, is_same
 from backends.tensorir.stages import Axis
 
 Expr = Any
@@ -37,10 +39,10 @@ def _walks_on(a: Axis, b: Axis, access: Access) -> bool:
     if a.extent == 1:
         return True
     outer, inner = access.steps[a.var], access.steps[b.var]
-    return outer is not None and inner is not None and (outer == inner * b.extent)
+    return outer is not None and inner is not None and is_same(outer, inner * b.extent)
 
 
-def run_extent(run: Run) -> int:
+def run_extent(run: Run) -> Extent:
     """Return the trip count of a run."""
     return prod(axis.extent for axis in run)
 
@@ -49,7 +51,7 @@ def axis_values(run: Run, position: Expr) -> dict[Var, Expr]:
     """Return the value of each axis of a run at a position of the run."""
     values: dict[Var, Expr] = {}
     for axis in reversed(run[1:]):
-        extent = tirx.const(axis.extent, "int64")
+        extent = int64(axis.extent)
         values[axis.var] = tirx.floormod(position, extent)
         position = tirx.floordiv(position, extent)
     return {**values, run[0].var: position}

@@ -7,7 +7,7 @@ milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -94,6 +94,14 @@ class Nest:
 
     def add_when(self, condition: Expr, body: list[tirx.Stmt]) -> None:
         self.add(tirx.IfThenElse(condition, _sequence(body), None))
+
+    def choose(self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        """Add an `if` of what two functions add."""
+        with self.apart() as first:
+            then()
+        with self.apart() as second:
+            otherwise()
+        self.add(tirx.IfThenElse(condition, _sequence(first), _sequence(second)))
 
     def use_functions(self, llvm_ir: str) -> None:
         """Let the statements call functions that are written in LLVM's own language; LLVM puts them in line."""

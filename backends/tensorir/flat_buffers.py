@@ -9,12 +9,13 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.tensorir.emit import Expr, int64
+from backends.tensorir.extents import Extent, most
 from backends.tensorir.stages import dtype_of
 
 
-def flat_buffer(elements: int, dtype: str, name: str) -> Var:
+def flat_buffer(elements: Extent, dtype: str, name: str) -> Var:
     """Return a new one-dimensional buffer; the caller places the `AllocBuffer`."""
-    return tirx.decl_buffer((max(elements, 1),), dtype, name)
+    return tirx.decl_buffer((most(elements, 1),), dtype, name)
 
 
 @dataclass
@@ -28,8 +29,10 @@ class DistinctSizes:
 
     taken: set[int] = field(default_factory=set)
 
-    def allocate(self, elements: int, dtype: str, name: str) -> Var:
+    def allocate(self, elements: Extent, dtype: str, name: str) -> Var:
         """Return a new one-dimensional buffer of at least `elements`; the caller places the `AllocBuffer`."""
+        if not isinstance(elements, int):
+            return flat_buffer(elements, dtype, name)
         size = tvm_ffi.dtype(dtype).itemsize
         while elements * size in self.taken:
             elements += 1

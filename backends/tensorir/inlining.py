@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import Call, Op, TensorLoad, Var
 from tvm_ffi import StructuralKey
 from tvm_ffi.structural import StructuralMutator
 
+from backends.tensorir.open_analyzer import Analyzer
 from backends.tensorir.stages import Stage, loads, substitute
 from fusion.structural import contains, find, mutate, walk
 
@@ -145,7 +146,7 @@ class Resolver:
 
     inlined: Mapping[Var, Stage]
     place: Place
-    analyzer: sym.Analyzer
+    analyzer: Analyzer
     bindings: list[tuple[Var, Expr]] = field(default_factory=list)
     known: dict[Any, Expr] = field(default_factory=dict)
 

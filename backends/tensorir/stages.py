@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 
+from backends.tensorir.extents import Extent, extent_of, is_same, is_within, typical
 from fusion.declined import Declined
 from fusion.structural import find, map_nodes
 from partition.access import is_zero
@@ -25,7 +26,7 @@ class Axis:
     """An iteration axis from 0 to `extent` - 1."""
 
     var: Var
-    extent: int
+    extent: Extent
 
 
 def is_at(index: Expr, axis: Axis) -> bool:
@@ -52,7 +53,7 @@ class Stage:
     value: Expr
     combine: Any = None
     identity: Expr = None
-    offsets: tuple[int, ...] = ()
+    offsets: tuple[Extent, ...] = ()
 
     @property
     def indices(self) -> list[Expr]:
@@ -62,7 +63,7 @@ class Stage:
     def stored_at(self, position: Sequence[Expr]) -> list[Expr]:
         """Return the index in the buffer of one position of the spatial axes."""
         offsets = self.offsets or (0,) * len(position)
-        return [index + offset if offset else index for index, offset in zip(position, offsets, strict=True)]
+        return [index if offset == 0 else index + offset for index, offset in zip(position, offsets, strict=True)]
 
     def combined(self, first: Expr, second: Expr) -> Expr:
         """Return two partial results of the reduction as one.
@@ -76,9 +77,14 @@ class Stage:
         return self.combine(first, second)
 
     @property
-    def iterations(self) -> int:
+    def points(self) -> Extent:
         """How many times `value` is evaluated."""
         return prod(axis.extent for axis in self.spatial + self.reduce)
+
+    @property
+    def iterations(self) -> int:
+        """`points` at typical sizes of symbols, by which work is weighed."""
+        return typical(self.points)
 
 
 def read_stages(func: tirx.PrimFunc) -> list[Stage]:
@@ -127,12 +133,15 @@ def shape_of(buffer: Var) -> tuple[int, ...]:
     Raises:
         Declined: A dimension is symbolic.
     """
-    dims = []
-    for dim in buffer.ty.shape:
-        if not isinstance(dim, tirx.IntImm):
-            raise Declined("a shape is symbolic")
-        dims.append(int(dim.value))
-    return tuple(dims)
+    dims = dims_of(buffer)
+    if not all(isinstance(dim, int) for dim in dims):
+        raise Declined("a shape is symbolic")
+    return dims
+
+
+def dims_of(buffer: Var) -> tuple[Extent, ...]:
+    """Return the shape of a buffer, in which symbols may occur."""
+    return tuple(extent_of(dim) for dim in buffer.ty.shape)
 
 
 def dtype_of(buffer: Var) -> str:
@@ -141,26 +150,26 @@ def dtype_of(buffer: Var) -> str:
 
 
 def _read_nest(nest: tirx.Stmt) -> Stage:
-    extents: dict[Var, int] = {}
+    extents: dict[Var, Extent] = {}
     while isinstance(nest, tirx.For):
-        if nest.kind != tirx.ForKind.SERIAL or not isinstance(nest.extent, tirx.IntImm):
-            raise Declined("the loops are scheduled or symbolic")
-        extents[nest.loop_var] = int(nest.extent.value)
+        if nest.kind != tirx.ForKind.SERIAL:
+            raise Declined("the loops are scheduled")
+        extents[nest.loop_var] = extent_of(nest.extent)
         nest = nest.body
     if not isinstance(nest, SBlockRealize):
         raise Declined("a loop holds more than one block")
     return _read_block(nest, extents)
 
 
-def _read_block(realize: SBlockRealize, extents: dict[Var, int]) -> Stage:
+def _read_block(realize: SBlockRealize, extents: dict[Var, Extent]) -> Stage:
     block = realize.block
     if block.match_buffers or block.alloc_buffers or not isinstance(block.body, tirx.BufferStore):
         raise Declined(f"block {block.name_hint} is not a single store")
     axes: dict[Var, Axis] = {}
     reduce = []
     for iter_var, bound in zip(block.iter_vars, realize.iter_values, strict=True):
-        axis = Axis(iter_var.var, int(iter_var.dom.extent.value))
-        whole = axis.extent == 1 or (isinstance(bound, Var) and extents.get(bound) == axis.extent)
+        axis = Axis(iter_var.var, extent_of(iter_var.dom.extent))
+        whole = axis.extent == 1 or (isinstance(bound, Var) and is_same(extents.get(bound), axis.extent))
         if not whole:
             raise Declined(f"block {block.name_hint} covers its domain in an order that is not plain")
         if int(iter_var.iter_type) == _REDUCE_ITER:
@@ -172,28 +181,29 @@ def _read_block(realize: SBlockRealize, extents: dict[Var, int]) -> Stage:
 
 def _make_stage(block: SBlock, axes: dict[Var, Axis], reduce: tuple[Axis, ...]) -> Stage:
     store = block.body
-    shape = shape_of(store.buffer)
+    shape = dims_of(store.buffer)
     stored = [_store_axis(index, extent, axes) for index, extent in zip(store.indices, shape, strict=True)]
     spatial = tuple(axis for axis, _ in stored)
     written = prod(axis.extent for axis in spatial)
-    if len({axis.var for axis in spatial}) != len(spatial) or prod(a.extent for a in axes.values()) != written:
+    covered = prod(axis.extent for axis in axes.values())
+    if len({axis.var for axis in spatial}) != len(spatial) or not is_same(covered, written):
         raise Declined(f"block {block.name_hint} does not write its whole buffer once")
     if block.init is None:
         if reduce or any(load.source.same_as(store.buffer) for load in loads(store.value)):
             raise Declined(f"block {block.name_hint} updates its buffer without an initial value")
-        offsets = tuple(offset for _, offset in stored) if written != prod(shape) else ()
+        offsets = () if is_same(written, prod(shape)) else tuple(offset for _, offset in stored)
         return Stage(store.buffer, spatial, (), store.value, offsets=offsets)
-    if written != prod(shape):
+    if not is_same(written, prod(shape)):
         raise Declined(f"block {block.name_hint} reduces into a part of its buffer")
     return _reduction(block, spatial, reduce)
 
 
-def _store_axis(index: Expr, extent: int, axes: dict[Var, Axis]) -> tuple[Axis, int]:
+def _store_axis(index: Expr, extent: Extent, axes: dict[Var, Axis]) -> tuple[Axis, Extent]:
     """Return the axis that `index` runs over, and where in the dimension of this extent it begins."""
-    begin = 0
-    if isinstance(index, tirx.Add) and isinstance(index.b, tirx.IntImm):
-        index, begin = index.a, int(index.b.value)
-    if isinstance(index, Var) and index in axes and 0 <= begin <= extent - axes[index].extent:
+    begin: Extent = 0
+    if isinstance(index, tirx.Add) and isinstance(index.a, Var) and index.a in axes:
+        index, begin = index.a, extent_of(index.b)
+    if isinstance(index, Var) and index in axes and is_within(begin, axes[index].extent, extent):
         return axes[index], begin
     if isinstance(index, tirx.IntImm) and int(index.value) == 0 and extent == 1:
         return Axis(Var("unit", index.ty), 1), 0

@@ -57,7 +57,7 @@ class _Registers:
             return inner
 
         def allocation(found: tirx.AllocBuffer, _: StructuralMutator) -> object:
-            if _bytes(found.buffer) > _REGISTER_BYTES:
+            if not _is_register(found.buffer):
                 return found
             self.inside.setdefault(loops[-1], {})[found.buffer] = None
             return tirx.Evaluate(0)
@@ -86,7 +86,9 @@ class _Registers:
         return tirx.SeqStmt([*allocations, body]) if allocations else body
 
 
-def _bytes(buffer: Var) -> int:
-    """Return the size of a buffer."""
+def _is_register(buffer: Var) -> bool:
+    """Return whether a register holds a buffer."""
+    if not all(isinstance(extent, tirx.IntImm) for extent in buffer.ty.shape):
+        return False  # only a call knows
     elements = prod(int(extent) for extent in buffer.ty.shape)
-    return elements * int(tvm_ffi.dtype(buffer.ty.dtype.dtype).itemsize)
+    return elements * int(tvm_ffi.dtype(buffer.ty.dtype.dtype).itemsize) <= _REGISTER_BYTES

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import Range, Var
 from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_equal
 
-from backends.cpu.kernels.shared.stitching.plan import Tiling
+from backends.cpu.costs import SERIAL_OPERATIONS
+from backends.cpu.kernels.shared.stitching.plan import Tiling, operations_of
 from backends.cpu.kernels.shared.stitching.stage_writer import write_stage
 from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, Scope, StageLoops, TiledStage
-from backends.cpu.kernels.shared.stitching.tiling import SharedAxis, shared_axes
+from backends.cpu.kernels.shared.stitching.tiling import SharedAxis, merge_open, shared_axes
 from backends.cpu.kernels.shared.stitching.transpose_writer import write_transpose
 from backends.cpu.kernels.shared.stitching.vector_axis import Turn, choose_vector_axis, find_turn
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import Accesses, flat_index, stage_accesses
 from backends.tensorir.collapsing import Run, axis_values, collapse_runs, run_extent
 from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.extents import Extent, is_multiple, is_same, least, typical
 from backends.tensorir.flat_buffers import DistinctSizes, load_flat
-from backends.tensorir.stages import Axis, Stage, dtype_of, shape_of
+from backends.tensorir.open_analyzer import Analyzer, analyzer_of
+from backends.tensorir.stages import Axis, Stage, dims_of, dtype_of
+
+# A part of a row of so many elements is worth a tile of its own.
+_LONG_ROW = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +60,7 @@ class _Tiles:
 
     shared: Sequence[SharedAxis]
     blocked: SharedAxis | None
-    block: int
+    block: Extent
 
     @classmethod
     def of_vectors(cls, blocked: SharedAxis | None, shared: list[SharedAxis], tiling: Tiling) -> _Tiles:
@@ -74,11 +80,11 @@ class _Tiles:
         """
         runs = collapse_runs(member.stage.spatial, member.accesses)
         along = next(run for run in runs if member.vector in run)
-        if turn.across.extent % lanes:
+        if not isinstance(turn.across.extent, int) or turn.across.extent % lanes:
             along = _trailing(along, 2 * lanes)
         taken = {turn.across.var} | {axis.var for axis in along}
         outer = [SharedAxis(((axis,),)) for run in shared for axis in run.members[0] if axis.var not in taken]
-        return cls([axis for axis in outer if axis.extent > 1], SharedAxis(((turn.across,),)), lanes)
+        return cls([axis for axis in outer if axis.extent != 1], SharedAxis(((turn.across,),)), lanes)
 
 
 @dataclass(frozen=True)
@@ -112,11 +118,12 @@ class Cluster:
         """Return the cluster of `stages`, its tiles chosen."""
         accesses = {stage.buffer: stage_accesses(stage, inlined) for stage in stages}
         members = [Member.of(stage, accesses[stage.buffer]) for stage in stages]
-        shared = [axis for axis in shared_axes(stages, accesses) if axis.extent > 1]
+        shared = [axis for axis in shared_axes(stages, accesses) if axis.extent != 1]
         # a vector axis with branches is cut into segments, so it cannot be cut into blocks as well
         vectors = [(each.vector.var, each.accesses) for each in members if each.vector]
         cut = [var for var, own in vectors if var in own.guarded]
         shared = [axis for axis in shared if not any(axis.has(var) for var in cut)]
+        shared = merge_open(shared, [each.accesses for each in members])
         lanes, (first, *others), last = machine.vector_lanes, members, members[-1]
         turn = None if others else find_turn(first.stage, first.accesses, first.vector, lanes)
         if turn is not None:
@@ -133,39 +140,59 @@ class Cluster:
         return f"{len(self.members)} stages, {tiles} tiles{inner}"
 
     @property
+    def is_open(self) -> bool:
+        """Whether only a call knows how many tiles there are, and whether they are worth several threads."""
+        return not isinstance(self.units, int)
+
+    @property
+    def _operations(self) -> Extent:
+        """Simple operations on all elements."""
+        return sum(operations_of(each.stage, each.accesses, self.inlined) for each in self.members)
+
+    @property
     def _stages(self) -> list[Stage]:
         return [member.stage for member in self.members]
 
     @property
-    def units(self) -> int:
+    def units(self) -> Extent:
         """Number of tiles."""
         return prod(axis.extent for axis in self.tiles.shared) * self._blocks
 
     @property
-    def _blocks(self) -> int:
-        return -(-self.tiles.blocked.extent // self.tiles.block) if self.tiles.blocked else 1
+    def _blocks(self) -> Extent:
+        blocked, block = self.tiles.blocked, self.tiles.block
+        return 1 if blocked is None or is_same(blocked.extent, block) else (blocked.extent + block - 1) // block
 
     def emit(self, nest: Nest, sizes: DistinctSizes) -> None:
         """Add the loop over tiles, cut into one run of neighbouring tiles per thread."""
-        scratch = {each.buffer: self._scratch(each, sizes) for each in self._stages if each.buffer not in self.full}
-        allocations = [tirx.AllocBuffer(buffer) for buffer, _ in scratch.values()]
-        analyzer = sym.Analyzer()
-        threads, units = min(self.tiling.tasks, self.units), self.units
+        block = _named(nest, "block", self.tiles.block)
+        replace(self, tiles=replace(self.tiles, block=block))._emit(nest, sizes)
+
+    def _emit(self, nest: Nest, sizes: DistinctSizes) -> None:
+        units = _named(nest, "units", self.units)
+        threads = _named(nest, "threads", least(self.tiling.tasks, units)) if self.tiling.tasks > 1 else 1
+        analyzer = analyzer_of([units, *(axis.extent for each in self._stages for axis in each.spatial + each.reduce)])
 
         def tiles(extent: Expr, begin: Expr = 0) -> None:
-            nest.extend(allocations)
+            scratch = {each.buffer: self._scratch(each, sizes) for each in self._stages if each.buffer not in self.full}
+            nest.extend(tirx.AllocBuffer(buffer) for buffer, _ in scratch.values())
             with nest.run("tile", extent, begin=begin) as unit:
                 analyzer.bind(unit, Range.from_min_extent(int64(0), int64(units)))
                 self._tile(nest, unit, scratch, analyzer)
 
-        if threads <= 1:
-            tiles(units)
-            return
-        with nest.run("thread", threads, ForKind.PARALLEL) as thread:
-            first = tirx.floordiv(thread * units, int64(threads))
-            tiles(tirx.floordiv((thread + 1) * units, int64(threads)) - first, first)
+        def share() -> None:
+            with nest.run("thread", threads, ForKind.PARALLEL) as thread:
+                first = tirx.floordiv(thread * units, int64(threads))
+                tiles(tirx.floordiv((thread + 1) * units, int64(threads)) - first, first)
 
-    def _scratch(self, stage: Stage, sizes: DistinctSizes) -> tuple[Var, list[int]]:
+        if isinstance(threads, int) and threads <= 1:
+            tiles(units)
+        elif self.is_open:
+            nest.choose(self._operations >= SERIAL_OPERATIONS, share, lambda: tiles(units))
+        else:
+            share()
+
+    def _scratch(self, stage: Stage, sizes: DistinctSizes) -> tuple[Var, list[Extent]]:
         """Return a tile's buffer for a stage and the extent of each of its dimensions, 1 where the tile is fixed."""
         extents = []
         for axis in stage.spatial:
@@ -175,13 +202,13 @@ class Cluster:
                 extents.append(1 if any(shared.has(axis.var) for shared in self.tiles.shared) else axis.extent)
         return sizes.allocate(prod(extents), dtype_of(stage.buffer), "tile"), extents
 
-    def _tile(self, nest: Nest, unit: Var, scratch: dict[Var, tuple[Var, list[int]]], analyzer: sym.Analyzer) -> None:
+    def _tile(self, nest: Nest, unit: Var, scratch: dict[Var, tuple[Var, list[Extent]]], analyzer: Analyzer) -> None:
         fixed, start = self._position(nest, unit, analyzer)
 
         def place(buffer: Var, indices: Sequence[Expr]) -> Expr:
             if buffer in scratch:
                 return self._place_in_tile(buffer, indices, scratch[buffer], start, analyzer)
-            return _place_in_full(self.full.get(buffer, buffer), shape_of(buffer), indices, analyzer)
+            return _place_in_full(self.full.get(buffer, buffer), dims_of(buffer), indices, analyzer)
 
         scope = Scope(nest, self.inlined, place, analyzer)
         for member in self.members:
@@ -217,12 +244,12 @@ class Cluster:
                 own = []
         return result + [_whole(run) for run in collapse_runs(own, accesses)]
 
-    def _position(self, nest: Nest, unit: Var, analyzer: sym.Analyzer) -> tuple[dict[SharedAxis, Expr], Expr]:
+    def _position(self, nest: Nest, unit: Var, analyzer: Analyzer) -> tuple[dict[SharedAxis, Expr], Expr]:
         """Bind the values of the fixed axes and return them, and where the block of the vector axis begins."""
         fixed: dict[SharedAxis, Expr] = {}
         rest: Expr = unit
         start: Expr = int64(0)
-        if self.tiles.blocked is not None and self._blocks > 1:
+        if self.tiles.blocked is not None and self._blocks != 1:
             last = int64(self.tiles.blocked.extent - self.tiles.block)
             begin = tirx.min(tirx.floormod(rest, int64(self._blocks)) * self.tiles.block, last)
             start = _bind(nest, "start", begin, self.tiles.blocked.extent - self.tiles.block + 1, analyzer)
@@ -234,7 +261,7 @@ class Cluster:
         return fixed, start
 
     def _place_in_tile(
-        self, buffer: Var, indices: Sequence[Expr], scratch: tuple[Var, list[int]], start: Expr, analyzer: sym.Analyzer
+        self, buffer: Var, indices: Sequence[Expr], scratch: tuple[Var, list[Extent]], start: Expr, analyzer: Analyzer
     ) -> Expr:
         tile, extents = scratch
         stage = next(stage for stage in self._stages if stage.buffer.same_as(buffer))
@@ -250,7 +277,7 @@ class Cluster:
 def _computes_once(member: Member, machine: Machine) -> bool:
     """Return whether the vectors of a stage do not overlap."""
     lanes, vector = machine.vector_lanes * 4 // member.accesses.element_bytes, member.vector
-    return vector is not None and vector.extent % lanes == 0 and vector.var not in member.accesses.guarded
+    return vector is not None and is_multiple(vector.extent, lanes) and vector.var not in member.accesses.guarded
 
 
 def _in_place(members: Sequence[Member], full: Mapping[Var, Var]) -> dict[Var, Var]:
@@ -267,7 +294,7 @@ def _in_place(members: Sequence[Member], full: Mapping[Var, Var]) -> dict[Var, V
     element = [axis.var for axis in last.spatial]
     for stage in stages:
         loads = [list(load.indices) for load in members[-1].accesses.loads if load.buffer.same_as(stage.buffer)]
-        kind, result = ((dtype_of(each.buffer), shape_of(each.buffer)) for each in (stage, last))
+        kind, result = ((dtype_of(each.buffer), dims_of(each.buffer)) for each in (stage, last))
         is_map = stage.combine is None and not stage.offsets and stage.buffer not in full
         if is_map and kind == result and loads and all(structural_equal(indices, element) for indices in loads):
             return {stage.buffer: full[last.buffer]}
@@ -278,7 +305,12 @@ def _whole(run: Run) -> LoopAxis:
     return LoopAxis(run, int64(0), run_extent(run))
 
 
-def _bind(nest: Nest, name: str, value: Expr, extent: int, analyzer: sym.Analyzer) -> Var:
+def _named(nest: Nest, name: str, extent: Extent) -> Extent:
+    """Return an extent, behind a name where it is computed."""
+    return extent if isinstance(extent, int | Var) else nest.bind(name, extent)
+
+
+def _bind(nest: Nest, name: str, value: Expr, extent: Extent, analyzer: Analyzer) -> Var:
     var = nest.bind(name, value)
     analyzer.bind(var, Range.from_min_extent(int64(0), int64(extent)))
     return var
@@ -287,12 +319,12 @@ def _bind(nest: Nest, name: str, value: Expr, extent: int, analyzer: sym.Analyze
 def _trailing(run: Run, least: int) -> Run:
     """Return the last axes of `run` that together have at least `least` positions, or all of them."""
     for first in range(len(run) - 1, 0, -1):
-        if run_extent(run[first:]) >= least:
+        if typical(run_extent(run[first:])) >= least:
             return run[first:]
     return run
 
 
-def _place_in_full(buffer: Var, shape: tuple[int, ...], indices: Sequence[Expr], analyzer: sym.Analyzer) -> Expr:
+def _place_in_full(buffer: Var, shape: tuple[Extent, ...], indices: Sequence[Expr], analyzer: Analyzer) -> Expr:
     return load_flat(buffer, flat_index(shape, indices, analyzer) if shape else int64(0))
 
 
@@ -311,9 +343,16 @@ def _blocked_axis(members: list[Member], shared: list[SharedAxis]) -> SharedAxis
     return most if most is not None and work[most] > inside else None
 
 
-def _block_size(axis: SharedAxis, outer: int, tiles: int) -> int:
-    """Return the elements of the vector axis per tile: all, unless the other axes are too few for the tiles wanted."""
-    if outer >= tiles or tiles <= 1:
-        return axis.extent
-    wanted = -(-axis.extent * outer // tiles)
-    return min(axis.extent, -(-wanted // 64) * 64)
+def _block_size(axis: SharedAxis, outer: Extent, tiles: int) -> Extent:
+    """Return the elements of the vector axis per tile: all, unless the other axes are too few for the tiles wanted.
+
+    A row whose extent is a number is cut by one: into all tiles where it is long and only a call knows how many rows
+    there are.
+    """
+    extent = axis.extent
+    if isinstance(extent, int) and not isinstance(outer, int):
+        outer = 1 if extent >= _LONG_ROW * tiles else tiles
+    if tiles <= 1 or (isinstance(outer, int) and outer >= tiles):
+        return extent
+    wanted = (extent * outer + (tiles - 1)) // tiles
+    return least(extent, (wanted + 63) // 64 * 64)

@@ -31,7 +31,7 @@ from backends.cpu.machine import Machine
 from backends.tensorir.accesses import stage_accesses
 from backends.tensorir.emit import Nest
 from backends.tensorir.flat_buffers import DistinctSizes
-from backends.tensorir.stages import Stage, dtype_of, shape_of
+from backends.tensorir.stages import Stage, dims_of, dtype_of
 
 
 def stitch(stages: list[Stage], memory: Mapping[Var, Var], machine: Machine) -> tirx.Stmt:
@@ -105,4 +105,4 @@ def _reads(stage: Stage, inlined: Mapping[Var, Stage]) -> set[Var]:
 
 def _flat_copy(buffer: Var, sizes: DistinctSizes) -> Var:
     """Return a one-dimensional buffer for an intermediate one, as CompactBufferAllocation trusts the dimensions."""
-    return sizes.allocate(prod(shape_of(buffer)), dtype_of(buffer), buffer.name)
+    return sizes.allocate(prod(dims_of(buffer)), dtype_of(buffer), buffer.name)

@@ -7,12 +7,13 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, TiledStage, sum_of
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.inlining import guards, uses
+from backends.tensorir.open_analyzer import Analyzer
 from backends.tensorir.stages import substitute
 from backends.tensorir.vectors import map_vectors
 
@@ -83,7 +84,7 @@ class MapWriter:
         return cuts
 
 
-def _crossings(condition: Expr, var: Var, analyzer: sym.Analyzer) -> set[int]:
+def _crossings(condition: Expr, var: Var, analyzer: Analyzer) -> set[int]:
     """Return the positions of `var` where a comparison inside `condition` changes its value."""
     if isinstance(condition, tirx.And | tirx.Or):
         return _crossings(condition.a, var, analyzer) | _crossings(condition.b, var, analyzer)

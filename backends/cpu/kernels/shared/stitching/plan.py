@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -22,9 +22,10 @@ from backends.cpu.kernels.shared.stitching.stage_group import StageGroup
 from backends.cpu.kernels.shared.stitching.vector_axis import choose_vector_axis, find_turn
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import Accesses
+from backends.tensorir.extents import Extent, typical
 from backends.tensorir.inlining import operation_cost
 from backends.tensorir.space import Space
-from backends.tensorir.stages import Stage
+from backends.tensorir.stages import Stage, loads
 
 ROW_VECTORS = 4
 COLUMN_VECTORS = 8
@@ -131,14 +132,30 @@ def work_of(group: StageGroup, lanes: int) -> StitchedWork:
     kinds: dict[str, list[tuple[float, float]]] = {"maps": [], "rows": [], "columns": [], "others": []}
     operations = 0
     for stage in (*group.kept, *group.inlined.values()):
-        each = max(COPY_OPERATIONS, 2 + operation_cost(stage.value))
+        each = _operations(stage)
         kind = "others" if stage.buffer in group.inlined else _kind(stage, group.accesses[stage.buffer])
         vectors = stage.iterations / lanes
         kinds[kind].append((vectors, each))
         operations += stage.iterations * each
-    gathered = sum(_gathered(stage, group.accesses[stage.buffer]) for stage in group.kept)
+    gathered = sum(typical(_gathered(stage, group.accesses[stage.buffer])) for stage in group.kept)
     kinds["others"].append((gathered / lanes, 1))
     return StitchedWork(operations + gathered, **{kind: tuple(found) for kind, found in kinds.items()})
+
+
+def operations_of(stage: Stage, accesses: Accesses, inlined: Mapping[Var, Stage]) -> Extent:
+    """Return the simple operations on all elements of a stage, and of those computed where it reads them."""
+    pending, computed = [stage], {stage.buffer: stage}
+    while pending:
+        made = {load.source: inlined[load.source] for load in loads(pending.pop().value) if load.source in inlined}
+        pending += [each for buffer, each in made.items() if buffer not in computed]
+        computed |= made
+    operations = sum(each.points * _operations(each) for each in computed.values())
+    return operations + _gathered(stage, accesses)
+
+
+def _operations(stage: Stage) -> int:
+    """Return the simple operations on an element of a stage."""
+    return max(COPY_OPERATIONS, 2 + operation_cost(stage.value))
 
 
 def _kind(stage: Stage, accesses: Accesses) -> str:
@@ -153,8 +170,8 @@ def is_unrolled(stage: Stage) -> bool:
     return operation_cost(stage.value) <= UNROLLED_OPERATIONS
 
 
-def _gathered(stage: Stage, accesses: Accesses) -> int:
+def _gathered(stage: Stage, accesses: Accesses) -> Extent:
     """Return what accesses cost more, in simple operations, that are strided along the vector axis."""
     vector = choose_vector_axis(stage, accesses)
     strided = [access for access in accesses.all if vector and access.steps[vector.var] not in (0, 1)]
-    return STRIDED_OPERATIONS * stage.iterations if strided else 0
+    return stage.points * STRIDED_OPERATIONS if strided else 0

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import Range, Var
 
 from backends.tensorir.accesses import Accesses
 from backends.tensorir.collapsing import Run, axis_values, run_extent
 from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.extents import Extent
 from backends.tensorir.flat_buffers import flat_buffer, store_flat
 from backends.tensorir.inlining import Place, Resolver, guards, uses
+from backends.tensorir.open_analyzer import Analyzer
 from backends.tensorir.stages import Axis, Stage, dtype_of
 
 At = dict[Var, Expr]
@@ -27,7 +29,7 @@ class LoopAxis:
 
     run: Run
     begin: Expr
-    extent: int
+    extent: Extent
 
     def has(self, axis: Axis) -> bool:
         """Return whether the axis is one of the run."""
@@ -74,9 +76,9 @@ class Scope:
     nest: Nest
     inlined: Mapping[Var, Stage]
     place: Place
-    analyzer: sym.Analyzer
+    analyzer: Analyzer
 
-    def learn(self, var: Var, extent: int) -> None:
+    def learn(self, var: Var, extent: Extent) -> None:
         """Take in that `var` is below `extent`, and at least 0."""
         self.analyzer.bind(var, Range.from_min_extent(int64(0), int64(extent)))
 
@@ -155,7 +157,7 @@ class TiledStage:
         """Whether a branch condition depends on the vector axis."""
         return self.loops.vector is not None and self.loops.vector.var in self.accesses.guarded
 
-    def branches_on(self, along: LoopAxis, at: At, begin: int, extent: int) -> bool:
+    def branches_on(self, along: LoopAxis, at: At, begin: Extent, extent: Extent) -> bool:
         """Return whether a branch condition still depends on the vector axis within a segment of it."""
         probe = Var("probe", "int64")
         self.scope.learn(probe, extent)

@@ -13,7 +13,11 @@ from tvm.ir import Var
 
 from backends.tensorir.accesses import Access, Accesses
 from backends.tensorir.collapsing import Run, collapse_runs, run_extent
+from backends.tensorir.extents import Extent, is_same, sizes_of
 from backends.tensorir.stages import Axis, Stage
+
+# So many tiles there are to be where one symbol is 1, for any number of threads.
+_OPEN_TILES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +31,7 @@ class SharedAxis:
     members: tuple[Run, ...]
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Extent:
         """Trip count, the same for all members."""
         return run_extent(self.members[-1])
 
@@ -80,6 +84,19 @@ def shared_axes(stages: Sequence[Stage], accesses: Mapping[Var, Accesses]) -> li
     return [shared for axis in stages[-1].spatial if (shared := _gather(unions, axis, stages)) is not None]
 
 
+def merge_open(shared: Sequence[SharedAxis], accesses: Sequence[Accesses]) -> list[SharedAxis]:
+    """Return neighbours as one where a symbol would divide to tell them apart, and every stage walks on."""
+    merged: list[SharedAxis] = []
+    for axis in shared:
+        if merged and not isinstance(axis.extent, int):
+            joined = SharedAxis(tuple(a + b for a, b in zip(merged[-1].members, axis.members, strict=True)))
+            if all(len(collapse_runs(run, own)) == 1 for run, own in zip(joined.members, accesses, strict=True)):
+                merged[-1] = joined
+                continue
+        merged.append(axis)
+    return merged
+
+
 def _join_dimensions(unions: _Unions, producer: Stage, access: Access, own: set[Var]) -> None:
     for axis, position in zip(producer.spatial, access.indices, strict=True):
         if isinstance(position, Var) and position in own:
@@ -95,7 +112,7 @@ def _gather(unions: _Unions, last: Axis, stages: Sequence[Stage]) -> SharedAxis 
     members = []
     for stage in stages:
         mine = [axis for axis in stage.spatial if unions.find(axis.var).same_as(root)]
-        if len(mine) != 1 or mine[0].extent != last.extent:
+        if len(mine) != 1 or not is_same(mine[0].extent, last.extent):
             return None
         members.append((mine[0],))
     return SharedAxis(tuple(members))
@@ -117,5 +134,8 @@ def _joinable(stages: Sequence[Stage], accesses: Mapping[Var, Accesses], paralle
     shared = shared_axes(stages, accesses)
     if not shared:
         return False
-    alone = prod(axis.extent for axis in stages[-1].spatial)
-    return prod(axis.extent for axis in shared) >= min(parallelism, alone)
+    tiles, alone = (prod(axis.extent for axis in axes) for axes in (shared, stages[-1].spatial))
+    if isinstance(tiles, int) and isinstance(alone, int):
+        return tiles >= min(parallelism, alone)
+    sizes = zip(sizes_of(tiles, alone), sizes_of(alone, tiles), strict=True)
+    return all(many >= min(max(parallelism, _OPEN_TILES), most) for many, most in sizes)

@@ -8,6 +8,7 @@ import tvm_ffi
 
 from backends.tensorir.accesses import Access, Accesses
 from backends.tensorir.collapsing import Run, collapse_runs, run_extent
+from backends.tensorir.extents import typical
 from backends.tensorir.stages import Axis, Stage, dtype_of
 
 # A vector axis shorter than this is not worth its overlapping rest.
@@ -26,12 +27,13 @@ def choose_vector_axis(stage: Stage, accesses: Accesses) -> Axis | None:
     runs = collapse_runs(stage.spatial, accesses) + collapse_runs(stage.reduce, accesses)
     for number, run in enumerate(runs):
         axis = _innermost(run)
-        if run_extent(run) < _SHORT_AXIS:
+        extent = typical(run_extent(run))
+        if extent < _SHORT_AXIS:
             continue
         strided = sum(1 for access in accesses.all if access.steps[axis.var] not in (0, 1))
         contiguous = sum(1 for access in accesses.all if access.steps[axis.var] == 1)
         reduced = axis in stage.reduce
-        score = (-strided + contiguous * 0.5 - (0.25 if reduced else 0), number, run_extent(run))
+        score = (-strided + contiguous * 0.5 - (0.25 if reduced else 0), number, extent)
         # The fold across lanes binds vectors: TVM cannot bind one of booleans, nor legalise a bound one of bfloat16.
         if dtype_of(stage.buffer) in ("bool", "bfloat16") and reduced:
             continue
@@ -42,7 +44,7 @@ def choose_vector_axis(stage: Stage, accesses: Accesses) -> Axis | None:
 
 def _innermost(run: Run) -> Axis:
     """Return the last axis of a run with more than one position."""
-    return next((axis for axis in reversed(run) if axis.extent > 1), run[-1])
+    return next((axis for axis in reversed(run) if axis.extent != 1), run[-1])
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,11 @@ def find_turn(stage: Stage, accesses: Accesses, vector: Axis | None, lanes: int)
     if stage.combine is not None or vector is None or accesses.guarded:
         return None
     run = next(run for run in collapse_runs(stage.spatial, accesses) if vector in run)
-    if run_extent(run) < lanes:
+    if typical(run_extent(run)) < lanes:
         return None
     for load in accesses.loads:
         strided = load.steps[vector.var] not in (None, 0, 1)
-        long = [axis for axis in stage.spatial if axis not in run and axis.extent >= lanes]
+        long = [axis for axis in stage.spatial if axis not in run and typical(axis.extent) >= lanes]
         across = next((axis for axis in long if load.steps[axis.var] == 1), None)
         if strided and across is not None and tvm_ffi.dtype(dtype_of(load.buffer)).itemsize == ELEMENT_BYTES:
             return Turn(load, across)

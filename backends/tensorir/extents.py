@@ -1,0 +1,74 @@
+"""Extents of loops and buffers: numbers, or expressions of symbols that only a call knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Var
+from tvm.sym import Analyzer
+
+from fusion.structural import find, map_nodes
+
+Extent = Any
+"""An int, or a TensorIR expression of the symbols of a kernel, which are 0 or more."""
+
+_TYPICAL = 64
+"""What a symbol counts as where work is weighed."""
+
+
+def extent_of(dim: tirx.PrimExpr) -> Extent:
+    """Return a dimension, as an int where it is a number."""
+    return int(dim.value) if isinstance(dim, tirx.IntImm) else dim
+
+
+def is_same(a: Extent, b: Extent) -> bool:
+    """Return whether two extents are equal at all sizes."""
+    if isinstance(a, int) or isinstance(b, int):
+        return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+    return bool(Analyzer().can_prove_equal(a, b))
+
+
+def is_within(begin: Extent, extent: Extent, whole: Extent) -> bool:
+    """Return whether [begin, begin + extent) is inside of [0, whole) at all sizes, as far as that is seen."""
+    return all(_at(bound, {}, size) >= 0 for bound in (begin, whole - extent - begin) for size in (0, _TYPICAL))
+
+
+def is_multiple(extent: Extent, of: int) -> bool:
+    """Return whether `of` divides an extent at all sizes, as far as that is seen."""
+    return isinstance(extent, int) and extent % of == 0
+
+
+def least(a: Extent, b: Extent) -> Extent:
+    """Return the smaller of two extents."""
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.min(a, b)
+
+
+def most(a: Extent, b: Extent) -> Extent:
+    """Return the larger of two extents."""
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.max(a, b)
+
+
+def typical(extent: Extent) -> int:
+    """Return an extent as a number, at typical sizes of its symbols."""
+    return _at(extent, {})
+
+
+def sizes_of(extent: Extent, *others: Extent) -> list[int]:
+    """Return an extent as numbers: where each of the symbols of `extent` and `others` in turn is 1, and all the others
+    are typical."""
+    symbols = sorted({var for each in (extent, *others) for var in _symbols(each)}, key=lambda var: str(var.name))
+    return [_at(extent, {symbol: 1}) for symbol in symbols]
+
+
+def _symbols(extent: Extent) -> list[Var]:
+    return [] if isinstance(extent, int) else find(extent, Var)
+
+
+def _at(extent: Extent, sizes: Mapping[Var, int], other: int = _TYPICAL) -> int:
+    """Return an extent as a number, where symbols are of such sizes and all others of one."""
+    if isinstance(extent, int):
+        return extent
+    numbers = (Var, lambda var: tirx.const(sizes.get(var, other), var.ty.dtype))
+    return int(Analyzer().simplify(map_nodes(extent, numbers)).value)

@@ -1,0 +1,102 @@
+"""Simplifies indices in which symbols divide: `(i * l + j) // l` is `i` for a j below l, which TVM leaves as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Protocol
+
+from tvm import sym, tirx
+from tvm.ir import Range, Var
+from tvm_ffi.structural import structural_equal
+
+from fusion.structural import find, map_nodes
+
+Expr = Any
+
+
+class Analyzer(Protocol):
+    """What is known of variables: TVM's `Analyzer`, or one that knows more."""
+
+    def bind(self, var: Var, range: Range) -> None:
+        """Take in the range of a variable."""
+
+    def simplify(self, expr: Expr) -> Expr:
+        """Return a simpler expression of the same value."""
+
+
+def analyzer_of(extents: Sequence[Expr]) -> Analyzer:
+    """Return an analyzer for loops of such extents: TVM's own where all are numbers."""
+    return sym.Analyzer() if all(isinstance(extent, int) for extent in extents) else OpenAnalyzer()
+
+
+@dataclass
+class OpenAnalyzer:
+    """TVM's analyzer, and divisions by symbols.
+
+    Attributes:
+        below: What each variable is below; all are 0 or more.
+    """
+
+    below: dict[Var, Expr] = field(default_factory=dict)
+    _symbols: dict[Var, None] = field(default_factory=dict, init=False)
+    _known: sym.Analyzer = field(default_factory=sym.Analyzer, init=False)
+
+    def bind(self, var: Var, range: Range) -> None:
+        """Take in that `var` is in `range`, which begins at 0."""
+        self._known.bind(var, range)
+        self.below[var] = range.extent
+        self._symbols.update(dict.fromkeys(find(range.extent, Var)))
+
+    def simplify(self, expr: Expr) -> Expr:
+        """Return `expr` simplified."""
+        return self._known.simplify(map_nodes(expr, ((tirx.FloorDiv, tirx.FloorMod), self._divide)))
+
+    def _divide(self, division: Expr) -> Expr:
+        """Return `(q * d + r) // d` as q, and the rest of it as r, where 0 <= r < d."""
+        divisor = division.b
+        if isinstance(divisor, tirx.IntImm):
+            return division
+        whole, rest = tirx.const(0, "int64"), tirx.const(0, "int64")
+        for term in _terms(self._known.simplify(division.a)):
+            quotient = _quotient(term, divisor)
+            whole, rest = (whole, rest + term) if quotient is None else (whole + quotient, rest)
+        if not self._is_below(rest, divisor):
+            return division
+        return self._known.simplify(whole if isinstance(division, tirx.FloorDiv) else rest)
+
+    def _is_below(self, value: Expr, limit: Expr) -> bool:
+        """Return whether 0 <= value < limit, as far as a sum of products tells."""
+        known = self._symbols.keys() | self.below.keys()
+        if not _is_sum(value) or any(var not in known for var in find(value, Var)):
+            return False
+        most = map_nodes(value, (Var, lambda var: self.below[var] - 1 if var in self.below else var))
+        room = self._known.simplify(limit - 1 - most)
+        return isinstance(room, tirx.IntImm) and int(room.value) >= 0
+
+
+def _is_sum(value: Expr) -> bool:
+    """Return whether `value` is made of products of variables and of numbers that are not negative."""
+    if isinstance(value, tirx.Add | tirx.Mul):
+        return _is_sum(value.a) and _is_sum(value.b)
+    return isinstance(value, Var) or (isinstance(value, tirx.IntImm) and int(value.value) >= 0)
+
+
+def _terms(value: Expr) -> list[Expr]:
+    return [*_terms(value.a), *_terms(value.b)] if isinstance(value, tirx.Add) else [value]
+
+
+def _factors(value: Expr) -> list[Expr]:
+    return [*_factors(value.a), *_factors(value.b)] if isinstance(value, tirx.Mul) else [value]
+
+
+def _quotient(product: Expr, divisor: Expr) -> Expr | None:
+    """Return a product without the factors of another; None where it has not all of them."""
+    left = _factors(product)
+    for factor in _factors(divisor):
+        place = next((place for place, each in enumerate(left) if structural_equal(each, factor)), None)
+        if place is None:
+            return None
+        del left[place]
+    return prod(left, start=tirx.const(1, "int64"))

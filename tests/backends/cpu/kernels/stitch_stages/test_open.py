@@ -1,0 +1,108 @@
+"""Stages of which only a call knows some extents, against numpy in float64, at sizes 0 and 1 and with every kind of
+edge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, tirx
+from tvm.relax import op
+
+from backends.cpu.codegen.generate import generate_module
+from backends.cpu.kernels.stitch_stages import TEMPLATE
+from backends.cpu.kernels.stitch_stages.emit import emit_open_stages
+from backends.cpu.schedule import schedule
+from backends.tensorir.symbols import symbols_of
+from fusion import context
+from fusion.structural import find
+from fusion.symbolic.unify import unify
+from tests.backends.cpu.kernels.memory_bound import Build, prim_func
+from tests.targets import AVX2
+
+Shape = tuple[int, ...]
+
+PROBES = ({"b": 11, "n": 127}, {"b": 11, "n": 131}, {"b": 13, "n": 131})
+SIZES = [(1, 1), (1, 5), (3, 127), (2, 16), (7, 33), (0, 3), (2, 0), (1, 300)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A computation over inputs whose shapes depend on two sizes, and its result in NumPy."""
+
+    build: Build
+    shapes: Callable[[int, int], list[Shape]]
+    expected: Callable[..., np.ndarray]
+
+    def arrays(self, b: int, n: int) -> list[np.ndarray]:
+        rng = np.random.default_rng([b, n])
+        return [rng.normal(0, 1, shape).astype("float32") for shape in self.shapes(b, n)]
+
+    def func(self) -> tirx.PrimFunc:
+        """Return the kernel with symbols."""
+        return unify([prim_func(self.build, self.arrays(**sizes)) for sizes in PROBES], PROBES)
+
+
+def _layer_norm(x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale + shift
+
+
+CASES = {
+    "rows of a static length": Case(
+        lambda _, x, scale, shift: op.nn.layer_norm(x, scale, shift, [2]),
+        lambda b, n: [(b, n, 130), (130,), (130,)],
+        _layer_norm,
+    ),
+    "a mean over static axes": Case(
+        lambda _, x: op.mean(x, [1, 2], keepdims=True),
+        lambda b, _: [(b, 7, 7, 40)],
+        lambda x: x.mean((1, 2), keepdims=True),
+    ),
+}
+
+
+def check(case: Case, threads: int, target: str = "llvm") -> None:
+    """Compare at all sizes."""
+    func = case.func()
+    machine = context.resolve(target).compiler.machine
+    kernel = emit_open_stages(func, machine, threads)
+    assert schedule(func, machine, threads).template == TEMPLATE.name
+    module = tvm.IRModule({"k": kernel.func.with_attr("global_symbol", "k")})
+    library = generate_module(module, context.resolve().target)
+    for b, n in SIZES if len(symbols_of(func)) > 1 else [(b, 1) for b in (0, 1, 2, 9)]:
+        arrays = case.arrays(b, n)
+        want = case.expected(*(array.astype("float64") for array in arrays))
+        result = tvm.runtime.tensor(np.full(want.shape, np.nan, "float32"))
+        library["k"](*(tvm.runtime.tensor(array) for array in arrays), result)
+        np.testing.assert_allclose(result.numpy(), want, rtol=2e-5, atol=2e-5, err_msg=f"{b=} {n=}")
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
+def test_kernels_are_right_at_all_sizes(name: str, threads: int, target: str) -> None:
+    check(CASES[name], threads, target)
+
+
+def test_only_much_work_is_shared_out() -> None:
+    case = CASES["rows of a static length"]
+    serial, parallel = (emit_open_stages(case.func(), context.resolve("llvm").compiler.machine, t) for t in (1, 2))
+    assert "T.parallel" not in serial.func.script()
+    (choice,) = find(parallel.func.body, tirx.IfThenElse)
+    assert "T.parallel" in choice.then_case.script()
+    assert "T.parallel" not in choice.else_case.script()
+
+
+def test_what_one_symbol_tiles_is_not_joined_to_what_two_tile() -> None:
+    """With the first words, whose tiles are the sentences, a layer_norm of one sentence would run on one thread."""
+
+    def build(builder: relax.BlockBuilder, x: relax.Expr, scale: relax.Expr, shift: relax.Expr) -> relax.Expr:
+        rows = builder.emit(op.nn.layer_norm(x, scale, shift, [2]))
+        first = builder.emit(op.strided_slice(rows, [1], [0], [1]))
+        return relax.Tuple([rows, first])
+
+    case = Case(build, lambda b, n: [(b, n, 128), (128,), (128,)], _layer_norm)
+    kernel = emit_open_stages(case.func(), context.resolve("llvm").compiler.machine, 2)
+    assert [words.split(",")[0] for words in kernel.tile.split("; ")] == ["5 stages", "1 stages"]

@@ -1,0 +1,51 @@
+"""Indices in which symbols divide."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import tirx
+from tvm.ir import Range, Var
+from tvm_ffi.structural import structural_equal
+
+from backends.tensorir.extents import is_same, is_within, sizes_of, typical
+from backends.tensorir.open_analyzer import OpenAnalyzer
+
+b, n, i, j, unknown = (Var(name, "int64") for name in ("b", "n", "i", "j", "unknown"))
+
+
+@pytest.fixture
+def analyzer() -> OpenAnalyzer:
+    made = OpenAnalyzer()
+    for var, extent in ((i, b), (j, n)):
+        made.bind(var, Range.from_min_extent(tirx.const(0, "int64"), extent))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("index", "simple"),
+    [
+        ((i * n + j) // n, i),
+        ((i * n + j) % n, j),
+        ((i * n + j) % (b * n), i * n + j),
+        ((i * n + j) % (b * n) // n, i),
+        (i * n * 4 // n, i * 4),
+    ],
+)
+def test_divisions_by_symbols_go(analyzer: OpenAnalyzer, index: tirx.PrimExpr, simple: tirx.PrimExpr) -> None:
+    assert structural_equal(analyzer.simplify(index), simple)
+
+
+@pytest.mark.parametrize("index", [(i * n + j + 1) // n, (i * n + unknown) // n, j // b, (i * n - j) // n])
+def test_what_may_reach_the_divisor_stays(analyzer: OpenAnalyzer, index: tirx.PrimExpr) -> None:
+    assert isinstance(analyzer.simplify(index), tirx.FloorDiv | tirx.Add)
+    assert not structural_equal(analyzer.simplify(index), i)
+
+
+def test_extents_with_symbols() -> None:
+    assert is_same(b * n * 4, 4 * n * b)
+    assert not is_same(b, n)
+    assert is_within(1, n, n + 1)
+    assert not is_within(1, n, n)
+    assert typical(b * n) == typical(b) ** 2
+    assert sizes_of(b * n, b) == [typical(b)] * 2
+    assert sizes_of(b, b * n) == [1, typical(b)]
