@@ -9,6 +9,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range, TensorLoad, Var
+from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.extents import Extent
 from backends.tensorir.inlining import Resolver, guards, uses
@@ -33,6 +34,10 @@ class Access:
     indices: tuple[Expr, ...]
     steps: Mapping[Var, Extent | None]
 
+    def is_same(self, other: Access) -> bool:
+        """Return whether both are of one element."""
+        return bool(self.buffer.same_as(other.buffer) and structural_equal(self.indices, other.indices))
+
 
 @dataclass(frozen=True)
 class Accesses:
@@ -46,6 +51,15 @@ class Accesses:
     def all(self) -> tuple[Access, ...]:
         """The store and the loads."""
         return (self.store, *self.loads)
+
+    @property
+    def distinct(self) -> tuple[Access, ...]:
+        """The store and the loads, of those of the same element one."""
+        kept: list[Access] = []
+        for access in self.all:
+            if not any(access.is_same(other) for other in kept):
+                kept.append(access)
+        return tuple(kept)
 
     @property
     def element_bytes(self) -> int:

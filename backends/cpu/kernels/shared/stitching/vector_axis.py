@@ -13,8 +13,10 @@ from backends.tensorir.stages import Axis, Stage, dtype_of
 
 # A vector axis shorter than this is not worth its overlapping rest.
 _SHORT_AXIS = 4
-# The interleaving network is for 4-byte elements: one vector of them is one square's row.
+# The rows of a square that the interleaving network turns are vectors of as many elements as fit of 4 bytes; narrower
+# elements fill a part of a register.
 ELEMENT_BYTES = 4
+_TURNED_BYTES = (2, 4)
 
 
 def choose_vector_axis(stage: Stage, accesses: Accesses) -> Axis | None:
@@ -23,15 +25,15 @@ def choose_vector_axis(stage: Stage, accesses: Accesses) -> Axis | None:
     Ties go to the longer axis, then to the innermost; a reduced axis is charged one access for its fold across lanes.
     """
     best: tuple[float, int, int] | None = None
-    chosen = None
+    chosen, distinct = None, accesses.distinct
     runs = collapse_runs(stage.spatial, accesses) + collapse_runs(stage.reduce, accesses)
     for number, run in enumerate(runs):
         axis = _innermost(run)
         extent = typical(run_extent(run))
         if extent < _SHORT_AXIS:
             continue
-        strided = sum(1 for access in accesses.all if access.steps[axis.var] not in (0, 1))
-        contiguous = sum(1 for access in accesses.all if access.steps[axis.var] == 1)
+        steps = [access.steps[axis.var] for access in distinct]
+        strided, contiguous = sum(step not in (0, 1) for step in steps), steps.count(1)
         reduced = axis in stage.reduce
         score = (-strided + contiguous * 0.5 - (0.25 if reduced else 0), number, extent)
         # The fold across lanes binds vectors: TVM cannot bind one of booleans, nor legalise a bound one of bfloat16.
@@ -71,6 +73,12 @@ def find_turn(stage: Stage, accesses: Accesses, vector: Axis | None, lanes: int)
         strided = load.steps[vector.var] not in (None, 0, 1)
         long = [axis for axis in stage.spatial if axis not in run and typical(axis.extent) >= lanes]
         across = next((axis for axis in long if load.steps[axis.var] == 1), None)
-        if strided and across is not None and tvm_ffi.dtype(dtype_of(load.buffer)).itemsize == ELEMENT_BYTES:
+        if strided and across is not None and _can_turn(dtype_of(load.buffer)):
             return Turn(load, across)
     return None
+
+
+def _can_turn(dtype: str) -> bool:
+    """Return whether the interleaving network is for elements of `dtype`: TVM cannot legalise a bound vector of
+    bfloat16."""
+    return dtype != "bfloat16" and tvm_ffi.dtype(dtype).itemsize in _TURNED_BYTES

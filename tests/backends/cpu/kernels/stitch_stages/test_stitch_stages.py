@@ -91,6 +91,22 @@ def test_layer_norm_of_a_residual_sum_that_is_also_an_output(shape: tuple[int, i
     check(build, [x, y, gamma, beta], [total, expected], tolerance=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_variances_lie_along_the_row_where_its_elements_are_computed_once(dtype: str) -> None:
+    """The mean, which is constant along the row, counted as often as it is read, the row as often as it is computed."""
+    x, gamma, beta = normal(1, 3, 5, 128).astype(dtype), normal(128, seed=2), normal(128, seed=3)
+
+    def build(b: relax.BlockBuilder, v: relax.Var, g: relax.Var, s: relax.Var) -> relax.Expr:
+        rows = op.astype(b.emit(op.reshape(v, (1, 15, 128))), "float32")
+        return op.nn.layer_norm(b.emit(rows), g, s, axes=[-1], epsilon=1e-5)
+
+    centered = wide(x.reshape(1, 15, 128)) - wide(x).reshape(1, 15, 128).mean(2, keepdims=True)
+    expected = centered / np.sqrt((centered**2).mean(2, keepdims=True) + 1e-5) * gamma + beta
+    check(build, [x, gamma, beta], expected, tolerance=1e-5)
+    kernel = schedule(build, [x, gamma, beta], "llvm -mcpu=skylake-avx512")
+    assert "range(T.int64(128))" not in kernel.func.script()
+
+
 @pytest.mark.parametrize("shape", SHAPES_4D)
 @pytest.mark.parametrize("axes", [[1], [2, 3], [1, 2], [0, 1, 2, 3], [3]])
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min"])
@@ -131,6 +147,16 @@ def test_chains_with_broadcasts(shape: tuple[int, ...]) -> None:
 def test_transposes_with_an_epilogue(shape: tuple[int, ...], order: tuple[int, ...]) -> None:
     x = normal(*shape)
     check(lambda b, v: op.nn.relu(op.permute_dims(v, order)), [x], np.maximum(x.transpose(order), 0))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int16"])
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 1, 2)])
+def test_transposes_of_two_bytes_are_turned_in_registers(dtype: str, order: tuple[int, ...]) -> None:
+    for shape in SHAPES_4D:
+        x = (normal(*shape) * 50).astype(dtype)
+        check(lambda b, v: op.permute_dims(op.add(v, v), order), [x], 2 * x.transpose(order))
+    kernel = schedule(lambda b, v: op.permute_dims(v, order), [normal(1, 32, 7, 32).astype(dtype)])
+    assert "T.Shuffle" in kernel.func.script()
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
