@@ -34,6 +34,8 @@ NODES = {
     "three": ("Sum", ["one", "tiny", "tiny"], {}),
     "loss": ("NegativeLogLikelihoodLoss", ["highest", "classes", "weights"], {}),
     "loss of logits": ("SoftmaxCrossEntropyLoss", ["highest", "others", "weights"], {}),
+    "running sum": ("CumSum", ["line", "first axis"], {}),
+    "running sum from behind": ("CumSum", ["line", "first axis"], {"reverse": 1, "exclusive": 1}),
     "slope": ("HardSigmoid", ["last"], {"alpha": 1e-30, "beta": 0.25}),
 }
 SHAPES = {
@@ -57,6 +59,7 @@ VALUES = {
     "classes": np.array([1, 0, 0]),
     "others": np.array([0, 1, 1]),
     "weights": np.ones(2, np.float16),
+    "first axis": np.array(0),
     "last": np.array([-np.inf, 0, np.inf], np.float16),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from backends.tensorir.legalize.common import FLegalize
+from backends.tensorir.legalize.common import NARROW, FLegalize
 
 Expr = Any
 
@@ -80,8 +80,11 @@ def _legalize_scan(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     (x,), attrs = call.args, call.attrs
     function = topi.cumsum if call.op.name == "relax.cumsum" else topi.cumprod
     axis = None if attrs.axis is None else int(attrs.axis)
-    dtype = str(attrs.dtype or x.ty.dtype)
-    return builder.call_te(function, x, axis, dtype, bool(attrs.exclusive), primfunc_name_hint=call.op.name[6:])
+    dtype, exclusive, name = str(attrs.dtype or x.ty.dtype), bool(attrs.exclusive), call.op.name[6:]
+    if dtype not in NARROW:
+        return builder.call_te(function, x, axis, dtype, exclusive, primfunc_name_hint=name)
+    running = builder.emit(builder.call_te(function, x, axis, "float32", exclusive, primfunc_name_hint=name))
+    return relax.op.astype(running, dtype)
 
 
 SORTING: dict[str, FLegalize] = {

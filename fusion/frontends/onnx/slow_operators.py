@@ -35,21 +35,7 @@ class Slow:
 # 64 channels of 28x28, 128x256x256, rows of 1024. TopK of floats (1 to 3.6) and MaxPool (1.5) stay: for NaN they have
 # results of their own.
 SLOW = {
-    ("Conv", _HALF): Slow(53, 0.8),
-    ("ConvTranspose", _HALF): Slow(44, 2.0),
-    ("LSTM", _HALF): Slow(74, 4.8),
-    ("GRU", _HALF): Slow(74, 4.8),
-    ("RNN", _HALF): Slow(74, 4.8),
-    ("MatMul", _HALF): Slow(2.3, 0.06),
-    ("LayerNormalization", _HALF): Slow(10, 4.7),
-    ("Tanh", _HALF): Slow(45, 20.0),
-    ("Sigmoid", _HALF): Slow(23, 10.0),
-    ("Exp", _HALF): Slow(21, 6.5),
-    ("Sqrt", _HALF): Slow(2.8, 1.4),
-    ("AveragePool", _HALF): Slow(1.5, 1.3),
-    ("Transpose", _HALF): Slow(2.7, 0.3),
-    ("Atan", _HALF): Slow(22, 23.0),
-    ("CumSum", _HALF): Slow(1.4, 29.0),
+    ("Atan", _HALF): Slow(23, 26.0),
     ("Atan", _FLOAT): Slow(79, 74.0),
     ("TopK", _LONG): Slow(16, 7.6),
     ("MatMul", _DOUBLE): Slow(10, 0.2),
@@ -72,7 +58,7 @@ QUANTIZED = {
     "MatMul": Slow(2, 0.02),
     "Gemm": Slow(2, 0.02),
 }  # fmt: skip
-# What ONNX Runtime makes part of an operator on bytes before it, or of a convolution in half precision.
+# What ONNX Runtime makes part of an operator on bytes before it.
 TAIL = frozenset({"Cast", "Mul", "Add", "QuantizeLinear", "DequantizeLinear", "Relu", "Clip"})
 # What has good kernels here in float32: too much to be taken along to ONNX Runtime.
 HEAVY = frozenset(

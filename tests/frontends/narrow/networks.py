@@ -151,18 +151,26 @@ def between_casts() -> onnx.ModelProto:
     return net.model(net.op("Cast", x, to=onnx.TensorProto.FLOAT))
 
 
-def two_precisions() -> onnx.ModelProto:
-    """Return convolutions in float16, twice, with larger ones in float32 between."""
-    net = Network("float32")
-    x = net.input([1, 32, 28, 28])
+def double_between_casts() -> onnx.ModelProto:
+    """Return a matmul in float64 whose input and result are float32."""
+    net = Network("float64")
+    x = net.op("Cast", net.input([64, 256], "float32"), to=onnx.TensorProto.DOUBLE)
+    x = net.op("Tanh", net.dense(x, 256, 256))
+    return net.model(net.op("Cast", x, to=onnx.TensorProto.FLOAT))
 
-    def narrow(x: str) -> str:
-        net.dtype = np.dtype("float16")
-        x = net.op("Relu", net.conv(net.op("Cast", x, to=onnx.TensorProto.FLOAT16), 32, 32))
-        x = net.op("Cast", net.conv(x, 32, 32), to=onnx.TensorProto.FLOAT)
+
+def two_precisions() -> onnx.ModelProto:
+    """Return matmuls in float64, twice, with larger ones in float32 between."""
+    net = Network("float32")
+    x = net.input([64, 128])
+
+    def precise(x: str) -> str:
+        net.dtype = np.dtype("float64")
+        x = net.op("Relu", net.dense(net.op("Cast", x, to=onnx.TensorProto.DOUBLE), 128, 128))
+        x = net.op("Cast", net.dense(x, 128, 128), to=onnx.TensorProto.FLOAT)
         net.dtype = np.dtype("float32")
         return x
 
-    first = narrow(x)
-    wide = net.conv(net.op("Relu", net.conv(first, 32, 128)), 128, 32)
-    return net.model(net.op("Relu", net.op("Add", narrow(wide), first)))
+    first = precise(x)
+    wide = net.dense(net.op("Relu", net.dense(first, 128, 512)), 512, 128)
+    return net.model(net.op("Relu", net.op("Add", precise(wide), first)))
