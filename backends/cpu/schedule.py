@@ -15,6 +15,7 @@ from backends.cpu.kernels.shared.mapped import map_images
 from backends.cpu.kernels.template import Marks, Template
 from backends.cpu.machine import Machine
 from backends.cpu.vector_math import VectorizeMath
+from backends.tensorir.bare_symbols import with_bare_symbols
 from backends.tensorir.result import Scheduled
 from backends.tensorir.space import Choices, Point
 from backends.tensorir.symbols import symbols_of
@@ -54,6 +55,7 @@ def schedule(
     written = written_loops(func)
     if written is not None:
         return Scheduled(written, "written", "as it came")
+    func = with_bare_symbols(func)
     attempts = _open_attempts(func, machine, threads) if symbols_of(func) else _attempts(func, machine, threads, point)
     return _first(() if plain else attempts, func, machine)
 
