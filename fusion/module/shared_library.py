@@ -7,11 +7,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fusion.errors import SavedFileError
 from fusion.library import LoadedLibrary, open_library
+from fusion.module.abandoned_folders import PREFIX, held, remove_abandoned
 
 
 @contextmanager
@@ -22,7 +23,9 @@ def temporary_folder(room: int = 0) -> Iterator[Path]:
         SavedFileError: There is none with that much room, or the system refuses what is done with the files in it.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="fusion-") as folder:
+        remove_abandoned(Path(tempfile.gettempdir()))
+        with ExitStack() as stack, tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+            stack.enter_context(held(Path(folder)))  # until it is removed
             if shutil.disk_usage(folder).free < room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
             yield Path(folder)
