@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.ir import Range, TensorLoad, Var
 from tvm_ffi.structural import structural_equal
 
-from backends.tensorir.extents import Extent
+from backends.tensorir.extents import Extent, is_same
 from backends.tensorir.inlining import Resolver, guards, uses
 from backends.tensorir.open_analyzer import Analyzer, analyzer_of
 from backends.tensorir.stages import Axis, Stage, dims_of, dtype_of, substitute
@@ -127,16 +127,16 @@ def _constant(step: Expr, axes: Sequence[Axis]) -> Extent | None:
     return None if varies else step
 
 
-def unravel(index: Expr, shape: Sequence[int]) -> list[Expr]:
+def unravel(index: Expr, shape: Sequence[Extent]) -> list[Expr]:
     """Return the indices of the row-major position `index` in `shape`; axes of extent 1 get 0."""
     indices: list[Expr] = []
-    inner = 1
+    inner: Extent = 1
     outermost = next((axis for axis, extent in enumerate(shape) if extent != 1), 0)
     for axis in reversed(range(len(shape))):
         if shape[axis] == 1:
             indices.append(tirx.const(0, "int64"))
             continue
-        position = tirx.floordiv(index, inner) if inner > 1 else index
+        position = index if is_same(inner, 1) else tirx.floordiv(index, inner)
         indices.append(position if axis == outermost else tirx.floormod(position, shape[axis]))
         inner *= shape[axis]
     return indices[::-1]

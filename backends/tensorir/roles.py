@@ -19,7 +19,7 @@ from tvm_ffi.structural import structural_equal
 from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Expr
 from backends.tensorir.inlining import uses
-from backends.tensorir.stages import Stage, dtype_of, read_stages, shape_of, substitute
+from backends.tensorir.stages import Stage, dims_of, dtype_of, read_stages, shape_of, substitute
 from fusion.declined import Declined
 from fusion.structural import find, map_nodes
 from partition.access import ANCHOR
@@ -108,7 +108,7 @@ def compose(result: Var, behind: Sequence[Stage], buffers: Sequence[Var]) -> tup
     Raises:
         Declined: A stage is not elementwise in the result.
     """
-    coordinates = tuple(Var(f"c{axis}", "int64") for axis in range(len(shape_of(result))))
+    coordinates = tuple(Var(f"c{axis}", "int64") for axis in range(len(dims_of(result))))
     composer = _Composer(result, {stage.buffer: stage for stage in behind}, coordinates)
     return tuple(composer.output(buffer) for buffer in buffers)
 
@@ -135,7 +135,7 @@ class _Composer:
     def output(self, buffer: Var) -> Output:
         """Return how `buffer` follows from the anchor's result."""
         stage = self.producers.get(buffer)
-        shape = shape_of(buffer) if stage is None else tuple(axis.extent for axis in stage.spatial)
+        shape = dims_of(buffer) if stage is None else tuple(axis.extent for axis in stage.spatial)
         at = tuple(Var(f"o{axis}", "int64") for axis in range(len(shape)))
         accumulator = Var("accumulator", dtype_of(self.result))
         reads: list[tuple[Expr, ...]] = []
@@ -153,14 +153,14 @@ class _Composer:
         """Write an access through a reshape as one position in memory: neighbours along the last coordinate are lanes
         of a vector, and (c // 7) * 7 + c % 7 is none of a vector c to TVM."""
         analyzer, last = Analyzer(), self.coordinates[-1]
-        for var, extent in zip(self.coordinates, shape_of(self.result), strict=True):
+        for var, extent in zip(self.coordinates, dims_of(self.result), strict=True):
             analyzer.bind(var, Range(0, extent))
 
         def flat(source: Var, given: Sequence[Expr]) -> tuple[Expr, ...]:
             if not any(uses(index, last) and not index.same_as(last) for index in given):
                 return tuple(given)
             zeros = [tirx.const(0, "int64")] * (len(given) - 1)
-            return (*zeros, flat_index(shape_of(source), given, analyzer))
+            return (*zeros, flat_index(dims_of(source), given, analyzer))
 
         def rule(load: TensorLoad) -> Expr:
             return tirx.BufferLoad(load.source, list(flat(load.source, load.indices)))

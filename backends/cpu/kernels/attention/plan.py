@@ -34,7 +34,7 @@ _ONLINE_ROWS = (14, 28, 56, 112, 168, 224)
 """Rows of a block that keys and values pass by in blocks: whole register tiles of AVX-512."""
 _ONLINE_KEYS = (64, 128, 256, 512)
 """Keys of a block."""
-_MAX_STREAMS = 6
+MAX_STREAMS = 6
 """Rows of weights that the second product reads at a time: 4x4x256x36 took 900 us with 6, 1000 to 1200 with 8 or 9;
 12x128x64 took 251 with 6, 263 with 11 to 13."""
 
@@ -204,7 +204,7 @@ class _Block:
         registers = self.machine.vector_registers
         keys, channels = self._vectors(self.keys), self._vectors(self.chain.channels)
         scores = _cheapest(self.rows, keys, self.chain.depth, registers)
-        return scores, _cheapest(min(self.rows, _MAX_STREAMS), channels, self.keys, registers)
+        return scores, _cheapest(min(self.rows, MAX_STREAMS), channels, self.keys, registers)
 
     def cycles(self) -> float:
         """Return the estimate for a block of rows and all keys."""

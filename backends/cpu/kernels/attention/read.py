@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad, Var
 
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.roles import compose, find_anchors
-from backends.tensorir.stages import Axis, Stage, dtype_of, is_at, loads, read_stages, shape_of, substitute
+from backends.tensorir.stages import Axis, Stage, dims_of, dtype_of, is_at, loads, read_stages, shape_of, substitute
 from fusion.declined import Declined
 from fusion.structural import map_nodes
 from partition.access import is_zero
@@ -98,7 +98,7 @@ def _check_rows(found: AttentionStages) -> None:
     """Raise where a stage between the products has other rows than the scores, reads other rows than its own, or is not
     of float32."""
     compose(found.scores.buffer, found.epilogue, found.entering)
-    scores = shape_of(found.scores.buffer)
+    scores = dims_of(found.scores.buffer)
     made = [*found.entering, *(stage.buffer for stage in found.rows)]
     if any(dtype_of(buffer) != "float32" for buffer in made):
         raise Declined("a stage between the products is not of float32")
@@ -221,7 +221,7 @@ def local_shape(buffer: Var, scores: tuple[int, ...], rows: int, row_elements: i
     Raises:
         Declined: The buffer has other rows.
     """
-    shape, lead = shape_of(buffer), scores[:-1]
+    shape, lead = dims_of(buffer), scores[:-1]
     if shape[: len(lead)] != lead or shape[len(lead) :] not in ((), (1,), scores[-1:]):
         raise Declined(f"{buffer.name} has other rows")
     return (rows,) if len(shape) == len(lead) else (rows, row_elements)

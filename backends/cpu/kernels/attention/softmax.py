@@ -17,11 +17,11 @@ from tvm_ffi.structural import structural_equal
 
 from backends.cpu.kernels.attention.read import AttentionStages
 from backends.tensorir.emit import Expr
-from backends.tensorir.stages import Axis, Stage, is_at, shape_of
+from backends.tensorir.stages import Axis, Stage, dims_of, is_at
 from fusion.declined import Declined
 from fusion.structural import map_nodes
 
-_LEAST = -3.4028234663852886e38
+LEAST = -3.4028234663852886e38
 """What a maximum begins with. From -inf a block whose keys are all masked would be (-inf) - (-inf), a NaN; from here
 its weights are zeros, and a row of which every key is masked is 0 / 0 at the end, as in the plain form."""
 
@@ -37,7 +37,7 @@ def find_softmax(stages: AttentionStages) -> Var:
     reductions = [stage for stage in stages.rows if stage.combine is not None]
     if [stage.combine for stage in reductions] != [tirx.Max, tirx.Add] or len(stages.entering) != 1:
         raise Declined("its rows are no softmax: other than a maximum and a sum of one kind of scores")
-    names = _Names(stages.rows, len(shape_of(stages.scores.buffer)))
+    names = _Names(stages.rows, len(dims_of(stages.scores.buffer)))
     (entering,), (top, total) = stages.entering, reductions
     scores, maximum, summed = (names.of(buffer) for buffer in (entering, top.buffer, total.buffer))
     grown, one = tirx.exp(scores - maximum), tirx.const(1, "float32")
@@ -75,7 +75,7 @@ class _Names:
         key = (*stage.spatial, *stage.reduce)[-1]
 
         def name(load: TensorLoad) -> Expr:
-            *_, extent = shape_of(load.source)
+            *_, extent = dims_of(load.source)
             if len(load.indices) == self.rank and not is_at(load.indices[-1], Axis(key.var, extent)):
                 raise Declined(f"{stage.buffer.name} reads another key")
             return self.of(load.source)
@@ -116,7 +116,7 @@ class Online:
 
     def start(self) -> dict[Var, float]:
         """Return what the buffers hold before the first keys."""
-        return {self.top: _LEAST, self.total: 0.0}
+        return {self.top: LEAST, self.total: 0.0}
 
     def stages(self, rows: int, keys: int) -> list[Stage]:
         """Return the stages of one block of `keys` keys, in the order in which those of a row have to be computed.
@@ -144,7 +144,7 @@ class Online:
 
         top = at(self.new_top, row)
         return [
-            reduced(block_top, self.scores, tirx.Max, _LEAST),
+            reduced(block_top, self.scores, tirx.Max, LEAST),
             of_row(self.new_top, tirx.max(at(self.top, row), at(block_top, row))),
             of_row(self.scale, tirx.exp(at(self.top, row) - top)),
             Stage(self.weights, (row, key), (), tirx.exp(at(self.scores, row, key) - top)),

@@ -96,8 +96,13 @@ def one_kernel(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:
 
 def groups(build: Build, arrays: Sequence[np.ndarray], judge: Profitability = no_template) -> list[tirx.PrimFunc]:
     """Return the kernels of `build(builder, *inputs)` without their loops."""
-    mod = relax.transform.FuseTIR()(FormGroups(judge)(_legalised(build, arrays, 16)))
+    mod = grouped(build, arrays, judge)
     return [func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)]
+
+
+def grouped(build: Build, arrays: Sequence[np.ndarray], judge: Profitability = no_template) -> tvm.IRModule:
+    """Return the calls of these kernels, and them."""
+    return relax.transform.FuseTIR()(FormGroups(judge)(_legalised(build, arrays, 16)))
 
 
 def _legalised(build: Build, arrays: Sequence[np.ndarray], lanes: int) -> tvm.IRModule:

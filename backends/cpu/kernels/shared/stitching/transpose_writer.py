@@ -69,7 +69,7 @@ class _Squares:
         nest, scope = self.tiled.nest, self.tiled.scope
         corner = nest.bind("corner", begin)
         scope.learn(corner, self.along.extent - self.side + 1)
-        for i, column in enumerate(_turned(self._rows(at, corner), self.side)):
+        for i, column in enumerate(turn_square(self._rows(at, corner), self.side)):
             nest.store(self.square, [ramp(int64(i * self.side), self.side)], column)
         with nest.run("u", self.side, ForKind.UNROLLED) as line:
             scope.learn(line, self.side)
@@ -105,7 +105,7 @@ class _Squares:
         self.tiled.store(here, names, value)
 
 
-def _turned(rows: list[Expr], side: int) -> list[Expr]:
+def turn_square(rows: list[Expr], side: int) -> list[Expr]:
     """Return the columns of a square by log2(side) rounds, which interleave row i with row i + side / 2."""
     low = [tirx.const(i // 2 + (i % 2) * side, "int32") for i in range(side)]
     high = [tirx.const(side // 2 + i // 2 + (i % 2) * side, "int32") for i in range(side)]

@@ -1,0 +1,213 @@
+"""Attention of which only a call knows the batch, the rows or the keys.
+
+The loops of one task, which has a chunk of the blocks of rows of one batch:
+
+    keys in whole vectors                               and values, where their rows are none
+    for block of rows                                   balanced, up to 16 rows
+      sums = 0, top = the least number, total = 0
+      for block of keys                                 balanced, up to 512 keys: one where they are fewer
+        scores = epilogue(q x k)                        `open_products`, `open_rows`
+        weights = exp(scores - new top), scale, total   `open_rows`
+        sums = sums * scale + weights x v               `open_products`
+      outputs = epilogue(sums / total)
+
+Up to 512 keys it is the form of whole rows; beyond, the online one of `emit_online`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from tvm import tirx
+from tvm.ir import Var
+from tvm.tirx import ForKind
+
+from backends.cpu.kernels.attention.open_packing import Packed, pack
+from backends.cpu.kernels.attention.open_plan import Grid, OpenPlan
+from backends.cpu.kernels.attention.open_products import OpenProduct, each_tile, multiply
+from backends.cpu.kernels.attention.open_read import OpenAttention, read_open_attention
+from backends.cpu.kernels.attention.open_rows import KeyBlock, OpenRows, RowState
+from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div, keep
+from backends.cpu.kernels.attention.read import ATTENTION, operand
+from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
+from backends.cpu.machine import Machine
+from backends.tensorir.accesses import unravel
+from backends.tensorir.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs
+from backends.tensorir.result import Scheduled
+
+
+def emit_open_attention(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
+    """Return the loops of an attention with symbols.
+
+    Raises:
+        Declined: It is none, or only a call knows more than the batch and the lengths.
+    """
+    attention, nest = read_open_attention(func), Nest()
+    chain = attention.chain
+    plan = OpenPlan.of(chain, machine, threads)
+    grid = Grid.of(nest, chain, plan)
+    kind = ForKind.PARALLEL if threads > 1 else ForKind.SERIAL
+    with nest.loop("task", grid.images * grid.chunks.count, kind) as task:
+        image, chunk = tirx.floordiv(task, grid.chunks.count), tirx.floormod(task, grid.chunks.count)
+        which = tuple(keep(nest, f"batch{axis}", index) for axis, index in enumerate(unravel(image, chain.batch)))
+        work = _Task.make(nest, attention, plan, machine.vector_lanes, which)
+        with nest.loop("block", grid.chunks.size(chunk)) as index:
+            pair = grid.blocks.start(grid.chunks.start(chunk) + index)
+            first = keep(nest, "first", pair * 2)
+            many = grid.blocks.size(grid.chunks.start(chunk) + index) * 2
+            work.emit(first, keep(nest, "rows", tirx.min(many, chain.rows - first)))
+    return Scheduled(func.with_body(nest.finish()), ATTENTION, str(plan))
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The work on one batch.
+
+    Attributes:
+        which: The batch.
+        keys, values: Its copies of the right operands; None for values that it reads as they lie.
+        between: Holds the scores.
+        sums: The second product so far, `width` elements a row.
+    """
+
+    nest: Nest
+    attention: OpenAttention
+    plan: OpenPlan
+    lanes: int
+    which: tuple[Expr, ...]
+    keys: Packed
+    values: Packed | None
+    between: OpenRows
+    sums: Var
+    width: int
+
+    @staticmethod
+    def make(nest: Nest, attention: OpenAttention, plan: OpenPlan, lanes: int, which: tuple[Expr, ...]) -> _Task:
+        """Return the task, its buffers allocated and its operands packed."""
+        chain, stride = attention.chain, plan.keys + lanes
+        state = RowState.allocate(nest, plan.rows) if attention.is_softmax else None
+        scores = nest.allocate("scores", (plan.rows * stride,))
+        width = -(-chain.channels // lanes) * lanes
+        right, parts = operand(attention.values, 1), pieces(chain.channels, lanes)
+        is_direct = right.is_contiguous(right.place) and len(parts) == width // lanes
+        key_vectors = tirx.max(ceil_div(chain.keys, lanes), 1)
+        keys = Packed(nest.allocate("keys", (key_vectors * (chain.depth * lanes),)), chain.depth * lanes, lanes)
+        pack(nest, operand(attention.scores, 1), which, keys, lanes)
+        values = None
+        if not is_direct:
+            values = Packed(nest.allocate("values", (tirx.max(int64(chain.keys), 1) * width,)), lanes, width)
+            pack(nest, right, which, values, lanes)
+        return _Task(
+            nest=nest,
+            attention=attention,
+            plan=plan,
+            lanes=lanes,
+            which=which,
+            keys=keys,
+            values=values,
+            between=OpenRows(nest, scores, stride, state, attention.entering, plan.rows, lanes),
+            sums=nest.allocate("sums", (plan.rows * width,)),
+            width=width,
+        )
+
+    def emit(self, first: Expr, rows: Expr) -> None:
+        """Add the loops of `rows` rows from `first` on."""
+        nest, lanes, all_keys = self.nest, self.lanes, self.attention.chain.keys
+        self.between.clear()
+        with nest.loop("sum", rows * (self.width // lanes)) as vector:
+            nest.store(self.sums, [ramp(vector * lanes, lanes)], splat(tirx.const(0, "float32"), lanes))
+        vectors = OpenSplit.of(nest, ceil_div(all_keys, lanes), self.plan.keys // lanes)
+        with nest.loop("keys", vectors.count) as index:
+            first_vector = keep(nest, "first_vector", vectors.start(index))
+            many = keep(nest, "vectors", vectors.size(index))
+            first_key = keep(nest, "first_key", first_vector * lanes)
+            keys = keep(nest, "many_keys", tirx.min(all_keys - first_key, many * lanes))
+            block = KeyBlock(first_key, first_vector, keys, many)
+            self._scores(first, rows, block)
+            self.between.write(lambda row, key: [*self.which, first + row, first_key + key], rows, block)
+            self._values(rows, block)
+        self._finish(first, rows)
+
+    def _scores(self, first: Expr, rows: Expr, block: KeyBlock) -> None:
+        """Emit the first product: panels of vectors of keys, then single vectors."""
+        nest, lanes, panel = self.nest, self.lanes, self.plan.scores.vectors
+        left = operand(self.attention.scores, 0)
+
+        def store(row: Expr, vector: Expr, total: Expr) -> None:
+            place = row * self.between.stride + (vector - block.first_vector) * lanes
+            nest.store(self.between.scores, [ramp(place, lanes)], total)
+
+        product = OpenProduct(
+            depth=self.attention.chain.depth,
+            left=lambda row, k: left.at(self.which, first + row, k),
+            right=self.keys.load,
+            store=store,
+        )
+
+        def tile(own: list[Expr]) -> None:
+            panels = keep(nest, "panels", tirx.floordiv(block.vectors, panel))
+            with nest.loop("panel", panels) as index:
+                multiply(nest, product, own, block.first_vector + index * panel, [lanes] * panel)
+            if panel > 1:
+                with nest.loop("vector", block.vectors - panels * panel) as index:
+                    multiply(nest, product, own, block.first_vector + panels * panel + index, [lanes])
+
+        each_tile(nest, rows, self.plan.scores.rows, tile)
+
+    def _values(self, rows: Expr, block: KeyBlock) -> None:
+        """Emit the second product, added to what the sums were of the keys before."""
+        nest, lanes, panel, between = self.nest, self.lanes, self.plan.values.vectors, self.between
+        right, packed, state = operand(self.attention.values, 1), self.values, self.between.state
+
+        def value(vector: Expr, k: Expr, count: int) -> Expr:
+            if packed is not None:
+                return packed.load(vector, block.first + k, count)
+            return right.at(self.which, ramp(vector * lanes, count), block.first + k)
+
+        def sums(row: Expr, vector: Expr, count: int) -> Expr:
+            return tirx.BufferLoad(self.sums, [ramp(row * self.width + vector * lanes, count)])
+
+        def start(row: Expr, vector: Expr, count: int) -> Expr:
+            before = sums(row, vector, count)
+            return before if state is None else before * splat(tirx.BufferLoad(state.scale, [row]), count)
+
+        product = OpenProduct(
+            depth=block.keys,
+            left=lambda row, k: tirx.BufferLoad(between.scores, [row * between.stride + k]),
+            right=value,
+            store=lambda row, vector, total: nest.store(
+                self.sums, [ramp(row * self.width + vector * lanes, int(total.ty.dtype.lanes))], total
+            ),
+            start=start,
+        )
+        parts = [count for _, count in pieces(self.attention.chain.channels if packed is None else self.width, lanes)]
+
+        def tile(own: list[Expr]) -> None:
+            for at in range(0, len(parts), panel):
+                multiply(nest, product, own, int64(at), parts[at : at + panel])
+
+        each_tile(nest, rows, self.plan.values.rows, tile)
+
+    def _finish(self, first: Expr, rows: Expr) -> None:
+        """Emit the division of the sums and what is behind the second product."""
+        nest, lanes = self.nest, self.lanes
+        epilogue = Epilogue.prepare(nest, self.attention.outputs, lanes)
+        with nest.loop("row", rows) as row:
+            share = self._share(row)
+            for at, count in vector_runs(nest, self.attention.chain.channels, lanes):
+                registers = RegisterRows(nest, 1, [(0, count)])
+                sums = tirx.BufferLoad(self.sums, [ramp(row * self.width + at, count)])
+                registers.write(0, 0, sums if share is None else sums * splat(share, count))
+                place = partial(self._place, first + row, at)
+                epilogue.store(nest, registers, (1, 1), [(0, count)], place)
+
+    def _share(self, row: Expr) -> Expr | None:
+        """Return what the sums of a row are multiplied by; of no keys they are zeros, as in a product of none."""
+        if self.between.state is None:
+            return None
+        one, total = tirx.const(1, "float32"), tirx.BufferLoad(self.between.state.total, [row])
+        return self.nest.bind("share", one / tirx.Select(int64(self.attention.chain.keys) > 0, total, one))
+
+    def _place(self, row: Expr, at: Expr, i: Expr, j: Expr, channel: Expr) -> list[Expr]:
+        return [*self.which, row, at + channel]

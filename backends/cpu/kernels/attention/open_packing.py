@@ -1,0 +1,131 @@
+"""Copies of an operand of a product in whole vectors, where only a call knows how many rows or columns there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Var
+
+from backends.cpu.kernels.attention.open_split import ceil_div, keep
+from backends.cpu.kernels.attention.read import Operand
+from backends.cpu.kernels.shared.stitching.transpose_writer import turn_square
+from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
+from backends.tensorir.extents import Extent
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An operand in vectors of neighbouring places, one for each step.
+
+    Attributes:
+        buffer: Holds them.
+        vector, step: How far apart vectors of neighbouring places are, and those of neighbouring steps, in elements.
+    """
+
+    buffer: Var
+    vector: int
+    step: int
+
+    def at(self, vector: Expr, step: Expr) -> Expr:
+        """Return the position of the first element of a vector."""
+        return int64(vector) * self.vector + int64(step) * self.step
+
+    def load(self, vector: Expr, step: Expr, count: int) -> Expr:
+        """Return the first `count` elements of a vector."""
+        return tirx.BufferLoad(self.buffer, [ramp(self.at(vector, step), count)])
+
+
+def pack(nest: Nest, operand: Operand, batch: Sequence[Expr], packed: Packed, lanes: int) -> None:
+    """Add the copy of one batch of an operand."""
+    packing = _Packing(nest, operand, batch, packed, lanes)
+    if operand.is_contiguous(operand.place):
+        packing.copied()
+    elif operand.is_contiguous(operand.step):
+        packing.turned()
+    else:
+        packing.scattered(0, packing.steps)
+
+
+@dataclass(frozen=True)
+class _Packing:
+    """Writes one copy."""
+
+    nest: Nest
+    operand: Operand
+    batch: Sequence[Expr]
+    packed: Packed
+    lanes: int
+
+    @property
+    def steps(self) -> Extent:
+        """How many there are of k."""
+        return self.operand.step.extent
+
+    @property
+    def places(self) -> Extent:
+        """How many rows or columns there are."""
+        return self.operand.place.extent
+
+    @property
+    def vectors(self) -> Expr:
+        """How many hold the places."""
+        return ceil_div(self.places, self.lanes)
+
+    def copied(self) -> None:
+        """Add vectors as they lie; behind the last place are zeros."""
+        nest, lanes = self.nest, self.lanes
+        whole = keep(nest, "whole", tirx.floordiv(int64(self.places), lanes))
+        with nest.loop("vector", whole) as vector, nest.loop("k", self.steps) as k:
+            self._store(vector, k, self.operand.at(self.batch, ramp(vector * lanes, lanes), k))
+        rest = keep(nest, "rest", int64(self.places) - whole * lanes)
+        with nest.when(rest > 0):
+            with nest.loop("k", self.steps) as k:
+                self._store(whole, k, splat(tirx.const(0, "float32"), lanes))
+            for at, count in halves(nest, rest, lanes):
+                with nest.loop("k", self.steps) as k:
+                    value = self.operand.at(self.batch, ramp(whole * lanes + at, count), k)
+                    nest.store(self.packed.buffer, [ramp(self.packed.at(whole, k) + at, count)], value)
+
+    def turned(self) -> None:
+        """Emit squares that are turned in registers; places behind the last are the last one once more."""
+        nest, lanes, steps = self.nest, self.lanes, self.steps
+        whole = steps // lanes if isinstance(steps, int) else tirx.floordiv(steps, lanes)
+        with nest.loop("block", whole) as block:
+            self._squares(block * lanes)
+        if not isinstance(steps, int) or steps % lanes:
+            self.scattered(whole * lanes, steps - whole * lanes)
+
+    def _squares(self, first: Expr) -> None:
+        """Emit the squares of `lanes` steps from `first` on."""
+        nest, lanes = self.nest, self.lanes
+        with nest.loop("vector", self.vectors) as vector:
+            rows = []
+            for j in range(lanes):
+                place = tirx.min(vector * lanes + j, int64(self.places) - 1)
+                load = self.operand.at(self.batch, place, ramp(first, lanes))
+                row = nest.allocate(f"row{j}", (lanes,))
+                nest.store(row, [ramp(0, lanes)], load)
+                rows.append(tirx.BufferLoad(row, [ramp(0, lanes)]))
+            for i, column in enumerate(turn_square(rows, lanes)):
+                self._store(vector, first + i, column)
+
+    def scattered(self, first: Expr, many: Expr) -> None:
+        """Emit single elements of `many` steps from `first` on."""
+        nest, lanes = self.nest, self.lanes
+        with nest.loop("vector", self.vectors) as vector, nest.loop("k", many) as k, nest.loop("lane", lanes) as lane:
+            place = tirx.min(vector * lanes + lane, int64(self.places) - 1)
+            element = self.operand.at(self.batch, place, first + k)
+            nest.store(self.packed.buffer, [self.packed.at(vector, first + k) + lane], element)
+
+    def _store(self, vector: Expr, k: Expr, value: Expr) -> None:
+        self.nest.store(self.packed.buffer, [ramp(self.packed.at(vector, k), self.lanes)], value)
+
+
+def halves(nest: Nest, rest: Expr, lanes: int) -> Iterator[tuple[Expr, int]]:
+    """Yield (offset, lanes) of the vectors that cover fewer than `lanes` elements, each where there is one."""
+    while lanes > 1:
+        lanes //= 2
+        with nest.when(tirx.bitwise_and(rest, int64(lanes)) > 0):
+            yield rest - tirx.bitwise_and(rest, int64(2 * lanes - 1)), lanes

@@ -1,0 +1,51 @@
+"""Balanced splits of a loop whose extent only a call knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from backends.tensorir.emit import Expr, Nest, int64
+
+
+@dataclass(frozen=True)
+class OpenSplit:
+    """`Split` at the call: the first `long_tiles` of `count` tiles have one iteration more than `short`."""
+
+    count: Expr
+    short: Expr
+    long_tiles: Expr
+
+    @staticmethod
+    def of(nest: Nest, extent: Expr, tile: int) -> OpenSplit:
+        """Return the split with the fewest tiles that are no longer than `tile`; one empty tile of nothing."""
+        return OpenSplit.into(nest, extent, tirx.max(ceil_div(extent, tile), 1))
+
+    @staticmethod
+    def into(nest: Nest, extent: Expr, count: Expr) -> OpenSplit:
+        """Return the split into `count` tiles."""
+        count = keep(nest, "tiles", int64(count))
+        short = keep(nest, "short", tirx.floordiv(int64(extent), count))
+        return OpenSplit(count, short, keep(nest, "long_tiles", int64(extent) - short * count))
+
+    def start(self, tile: Expr) -> Expr:
+        """Return where a tile begins."""
+        return tile * self.short + tirx.min(tile, self.long_tiles)
+
+    def size(self, tile: Expr) -> Expr:
+        """Return how many iterations a tile has."""
+        return self.short + tirx.Select(tile < self.long_tiles, int64(1), int64(0))
+
+
+def ceil_div(extent: Expr, tile: int) -> Expr:
+    """Return how many tiles cover an extent."""
+    return tirx.floordiv(int64(extent) + (tile - 1), tile)
+
+
+def keep(nest: Nest, name: str, value: Expr) -> Expr:
+    """Return `value` as the element of a buffer, which LLVM keeps in a register: TVM's simplifier puts the values of
+    variables in their places everywhere, and took 20 s for an attention whose indices are all of symbols."""
+    buffer = nest.allocate(name, (1,), "int64")
+    nest.store(buffer, [int64(0)], value)
+    return tirx.BufferLoad(buffer, [int64(0)])
