@@ -15,6 +15,9 @@ from tvm import tirx
 from tvm.ir import StringImm
 from tvm.tirx import ForKind
 
+MASKED = "fusion.masked"
+"""Around statements of which some lanes are idle; its value says how many are not."""
+
 Expr = Any  # a TensorIR expression or a Python number
 
 
@@ -50,6 +53,12 @@ class Nest:
         var = tirx.Var(name, value.ty)
         self.add(tirx.Bind(var, value))
         return var
+
+    def settle(self, name: str, value: Expr) -> tirx.Var:
+        """Name a value that is computed here: TVM's simplifier puts what `bind` computes wherever the name stands."""
+        kept = self.allocate(name, (1,), str(value.ty.dtype))
+        self.store(kept, [int64(0)], value)
+        return self.bind(name, tirx.BufferLoad(kept, [int64(0)]))
 
     @contextmanager
     def apart(self) -> Iterator[list[tirx.Stmt]]:
@@ -94,6 +103,17 @@ class Nest:
 
     def add_when(self, condition: Expr, body: list[tirx.Stmt]) -> None:
         self.add(tirx.IfThenElse(condition, _sequence(body), None))
+
+    @contextmanager
+    def masked(self, active: Expr) -> Iterator[None]:
+        """Open statements of whose vectors only the first `active` lanes are loaded and stored: see `codegen/masks.py`.
+
+        What a loop over lanes accesses there is contiguous or the same for all lanes, and of no size that is known
+        before the call, but for registers.
+        """
+        with self.apart() as body:
+            yield
+        self.add(tirx.AttrStmt(int64(0), MASKED, active, _sequence(body)))
 
     def choose(self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """Add an `if` of what two functions add."""

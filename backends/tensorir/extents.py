@@ -35,11 +35,6 @@ def is_within(begin: Extent, extent: Extent, whole: Extent) -> bool:
     return all(_at(bound, {}, size) >= 0 for bound in (begin, whole - extent - begin) for size in (0, _TYPICAL))
 
 
-def is_multiple(extent: Extent, of: int) -> bool:
-    """Return whether `of` divides an extent at all sizes, as far as that is seen."""
-    return isinstance(extent, int) and extent % of == 0
-
-
 def least(a: Extent, b: Extent) -> Extent:
     """Return the smaller of two extents."""
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.min(a, b)

@@ -67,20 +67,44 @@ class OpenAnalyzer:
         return self._known.simplify(whole if isinstance(division, tirx.FloorDiv) else rest)
 
     def _is_below(self, value: Expr, limit: Expr) -> bool:
-        """Return whether 0 <= value < limit, as far as a sum of products tells."""
-        known = self._symbols.keys() | self.below.keys()
-        if not _is_sum(value) or any(var not in known for var in find(value, Var)):
+        """Return whether 0 <= value < limit, as far as it is seen, where no symbol is 0: nothing is read then."""
+        if not self._is_positive(value):
             return False
-        most = map_nodes(value, (Var, lambda var: self.below[var] - 1 if var in self.below else var))
+        return any(self._fits(most, limit) for most in self._most(value))
+
+    def _fits(self, most: Expr, limit: Expr) -> bool:
         room = self._known.simplify(limit - 1 - most)
         return isinstance(room, tirx.IntImm) and int(room.value) >= 0
 
+    def _is_positive(self, value: Expr) -> bool:
+        """Return whether a value is 0 or more."""
+        if isinstance(value, tirx.Add | tirx.Mul | tirx.Min | tirx.FloorDiv | tirx.FloorMod):
+            return self._is_positive(value.a) and self._is_positive(value.b)
+        if isinstance(value, tirx.Max):
+            return self._is_positive(value.a) or self._is_positive(value.b)
+        if isinstance(value, tirx.Sub):
+            return _is_one(value.b) and all(var in self._symbols for var in find(value, Var))
+        if isinstance(value, Var):
+            return value in self.below or value in self._symbols
+        return isinstance(value, tirx.IntImm) and int(value.value) >= 0
 
-def _is_sum(value: Expr) -> bool:
-    """Return whether `value` is made of products of variables and of numbers that are not negative."""
-    if isinstance(value, tirx.Add | tirx.Mul):
-        return _is_sum(value.a) and _is_sum(value.b)
-    return isinstance(value, Var) or (isinstance(value, tirx.IntImm) and int(value.value) >= 0)
+    def _most(self, value: Expr) -> list[Expr]:
+        """Return what a value that is 0 or more is at most."""
+        if isinstance(value, Var):
+            return [self.below[value] - 1 if value in self.below else value]
+        if isinstance(value, tirx.Min):
+            return [*self._most(value.a), *self._most(value.b)]
+        if isinstance(value, tirx.FloorMod):
+            return [*self._most(value.a), value.b - 1]
+        if isinstance(value, tirx.Add | tirx.Mul):
+            combine = type(value)
+            return [combine(a, b) for a in self._most(value.a) for b in self._most(value.b)]
+        is_known = isinstance(value, tirx.IntImm) or (isinstance(value, tirx.Sub) and _is_one(value.b))
+        return [value] if is_known else []
+
+
+def _is_one(value: Expr) -> bool:
+    return isinstance(value, tirx.IntImm) and int(value.value) == 1
 
 
 def _terms(value: Expr) -> list[Expr]:

@@ -15,9 +15,10 @@ from tvm.ir import Var
 from tvm.tirx import ForKind
 
 from backends.tensorir.emit import Expr, Nest, int64, ramp
+from backends.tensorir.extents import Extent
 from backends.tensorir.flat_buffers import flat_buffer, load_flat, store_flat
 
-Learn = Callable[[Var, int], None]
+Learn = Callable[[Var, Extent], None]
 """Hears that a variable is below a number, and at least 0."""
 
 
@@ -58,6 +59,46 @@ def map_vectors(nest: Nest, begin: Expr, extent: int, *, lanes: int, unroll: int
             yield from _lanes(nest, begin + int64(main * step) + i * lanes, lanes, learn)
     if extent % lanes:
         yield from _lanes(nest, begin + int64(extent - lanes), lanes, learn)
+
+
+def open_vectors(
+    nest: Nest, begin: Expr, extent: Expr, *, lanes: int, unroll: int, learn: Learn, masks: bool
+) -> Iterator[Expr]:
+    """Yield positions as `map_vectors` does, each of them once, of as many as a call says.
+
+    ```
+    for i in range(extent // (lanes * unroll)):
+        for u in T.unroll(unroll):
+            for v in T.vectorized(lanes): body(begin + (i * unroll + u) * lanes + v)
+    for i in range(ceil(rest / lanes)):
+        for v in T.vectorized(lanes): body(begin + extent - rest + i * lanes + v)       # lanes past the end are idle
+    ```
+    Without `masks` the rest is scalar, behind whole vectors: idle lanes would load from addresses, or divide by
+    numbers, that are none.
+    """
+    step = lanes * unroll
+    main, rest = (extent // step, extent % step) if step > 1 else (0, extent)
+    if step > 1:
+        with nest.run("i", main) as i:
+            learn(i, main)
+            with nest.run("u", unroll, ForKind.UNROLLED) as u:
+                learn(u, unroll)
+                yield from _lanes(nest, begin + i * step + u * lanes, lanes, learn)
+    first = begin + main * step
+    if not masks and unroll > 1:
+        with nest.run("i", rest // lanes) as i:
+            learn(i, rest // lanes)
+            yield from _lanes(nest, first + i * lanes, lanes, learn)
+        first, rest = first + rest // lanes * lanes, rest % lanes
+    width = lanes if masks else 1
+    many = (rest + (width - 1)) // width
+    with nest.run("i", many) as i:
+        learn(i, many)
+        if width == 1:
+            yield first + i
+            return
+        with nest.masked(rest - i * width):
+            yield from _lanes(nest, first + i * width, width, learn)
 
 
 def _lanes(nest: Nest, begin: Expr, lanes: int, learn: Learn) -> Iterator[Expr]:

@@ -13,6 +13,7 @@ from tvm_ffi.structural import StructuralMutator
 
 from backends.backend import ObjectCache
 from backends.cpu.codegen.bfloat16 import broadcast_bits, compute_in_lets
+from backends.cpu.codegen.masks import mask_lanes
 from backends.cpu.codegen.share_memory import share_memory
 from backends.tensorir.emit import Nest, prefetch
 from fusion.abandon import checkpoint
@@ -201,6 +202,7 @@ def _lower_loops() -> tvm.transform.Pass:
             tirx.transform.MakePackedAPI(),
             tirx.transform.FP8StorageLegalize(),
             tirx.transform.BF16StorageLegalize(),
+            mask_lanes(),
             tirx.transform.LowerTVMBuiltin(),
             tirx.transform.LowerIntrin(),
         ]

@@ -2,6 +2,9 @@
 
 In the memory of a register of 16 elements one of 8 is half of it, which LLVM puts together in each step: a product of
 300 columns took 298 us so, and takes 215. On the stack LLVM finds by itself what may share memory.
+
+Buffers whose size only a call knows share none either: TVM takes all of them for equally large, and gives one the
+memory of another that the same loop reads, though vectors there overlap.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from math import prod
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import TensorLoad, Var
 from tvm_ffi.structural import StructuralMutator
 
 from fusion.structural import mutate
@@ -36,13 +39,15 @@ def share_memory() -> tvm.transform.Pass:
 
 @dataclass
 class _Registers:
-    """Buffers of at most a register, which are parameters for the time being.
+    """Buffers of at most a register, and those of no known size, which are parameters for the time being.
 
     Attributes:
-        inside: Those of each parallel loop, by its variable, and those outside of all.
+        inside: The registers of each parallel loop, by its variable, and those outside of all.
+        unsized: The others; a load stands where each was allocated.
     """
 
     inside: dict[Var | None, dict[Var, None]] = field(default_factory=lambda: {None: {}})
+    unsized: dict[Var, None] = field(default_factory=dict)
 
     def take(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Return `func` with its registers among its parameters."""
@@ -57,13 +62,16 @@ class _Registers:
             return inner
 
         def allocation(found: tirx.AllocBuffer, _: StructuralMutator) -> object:
-            if not _is_register(found.buffer):
+            if not _has_size(found.buffer):
+                self.unsized[found.buffer] = None
+                return tirx.Evaluate(tirx.BufferLoad(found.buffer, [tirx.const(0, "int64")]))
+            if _bytes(found.buffer) > _REGISTER_BYTES:
                 return found
             self.inside.setdefault(loops[-1], {})[found.buffer] = None
             return tirx.Evaluate(0)
 
         body = mutate(func.body, [(tirx.For, loop), (tirx.AllocBuffer, allocation)])
-        buffers = [buffer for found in self.inside.values() for buffer in found]
+        buffers = [*(buffer for found in self.inside.values() for buffer in found), *self.unsized]
         return tirx.PrimFunc([*func.params, *buffers], body, func.ret_type, func.attrs)
 
     def give_back(self, func: tirx.PrimFunc, shared: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -79,16 +87,23 @@ class _Registers:
                 inner.thread_binding, inner.annotations, inner.step,
             )  # fmt: skip
 
-        return func.with_body(self._before(None, mutate(shared.body, [(tirx.For, loop)])))
+        def evaluate(found: tirx.Evaluate, _: StructuralMutator) -> object:
+            value = found.value
+            is_mark = isinstance(value, TensorLoad) and value.source in self.unsized
+            return tirx.AllocBuffer(value.source) if is_mark else found
+
+        return func.with_body(self._before(None, mutate(shared.body, [(tirx.For, loop), (tirx.Evaluate, evaluate)])))
 
     def _before(self, loop: Var | None, body: tirx.Stmt) -> tirx.Stmt:
         allocations = [tirx.AllocBuffer(buffer) for buffer in self.inside.get(loop, ())]
         return tirx.SeqStmt([*allocations, body]) if allocations else body
 
 
-def _is_register(buffer: Var) -> bool:
-    """Return whether a register holds a buffer."""
-    if not all(isinstance(extent, tirx.IntImm) for extent in buffer.ty.shape):
-        return False  # only a call knows
+def _has_size(buffer: Var) -> bool:
+    return all(isinstance(extent, tirx.IntImm) for extent in buffer.ty.shape)
+
+
+def _bytes(buffer: Var) -> int:
+    """Return the size of a buffer."""
     elements = prod(int(extent) for extent in buffer.ty.shape)
-    return elements * int(tvm_ffi.dtype(buffer.ty.dtype.dtype).itemsize) <= _REGISTER_BYTES
+    return elements * int(tvm_ffi.dtype(buffer.ty.dtype.dtype).itemsize)

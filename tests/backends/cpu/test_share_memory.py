@@ -47,3 +47,21 @@ def test_the_module_stays_as_it_is() -> None:
     before = mod.script()
     share_memory()(mod)
     assert mod.script() == before
+
+
+@pytest.mark.parametrize("kind", [ForKind.SERIAL, ForKind.PARALLEL])
+def test_buffers_whose_size_a_call_says_share_no_memory(kind: ForKind) -> None:
+    """TVM put two of one element type in one place, however large, where a loop read the one and wrote the other."""
+    nest, n = Nest(), tirx.Var("n", "int64")
+    x = tirx.decl_buffer((n,), "float32", "x")
+    with nest.loop("i", 4, kind):
+        first, second = (nest.allocate(name, (size,)) for name, size in (("first", n), ("second", n * 2)))
+        for source, target in ((x, first), (first, second), (second, x)):
+            with nest.loop("j", n) as j:
+                nest.store(target, [j], tirx.BufferLoad(source, [j]))
+    mod = tvm.IRModule({"kernel": tirx.PrimFunc([x], nest.finish())})
+    after = share_memory()(mod)["kernel"]
+    found: list[tirx.AllocBuffer] = []
+    structural_walk(after.body, (tirx.AllocBuffer, found.append))
+    assert [statement.buffer.name for statement in found] == ["first", "second"]
+    assert len(after.params) == 1

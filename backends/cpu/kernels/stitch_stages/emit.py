@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm import tirx
+from tvm.ir import TensorLoad
 
 from backends.cpu.kernels.shared.stitching.loops import StitchedLoops
 from backends.cpu.kernels.shared.stitching.plan import Tiling
@@ -10,6 +13,7 @@ from backends.cpu.kernels.shared.stitching.stage_group import StageGroup
 from backends.cpu.kernels.stitch_stages.read import read_stage_group
 from backends.cpu.machine import Machine
 from backends.tensorir.result import Scheduled
+from fusion.structural import contains, map_nodes
 
 STITCH_STAGES = "stitch_stages"
 
@@ -29,4 +33,16 @@ def emit_open_stages(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sch
     Raises:
         Declined: `read_stage_group` cannot read it, or the loops need numbers.
     """
-    return emit_stages(func, read_stage_group(func), machine, Tiling(threads))
+    made = emit_stages(func, read_stage_group(func), machine, Tiling(threads))
+    return replace(made, func=map_nodes(made.func, (tuple(_TRUNCATED), _truncated)))
+
+
+_TRUNCATED = {tirx.FloorDiv: tirx.truncdiv, tirx.FloorMod: tirx.truncmod}
+
+
+def _truncated(division: tirx.PrimExpr) -> tirx.PrimExpr:
+    """Return a division of indices, none of which is negative, as the CPU has it: TVM tests the signs of both operands,
+    and LLVM's code generator refuses some of its tests."""
+    if isinstance(division.b, tirx.IntImm) or contains(division, (TensorLoad, lambda load: True)):
+        return division
+    return _TRUNCATED[type(division)](division.a, division.b)

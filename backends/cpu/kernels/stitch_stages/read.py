@@ -31,7 +31,7 @@ def read_stage_group(func: tirx.PrimFunc) -> StageGroup:
 
 def _without_empty_sum(stage: Stage) -> Stage:
     """Return a reduction over nothing as what it begins with."""
-    if stage.combine is None or all(axis.extent for axis in stage.reduce):
+    if stage.combine is None or all(axis.extent != 0 for axis in stage.reduce):
         return stage
     return Stage(stage.buffer, stage.spatial, (), stage.identity)
 

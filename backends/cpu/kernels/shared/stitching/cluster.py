@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import Range, Var
 from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_equal
@@ -22,7 +22,7 @@ from backends.cpu.machine import Machine
 from backends.tensorir.accesses import Accesses, flat_index, stage_accesses
 from backends.tensorir.collapsing import Run, axis_values, collapse_runs, run_extent
 from backends.tensorir.emit import Expr, Nest, int64
-from backends.tensorir.extents import Extent, is_multiple, is_same, least, typical
+from backends.tensorir.extents import Extent, is_same, least, most, typical
 from backends.tensorir.flat_buffers import DistinctSizes, load_flat
 from backends.tensorir.open_analyzer import Analyzer, analyzer_of
 from backends.tensorir.stages import Axis, Stage, dims_of, dtype_of
@@ -56,20 +56,23 @@ class _Tiles:
     Attributes:
         shared: Axes that a tile holds fixed, outermost first.
         blocked: The shared axis that is vectorised; a tile covers `block` elements of it.
+        blocks: How many tiles share it.
     """
 
     shared: Sequence[SharedAxis]
     blocked: SharedAxis | None
     block: Extent
+    blocks: Extent
 
     @classmethod
     def of_vectors(cls, blocked: SharedAxis | None, shared: list[SharedAxis], tiling: Tiling) -> _Tiles:
         """Return the tiles of stages that are vectorised along `blocked`, or inside a tile where that is None."""
         outer = [axis for axis in shared if axis is not blocked]
         if blocked is None:
-            return cls(outer, None, 1)
+            return cls(outer, None, 1, 1)
         others = prod(axis.extent for axis in outer)
-        return cls(outer, blocked, _block_size(blocked, others, tiling.tasks * tiling.tiles))
+        block = _block_size(blocked, others, tiling.tasks * tiling.tiles)
+        return cls(outer, blocked, block, _blocks(blocked, block))
 
     @classmethod
     def of_transpose(cls, member: Member, shared: list[SharedAxis], turn: Turn, lanes: int) -> _Tiles:
@@ -84,7 +87,8 @@ class _Tiles:
             along = _trailing(along, 2 * lanes)
         taken = {turn.across.var} | {axis.var for axis in along}
         outer = [SharedAxis(((axis,),)) for run in shared for axis in run.members[0] if axis.var not in taken]
-        return cls([axis for axis in outer if axis.extent != 1], SharedAxis(((turn.across,),)), lanes)
+        blocked = SharedAxis(((turn.across,),))
+        return cls([axis for axis in outer if axis.extent != 1], blocked, lanes, _blocks(blocked, lanes))
 
 
 @dataclass(frozen=True)
@@ -156,17 +160,12 @@ class Cluster:
     @property
     def units(self) -> Extent:
         """Number of tiles."""
-        return prod(axis.extent for axis in self.tiles.shared) * self._blocks
-
-    @property
-    def _blocks(self) -> Extent:
-        blocked, block = self.tiles.blocked, self.tiles.block
-        return 1 if blocked is None or is_same(blocked.extent, block) else (blocked.extent + block - 1) // block
+        return prod(axis.extent for axis in self.tiles.shared) * self.tiles.blocks
 
     def emit(self, nest: Nest, sizes: DistinctSizes) -> None:
         """Add the loop over tiles, cut into one run of neighbouring tiles per thread."""
-        block = _named(nest, "block", self.tiles.block)
-        replace(self, tiles=replace(self.tiles, block=block))._emit(nest, sizes)
+        block, blocks = _named(nest, "block", self.tiles.block), _named(nest, "blocks", self.tiles.blocks)
+        replace(self, tiles=replace(self.tiles, block=block, blocks=blocks))._emit(nest, sizes)
 
     def _emit(self, nest: Nest, sizes: DistinctSizes) -> None:
         units = _named(nest, "units", self.units)
@@ -249,11 +248,14 @@ class Cluster:
         fixed: dict[SharedAxis, Expr] = {}
         rest: Expr = unit
         start: Expr = int64(0)
-        if self.tiles.blocked is not None and self._blocks != 1:
-            last = int64(self.tiles.blocked.extent - self.tiles.block)
-            begin = tirx.min(tirx.floormod(rest, int64(self._blocks)) * self.tiles.block, last)
-            start = _bind(nest, "start", begin, self.tiles.blocked.extent - self.tiles.block + 1, analyzer)
-            rest = tirx.floordiv(rest, int64(self._blocks))
+        if self.tiles.blocked is not None and self.tiles.blocks != 1:
+            begin = tirx.floormod(rest, int64(self.tiles.blocks)) * self.tiles.block
+            places = self.tiles.blocked.extent
+            if self.turn is None or isinstance(places, int):  # a square is cut where an open axis ends
+                places = places - self.tiles.block + 1
+                begin = tirx.min(begin, int64(places - 1))
+            start = _bind(nest, "start", begin, places, analyzer)
+            rest = tirx.floordiv(rest, int64(self.tiles.blocks))
         for number, axis in enumerate(reversed(self.tiles.shared)):
             value = tirx.floormod(rest, int64(axis.extent)) if number < len(self.tiles.shared) - 1 else rest
             fixed[axis] = _bind(nest, axis.members[-1][-1].var.name, value, axis.extent, analyzer)
@@ -277,7 +279,9 @@ class Cluster:
 def _computes_once(member: Member, machine: Machine) -> bool:
     """Return whether the vectors of a stage do not overlap."""
     lanes, vector = machine.vector_lanes * 4 // member.accesses.element_bytes, member.vector
-    return vector is not None and is_multiple(vector.extent, lanes) and vector.var not in member.accesses.guarded
+    if vector is None or vector.var in member.accesses.guarded:
+        return False
+    return not isinstance(vector.extent, int) or vector.extent % lanes == 0
 
 
 def _in_place(members: Sequence[Member], full: Mapping[Var, Var]) -> dict[Var, Var]:
@@ -307,11 +311,11 @@ def _whole(run: Run) -> LoopAxis:
 
 def _named(nest: Nest, name: str, extent: Extent) -> Extent:
     """Return an extent, behind a name where it is computed."""
-    return extent if isinstance(extent, int | Var) else nest.bind(name, extent)
+    return extent if isinstance(extent, int | Var) else nest.settle(name, extent)
 
 
 def _bind(nest: Nest, name: str, value: Expr, extent: Extent, analyzer: Analyzer) -> Var:
-    var = nest.bind(name, value)
+    var = nest.bind(name, value) if isinstance(analyzer, sym.Analyzer) else nest.settle(name, value)
     analyzer.bind(var, Range.from_min_extent(int64(0), int64(extent)))
     return var
 
@@ -343,6 +347,10 @@ def _blocked_axis(members: list[Member], shared: list[SharedAxis]) -> SharedAxis
     return most if most is not None and work[most] > inside else None
 
 
+def _blocks(axis: SharedAxis, block: Extent) -> Extent:
+    return 1 if is_same(axis.extent, block) else (axis.extent + (block - 1)) // block
+
+
 def _block_size(axis: SharedAxis, outer: Extent, tiles: int) -> Extent:
     """Return the elements of the vector axis per tile: all, unless the other axes are too few for the tiles wanted.
 
@@ -355,4 +363,4 @@ def _block_size(axis: SharedAxis, outer: Extent, tiles: int) -> Extent:
     if tiles <= 1 or (isinstance(outer, int) and outer >= tiles):
         return extent
     wanted = (extent * outer + (tiles - 1)) // tiles
-    return least(extent, (wanted + 63) // 64 * 64)
+    return most(least(extent, (wanted + 63) // 64 * 64), 1)

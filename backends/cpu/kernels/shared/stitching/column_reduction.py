@@ -21,6 +21,7 @@ from tvm_ffi import StructuralKey
 
 from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, Names, TiledStage, sum_of
 from backends.tensorir.emit import Expr, int64
+from backends.tensorir.extents import Extent
 from backends.tensorir.flat_buffers import load_flat, store_flat
 from backends.tensorir.inlining import is_branch, uses
 from backends.tensorir.vectors import fitting_lanes, side_by_side
@@ -36,6 +37,9 @@ def reduce_columns(tiled: TiledStage, at: At, lanes: int, most: int) -> None:
         with tiled.over([along], dict(at)) as here:
             reduce_scalar(tiled, here)
         return
+    if not isinstance(along.extent, int):
+        _reduce_open_columns(tiled, at, along, lanes, min(most, _OPEN_COLUMNS))
+        return
     lanes = fitting_lanes(along.extent, lanes)
     columns = _Columns(tiled, at, along, lanes, tiled.accumulators(most * lanes))
     done, vectors = 0, along.extent // lanes
@@ -48,9 +52,29 @@ def reduce_columns(tiled: TiledStage, at: At, lanes: int, most: int) -> None:
         columns.block(sum_of(along.begin, int64(along.extent - lanes)), 1)
 
 
+def _reduce_open_columns(tiled: TiledStage, at: At, along: LoopAxis, lanes: int, width: int) -> None:
+    """Add as many results of a row as a call says: blocks of `width` vectors, then vectors of which some lanes are
+    idle."""
+    if not tiled.lanes_may_idle(along, at):
+        with tiled.over([along], dict(at)) as here:
+            reduce_scalar(tiled, here)
+        return
+    columns = _Columns(tiled, at, along, lanes, tiled.accumulators(width * lanes))
+    step = width * lanes
+    main, rest = along.extent // step, along.extent % step
+    columns.blocks(0, width, main)
+    with tiled.nest.run("block", (rest + (lanes - 1)) // lanes) as block, tiled.nest.masked(rest - block * lanes):
+        tiled.scope.learn(block, width)
+        columns.block(sum_of(along.begin, main * step + block * lanes), 1)
+
+
 def reduce_scalar(tiled: TiledStage, at: At) -> None:
     """Add one result."""
     _Columns(tiled, at, None, 1, tiled.accumulators(1)).block(int64(0), 1)
+
+
+# Vectors of results that stay in registers where a call says how many there are: a rest is up to as many blocks of one.
+_OPEN_COLUMNS = 4
 
 
 @dataclass(frozen=True)
@@ -69,7 +93,7 @@ class _Columns:
     lanes: int
     accumulators: Var
 
-    def blocks(self, start: int, width: int, count: int) -> None:
+    def blocks(self, start: int, width: int, count: Extent) -> None:
         """Add `count` blocks of `width` vectors, the first at `start`."""
         assert self.along is not None
         first = self.along.begin + int64(start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -12,10 +12,11 @@ from tvm.ir import Var
 
 from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, TiledStage, sum_of
 from backends.tensorir.emit import Expr, int64
+from backends.tensorir.extents import Extent
 from backends.tensorir.inlining import guards, uses
 from backends.tensorir.open_analyzer import Analyzer
 from backends.tensorir.stages import substitute
-from backends.tensorir.vectors import map_vectors
+from backends.tensorir.vectors import map_vectors, open_vectors
 
 _MAX_SEGMENTS = 64
 
@@ -50,23 +51,29 @@ class MapWriter:
             lanes = 1 if tiled.is_guarded and tiled.branches_on(along, at, begin, extent) else self.lanes
             first = sum_of(along.begin, int64(begin))
             start = int64(0) if tiled.is_guarded else first
-            vectors = map_vectors(tiled.nest, start, extent, lanes=lanes, unroll=self.unroll, learn=tiled.scope.learn)
-            for position in vectors:
+            for position in self._vectors(along, at, start, extent, lanes):
                 if tiled.is_guarded:
                     here = at | self._in_segment(along, position, first, extent)
                 else:
                     here = at | tiled.scope.enter(along, position)
                 tiled.store(here, *tiled.resolve(here))
 
-    def _in_segment(self, along: LoopAxis, position: Expr, first: Expr, extent: int) -> At:
+    def _vectors(self, along: LoopAxis, at: At, start: Expr, extent: Extent, lanes: int) -> Iterator[Expr]:
+        nest, learn = self.tiled.nest, self.tiled.scope.learn
+        if isinstance(extent, int):
+            return map_vectors(nest, start, extent, lanes=lanes, unroll=self.unroll, learn=learn)
+        masks = lanes > 1 and self.tiled.lanes_may_idle(along, at)
+        return open_vectors(nest, start, extent, lanes=lanes, unroll=self.unroll, learn=learn, masks=masks)
+
+    def _in_segment(self, along: LoopAxis, position: Expr, first: Expr, extent: Extent) -> At:
         """Return the axes' values at a position of a segment, whose range decides the branches."""
         name = self.tiled.nest.bind("p", position)
         self.tiled.scope.learn(name, extent)
         return along.at(sum_of(first, name))
 
-    def _segments(self, along: LoopAxis, at: At) -> list[tuple[int, int]]:
+    def _segments(self, along: LoopAxis, at: At) -> list[tuple[Extent, Extent]]:
         """Cut the vector axis where a branch condition changes (concat, pad), so that no lane needs a branch."""
-        if not self.tiled.is_guarded or not isinstance(along.begin, tirx.IntImm):
+        if not self.tiled.is_guarded or not isinstance(along.begin, tirx.IntImm) or not isinstance(along.extent, int):
             return [(0, along.extent)]
         cuts = {0, along.extent} | {cut for cut in self._cuts(along, at) if 0 < cut < along.extent}
         ordered = sorted(cuts) if len(cuts) <= _MAX_SEGMENTS else [0, along.extent]

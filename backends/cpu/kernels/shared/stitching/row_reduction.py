@@ -33,9 +33,13 @@ def reduce_row(tiled: TiledStage, at: At, lanes: int, most: int) -> None:
     if tiled.splits_lanes(along, at):
         reduce_scalar(tiled, at)
         return
-    lanes = fitting_lanes(along.extent, lanes)
-    width = min(most, along.extent // lanes)
-    row = _Row(tiled, along, lanes, width, tiled.accumulators(width * lanes))
+    if not isinstance(along.extent, int) and not tiled.lanes_may_idle(along, at):
+        reduce_scalar(tiled, at)
+        return
+    if isinstance(along.extent, int):
+        lanes = fitting_lanes(along.extent, lanes)
+        most = min(most, along.extent // lanes)
+    row = _Row(tiled, along, lanes, most, tiled.accumulators(most * lanes))
     row.clear()
     with tiled.over(tiled.loops.others(tiled.loops.reduce), {}) as reduced:
         row.update(at | reduced)
@@ -67,6 +71,9 @@ class _Row:
     def update(self, at: At) -> None:
         """Add the loops over the row where other axes have the values `at`."""
         lanes, extent, step = self.lanes, self.along.extent, self.lanes * self.width
+        if not isinstance(extent, int):
+            self._update_open(at, extent, step)
+            return
         main, rest, tail = extent // step, extent % step // lanes, extent % lanes
         nest = self.tiled.nest
         with nest.run("i", main) as k, nest.run("u", self.width, ForKind.UNROLLED) as u:
@@ -76,14 +83,25 @@ class _Row:
         if tail:
             self._vector(at, int64(extent - lanes), int64((self.width - 1) * lanes), lanes - tail)
 
-    def _vector(self, at: At, position: Expr, target: Expr, skip: int = 0) -> None:
-        """Update the accumulator at `target` by elements from `position`, without the first `skip`."""
+    def _update_open(self, at: At, extent: Expr, step: int) -> None:
+        """Add the loops over as many elements as a call says: those behind the last whole step are masked vectors."""
+        nest, lanes, main, rest = self.tiled.nest, self.lanes, extent // step, extent % step
+        with nest.run("i", main) as k, nest.run("u", self.width, ForKind.UNROLLED) as u:
+            self._vector(at, k * step + u * lanes, u * lanes)
+        with nest.run("i", (rest + (lanes - 1)) // lanes) as k, nest.masked(rest - k * lanes):
+            self._vector(at, main * step + k * lanes, int64(0), active=rest - k * lanes)
+
+    def _vector(self, at: At, position: Expr, target: Expr, skip: int = 0, active: Expr = None) -> None:
+        """Update the accumulator at `target` by elements from `position`: without the first `skip`, or by the first
+        `active` alone."""
         tiled = self.tiled
         with tiled.nest.run("v", self.lanes, ForKind.VECTORIZED) as v:
             here = tiled.scope.enter(self.along, sum_of(self.along.begin, position) + v)
             names, value = tiled.resolve(at | here)
             if skip:
                 value = tirx.Select(v >= int64(skip), value, tiled.stage.identity)
+            if active is not None:
+                value = tirx.Select(v < active, value, tiled.stage.identity)
             tiled.scope.name(names)
             combined = tiled.stage.combined(load_flat(self.accumulators, target + v), value)
             tiled.nest.add(store_flat(self.accumulators, target + v, combined))

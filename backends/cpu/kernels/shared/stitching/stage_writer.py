@@ -7,7 +7,6 @@ from backends.cpu.kernels.shared.stitching.map_writer import MapWriter
 from backends.cpu.kernels.shared.stitching.plan import Tiling, is_unrolled
 from backends.cpu.kernels.shared.stitching.row_reduction import reduce_row
 from backends.cpu.kernels.shared.stitching.tiled_stage import TiledStage
-from fusion.declined import Declined
 
 
 def write_stage(tiled: TiledStage, vector_bytes: int, tiling: Tiling) -> None:
@@ -18,9 +17,6 @@ def write_stage(tiled: TiledStage, vector_bytes: int, tiling: Tiling) -> None:
         tiling: How many vectors are computed side by side.
     """
     stage, loops = tiled.stage, tiled.loops
-    along = loops.along([*loops.spatial, *loops.reduce])
-    if along is not None and not isinstance(along.extent, int):
-        raise Declined("only a call knows how long a vectorised row is")
     lanes = max(1, vector_bytes // tiled.accesses.element_bytes)  # of the widest type that the stage touches
     if stage.combine is None:
         MapWriter(tiled, lanes, tiling.unrolled if is_unrolled(stage) else 1).write()

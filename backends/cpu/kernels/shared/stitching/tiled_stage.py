@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import Range, Var
 
-from backends.tensorir.accesses import Accesses
+from backends.tensorir.accesses import Access, Accesses
 from backends.tensorir.collapsing import Run, axis_values, run_extent
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.extents import Extent
@@ -17,6 +17,7 @@ from backends.tensorir.flat_buffers import flat_buffer, store_flat
 from backends.tensorir.inlining import Place, Resolver, guards, uses
 from backends.tensorir.open_analyzer import Analyzer
 from backends.tensorir.stages import Axis, Stage, dtype_of
+from fusion.structural import contains
 
 At = dict[Var, Expr]
 Names = list[tuple[Var, Expr]]
@@ -93,11 +94,11 @@ class Scope:
         self.nest.extend(tirx.Bind(var, value) for var, value in names)
 
     def enter(self, along: LoopAxis, position: Expr) -> At:
-        """Return the axes' values at a position; a run's position gets a name first.
+        """Return the axes' values at a position; a run's position gets a name first, and one that a symbol limits.
 
         TVM simplifies (p // 7) * 7 + p % 7 to p for a variable p, but not for p = v + 35.
         """
-        if len(along.run) == 1:
+        if len(along.run) == 1 and isinstance(along.run[0].extent, int):
             return along.at(position)
         name = self.nest.bind("p", position)
         self.learn(name, run_extent(along.run))
@@ -159,15 +160,36 @@ class TiledStage:
 
     def branches_on(self, along: LoopAxis, at: At, begin: Extent, extent: Extent) -> bool:
         """Return whether a branch condition still depends on the vector axis within a segment of it."""
-        probe = Var("probe", "int64")
-        self.scope.learn(probe, extent)
+        probe = self._probe(extent)
         names, value = self.resolve(at | along.at(along.begin + int64(begin) + probe))
         return any(uses(guard, probe) for part in [value, *(b for _, b in names)] for guard in guards(part))
+
+    def lanes_may_idle(self, along: LoopAxis, at: At, turned: Access | None = None) -> bool:
+        """Return whether lanes past the end of an axis may be computed of anything: but for a `turned` load none is
+        from a place of its own, and no integers are divided by data, which ends the process where that is 0."""
+        vector, accesses = self.loops.vector, [access for access in self.accesses.all if access is not turned]
+        if vector is None or any(access.steps[vector.var] not in (0, 1) for access in accesses):
+            return False
+        names, value = self.resolve(at | along.at(along.begin + self._probe(along.extent)))
+        return not any(contains(part, (_DIVISIONS, _is_by_data)) for part in [value, *(b for _, b in names)])
+
+    def _probe(self, extent: Extent) -> Var:
+        probe = Var("probe", "int64")
+        self.scope.learn(probe, extent)
+        return probe
 
     def splits_lanes(self, along: LoopAxis, at: At) -> bool:
         """Return whether the lanes of a reduction would branch differently."""
         free = {axis.var: axis.var for part in self.loops.reduce for axis in part.run}
         return self.is_guarded and self.branches_on(along, at | free, 0, along.extent)
+
+
+_DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+
+
+def _is_by_data(division: Expr) -> bool:
+    """Return whether a division is one of integers, and not by a constant."""
+    return "int" in str(division.ty.dtype) and not isinstance(division.b, tirx.IntImm)
 
 
 def sum_of(a: Expr, b: Expr) -> Expr:

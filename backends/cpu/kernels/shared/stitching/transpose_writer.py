@@ -12,6 +12,7 @@ for other axes, for block of `lanes` positions of t:                # t: the inp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from tvm import tirx
@@ -21,7 +22,9 @@ from tvm_ffi import StructuralKey
 
 from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, TiledStage
 from backends.cpu.kernels.shared.stitching.vector_axis import ELEMENT_BYTES, Turn
+from backends.tensorir.collapsing import run_extent
 from backends.tensorir.emit import Expr, int64, ramp
+from backends.tensorir.extents import Extent, least
 from backends.tensorir.flat_buffers import flat_buffer
 from backends.tensorir.stages import dtype_of
 
@@ -62,25 +65,60 @@ class _Squares:
         """Add the squares along the result's axis where the others have the values `at`."""
         with self.tiled.nest.run("block", self.along.extent // self.side) as block:
             self._square(at, block * self.side)
-        if self.along.extent % self.side:
+        if not isinstance(self.along.extent, int):
+            self._rest(at, self.along.extent % self.side)
+        elif self.along.extent % self.side:
             self._square(at, int64(self.along.extent - self.side))
 
-    def _square(self, at: At, begin: Expr) -> None:
-        nest, scope = self.tiled.nest, self.tiled.scope
+    def _rest(self, at: At, rest: Expr) -> None:
+        """Add what whole squares leave of as many positions as a call says: a square with idle lanes, or elements."""
+        nest, begin = self.tiled.nest, self.along.extent - rest
+        if self.tiled.lanes_may_idle(self.along, at, self.turn.load):
+            with nest.when(rest > 0):
+                self._square(at, begin, rest)
+            return
+        with nest.run("i", rest) as i, nest.run("u", self._lines) as line:
+            self.tiled.scope.learn(line, self.side)
+            here = at | self.tiled.scope.enter(self.across, self.across.begin + line)
+            here |= self.tiled.scope.enter(self.along, begin + i)
+            self.tiled.store(here, *self.tiled.resolve(here))
+
+    @property
+    def _lines(self) -> Extent:
+        """How many lines of a square there are in the tile."""
+        whole = run_extent(self.across.run)
+        return self.side if isinstance(whole, int) else least(self.side, whole - self.across.begin)
+
+    def _square(self, at: At, begin: Expr, active: Expr = None) -> None:
+        """Add the square at `begin` of the result's axis, of which `active` positions are computed, or all."""
+        nest, lines = self.tiled.nest, self._lines
+        if isinstance(lines, int):
+            self._turn(at, begin, active)
+            return
+        with nest.masked(lines):
+            self._turn(at, begin, active)
+
+    def _turn(self, at: At, begin: Expr, active: Expr) -> None:
+        nest, scope, lines = self.tiled.nest, self.tiled.scope, self._lines
         corner = nest.bind("corner", begin)
-        scope.learn(corner, self.along.extent - self.side + 1)
-        for i, column in enumerate(turn_square(self._rows(at, corner), self.side)):
+        scope.learn(corner, self.along.extent - self.side + 1 if active is None else self.along.extent)
+        for i, column in enumerate(turn_square(self._rows(at, corner, active), self.side)):
             nest.store(self.square, [ramp(int64(i * self.side), self.side)], column)
-        with nest.run("u", self.side, ForKind.UNROLLED) as line:
+        with nest.run("u", self.side, ForKind.UNROLLED) as line, ExitStack() as opened:
             scope.learn(line, self.side)
+            if not isinstance(lines, int):
+                opened.enter_context(nest.when(line < lines))
+            if active is not None or not isinstance(lines, int):
+                opened.enter_context(nest.masked(int64(self.side) if active is None else active))
             with nest.run("v", self.side, ForKind.VECTORIZED) as v:
                 self._element(at, corner, line, v)
 
-    def _rows(self, at: At, corner: Expr) -> list[Expr]:
-        """Return the rows of the input under a square, each by its name."""
+    def _rows(self, at: At, corner: Expr, active: Expr) -> list[Expr]:
+        """Return the rows of the input under a square, each by its name; idle ones are the last."""
         rows: list[Expr] = []
         for j in range(self.side):
-            here = self.tiled.scope.enter(self.along, corner + int64(j))
+            row = int64(j) if active is None else tirx.min(int64(j), active - 1)
+            here = self.tiled.scope.enter(self.along, corner + row)
             found = self._flat_load(at | self.across.at(self.across.begin) | here)
             load = tirx.BufferLoad(found.source, [*found.indices[:-1], ramp(found.indices[-1], self.side)])
             rows.append(self.tiled.nest.bind(f"row{j}", load))

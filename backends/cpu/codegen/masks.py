@@ -1,0 +1,78 @@
+"""Lanes that are idle: what `Nest.masked` says of statements becomes masks of the loads and stores in them.
+
+TVM makes scalar code of a vector under a condition; with masks AVX-512 loads and stores some lanes as fast as all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+from tvm_ffi.structural import StructuralMutator
+
+from backends.tensorir.emit import MASKED, Expr
+from fusion.structural import contains, find, mutate
+
+
+def mask_lanes() -> tvm.transform.Pass:
+    """Return the pass, which comes when nothing else changes loads and stores, and registers can still be told."""
+
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        functions = {symbol: _masked(func) for symbol, func in mod.functions.items()}
+        return tvm.IRModule(functions, attrs=mod.attrs)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="MaskLanes")
+
+
+def _masked(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    if not contains(func.body, (tirx.AttrStmt, _is_mark)):
+        return func
+
+    registers = {found.buffer for found in find(func.body, tirx.AllocBuffer) if _has_size(found.buffer)}
+
+    def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
+        return _with_masks(found.body, found.value, registers) if _is_mark(found) else mutator.default_mutate(found)
+
+    return func.with_body(mutate(func.body, [(tirx.AttrStmt, attribute)]))
+
+
+def _has_size(buffer: Var) -> bool:
+    return all(isinstance(extent, tirx.IntImm) for extent in buffer.ty.shape)
+
+
+def _is_mark(found: tirx.AttrStmt) -> bool:
+    return bool(found.attr_key == MASKED)
+
+
+def _with_masks(body: tirx.Stmt, active: Expr, registers: Set[Var]) -> tirx.Stmt:
+    """Return statements whose vectors have as many `active` lanes, but for those that say so themselves, and registers.
+
+    `out[ramp] = f(x[ramp])`  ->  `masked_store(out, f(masked_load(x, ramp, mask)), ramp, mask)`
+    """
+
+    def load(found: TensorLoad, mutator: StructuralMutator) -> object:
+        if found.source in registers or not isinstance(found.indices[0], tirx.Ramp):
+            return mutator.default_mutate(found)
+        mask = _mask(found.indices[0], active)
+        return tirx.call_intrin(found.ty, "tirx.masked_load", found.source, found.indices[0], mask)
+
+    def store(found: tirx.BufferStore, mutator: StructuralMutator) -> object:
+        inner = mutator.default_mutate(found)
+        index = inner.indices[0]
+        if inner.buffer in registers or not isinstance(index, tirx.Ramp):
+            return inner
+        call = tirx.call_intrin("void", "tirx.masked_store", inner.buffer, inner.value, index, _mask(index, active))
+        return tirx.Evaluate(call)
+
+    def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
+        return _with_masks(found.body, found.value, registers) if _is_mark(found) else mutator.default_mutate(found)
+
+    return mutate(body, [(TensorLoad, load), (tirx.BufferStore, store), (tirx.AttrStmt, attribute)])
+
+
+def _mask(index: tirx.Ramp, active: Expr) -> Expr:
+    lanes = int(index.lanes)
+    number = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+    return number < tirx.Broadcast(tirx.Cast("int32", active), lanes)
