@@ -44,20 +44,68 @@ def emit_open_attention(func: tirx.PrimFunc, machine: Machine, threads: int) -> 
         Declined: It is none, or only a call knows more than the batch and the lengths.
     """
     attention, nest = read_open_attention(func), Nest()
-    chain = attention.chain
-    plan = OpenPlan.of(chain, machine, threads)
-    grid = Grid.of(nest, chain, plan)
-    kind = ForKind.PARALLEL if threads > 1 else ForKind.SERIAL
-    with nest.loop("task", grid.images * grid.chunks.count, kind) as task:
-        image, chunk = tirx.floordiv(task, grid.chunks.count), tirx.floormod(task, grid.chunks.count)
-        which = tuple(keep(nest, f"batch{axis}", index) for axis, index in enumerate(unravel(image, chain.batch)))
-        work = _Task.make(nest, attention, plan, machine.vector_lanes, which)
-        with nest.loop("block", grid.chunks.size(chunk)) as index:
-            pair = grid.blocks.start(grid.chunks.start(chunk) + index)
-            first = keep(nest, "first", pair * 2)
-            many = grid.blocks.size(grid.chunks.start(chunk) + index) * 2
-            work.emit(first, keep(nest, "rows", tirx.min(many, chain.rows - first)))
+    plan = OpenPlan.of(attention.chain, machine, threads)
+    grid = Grid.of(nest, attention.chain, plan)
+    tasks = keep(nest, "tasks", grid.images * grid.chunks.count)
+    if threads == 1:
+        _emit_share(nest, attention, plan, grid, machine.vector_lanes, int64(0), tasks)
+    else:
+        with nest.loop("thread", threads, ForKind.PARALLEL) as thread:
+            first, end = (keep(nest, "share", tirx.floordiv((thread + i) * tasks, threads)) for i in range(2))
+            _emit_share(nest, attention, plan, grid, machine.vector_lanes, first, end - first)
     return Scheduled(func.with_body(nest.finish()), ATTENTION, str(plan))
+
+
+def _emit_share(
+    nest: Nest, attention: OpenAttention, plan: OpenPlan, grid: Grid, lanes: int, begin: Expr, many: Expr
+) -> None:
+    """Add `many` tasks from `begin` on, which use the same buffers one after the other."""
+    scratch = _Scratch.allocate(nest, attention, plan, lanes)
+    rows = attention.chain.rows
+    with nest.loop("task", many) as index:
+        task = keep(nest, "task", begin + index)
+        image, chunk = tirx.floordiv(task, grid.chunks.count), tirx.floormod(task, grid.chunks.count)
+        batch = unravel(image, attention.chain.batch)
+        which = tuple(keep(nest, f"batch{axis}", place) for axis, place in enumerate(batch))
+        work = _Task(nest, attention, plan, lanes, which, scratch)
+        work.pack()
+        start = keep(nest, "start", grid.chunks.start(chunk))
+        with nest.loop("block", grid.chunks.size(chunk)) as step:
+            first = keep(nest, "first", grid.blocks.start(start + step) * 2)
+            work.emit(first, keep(nest, "rows", tirx.min(grid.blocks.size(start + step) * 2, rows - first)))
+
+
+@dataclass(frozen=True)
+class _Scratch:
+    """The buffers of a thread.
+
+    Attributes:
+        keys, values: Copies of the right operands; None for values that are read as they lie.
+        between: Holds the scores.
+        sums: The second product so far, `width` elements a row.
+    """
+
+    keys: Packed
+    values: Packed | None
+    between: OpenRows
+    sums: Var
+    width: int
+
+    @staticmethod
+    def allocate(nest: Nest, attention: OpenAttention, plan: OpenPlan, lanes: int) -> _Scratch:
+        """Return the buffers, allocated where `nest` stands."""
+        chain, stride = attention.chain, plan.keys + lanes
+        width = -(-chain.channels // lanes) * lanes
+        right, parts = operand(attention.values, 1), pieces(chain.channels, lanes)
+        is_direct = right.is_contiguous(right.place) and len(parts) == width // lanes
+        size = tirx.max(ceil_div(chain.keys, lanes), 1) * (chain.depth * lanes)
+        keys, values = Packed(nest.allocate("keys", (size,)), chain.depth * lanes, lanes), None
+        if not is_direct:
+            values = Packed(nest.allocate("values", (tirx.max(int64(chain.keys), 1) * width,)), lanes, width)
+        state = RowState.allocate(nest, plan.rows) if attention.is_softmax else None
+        scores = nest.allocate("scores", (plan.rows * stride,))
+        between = OpenRows(nest, scores, stride, state, attention.entering, plan.rows, lanes)
+        return _Scratch(keys, values, between, nest.allocate("sums", (plan.rows * width,)), width)
 
 
 @dataclass(frozen=True)
@@ -66,9 +114,6 @@ class _Task:
 
     Attributes:
         which: The batch.
-        keys, values: Its copies of the right operands; None for values that it reads as they lie.
-        between: Holds the scores.
-        sums: The second product so far, `width` elements a row.
     """
 
     nest: Nest
@@ -76,47 +121,25 @@ class _Task:
     plan: OpenPlan
     lanes: int
     which: tuple[Expr, ...]
-    keys: Packed
-    values: Packed | None
-    between: OpenRows
-    sums: Var
-    width: int
+    scratch: _Scratch
 
-    @staticmethod
-    def make(nest: Nest, attention: OpenAttention, plan: OpenPlan, lanes: int, which: tuple[Expr, ...]) -> _Task:
-        """Return the task, its buffers allocated and its operands packed."""
-        chain, stride = attention.chain, plan.keys + lanes
-        state = RowState.allocate(nest, plan.rows) if attention.is_softmax else None
-        scores = nest.allocate("scores", (plan.rows * stride,))
-        width = -(-chain.channels // lanes) * lanes
-        right, parts = operand(attention.values, 1), pieces(chain.channels, lanes)
-        is_direct = right.is_contiguous(right.place) and len(parts) == width // lanes
-        key_vectors = tirx.max(ceil_div(chain.keys, lanes), 1)
-        keys = Packed(nest.allocate("keys", (key_vectors * (chain.depth * lanes),)), chain.depth * lanes, lanes)
-        pack(nest, operand(attention.scores, 1), which, keys, lanes)
-        values = None
-        if not is_direct:
-            values = Packed(nest.allocate("values", (tirx.max(int64(chain.keys), 1) * width,)), lanes, width)
-            pack(nest, right, which, values, lanes)
-        return _Task(
-            nest=nest,
-            attention=attention,
-            plan=plan,
-            lanes=lanes,
-            which=which,
-            keys=keys,
-            values=values,
-            between=OpenRows(nest, scores, stride, state, attention.entering, plan.rows, lanes),
-            sums=nest.allocate("sums", (plan.rows * width,)),
-            width=width,
-        )
+    @property
+    def between(self) -> OpenRows:
+        """What holds the scores."""
+        return self.scratch.between
+
+    def pack(self) -> None:
+        """Add the copies of the operands."""
+        pack(self.nest, operand(self.attention.scores, 1), self.which, self.scratch.keys, self.lanes)
+        if self.scratch.values is not None:
+            pack(self.nest, operand(self.attention.values, 1), self.which, self.scratch.values, self.lanes)
 
     def emit(self, first: Expr, rows: Expr) -> None:
         """Add the loops of `rows` rows from `first` on."""
         nest, lanes, all_keys = self.nest, self.lanes, self.attention.chain.keys
         self.between.clear()
-        with nest.loop("sum", rows * (self.width // lanes)) as vector:
-            nest.store(self.sums, [ramp(vector * lanes, lanes)], splat(tirx.const(0, "float32"), lanes))
+        with nest.loop("sum", rows * (self.scratch.width // lanes)) as vector:
+            nest.store(self.scratch.sums, [ramp(vector * lanes, lanes)], splat(tirx.const(0, "float32"), lanes))
         vectors = OpenSplit.of(nest, ceil_div(all_keys, lanes), self.plan.keys // lanes)
         with nest.loop("keys", vectors.count) as index:
             first_vector = keep(nest, "first_vector", vectors.start(index))
@@ -141,7 +164,7 @@ class _Task:
         product = OpenProduct(
             depth=self.attention.chain.depth,
             left=lambda row, k: left.at(self.which, first + row, k),
-            right=self.keys.load,
+            right=self.scratch.keys.load,
             store=store,
         )
 
@@ -158,7 +181,7 @@ class _Task:
     def _values(self, rows: Expr, block: KeyBlock) -> None:
         """Emit the second product, added to what the sums were of the keys before."""
         nest, lanes, panel, between = self.nest, self.lanes, self.plan.values.vectors, self.between
-        right, packed, state = operand(self.attention.values, 1), self.values, self.between.state
+        right, packed, state = operand(self.attention.values, 1), self.scratch.values, self.between.state
 
         def value(vector: Expr, k: Expr, count: int) -> Expr:
             if packed is not None:
@@ -166,7 +189,7 @@ class _Task:
             return right.at(self.which, ramp(vector * lanes, count), block.first + k)
 
         def sums(row: Expr, vector: Expr, count: int) -> Expr:
-            return tirx.BufferLoad(self.sums, [ramp(row * self.width + vector * lanes, count)])
+            return tirx.BufferLoad(self.scratch.sums, [ramp(row * self.scratch.width + vector * lanes, count)])
 
         def start(row: Expr, vector: Expr, count: int) -> Expr:
             before = sums(row, vector, count)
@@ -177,11 +200,11 @@ class _Task:
             left=lambda row, k: tirx.BufferLoad(between.scores, [row * between.stride + k]),
             right=value,
             store=lambda row, vector, total: nest.store(
-                self.sums, [ramp(row * self.width + vector * lanes, int(total.ty.dtype.lanes))], total
+                self.scratch.sums, [ramp(row * self.scratch.width + vector * lanes, int(total.ty.dtype.lanes))], total
             ),
             start=start,
         )
-        parts = [count for _, count in pieces(self.attention.chain.channels if packed is None else self.width, lanes)]
+        parts = [count for _, count in pieces(self.attention.chain.channels if packed is None else self.scratch.width, lanes)]
 
         def tile(own: list[Expr]) -> None:
             for at in range(0, len(parts), panel):
@@ -197,7 +220,7 @@ class _Task:
             share = self._share(row)
             for at, count in vector_runs(nest, self.attention.chain.channels, lanes):
                 registers = RegisterRows(nest, 1, [(0, count)])
-                sums = tirx.BufferLoad(self.sums, [ramp(row * self.width + at, count)])
+                sums = tirx.BufferLoad(self.scratch.sums, [ramp(row * self.scratch.width + at, count)])
                 registers.write(0, 0, sums if share is None else sums * splat(share, count))
                 place = partial(self._place, first + row, at)
                 epilogue.store(nest, registers, (1, 1), [(0, count)], place)
