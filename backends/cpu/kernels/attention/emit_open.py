@@ -25,7 +25,7 @@ from tvm.tirx import ForKind
 
 from backends.cpu.kernels.attention.open_packing import Packed, pack
 from backends.cpu.kernels.attention.open_plan import Grid, OpenPlan
-from backends.cpu.kernels.attention.open_products import OpenProduct, each_tile, multiply
+from backends.cpu.kernels.attention.open_products import OpenProduct, Panels, multiply, row_tiles
 from backends.cpu.kernels.attention.open_read import OpenAttention, read_open_attention
 from backends.cpu.kernels.attention.open_rows import KeyBlock, OpenRows, RowState
 from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div, keep
@@ -168,15 +168,12 @@ class _Task:
             store=store,
         )
 
-        def tile(own: list[Expr]) -> None:
-            panels = keep(nest, "panels", tirx.floordiv(block.vectors, panel))
-            with nest.loop("panel", panels) as index:
-                multiply(nest, product, own, block.first_vector + index * panel, [lanes] * panel)
+        panels = keep(nest, "panels", tirx.floordiv(block.vectors, panel))
+        rest = keep(nest, "rest", block.vectors - panels * panel)
+        with row_tiles(nest, rows, self.plan.scores.rows) as tile:
+            multiply(nest, product, tile, Panels(block.first_vector, panels, [lanes] * panel))
             if panel > 1:
-                with nest.loop("vector", block.vectors - panels * panel) as index:
-                    multiply(nest, product, own, block.first_vector + panels * panel + index, [lanes])
-
-        each_tile(nest, rows, self.plan.scores.rows, tile)
+                multiply(nest, product, tile, Panels(block.first_vector + panels * panel, rest, [lanes]))
 
     def _values(self, rows: Expr, block: KeyBlock) -> None:
         """Emit the second product, added to what the sums were of the keys before."""
@@ -204,13 +201,11 @@ class _Task:
             ),
             start=start,
         )
-        parts = [count for _, count in pieces(self.attention.chain.channels if packed is None else self.scratch.width, lanes)]
-
-        def tile(own: list[Expr]) -> None:
+        channels = self.attention.chain.channels if packed is None else self.scratch.width
+        parts = [count for _, count in pieces(channels, lanes)]
+        with row_tiles(nest, rows, self.plan.values.rows) as tile:
             for at in range(0, len(parts), panel):
-                multiply(nest, product, own, int64(at), parts[at : at + panel])
-
-        each_tile(nest, rows, self.plan.values.rows, tile)
+                multiply(nest, product, tile, Panels(int64(at), 1, parts[at : at + panel]))
 
     def _finish(self, first: Expr, rows: Expr) -> None:
         """Emit the division of the sums and what is behind the second product."""

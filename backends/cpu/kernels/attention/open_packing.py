@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -80,13 +80,8 @@ class _Packing:
         with nest.loop("vector", whole) as vector, nest.loop("k", self.steps) as k:
             self._store(vector, k, self.operand.at(self.batch, ramp(vector * lanes, lanes), k))
         rest = keep(nest, "rest", int64(self.places) - whole * lanes)
-        with nest.when(rest > 0):
-            with nest.loop("k", self.steps) as k:
-                self._store(whole, k, splat(tirx.const(0, "float32"), lanes))
-            for at, count in halves(nest, rest, lanes):
-                with nest.loop("k", self.steps) as k:
-                    value = self.operand.at(self.batch, ramp(whole * lanes + at, count), k)
-                    nest.store(self.packed.buffer, [ramp(self.packed.at(whole, k) + at, count)], value)
+        with nest.when(rest > 0), nest.loop("k", self.steps) as k:
+            self._store(whole, k, load_first(self.operand.at(self.batch, whole * lanes, k), rest, lanes))
 
     def turned(self) -> None:
         """Emit squares that are turned in registers; places behind the last are the last one once more."""
@@ -123,9 +118,8 @@ class _Packing:
         self.nest.store(self.packed.buffer, [ramp(self.packed.at(vector, k), self.lanes)], value)
 
 
-def halves(nest: Nest, rest: Expr, lanes: int) -> Iterator[tuple[Expr, int]]:
-    """Yield (offset, lanes) of the vectors that cover fewer than `lanes` elements, each where there is one."""
-    while lanes > 1:
-        lanes //= 2
-        with nest.when(tirx.bitwise_and(rest, int64(lanes)) > 0):
-            yield rest - tirx.bitwise_and(rest, int64(2 * lanes - 1)), lanes
+def load_first(first: tirx.BufferLoad, many: Expr, lanes: int) -> Expr:
+    """Return `many` elements from that of `first` on, and zeros in the other lanes, which are not read."""
+    mask = tirx.Ramp(int64(0), int64(1), lanes) < splat(many, lanes)
+    zeros = splat(tirx.const(0, "float32"), lanes)
+    return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", tirx.address_of(first), mask, zeros)

@@ -1,8 +1,8 @@
 """The two products of an attention over a block of rows whose number only a call knows.
 
     for tile of rows                          of even heights that balance, up to the largest
-      if height == 1, 2, 4, ...               a body for each
-        for panel of vectors                  of keys: whole panels, then single vectors
+      for panel of vectors                    of keys: whole panels, then single vectors
+        if height <= 4, 6, ...                a body for each
           acc[height, vectors] = 0            registers
           for k: acc += a[row, k] * b[k, vector]
           result = acc
@@ -10,15 +10,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tvm import tirx
 
+from backends.cpu.costs import FMA_LATENCY, FMA_PER_CYCLE
 from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div, keep
 from backends.cpu.kernels.shared.arithmetic import FLOAT32
 from backends.cpu.kernels.shared.epilogue import RegisterRows
-from backends.tensorir.emit import Expr, Nest
+from backends.tensorir.emit import Expr, Nest, guard
 
 
 @dataclass(frozen=True)
@@ -40,23 +42,71 @@ class OpenProduct:
     start: Callable[[Expr, Expr, int], Expr] | None = None
 
 
-def each_tile(nest: Nest, rows: Expr, most: int, body: Callable[[list[Expr]], None]) -> None:
-    """Add the loop over tiles of up to `most` of `rows` rows; `body` gets those of one.
+@dataclass(frozen=True)
+class Panels:
+    """Vectors of a right operand.
 
-    Tiles have whole pairs of rows, so that a body for each even height will do: where the last one has an odd number,
-    its last row is computed twice.
+    Attributes:
+        first: The first.
+        count: Of panels.
+        parts: Elements of each vector of a panel.
     """
-    pairs = OpenSplit.of(nest, ceil_div(rows, 2), max(most // 2, 1))
+
+    first: Expr
+    count: Expr
+    parts: Sequence[int]
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """Rows of a block that are computed together.
+
+    Attributes:
+        first, last: The first and the last.
+        height: How many there are.
+        most: How many there may be.
+    """
+
+    first: Expr
+    last: Expr
+    height: Expr
+    most: int
+
+    def bodies(self, vectors: int) -> Iterator[tuple[list[Expr], Expr | None]]:
+        """Yield the rows that a tile of so many vectors is written for, and the condition under which it is that one.
+
+        Two rows are as fast as one, as it is latency that bounds both: there is one body for all heights up to the
+        first that keeps the multipliers busy, then one for each even height. Rows behind the last are the last, once
+        more.
+        """
+        enough = -(-FMA_LATENCY * FMA_PER_CYCLE // vectors)
+        heights = [height for height in range(2, self.most, 2) if height >= enough] + [self.most]
+        below = 0
+        for height in heights:
+            rows = [self.first + i if i <= below else tirx.min(self.first + i, self.last) for i in range(height)]
+            condition = tirx.all(self.height > below, self.height <= height)
+            yield rows, condition if len(heights) > 1 else None
+            below = height
+
+
+@contextmanager
+def row_tiles(nest: Nest, rows: Expr, most: int) -> Iterator[RowTile]:
+    """Open the loop over tiles of up to `most` of `rows` rows, of whole pairs where there are two."""
+    pairs = OpenSplit.of(nest, ceil_div(rows, 2), -(-most // 2))
     with nest.loop("tile", pairs.count) as tile:
         first = keep(nest, "first_row", pairs.start(tile) * 2)
         height = keep(nest, "height", tirx.min(pairs.size(tile) * 2, rows - first))
-        last = keep(nest, "last_row", first + height - 1)
-        for size in (1, *range(2, most + 1, 2)):
-            with nest.when(tirx.any(height.equal(size), height.equal(size - 1)) if size > 2 else height.equal(size)):
-                body([first + row for row in range(size - 1)] + [last])
+        yield RowTile(first, keep(nest, "last_row", first + height - 1), height, -(-most // 2) * 2)
 
 
-def multiply(nest: Nest, product: OpenProduct, rows: Sequence[Expr], vector: Expr, parts: Sequence[int]) -> None:
+def multiply(nest: Nest, product: OpenProduct, tile: RowTile, panels: Panels) -> None:
+    """Add the register tiles of rows by panels."""
+    for rows, condition in tile.bodies(len(panels.parts)):
+        with guard(nest, condition), nest.loop("panel", panels.count) as panel:
+            _multiply(nest, product, rows, panels.first + panel * len(panels.parts), panels.parts)
+
+
+def _multiply(nest: Nest, product: OpenProduct, rows: Sequence[Expr], vector: Expr, parts: Sequence[int]) -> None:
     """Add a register tile of these rows, by vectors of so many elements each from `vector` on."""
     registers = RegisterRows(nest, len(rows), list(enumerate(parts)))
     if product.start is not None:

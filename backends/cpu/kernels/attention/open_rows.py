@@ -23,7 +23,6 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.kernels.attention.open_packing import halves
 from backends.cpu.kernels.attention.softmax import LEAST
 from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
 from backends.tensorir.roles import Output
@@ -126,8 +125,8 @@ class OpenRows:
             yield part * self.lanes + v
 
     @contextmanager
-    def _vector(self, lanes: int | None = None) -> Iterator[Expr]:
-        with self.nest.run("v", lanes or self.lanes, ForKind.VECTORIZED) as v:
+    def _vector(self) -> Iterator[Expr]:
+        with self.nest.run("v", self.lanes, ForKind.VECTORIZED) as v:
             yield v
 
     def _load(self, buffer: Var, at: Expr) -> Expr:
@@ -154,10 +153,8 @@ class OpenRows:
         with nest.when(rest > 0):
             with nest.when(whole > 0), self._vector() as v:
                 nest.store(self.scores, [row * self.stride + (block.keys - lanes) + v], tirx.BufferLoad(last, [v]))
-            with nest.when(whole.equal(0)):
-                for begin, count in halves(nest, rest, lanes):
-                    with self._vector(count) as v:
-                        nest.store(self.scores, [row * self.stride + begin + v], self._finished(row, begin + v, at))
+            with nest.when(whole.equal(0)), self._vector() as v:
+                nest.store(self.scores, [row * self.stride + v], self._finished(row, tirx.min(v, block.keys - 1), at))
             self._hide_behind(row, block.keys)
 
     def _finished(self, row: Expr, key: Expr, at: Callable[[Expr], Sequence[Expr]]) -> Expr:

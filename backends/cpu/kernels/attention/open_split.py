@@ -19,14 +19,14 @@ class OpenSplit:
 
     @staticmethod
     def of(nest: Nest, extent: Expr, tile: int) -> OpenSplit:
-        """Return the split with the fewest tiles that are no longer than `tile`; one empty tile of nothing."""
-        return OpenSplit.into(nest, extent, tirx.max(ceil_div(extent, tile), 1))
+        """Return the split with the fewest tiles that are no longer than `tile`."""
+        return OpenSplit.into(nest, extent, ceil_div(extent, tile))
 
     @staticmethod
     def into(nest: Nest, extent: Expr, count: Expr) -> OpenSplit:
-        """Return the split into `count` tiles."""
+        """Return the split into `count` tiles, which may be none of nothing."""
         count = keep(nest, "tiles", int64(count))
-        short = keep(nest, "short", tirx.floordiv(int64(extent), count))
+        short = keep(nest, "short", tirx.floordiv(int64(extent), tirx.max(count, 1)))
         return OpenSplit(count, short, keep(nest, "long_tiles", int64(extent) - short * count))
 
     def start(self, tile: Expr) -> Expr:
