@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backends.cpu.kernels.matmul.emit import emit_products
+from backends.cpu.kernels.matmul.emit_open import emit_open_products
 from backends.cpu.kernels.matmul.lower import has_weights, lower_matmul
 from backends.cpu.kernels.matmul.plan import estimate, products_space
 from backends.cpu.kernels.matmul.read import read_row_products
@@ -17,4 +18,5 @@ TEMPLATE = Template(
     claims=lambda marks: set(marks.anchors) == {MATMUL},
     lowerings={"relax.matmul": Lower(lower_matmul, has_weights)},
     estimate=estimate,
+    emit_open=emit_open_products,
 )

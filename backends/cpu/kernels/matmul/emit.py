@@ -45,7 +45,7 @@ def emit_products(func: tirx.PrimFunc, parts: RowProducts, machine: Machine, poi
     for buffer in parts.held:
         nest.add(tirx.AllocBuffer(buffer))
     works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
-    prologue = _Maker.of(parts, point, machine).fill if parts.makes_rows else None
+    prologue = RowMaker.of(parts, point, machine).fill if parts.makes_rows else None
     emit(nest, works, point, prologue, parts.alike)
     return Scheduled(func.with_body(nest.finish()), MATMUL, str(point))
 
@@ -63,27 +63,27 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Maker:
+class RowMaker:
     """Makes the rows of a task.
 
     Attributes:
-        longest: Rows of the largest task.
+        longest: Rows of the largest task, a number or an expression.
         block: Rows that are made at a time; no task has fewer.
     """
 
     parts: RowProducts
     machine: Machine
-    longest: int
+    longest: Expr
     block: int
 
     @staticmethod
-    def of(parts: RowProducts, point: Blocking, machine: Machine) -> _Maker:
+    def of(parts: RowProducts, point: Blocking, machine: Machine) -> RowMaker:
         """Return the maker for tasks of `point`."""
         tiles = Split.of(parts.height, point.tile.height)
         least, longest = Split(tiles.count, point.row_chunks).short * tiles.short, point.longest_task(parts.height)
         # Blocks of one size, of which the last overlaps the one before by as little as can be.
         even = Split.of(longest, block_rows(parts, machine)).longest
-        return _Maker(parts, machine, longest, min(least, even))
+        return RowMaker(parts, machine, longest, min(least, even))
 
     def fill(self, nest: Nest, outer: Expr, first: Expr, end: Expr) -> Callable[..., Expr]:
         """Add what makes rows first..end-1; return how an element is loaded."""
@@ -93,7 +93,7 @@ class _Maker:
             self._make(nest, self.parts, start, replace(made, first=start - first))
         return lambda outer, group, y, x, taps, k: tirx.BufferLoad(made.buffer, [made.at(y - first, k)])
 
-    def _allocate(self, nest: Nest, name: str, rows: int, width: int) -> _Place:
+    def _allocate(self, nest: Nest, name: str, rows: Expr, width: int) -> _Place:
         """Return room for rows that lie apart by no power of two, which would share a few sets of L1."""
         stride = width + self.machine.vector_lanes
         return _Place(nest.allocate(name, (rows * stride,)), int64(0), stride)

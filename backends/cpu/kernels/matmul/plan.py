@@ -29,7 +29,7 @@ _BLOCK_ROWS = 64
 
 def products_space(parts: RowProducts, machine: Machine, threads: int) -> Space[Blocking]:
     """Return every blocking of the products side by side."""
-    return blocking_space(_extents(parts, machine), machine, threads)
+    return blocking_space(products_extents(parts, machine), machine, threads)
 
 
 def estimate(parts: RowProducts, machine: Machine, threads: int) -> Estimate:
@@ -75,7 +75,7 @@ def _turns(parts: RowProducts, machine: Machine) -> bool:
     return has_turn(stages, {local[parts.rows]}, machine)
 
 
-def _extents(parts: RowProducts, machine: Machine) -> Extents:
+def products_extents(parts: RowProducts, machine: Machine) -> Extents:
     """Return the sizes of the products side by side."""
     each = [_product_extents(parts, place, machine) for place in range(len(parts.products))]
     channels = each[0].channels if parts.alike else machine.vector_lanes * sum(extents.vectors for extents in each)

@@ -28,6 +28,11 @@ def choose_blocking(extents: Extents, machine: Machine, threads: int) -> Blockin
     return min(grids, key=lambda blocking: blocking.cycles)
 
 
+def choose_grid(extents: Extents, tile: RegisterTile, machine: Machine, threads: int) -> Blocking:
+    """Return the best task grid of a contraction in such tiles."""
+    return min(_grids(extents, tile, machine, threads), key=lambda blocking: blocking.cycles)
+
+
 def blocking_space(extents: Extents, machine: Machine, threads: int) -> Space[Blocking]:
     """Return every register tile with every grid."""
 

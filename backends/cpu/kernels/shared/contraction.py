@@ -129,11 +129,11 @@ def emit(
                 outer=outer,
                 epilogue=epilogue,
             )
-            mine = (start, count) if alike else _share(start, count, sum(panels[:place]), panels[place], sum(panels))
+            mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], sum(panels))
             kernel.emit(*mine, rows, first, many)
 
 
-def _share(start: Expr, count: Expr, offset: int, own: int, total: int) -> tuple[Expr, Expr]:
+def share(start: Expr, count: Expr, offset: int, own: int, total: int) -> tuple[Expr, Expr]:
     """Return the first and how many of `own` panels, which begin at `offset` among `total`, are `count` from `start`
     on."""
     if own == total:
@@ -234,7 +234,16 @@ class MicroKernel:
                     self._tile(group, panel * whole, channels, pixels, size)
 
     def _tile(self, group: Expr, channel: Expr, channels: int, pixels: Pixels, size: tuple[int, int]) -> None:
-        """Emit one register tile: clear, accumulate over taps and k, apply the epilogue."""
+        """Emit one register tile: its sums, then the epilogue."""
+        registers = self.sums(group, channel, channels, pixels)
+        top, left = pixels[0]
+        self.epilogue.store(
+            self.nest, registers, size, pieces(channels, self.work.extents.lanes),
+            lambda i, j, c: self.work.coordinates(self.outer, group, top + i, left + j, channel + c),
+        )  # fmt: skip
+
+    def sums(self, group: Expr, channel: Expr, channels: int, pixels: Pixels) -> RegisterRows:
+        """Emit the sums of one register tile: clear, accumulate over taps and k."""
         nest, work, lanes = self.nest, self.work, self.work.extents.lanes
         vectors = [(at, lanes) for at in range(0, channels, lanes)] if work.padded_weights else pieces(channels, lanes)
         registers = RegisterRows(nest, len(pixels), vectors)
@@ -248,11 +257,7 @@ class MicroKernel:
                     self._accumulate(tile, taps, step, work.arithmetic.step)
             if rest:
                 self._accumulate(tile, taps, int64(whole), rest)
-        top, left = pixels[0]
-        self.epilogue.store(
-            nest, registers, size, pieces(channels, lanes),
-            lambda i, j, c: work.coordinates(self.outer, group, top + i, left + j, channel + c),
-        )  # fmt: skip
+        return registers
 
     def _accumulate(self, tile: _Tile, taps: Sequence[Expr], step: Expr, many: int) -> None:
         """Emit one step of k, of `many` elements."""

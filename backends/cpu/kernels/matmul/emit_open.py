@@ -1,0 +1,51 @@
+"""Matmuls that share their left operand as one kernel, of which only a call knows how many rows it has.
+
+The loops are those of `emit`, over the row form of the kernel; how many rows a task has is cut at the call.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from backends.cpu.kernels.matmul.emit import RowMaker
+from backends.cpu.kernels.matmul.plan import block_rows, products_extents
+from backends.cpu.kernels.matmul.read import read_row_products
+from backends.cpu.kernels.shared.open_contraction import OpenBlocking, emit_open
+from backends.cpu.kernels.shared.row_product import rows_times
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import find_anchors, operands_of
+from backends.tensorir.row_form import RowForm
+from fusion.declined import Declined
+from partition.access import MATMUL
+
+
+def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
+    """Return the loops for any number of rows.
+
+    Raises:
+        Declined: It has another form, or what makes its rows takes several at a time.
+    """
+    form = RowForm.of(func, _lead_of(func))
+    parts = read_row_products(form.func)
+    if parts.held:
+        raise Declined("a product leaves something for another")
+    if parts.makes_rows and block_rows(parts, machine) > 1:
+        raise Declined("its rows are made several at a time")
+    blocking = OpenBlocking.of(products_extents(parts, machine), machine, threads)
+    works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
+    # TVM allocates where nothing is known but the symbols.
+    maker = RowMaker(parts, machine, blocking.longest_task(form.rows), 1)
+    nest = Nest()
+    emit_open(nest, works, blocking, form.rows, maker.fill if parts.makes_rows else None, parts.alike)
+    return Scheduled(func.with_body(form.restore(nest.finish())), MATMUL, str(blocking))
+
+
+def _lead_of(func: tirx.PrimFunc) -> list[Expr]:
+    """Return the shape of the rows: the leading axes of the last product's left operand."""
+    anchors = find_anchors(func)
+    if not anchors:
+        raise Declined("no anchor")
+    *lead, _ = operands_of(anchors[-1])[0].ty.shape
+    return lead

@@ -1,0 +1,196 @@
+"""Contractions of which only a call knows how many rows they have: the loops of `contraction`, cut at the call.
+
+    rows = b * l                                   of the call
+    row chunks, panel chunks = look_up(rows)       a table of grids that the estimate filled for some numbers of rows
+    parallel task: (row chunk, panel chunk)
+      whole tiles, rest = rows of the chunk        a table of tiles, `open_rows`
+      for block of panels, tile, panel             a body for each height
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import ForKind
+
+from backends.cpu import bfloat16
+from backends.cpu.kernels.shared.arithmetic import BFloat16
+from backends.cpu.kernels.shared.blocking import choose_grid
+from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel, Prologue, share
+from backends.cpu.kernels.shared.epilogue import Epilogue
+from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.open_rows import OpenRows, RowTable, look_up
+from backends.cpu.kernels.shared.register_tile import RegisterTile
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
+
+_PROBES = (1, 2, 3, 4, 6, 8, *(base << power for power in range(2, 10) for base in (3, 4)), 4096, 8192)
+"""Numbers of rows for which a grid is chosen."""
+
+
+@dataclass(frozen=True)
+class OpenBlocking:
+    """How the loops of a contraction with any number of rows are cut.
+
+    Attributes:
+        table: The tiles.
+        grids: (from so many rows on, row chunks, panel chunks).
+        most_panels: Of a block, so that the sums of a tile stay in L1.
+        panel_block: Panels whose weights stay in L2 while the rows of a chunk pass.
+        parallel: Whether tasks are shared out over threads.
+    """
+
+    table: RowTable
+    grids: tuple[tuple[int, int, int], ...]
+    most_panels: int
+    panel_block: int
+    parallel: bool
+
+    @staticmethod
+    def of(extents: Extents, machine: Machine, threads: int) -> OpenBlocking:
+        """Return the tiles and grids of a contraction of these sizes but for its height."""
+        table = RowTable.choose(extents.vectors, extents.steps, machine.vector_registers, extents.lanes)
+        found = [(rows, _grid(extents, table.tile, rows, machine, threads)) for rows in _PROBES]
+        grids = tuple((rows, grid.row_chunks, grid.panel_chunks) for rows, grid in found)
+        kept = 4 * table.tile.rows * table.tile.vectors * extents.lanes
+        most = max(1, machine.l1_bytes // 2 // kept)
+        block = min(max(grid.panel_block for _, grid in found), most)
+        return OpenBlocking(table, grids, most, block, threads > 1)
+
+    def row_chunks(self, rows: Expr) -> Expr:
+        """Return into how many chunks so many rows are cut; beyond the table each has as many as the last there."""
+        last, chunks, _ = self.grids[-1]
+        if chunks == 1:
+            return look_up(rows, [(least, chunks) for least, chunks, _ in self.grids])
+        found = look_up(rows, [(least, chunks) for least, chunks, _ in self.grids])
+        return tirx.Select(rows > last, tirx.truncdiv(rows * chunks, int64(last)), found)
+
+    def panel_chunks(self, rows: Expr) -> Expr:
+        """Return into how many chunks the panels are cut."""
+        return look_up(rows, [(least, chunks) for least, _, chunks in self.grids])
+
+    def panels_of_block(self, rows: Expr) -> Expr:
+        """Return how many panels of a task of so many rows make a block: where there is one tile, no weights are read
+        again. LLVM unrolls a loop of which it knows that it is short, and runs out of registers."""
+        return look_up(rows, [(0, self.most_panels), (self.table.tile.height + 1, self.panel_block)])
+
+    def longest_task(self, rows: Expr) -> Expr:
+        """Return how many rows the largest task has at most, and no less than one."""
+        chunks = self.row_chunks(rows)
+        return tirx.max(tirx.truncdiv(rows + (chunks - 1), chunks), int64(1))
+
+    def __str__(self) -> str:
+        runs: list[tuple[int, str]] = []
+        for rows, down, across in self.grids:
+            grid = f"{down}x{across}"
+            if not runs or runs[-1][1] != grid:
+                runs.append((rows, grid))
+        first, *later = runs
+        grids = first[1] + "".join(f", {grid} from {rows} rows" for rows, grid in later)
+        return f"open rows: {self.table}; tasks {grids}; panels by {self.panel_block}"
+
+
+def _grid(extents: Extents, tallest: RegisterTile, rows: int, machine: Machine, threads: int) -> Blocking:
+    bytes_each = extents.input_bytes // extents.height
+    at = replace(extents, height=rows, input_bytes=bytes_each * rows)
+    return choose_grid(at, replace(tallest, height=min(rows, tallest.height)), machine, threads)
+
+
+def emit_open(
+    nest: Nest, works: Sequence[Contraction], blocking: OpenBlocking, rows: Expr, prologue: Prologue | None = None,
+    alike: bool = False,
+) -> None:  # fmt: skip
+    """Add the loops of `works`, which have the same `rows`, to `nest`, as `contraction.emit` does where their number is
+    known."""
+    if isinstance(works[0].arithmetic, BFloat16):
+        nest.use_functions(bfloat16.FUNCTIONS)
+    panels = [-(-each.extents.vectors // blocking.table.tile.vectors) for each in works]
+    total = panels[0] if alike else sum(panels)
+    rows = nest.settle("rows", rows)
+    row_chunks = nest.settle("row_chunks", blocking.row_chunks(rows))
+    panel_chunks = nest.settle("panel_chunks", blocking.panel_chunks(rows))
+    kind = ForKind.PARALLEL if blocking.parallel else ForKind.SERIAL
+    with nest.loop("task", row_chunks * panel_chunks, kind) as task:
+        first, end = _chunk(nest, "row", tirx.truncdiv(task, panel_chunks), rows, row_chunks)
+        start, stop = _chunk(nest, "panel", tirx.truncmod(task, panel_chunks), int64(total), panel_chunks)
+        load_rows = prologue(nest, int64(0), first, end) if prologue else None
+        tiles = OpenRows.of(nest, blocking.table, first, end - first)
+        for place, each in enumerate(works):
+            count = stop - start
+            mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], total)
+            low, many = nest.settle("first_of_product", mine[0]), nest.settle("panels_of_product", mine[1])
+            _Product.of(nest, each, blocking, load_rows).emit(low, many, tiles)
+
+
+def _chunk(nest: Nest, name: str, index: Expr, extent: Expr, count: Expr) -> tuple[Expr, Expr]:
+    """Return where chunk `index` of `count` begins and ends."""
+    first = nest.settle(f"first_{name}", tirx.truncdiv(index * extent, count))
+    return first, nest.settle(f"end_{name}", tirx.truncdiv((index + 1) * extent, count))
+
+
+@dataclass(frozen=True)
+class _Product:
+    """One product of a task.
+
+    Attributes:
+        kernel: Its epilogue has scratch for the sums of a tile's rows in all panels of a block.
+    """
+
+    nest: Nest
+    blocking: OpenBlocking
+    kernel: MicroKernel
+
+    @staticmethod
+    def of(nest: Nest, work: Contraction, blocking: OpenBlocking, load_rows: Any) -> _Product:
+        tile = blocking.table.tile
+        scratch = nest.allocate("sums", (blocking.most_panels * tile.rows * tile.vectors * work.extents.lanes,))
+        epilogue = Epilogue(work.outputs, scratch, isinstance(work.arithmetic, BFloat16))
+        kernel = MicroKernel(
+            nest=nest, work=work, blocking=Blocking(tile, 1, 1, blocking.panel_block),
+            load_rows=load_rows or work.load_rows, outer=int64(0), epilogue=epilogue,
+        )  # fmt: skip
+        return _Product(nest, blocking, kernel)
+
+    def emit(self, first: Expr, panels: Expr, tiles: OpenRows) -> None:
+        """Emit `panels` panels from `first` on over all `tiles`."""
+        nest, block = self.nest, self.blocking.panels_of_block(tiles.rows)
+        blocks = nest.settle("blocks", tirx.truncdiv(panels + (block - 1), block))
+        with nest.loop("block", blocks) as index:
+            begin, end = _chunk(nest, "panel_of_block", index, panels, blocks)
+            start, many = first + begin, end - begin
+            with nest.loop("y_tile", tiles.count) as step:
+                height, y = tiles.tile(nest, step)
+                for rows in reversed(self.blocking.table.heights):
+                    with nest.when(height == rows), nest.loop("panel", many) as panel:
+                        self._sums(panel, self._vector(start + panel), y, rows)
+                with nest.loop("panel", many) as panel:
+                    self._store(panel, self._vector(start + panel), y, height)
+
+    def _vector(self, panel: Expr) -> Expr:
+        """Return the first vector of a panel: the last one begins so much earlier that it is as wide as the others."""
+        width = self.blocking.table.tile.vectors
+        return self.nest.settle("vector", tirx.min(panel * width, int64(self.kernel.work.extents.vectors - width)))
+
+    def _sums(self, panel: Expr, vector: Expr, y: Expr, rows: int) -> None:
+        """Emit the sums of a tile of so many rows."""
+        tile, lanes = self.blocking.table.tile, self.kernel.work.extents.lanes
+        width = tile.vectors * lanes
+        registers = self.kernel.sums(int64(0), vector * lanes, width, [(y + i, int64(0)) for i in range(rows)])
+        self.kernel.epilogue.keep(self.nest, registers, panel * (tile.rows * width))
+
+    def _store(self, panel: Expr, vector: Expr, y: Expr, height: Expr) -> None:
+        """Emit the epilogue of a tile: one loop for tiles of all heights, as LLVM takes time for each."""
+        nest, tile, work = self.nest, self.blocking.table.tile, self.kernel.work
+        lanes, last = work.extents.lanes, work.extents.vectors - tile.vectors
+        width, rest = tile.vectors * lanes, work.extents.channels - last * lanes
+        kinds = [(vector < last, width), (vector >= last, rest)] if rest != width else [(None, width)]
+        for condition, channels in kinds:
+            with guard(nest, condition):
+                self.kernel.epilogue.store_kept(
+                    nest, (height, 1), width, pieces(channels, lanes),
+                    lambda i, j, c: work.coordinates(int64(0), int64(0), y + i, int64(0), vector * lanes + c),
+                    panel * (tile.rows * width),
+                )  # fmt: skip

@@ -1,0 +1,165 @@
+"""Tiles of rows of which only a call knows how many there are.
+
+There are bodies for tiles of a few heights. All tiles but one or two are of the tallest; which serve the rest says a table
+that is filled when the kernel is written. A tile never goes beyond the end: the last begins so much earlier, and what it
+computes again comes out the same.
+
+    19 rows: 12, then 4 and 3        13 rows: 8 and 5        1031 rows: 85 of 12, then 6 and 5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from operator import truediv
+
+from tvm import tirx
+
+from backends.cpu.costs import L2_BYTES_PER_CYCLE
+from backends.cpu.kernels.shared.register_tile import RegisterTile
+from backends.tensorir.emit import Expr, Nest, int64
+
+_LOSS = 1.1
+"""How much longer any number of rows may take for want of a body of its height: LLVM takes time for each body."""
+
+_NEAR = 1.05
+"""How much longer than the fastest tiles those with less code may take, on the mean."""
+
+_TALLEST = 14
+"""Rows of a tile: more of them take more bodies for what is left."""
+
+_Tiles = tuple[int, int]
+"""Heights of the tiles of the rest; 0 where there is none."""
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """Which tiles serve how many rows.
+
+    Attributes:
+        tile: The tallest.
+        heights: Of all bodies, the tallest last.
+        rest: By the number of rows that are left behind whole tiles.
+    """
+
+    tile: RegisterTile
+    heights: tuple[int, ...]
+    rest: tuple[_Tiles, ...]
+
+    @staticmethod
+    def choose(vectors: int, depth: int, registers: int, lanes: int) -> RowTable:
+        """Return the table of a product of `vectors` vectors of channels over `depth` steps of k: of those that take
+        little longer than the fastest the one with the least code."""
+        widths = range(1, min(vectors, 8) + 1)
+        tables = [RowTable.of(width, depth, registers, lanes) for width in widths if 2 * width + 1 <= registers]
+        typical = (*range(1, 17), 32, 64, 128)
+        costs = {table: [table.cycles(rows, vectors, depth, lanes) for rows in typical] for table in tables}
+        least = [min(found) for found in zip(*costs.values(), strict=True)]
+        loss = {table: sum(map(truediv, found, least)) for table, found in costs.items()}
+        near = [table for table in tables if loss[table] <= _NEAR * min(loss.values())]
+        return min(near, key=lambda table: sum(table.heights) * table.tile.vectors)
+
+    @staticmethod
+    @cache
+    def of(width: int, depth: int, registers: int, lanes: int) -> RowTable:
+        """Return the table of tiles of `width` vectors, with as few bodies as are enough."""
+        tallest = min((registers - width - 1) // width, _TALLEST)
+        costs = _costs(tallest, width, depth, lanes)
+        heights = tuple(range(1, tallest + 1))
+        least = [cycles for cycles, _ in _best_rest(heights, costs)]
+        for height in range(tallest - 1, 1, -1):
+            fewer = tuple(each for each in heights if each != height)
+            if all(found[0] <= _LOSS * best for found, best in zip(_best_rest(fewer, costs), least, strict=True)):
+                heights = fewer
+        rest = _best_rest(heights, costs)
+        alone = range(1, tallest + 1)
+        shortest = next(rows for rows in alone if costs[-1] + rest[rows][0] <= rest[rows + tallest][0])
+        pairs = tuple(pair for _, pair in rest[: tallest + shortest])
+        return RowTable(RegisterTile(tallest, 1, width), heights, pairs)
+
+    def cycles(self, rows: int, vectors: int, depth: int, lanes: int) -> float:
+        """Return the estimated cycles of so many rows of a product."""
+        tallest, width = self.tile.height, self.tile.vectors
+        costs = _costs(tallest, width, depth, lanes)
+        whole = max(0, rows - (len(self.rest) - tallest)) // tallest
+        rest = self.rest[rows - whole * tallest]
+        return -(-vectors // width) * (costs[-1] * whole + sum(costs[height] for height in rest))
+
+    def __str__(self) -> str:
+        *lower, _ = self.heights
+        return f"{self.tile}, of the rest {' '.join(map(str, lower))}"
+
+
+@cache
+def _costs(tallest: int, width: int, depth: int, lanes: int) -> list[float]:
+    """Return, by height, the estimated cycles of a tile that passes over a panel, whose weights L2 has at best."""
+    weights = width * lanes * 4 * depth / L2_BYTES_PER_CYCLE
+    tiles = [RegisterTile(height, 1, width) for height in range(1, tallest + 1)]
+    return [0.0, *(max(tile.cycles(depth), weights) for tile in tiles)]
+
+
+def _best_rest(heights: Sequence[int], costs: Sequence[float]) -> list[tuple[float, _Tiles]]:
+    """Return, for each number of rows up to twice the tallest, the best one or two tiles and their cycles."""
+    found: list[tuple[float, _Tiles]] = [(0.0, (0, 0))]
+    for rows in range(1, 2 * heights[-1] + 1):
+        pairs = [(rows, 0)] if rows in heights else []
+        for one in heights:
+            two = next((height for height in heights if one >= height >= rows - one), 0)
+            if one < rows and two:
+                pairs.append((one, two))
+        found.append(min((costs[one] + costs[two], (one, two)) for one, two in pairs))
+    return found
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """Rows first..first+rows-1 in the tiles of a table.
+
+    Attributes:
+        whole: How many tiles of the tallest there are.
+        rest: Heights of the tiles behind them.
+    """
+
+    table: RowTable
+    first: Expr
+    rows: Expr
+    whole: Expr
+    rest: tuple[Expr, Expr]
+
+    @staticmethod
+    def of(nest: Nest, table: RowTable, first: Expr, rows: Expr) -> OpenRows:
+        """Return the tiles of these rows, how many of which there are put into `nest`."""
+        height = table.tile.height
+        shortest = len(table.rest) - height
+        whole = nest.settle("whole_tiles", tirx.truncdiv(tirx.max(rows - shortest, int64(0)), int64(height)))
+        left = nest.settle("rest", rows - whole * height)
+        one, two = (
+            nest.settle(f"rest{place}", look_up(left, [(rows, pair[place]) for rows, pair in enumerate(table.rest)]))
+            for place in range(2)
+        )
+        return OpenRows(table, first, rows, whole, (one, two))
+
+    @property
+    def count(self) -> Expr:
+        """How many tiles there are."""
+        return self.whole + sum((tirx.Select(height > 0, int64(1), int64(0)) for height in self.rest), int64(0))
+
+    def tile(self, nest: Nest, index: Expr) -> tuple[Expr, Expr]:
+        """Return the height and the first row of tile `index`."""
+        one, two = self.rest
+        tallest = self.table.tile.height
+        rest = tirx.Select(index == self.whole, one, two)
+        height = nest.settle("height", tirx.Select(index < self.whole, int64(tallest), rest))
+        return height, nest.settle("y", self.first + tirx.min(index * tallest, self.rows - height))
+
+
+def look_up(value: Expr, table: Sequence[tuple[int, int]]) -> Expr:
+    """Return, as an expression, the number that `table` has for the largest of its places, in order, that `value` is not
+    below; for lower values that of the first place."""
+    runs = [(next(run)[0], number) for number, run in groupby(table, key=lambda entry: entry[1])]
+    found: Expr = int64(runs[0][1])
+    for place, number in runs[1:]:
+        found = tirx.Select(value >= place, int64(number), found)
+    return found

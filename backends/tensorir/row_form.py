@@ -1,0 +1,292 @@
+"""Kernels whose rows only a call knows, with one axis for the rows and numbers for all other extents.
+
+A kernel over [b, l, 384] computes each of its b * l rows alike. Its row form has one axis in their place, which is as long
+as no call's rows are, so that what reads kernels of numbers reads it too; symbols are left in indices alone:
+
+    for i, j, c in grid(b, l, 384): y[i, j, c] = x[i, j, c] + p[0, j, c]
+->
+    for r, c in grid(ROWS, 384):    y'[r, c] = x'[r, c] + p'[r % l, c]
+
+Heads that are stored apart are rows as well: `y[b, 2, l, 64]` is `y'[ROWS, 2, 64]`. Loops over some of the rows are written
+for the row form, and then `RowForm.restore` puts the kernel's own buffers in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from operator import mul
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Range, TensorLoad, TensorRegion, Var
+from tvm.s_tir.stmt import SBlock, SBlockRealize
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_equal
+
+from backends.tensorir.accesses import flat_index
+from backends.tensorir.emit import Expr, int64
+from backends.tensorir.stages import dtype_of, shape_of, substitute
+from fusion.declined import Declined
+from fusion.structural import map_nodes
+
+ROWS = 2**31 - 1
+"""Rows of a row form: a prime, so that no other extents of a buffer make up as many."""
+
+_FEWER_ROWS = 2**29
+"""Extent of what stands for leading axes that are not all of the rows."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What stands for a buffer with symbols in its shape: one axis for some of its axes, then the others.
+
+    Attributes:
+        buffer: The kernel's own.
+        own: What stands for it.
+        merged: Which of its axes are one.
+        whole: Whether these are all rows of the kernel.
+    """
+
+    buffer: Var
+    own: Var
+    merged: tuple[int, ...]
+    whole: bool
+
+    @staticmethod
+    def of(buffer: Var, lead: Sequence[Expr]) -> View:
+        """Return the view of `buffer` in a kernel whose rows have the shape `lead`."""
+        shape = list(buffer.ty.shape)
+        merged = _rows_in(shape, lead)
+        axes = merged or tuple(range(1 + max(place for place, dim in enumerate(shape) if not _is_number(dim))))
+        rest = [int(dim.value) for place, dim in enumerate(shape) if place not in axes and _is_number(dim)]
+        if len(rest) + len(axes) != len(shape):
+            raise Declined(f"{buffer.name} has an open size beside its rows")
+        own = tirx.decl_buffer((ROWS if merged else _FEWER_ROWS, *rest), dtype_of(buffer), buffer.name)
+        return View(buffer, own, axes, bool(merged))
+
+    @property
+    def dims(self) -> list[Expr]:
+        """The extents that are one."""
+        return [self.buffer.ty.shape[axis] for axis in self.merged]
+
+    def split(self, indices: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
+        """Return the indices of the merged axes, and those of the others."""
+        merged = [indices[axis] for axis in self.merged]
+        return merged, [index for axis, index in enumerate(indices) if axis not in self.merged]
+
+    def restore(self, indices: Sequence[Expr]) -> list[Expr]:
+        """Return the indices in the kernel's own buffer of an element of the view.
+
+        Leading axes need no division: an index beyond the end of an axis is the same place in memory.
+        """
+        if self.merged == tuple(range(len(self.merged))):
+            return [int64(0)] * (len(self.merged) - 1) + list(indices)
+        row, *rest = _spread(indices, shape_of(self.own))
+        merged = dict(zip(self.merged, divided(row, self.dims), strict=True))
+        others = iter(rest)
+        return [merged[axis] if axis in merged else next(others) for axis in range(len(self.buffer.ty.shape))]
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """A kernel whose rows only a call knows, as one of `ROWS` rows.
+
+    Attributes:
+        func: The kernel with numbers for extents.
+        rows: How many rows there are, an expression of the kernel's symbols.
+        views: By what stands for a buffer.
+    """
+
+    func: tirx.PrimFunc
+    rows: Expr
+    views: Mapping[Var, View]
+
+    @staticmethod
+    def of(func: tirx.PrimFunc, lead: Sequence[Expr]) -> RowForm:
+        """Return the row form of `func`, whose rows have the shape `lead`.
+
+        Raises:
+            Declined: A block computes something else than rows, or one row from another.
+        """
+        root = _root_of(func)
+        buffers = [*(param for param in func.params if hasattr(param.ty, "shape")), *root.alloc_buffers]
+        views = {buffer: View.of(buffer, lead) for buffer in buffers if not all(map(_is_number, buffer.ty.shape))}
+        if any(buffer in views and not views[buffer].whole for buffer in root.alloc_buffers):
+            raise Declined("something is computed for a part of the rows' axes")
+        nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+        merged = [_Merge.of(nest, views).nest() for nest in nests]
+        body = merged[0] if len(merged) == 1 else tirx.SeqStmt(merged)
+        made = [views[buffer].own if buffer in views else buffer for buffer in root.alloc_buffers]
+        block = SBlock([], [], [], root.name_hint, body, None, made, [], root.annotations)
+        params = [views[param].own if param in views else param for param in func.params]
+        form = tirx.PrimFunc(params, SBlockRealize([], True, block), func.ret_type, func.attrs)
+        return RowForm(form, Analyzer().simplify(reduce(mul, lead)), {view.own: view for view in views.values()})
+
+    def restore(self, body: tirx.Stmt) -> tirx.Stmt:
+        """Return loops over the row form with the kernel's own buffers."""
+
+        def load(node: TensorLoad) -> Expr:
+            view = self.views.get(node.source)
+            return node if view is None else tirx.BufferLoad(view.buffer, view.restore(node.indices))
+
+        def store(node: tirx.BufferStore) -> tirx.Stmt:
+            view = self.views.get(node.buffer)
+            return node if view is None else tirx.BufferStore(view.buffer, node.value, view.restore(node.indices))
+
+        return map_nodes(body, (TensorLoad, load), (tirx.BufferStore, store))
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """One nest of the kernel, its loops over rows about to be one.
+
+    Attributes:
+        block: What it computes.
+        row: The one axis.
+        places: What its axes over rows are on that axis.
+        extents: Of the block's axes.
+    """
+
+    block: SBlock
+    row: Var
+    places: Mapping[Var, Expr]
+    extents: Mapping[Var, Expr]
+    views: Mapping[Var, View]
+    analyzer: Analyzer
+
+    @staticmethod
+    def of(nest: tirx.Stmt, views: Mapping[Var, View]) -> _Merge:
+        while isinstance(nest, tirx.For):
+            nest = nest.body
+        if not isinstance(nest, SBlockRealize) or not isinstance(nest.block.body, tirx.BufferStore):
+            raise Declined("a nest of loops is not one store")
+        block, row, analyzer = nest.block, Var("row", "int64"), Analyzer()
+        extents = {axis.var: axis.dom.extent for axis in block.iter_vars}
+        places: dict[Var, Expr] = {}
+        view = views.get(block.body.buffer)
+        if view is not None:
+            stored, _ = view.split(block.body.indices)
+            for index, place in zip(stored, divided(row, view.dims, tirx.floordiv, tirx.floormod), strict=True):
+                if isinstance(index, Var):
+                    places[index] = place
+        if not all(_is_number(extent) or var in places for var, extent in extents.items()):
+            raise Declined(f"block {block.name_hint} has an open size beside its rows")
+        for var, extent in extents.items():
+            analyzer.bind(var, Range(tirx.const(0, extent.ty.dtype), extent))
+        return _Merge(block, row, places, extents, views, analyzer)
+
+    def nest(self) -> tirx.Stmt:
+        """Return it with one loop over rows."""
+        block, axes = self.block, [axis for axis in self.block.iter_vars if axis.var not in self.places]
+        if self.places:
+            axes.insert(0, tirx.IterVar(Range(int64(0), int64(ROWS)), self.row, tirx.IterVar.DataPar))
+        regions = [[self._region(region) for region in part] for part in (block.reads, block.writes)]
+        init = None if block.init is None else self._moved(block.init)
+        merged = SBlock(
+            axes, *regions, block.name_hint, self._moved(block.body), init, [], [], block.annotations
+        )  # fmt: skip
+        loops = [Var(axis.var.name, axis.var.ty) for axis in axes]
+        nest: tirx.Stmt = SBlockRealize(loops, True, merged)
+        for var, axis in zip(reversed(loops), reversed(axes), strict=True):
+            nest = tirx.For(var, tirx.const(0, var.ty.dtype), axis.dom.extent, tirx.ForKind.SERIAL, nest)
+        return nest
+
+    def _moved(self, store: tirx.BufferStore) -> tirx.Stmt:
+        """Return a store over the row form."""
+        value = map_nodes(store.value, (TensorLoad, lambda load: tirx.BufferLoad(*self._at(load.source, load.indices))))
+        buffer, indices = self._at(store.buffer, store.indices)
+        return tirx.BufferStore(buffer, substitute(value, self.places), indices)
+
+    def _at(self, buffer: Var, indices: Sequence[Expr]) -> tuple[Var, list[Expr]]:
+        """Return the place in the row form of an element that the block reads or writes.
+
+        Raises:
+            Declined: It is in another row than the one that is computed.
+        """
+        view = self.views.get(buffer)
+        found = [substitute(self._inside(index), self.places) for index in indices]
+        if view is None:
+            return buffer, found
+        merged, rest = view.split(found)
+        flat = flat_index(view.dims, merged, Analyzer())
+        if view.whole and not structural_equal(flat, self.row):
+            raise Declined(f"block {self.block.name_hint} reads another row of {buffer.name}")
+        return view.own, [flat, *rest]
+
+    def _inside(self, index: Expr) -> Expr:
+        """Return an index without divisions by the open extent of the axis that is divided."""
+
+        def rule(node: Any) -> Expr:
+            divided = self.analyzer.simplify(node.a)
+            if not isinstance(divided, Var) or not structural_equal(self.extents.get(divided), node.b):
+                return type(node)(divided, node.b)
+            return divided if isinstance(node, tirx.FloorMod) else tirx.const(0, divided.ty.dtype)
+
+        return self.analyzer.simplify(map_nodes(index, ((tirx.FloorDiv, tirx.FloorMod), rule)))
+
+    def _region(self, region: TensorRegion) -> TensorRegion:
+        """Return the whole buffer: readers of a block ask which buffers it accesses."""
+        view = self.views.get(region.source)
+        buffer = region.source if view is None else view.own
+        return tirx.BufferRegion(buffer, [Range(int64(0), dim) for dim in buffer.ty.shape])
+
+
+def divided(
+    row: Expr, dims: Sequence[Expr], divide: Any = tirx.truncdiv, remainder: Any = tirx.truncmod
+) -> list[Expr]:
+    """Return the indices of row `row` in axes of the extents `dims`; axes of extent 1 get 0."""
+    indices: list[Expr] = []
+    outermost = next((axis for axis, dim in enumerate(dims) if not _is_one(dim)), 0)
+    for axis in reversed(range(len(dims))):
+        if _is_one(dims[axis]):
+            indices.append(int64(0))
+        elif axis == outermost:
+            indices.append(row)
+        else:
+            indices.append(remainder(row, dims[axis]))
+            row = divide(row, dims[axis])
+    return indices[::-1]
+
+
+def _rows_in(shape: Sequence[Expr], lead: Sequence[Expr]) -> tuple[int, ...]:
+    """Return which axes of a shape make up the rows: the first ones, or those of `lead` in order; () where none do."""
+    analyzer = Analyzer()
+    total = reduce(mul, lead)
+    for count in range(1, len(shape) + 1):
+        if analyzer.can_prove_equal(reduce(mul, shape[:count]), total):
+            return tuple(range(count))
+    found: list[int] = []
+    for axis, dim in enumerate(shape):
+        if len(found) < len(lead) and structural_equal(dim, lead[len(found)]):
+            found.append(axis)
+    return tuple(found) if len(found) == len(lead) else ()
+
+
+def _spread(indices: Sequence[Expr], shape: Sequence[int]) -> list[Expr]:
+    """Return the indices of an element whose last index may carry more than its own axis."""
+    *outer, _ = indices
+    if not outer or not all(isinstance(index, tirx.IntImm) and index.value == 0 for index in outer):
+        return list(indices)
+    analyzer, rest = Analyzer(), prod(shape[1:])
+    flat = indices[-1]
+    if isinstance(flat, tirx.Ramp):
+        raise Declined("a vector is read across rows that lie apart")
+    inner = [analyzer.simplify(tirx.floormod(tirx.floordiv(flat, prod(shape[axis + 1 :])), shape[axis])) for axis in range(1, len(shape))]
+    return [analyzer.simplify(tirx.floordiv(flat, rest)), *inner]
+
+
+def _root_of(func: tirx.PrimFunc) -> SBlock:
+    if not isinstance(func.body, SBlockRealize):
+        raise Declined("the function is not made of blocks")
+    return func.body.block
+
+
+def _is_number(dim: Expr) -> bool:
+    return isinstance(dim, tirx.IntImm)
+
+
+def _is_one(dim: Expr) -> bool:
+    return _is_number(dim) and int(dim.value) == 1
