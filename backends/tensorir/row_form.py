@@ -1,14 +1,14 @@
 """Kernels whose rows only a call knows, with one axis for the rows and numbers for all other extents.
 
-A kernel over [b, l, 384] computes each of its b * l rows alike. Its row form has one axis in their place, which is as long
-as no call's rows are, so that what reads kernels of numbers reads it too; symbols are left in indices alone:
+A kernel over [b, l, 384] computes each of its b * l rows alike. Its row form has one axis in their place, which is
+longer than any call's rows, so that what reads kernels of numbers reads it too; symbols are left in indices alone:
 
     for i, j, c in grid(b, l, 384): y[i, j, c] = x[i, j, c] + p[0, j, c]
 ->
     for r, c in grid(ROWS, 384):    y'[r, c] = x'[r, c] + p'[r % l, c]
 
-Heads that are stored apart are rows as well: `y[b, 2, l, 64]` is `y'[ROWS, 2, 64]`. Loops over some of the rows are written
-for the row form, and then `RowForm.restore` puts the kernel's own buffers in.
+Heads that are stored apart are rows as well: `y[b, 2, l, 64]` is `y'[ROWS, 2, 64]`. Loops over some of the rows are
+written for the row form, and then `RowForm.restore` puts the kernel's own buffers in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import prod
 from operator import mul
 from typing import Any
 
@@ -40,7 +39,7 @@ _FEWER_ROWS = 2**29
 
 
 @dataclass(frozen=True)
-class View:
+class RowView:
     """What stands for a buffer with symbols in its shape: one axis for some of its axes, then the others.
 
     Attributes:
@@ -56,7 +55,7 @@ class View:
     whole: bool
 
     @staticmethod
-    def of(buffer: Var, lead: Sequence[Expr]) -> View:
+    def of(buffer: Var, lead: Sequence[Expr]) -> RowView:
         """Return the view of `buffer` in a kernel whose rows have the shape `lead`."""
         shape = list(buffer.ty.shape)
         merged = _rows_in(shape, lead)
@@ -65,7 +64,7 @@ class View:
         if len(rest) + len(axes) != len(shape):
             raise Declined(f"{buffer.name} has an open size beside its rows")
         own = tirx.decl_buffer((ROWS if merged else _FEWER_ROWS, *rest), dtype_of(buffer), buffer.name)
-        return View(buffer, own, axes, bool(merged))
+        return RowView(buffer, own, axes, bool(merged))
 
     @property
     def dims(self) -> list[Expr]:
@@ -102,7 +101,7 @@ class RowForm:
 
     func: tirx.PrimFunc
     rows: Expr
-    views: Mapping[Var, View]
+    views: Mapping[Var, RowView]
 
     @staticmethod
     def of(func: tirx.PrimFunc, lead: Sequence[Expr]) -> RowForm:
@@ -113,7 +112,7 @@ class RowForm:
         """
         root = _root_of(func)
         buffers = [*(param for param in func.params if hasattr(param.ty, "shape")), *root.alloc_buffers]
-        views = {buffer: View.of(buffer, lead) for buffer in buffers if not all(map(_is_number, buffer.ty.shape))}
+        views = {buffer: RowView.of(buffer, lead) for buffer in buffers if not all(map(_is_number, buffer.ty.shape))}
         if any(buffer in views and not views[buffer].whole for buffer in root.alloc_buffers):
             raise Declined("something is computed for a part of the rows' axes")
         nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
@@ -154,11 +153,11 @@ class _Merge:
     row: Var
     places: Mapping[Var, Expr]
     extents: Mapping[Var, Expr]
-    views: Mapping[Var, View]
+    views: Mapping[Var, RowView]
     analyzer: Analyzer
 
     @staticmethod
-    def of(nest: tirx.Stmt, views: Mapping[Var, View]) -> _Merge:
+    def of(nest: tirx.Stmt, views: Mapping[Var, RowView]) -> _Merge:
         while isinstance(nest, tirx.For):
             nest = nest.body
         if not isinstance(nest, SBlockRealize) or not isinstance(nest.block.body, tirx.BufferStore):
@@ -234,9 +233,7 @@ class _Merge:
         return tirx.BufferRegion(buffer, [Range(int64(0), dim) for dim in buffer.ty.shape])
 
 
-def divided(
-    row: Expr, dims: Sequence[Expr], divide: Any = tirx.truncdiv, remainder: Any = tirx.truncmod
-) -> list[Expr]:
+def divided(row: Expr, dims: Sequence[Expr], divide: Any = tirx.truncdiv, remainder: Any = tirx.truncmod) -> list[Expr]:
     """Return the indices of row `row` in axes of the extents `dims`; axes of extent 1 get 0."""
     indices: list[Expr] = []
     outermost = next((axis for axis, dim in enumerate(dims) if not _is_one(dim)), 0)
@@ -270,12 +267,12 @@ def _spread(indices: Sequence[Expr], shape: Sequence[int]) -> list[Expr]:
     *outer, _ = indices
     if not outer or not all(isinstance(index, tirx.IntImm) and index.value == 0 for index in outer):
         return list(indices)
-    analyzer, rest = Analyzer(), prod(shape[1:])
     flat = indices[-1]
     if isinstance(flat, tirx.Ramp):
         raise Declined("a vector is read across rows that lie apart")
-    inner = [analyzer.simplify(tirx.floormod(tirx.floordiv(flat, prod(shape[axis + 1 :])), shape[axis])) for axis in range(1, len(shape))]
-    return [analyzer.simplify(tirx.floordiv(flat, rest)), *inner]
+    return [
+        Analyzer().simplify(index) for index in divided(flat, list(map(int64, shape)), tirx.floordiv, tirx.floormod)
+    ]
 
 
 def _root_of(func: tirx.PrimFunc) -> SBlock:

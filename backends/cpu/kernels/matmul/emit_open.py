@@ -33,8 +33,9 @@ def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> S
         raise Declined("a product leaves something for another")
     if parts.makes_rows and block_rows(parts, machine) > 1:
         raise Declined("its rows are made several at a time")
-    blocking = OpenBlocking.of(products_extents(parts, machine), machine, threads)
     works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
+    narrowest = min(work.extents.vectors for work in works)
+    blocking = OpenBlocking.of(products_extents(parts, machine), narrowest, machine, threads)
     # TVM allocates where nothing is known but the symbols.
     maker = RowMaker(parts, machine, blocking.longest_task(form.rows), 1)
     nest = Nest()
@@ -47,5 +48,4 @@ def _lead_of(func: tirx.PrimFunc) -> list[Expr]:
     anchors = find_anchors(func)
     if not anchors:
         raise Declined("no anchor")
-    *lead, _ = operands_of(anchors[-1])[0].ty.shape
-    return lead
+    return list(operands_of(anchors[-1])[0].ty.shape)[:-1]

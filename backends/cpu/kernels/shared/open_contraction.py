@@ -1,10 +1,12 @@
 """Contractions of which only a call knows how many rows they have: the loops of `contraction`, cut at the call.
 
-    rows = b * l                                   of the call
-    row chunks, panel chunks = look_up(rows)       a table of grids that the estimate filled for some numbers of rows
+    rows = b * l                                of the call
+    row chunks, panel chunks = look_up(rows)    a table of grids that the estimate filled for some numbers of rows
     parallel task: (row chunk, panel chunk)
-      whole tiles, rest = rows of the chunk        a table of tiles, `open_rows`
-      for block of panels, tile, panel             a body for each height
+      whole tiles, rest = rows of the chunk     a table of tiles, `row_tiles`
+      for block of panels, tile
+        for panel: sums of the tile             a body for each height
+        for panel: outputs = epilogue(sums)     one for all of them
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from backends.cpu.kernels.shared.blocking import choose_grid
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel, Prologue, share
 from backends.cpu.kernels.shared.epilogue import Epilogue
 from backends.cpu.kernels.shared.extents import Extents
-from backends.cpu.kernels.shared.open_rows import OpenRows, RowTable, look_up
 from backends.cpu.kernels.shared.register_tile import RegisterTile
+from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles, look_up
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
 
@@ -50,9 +52,10 @@ class OpenBlocking:
     parallel: bool
 
     @staticmethod
-    def of(extents: Extents, machine: Machine, threads: int) -> OpenBlocking:
-        """Return the tiles and grids of a contraction of these sizes but for its height."""
-        table = RowTable.choose(extents.vectors, extents.steps, machine.vector_registers, extents.lanes)
+    def of(extents: Extents, narrowest: int, machine: Machine, threads: int) -> OpenBlocking:
+        """Return the tiles and grids of contractions side by side, which together have these sizes but for the height,
+        and the smallest of which has `narrowest` vectors of channels."""
+        table = RowTable.choose(extents, narrowest, machine)
         found = [(rows, _grid(extents, table.tile, rows, machine, threads)) for rows in _PROBES]
         grids = tuple((rows, grid.row_chunks, grid.panel_chunks) for rows, grid in found)
         kept = 4 * table.tile.rows * table.tile.vectors * extents.lanes
@@ -117,7 +120,7 @@ def emit_open(
         first, end = _chunk(nest, "row", tirx.truncdiv(task, panel_chunks), rows, row_chunks)
         start, stop = _chunk(nest, "panel", tirx.truncmod(task, panel_chunks), int64(total), panel_chunks)
         load_rows = prologue(nest, int64(0), first, end) if prologue else None
-        tiles = OpenRows.of(nest, blocking.table, first, end - first)
+        tiles = RowTiles.of(nest, blocking.table, first, end - first)
         for place, each in enumerate(works):
             count = stop - start
             mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], total)
@@ -154,7 +157,7 @@ class _Product:
         )  # fmt: skip
         return _Product(nest, blocking, kernel)
 
-    def emit(self, first: Expr, panels: Expr, tiles: OpenRows) -> None:
+    def emit(self, first: Expr, panels: Expr, tiles: RowTiles) -> None:
         """Emit `panels` panels from `first` on over all `tiles`."""
         nest, block = self.nest, self.blocking.panels_of_block(tiles.rows)
         blocks = nest.settle("blocks", tirx.truncdiv(panels + (block - 1), block))

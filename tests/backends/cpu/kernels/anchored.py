@@ -89,9 +89,9 @@ def always(kernel: tirx.PrimFunc) -> str:
     return ""
 
 
-def one_kernel(build: Build, arrays: Sequence[np.ndarray]) -> tirx.PrimFunc:
+def one_kernel(build: Build, arrays: Sequence[np.ndarray], lanes: int = 16) -> tirx.PrimFunc:
     """Return all that `build(builder, *inputs)` calls as one kernel without its loops, be they a group or not."""
-    return fused_primfunc([node for node in read_graph(_legalised(build, arrays, 16)) if is_call_tir(node.value)])
+    return fused_primfunc([node for node in read_graph(_legalised(build, arrays, lanes)) if is_call_tir(node.value)])
 
 
 def groups(build: Build, arrays: Sequence[np.ndarray], judge: Profitability = no_template) -> list[tirx.PrimFunc]:

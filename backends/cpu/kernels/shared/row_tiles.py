@@ -1,10 +1,10 @@
 """Tiles of rows of which only a call knows how many there are.
 
-There are bodies for tiles of a few heights. All tiles but one or two are of the tallest; which serve the rest says a table
-that is filled when the kernel is written. A tile never goes beyond the end: the last begins so much earlier, and what it
-computes again comes out the same.
+There are bodies for tiles of a few heights. All tiles but one or two are of the tallest; which serve the rest says a
+table that is filled when the kernel is written. A tile never goes beyond the end: the last begins so much earlier, and
+what it computes again comes out the same.
 
-    19 rows: 12, then 4 and 3        13 rows: 8 and 5        1031 rows: 85 of 12, then 6 and 5
+    5 rows: 5        7 rows: 4, 3        9 rows: 5, 4        127 rows: 20 of 6, then 4, 3
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from operator import truediv
 from tvm import tirx
 
 from backends.cpu.costs import L2_BYTES_PER_CYCLE
+from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile
+from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
 
 _LOSS = 1.1
@@ -26,6 +28,9 @@ _LOSS = 1.1
 
 _NEAR = 1.05
 """How much longer than the fastest tiles those with less code may take, on the mean."""
+
+_TYPICAL = (*range(1, 17), 32, 64, 128)
+"""Numbers of rows by which tiles are compared."""
 
 _TALLEST = 14
 """Rows of a tile: more of them take more bodies for what is left."""
@@ -49,13 +54,13 @@ class RowTable:
     rest: tuple[_Tiles, ...]
 
     @staticmethod
-    def choose(vectors: int, depth: int, registers: int, lanes: int) -> RowTable:
-        """Return the table of a product of `vectors` vectors of channels over `depth` steps of k: of those that take
-        little longer than the fastest the one with the least code."""
-        widths = range(1, min(vectors, 8) + 1)
-        tables = [RowTable.of(width, depth, registers, lanes) for width in widths if 2 * width + 1 <= registers]
-        typical = (*range(1, 17), 32, 64, 128)
-        costs = {table: [table.cycles(rows, vectors, depth, lanes) for rows in typical] for table in tables}
+    def choose(extents: Extents, narrowest: int, machine: Machine) -> RowTable:
+        """Return the table of tiles of at most `narrowest` vectors: of those that take little longer than the fastest
+        the one with the least code."""
+        vectors, depth, lanes, registers = extents.vectors, extents.steps, extents.lanes, machine.vector_registers
+        widths = [width for width in range(1, min(narrowest, 8) + 1) if 2 * width + 1 <= registers]
+        tables = [RowTable.of(width, depth, registers, lanes) for width in widths]
+        costs = {table: [table.cycles(rows, vectors, depth, lanes) for rows in _TYPICAL] for table in tables}
         least = [min(found) for found in zip(*costs.values(), strict=True)]
         loss = {table: sum(map(truediv, found, least)) for table, found in costs.items()}
         near = [table for table in tables if loss[table] <= _NEAR * min(loss.values())]
@@ -114,7 +119,7 @@ def _best_rest(heights: Sequence[int], costs: Sequence[float]) -> list[tuple[flo
 
 
 @dataclass(frozen=True)
-class OpenRows:
+class RowTiles:
     """Rows first..first+rows-1 in the tiles of a table.
 
     Attributes:
@@ -129,7 +134,7 @@ class OpenRows:
     rest: tuple[Expr, Expr]
 
     @staticmethod
-    def of(nest: Nest, table: RowTable, first: Expr, rows: Expr) -> OpenRows:
+    def of(nest: Nest, table: RowTable, first: Expr, rows: Expr) -> RowTiles:
         """Return the tiles of these rows, how many of which there are put into `nest`."""
         height = table.tile.height
         shortest = len(table.rest) - height
@@ -139,7 +144,7 @@ class OpenRows:
             nest.settle(f"rest{place}", look_up(left, [(rows, pair[place]) for rows, pair in enumerate(table.rest)]))
             for place in range(2)
         )
-        return OpenRows(table, first, rows, whole, (one, two))
+        return RowTiles(table, first, rows, whole, (one, two))
 
     @property
     def count(self) -> Expr:
@@ -156,8 +161,8 @@ class OpenRows:
 
 
 def look_up(value: Expr, table: Sequence[tuple[int, int]]) -> Expr:
-    """Return, as an expression, the number that `table` has for the largest of its places, in order, that `value` is not
-    below; for lower values that of the first place."""
+    """Return, as an expression, the number that `table` has for the last of its places that `value` is not below; for
+    lower values that of the first place."""
     runs = [(next(run)[0], number) for number, run in groupby(table, key=lambda entry: entry[1])]
     found: Expr = int64(runs[0][1])
     for place, number in runs[1:]:

@@ -1,0 +1,165 @@
+"""Matmuls of rows of which only a call knows how many there are, against the kernels of the sizes of each call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, tirx
+from tvm.relax import op
+
+from backends.cpu.codegen.generate import generate_module
+from backends.cpu.kernels.matmul.emit_open import emit_open_products
+from backends.cpu.kernels.shared.row_tiles import RowTable
+from backends.cpu.schedule import schedule
+from backends.tensorir.symbols import bind
+from fusion import context
+from fusion.declined import Declined
+from fusion.structural import find
+from fusion.symbolic.unify import unify
+from tests.backends.cpu.kernels.anchored import normal, one_kernel
+from tests.passes.modules import Build
+from tests.targets import AVX2
+
+Shapes = Callable[[int, int], list[tuple[int, ...]]]
+
+PROBES = ({"b": 11, "n": 127}, {"b": 11, "n": 131}, {"b": 13, "n": 131})
+SIZES = [(1, 1), (5, 1), (1, 13), (2, 16), (3, 43), (301, 1)]
+DEPTH, WORDS = 40, 50
+
+
+def constant(*shape: int) -> relax.Constant:
+    return relax.const(normal(shape, shape[-1]))
+
+
+def product(b: relax.BlockBuilder, rows: relax.Expr, channels: int) -> relax.Expr:
+    return b.emit(op.matmul(rows, constant(DEPTH, channels)))
+
+
+def normalised(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    return b.emit(op.nn.layer_norm(x, constant(DEPTH), constant(DEPTH), [-1]))
+
+
+def heads(b: relax.BlockBuilder, made: relax.Expr, size: int) -> relax.Expr:
+    """Return the heads of a product by themselves."""
+    *lead, channels = (int(dim) for dim in made.ty.shape)
+    split = b.emit(op.reshape(made, (*lead, channels // size, size)))
+    return b.emit(op.permute_dims(split, [0, 2, 1, 3]))
+
+
+def _residual(b: relax.BlockBuilder, x: relax.Var, residual: relax.Var) -> relax.Expr:
+    return op.add(b.emit(op.nn.relu(b.emit(op.add(product(b, x, 70), constant(70))))), residual)
+
+
+def _attention_inputs(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    rows = normalised(b, x)
+    return relax.Tuple([rows, heads(b, product(b, rows, 72), 12), heads(b, product(b, rows, 48), 24)])
+
+
+def _words(b: relax.BlockBuilder, words: relax.Var, places: relax.Var) -> relax.Expr:
+    found = b.emit(op.take(constant(WORDS, DEPTH), words, 0, mode="clip"))
+    return op.sigmoid(product(b, normalised(b, b.emit(op.add(found, places))), 90))
+
+
+def _pixels(b: relax.BlockBuilder, image: relax.Var) -> relax.Expr:
+    return op.clip(b.emit(op.add(product(b, image, 30), constant(30))), 0, 6)
+
+
+def _flat(b: relax.BlockBuilder, image: relax.Var) -> relax.Expr:
+    flat = b.emit(op.reshape(image, (image.ty.shape[0], DEPTH)))
+    return op.add(product(b, flat, 24), constant(24))
+
+
+CASES: dict[str, tuple[Build, Shapes]] = {
+    "residual": (_residual, lambda b, n: [(b, n, DEPTH), (b, n, 70)]),
+    "rows made for transposed products": (_attention_inputs, lambda b, n: [(b, n, DEPTH)]),
+    "words": (_words, lambda b, n: [(b, n), (1, n, DEPTH)]),
+    "pixels": (_pixels, lambda b, _: [(b, 3, 5, DEPTH)]),
+    "flat": (_flat, lambda b, _: [(b, 1, 1, DEPTH)]),
+}
+
+
+def kernel_of(case: str, lanes: int) -> tirx.PrimFunc:
+    """Return the kernel with symbols."""
+    build, shapes = CASES[case]
+    funcs = [one_kernel(build, _inputs(shapes(*sizes.values())), lanes) for sizes in PROBES]
+    return unify(funcs, PROBES)
+
+
+def _inputs(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """Return an input of each shape; those without channels have words."""
+    return [np.zeros(shape, "float32" if len(shape) > 2 else "int64") for shape in shapes]
+
+
+def _numbers(func: tirx.PrimFunc, seed: int) -> list[np.ndarray]:
+    """Return numbers for the parameters of a kernel without symbols; those that it writes are overwritten."""
+    shapes = [(tuple(int(dim) for dim in param.ty.shape), str(param.ty.dtype.dtype)) for param in func.params]
+    words = np.random.default_rng(seed)
+    return [
+        words.integers(0, WORDS, shape) if dtype == "int64" else normal(shape, seed + place)
+        for place, (shape, dtype) in enumerate(shapes)
+    ]
+
+
+def check(case: str, threads: int, target: str) -> None:
+    """Compare at all sizes."""
+    machine = context.resolve(target).compiler.machine
+    func = kernel_of(case, machine.vector_lanes)
+    made = emit_open_products(func, machine, threads)
+    static = {f"s{b}x{n}": bind(func, {"b": b, "n": n}) for b, n in SIZES}
+    kernels = {"open": made.func, **{name: schedule(each, machine, threads).func for name, each in static.items()}}
+    library = _library(kernels)
+    for name, each in static.items():
+        want, got = ([tvm.runtime.tensor(array) for array in _numbers(each, 3)] for _ in range(2))
+        library[name](*want)
+        library["open"](*got)
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-3, err_msg=name)
+    for b, n in ((0, 3), (2, 0)):
+        arrays = _numbers(bind(func, {"b": b, "n": n}), 5)
+        library["open"](*map(tvm.runtime.tensor, arrays))
+
+
+def _library(kernels: Mapping[str, tirx.PrimFunc]) -> tvm.runtime.Module:
+    named = {name: func.with_attr("global_symbol", name) for name, func in kernels.items()}
+    return generate_module(tvm.IRModule(named), context.resolve().target)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
+def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str) -> None:
+    check(case, threads, target)
+
+
+def test_a_call_cuts_the_tasks() -> None:
+    """Few rows are shared out by their channels, many by rows."""
+    machine = context.resolve("llvm").compiler.machine
+    func = kernel_of("residual", machine.vector_lanes)
+    serial, parallel = (emit_open_products(func, machine, threads) for threads in (1, 2))
+    loops = find(parallel.func.body, tirx.For)
+    (tasks,) = (loop for loop in loops if loop.kind == tirx.ForKind.PARALLEL)
+    assert not isinstance(tasks.extent, tirx.IntImm)
+    assert "T.parallel" not in serial.func.script()
+    assert "2x1 from" in parallel.tile
+
+
+@pytest.mark.parametrize(("width", "registers", "lanes"), [(4, 32, 16), (3, 32, 16), (2, 16, 8), (1, 16, 4)])
+def test_tiles_serve_any_number_of_rows(width: int, registers: int, lanes: int) -> None:
+    table = RowTable.of(width, 384, registers, lanes)
+    shortest = len(table.rest) - table.tile.height
+    for rows in range(200):
+        whole = max(0, rows - shortest) // table.tile.height
+        one, two = table.rest[rows - whole * table.tile.height]
+        assert {one, two} <= {0, *table.heights}
+        assert max(one, two) <= rows - whole * table.tile.height <= one + two
+
+
+def test_rows_that_read_other_rows_are_declined() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.matmul(b.emit(op.flip(x, 1)), constant(DEPTH, 24))
+
+    funcs = [one_kernel(build, [np.zeros((*sizes.values(), DEPTH), "float32")]) for sizes in PROBES]
+    with pytest.raises(Declined, match="another row"):
+        emit_open_products(unify(funcs, PROBES), context.resolve("llvm").compiler.machine, 1)
