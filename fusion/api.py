@@ -226,7 +226,7 @@ def _bind(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:
         raise ShapeError(
             f"shapes={{{spec.name!r}: {extents}}} contradicts the model",
             where=f"input {spec.name!r}",
-            why=f"the model declares {spec.sizes}",
-            hint="only dimensions shown as ? can be chosen",
+            why=spec.misfit(extents),
+            hint="give one size for each dimension; only those shown as ? can be chosen",
         )
     return TensorSpec(spec.name, extents, spec.dtype, spec.axes)

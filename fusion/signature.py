@@ -53,6 +53,16 @@ class TensorSpec:
             and all(known in (None, extent) for known, extent in zip(self.shape, shape, strict=True))
         )
 
+    def misfit(self, shape: Sequence[int | None]) -> str:
+        """Return why `shape`, which is not allowed, is not: it has another rank, or another size that is known."""
+        rank = len(self.shape or ())
+        if rank != len(shape):
+            return f"it has {rank} dimensions, {self.sizes}, and {len(shape)} are given"
+        pairs = enumerate(zip(self.shape or (), shape, strict=True))
+        wrong = [f"dimension {axis} is {known}, not {extent}" for axis, (known, extent) in pairs
+                 if known not in (None, extent)]  # fmt: skip
+        return f"it is {self.sizes}: {'; '.join(wrong)}"
+
     @property
     def declared(self) -> Declared:
         """The shape with the model's names of the sizes that are unknown."""

@@ -35,3 +35,16 @@ def test_a_name_with_two_sizes_says_nothing_of_a_third_input() -> None:
     third = TensorSpec("third", (None, 2), "float32", ("batch", ""))
     given = {"x": (2, 5, 8), "mask": (1, 5)}
     assert complete_shapes((*INPUTS, third), given) == given
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        ((2, 8), "it has 3 dimensions, ('?', '?', 8), and 2 are given"),
+        ((), "it has 3 dimensions, ('?', '?', 8), and 0 are given"),
+        ((2, 5, 9), "it is ('?', '?', 8): dimension 2 is 8, not 9"),
+    ],
+)
+def test_a_shape_that_is_not_allowed_is_told_from_the_one_that_is(shape: tuple[int, ...], why: str) -> None:
+    assert not INPUTS[0].allows(shape)
+    assert INPUTS[0].misfit(shape) == why

@@ -44,6 +44,9 @@ def write_archive(path: Path, members: Mapping[str, Data]) -> None:
         SavedFileError: The folder does not exist or cannot be written, or the disk is full.
     """
     try:
+        if path.is_dir():
+            hint = f"name a file in it: {str(path / 'NAME')[:200]!r}"
+            raise SavedFileError(f"cannot write {str(path)[:200]!r}", why="it is a folder", hint=hint)
         if path.exists() and not path.is_file():
             # A rename would put the file in the place of a device or a pipe.
             raise OSError(errno.EINVAL, "it is no regular file", str(path))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,8 @@ import numpy as np
 import pytest
 
 import fusion
-from fusion.errors import InvalidModelError, ModelFileError, UnsupportedOperatorError
-from fusion.frontends import read_signature
+from fusion.errors import InvalidModelError, ModelFileError, OptionError, ShapeError, UnsupportedOperatorError
+from fusion.frontends import open_model, read_signature
 
 torch = pytest.importorskip("torch")
 
@@ -45,6 +47,7 @@ def module() -> Any:
 
 
 X = torch.ones(2, 4)
+N = torch.export.Dim("n")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,87 @@ def test_a_module_that_torch_cannot_export() -> None:
         read_signature((Undecided(), (X,)))
     assert "test_torch.py" in caught.value.where
     assert "float(x.sum()) > 0" in caught.value.where
+
+
+def test_only_the_module_itself_is_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    """torch printed the graph up to there, twice, and logged that it found no code of the user's."""
+
+    class Chatty(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            print("said", file=sys.stderr)
+            return x + 1 if x.sum() > 0 else x - 1
+
+    before = sys.stderr
+    with pytest.raises(UnsupportedOperatorError, match="cannot export the module Chatty"):
+        read_signature((Chatty(), (X,)))
+    assert sys.stderr is before
+    assert set(capfd.readouterr().err.split()) == {"said"}
+
+
+class Sum(torch.nn.Module):  # type: ignore[misc]
+    """x[n, 4] + y[4], or a part of x."""
+
+    def forward(self, x: Any, y: Any = None) -> Any:
+        """Add."""
+        return x + 1 if y is None else x + y
+
+
+class Halves(torch.nn.Module):  # type: ignore[misc]
+    """Runs where x has two rows."""
+
+    def forward(self, x: Any) -> Any:
+        """Take the rows apart."""
+        return x.reshape(2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("dynamic_shapes", "why"),
+    [
+        ({"z": {0: N}, "y": None}, "it names 'z', and the inputs are x, y"),
+        ({"x": {0: N}}, "it has no entry for the input 'y'"),
+        ({"x": {2: N}, "y": None}, "the input 'x' has the dimensions 0 to 1, and no 2"),
+        ({"x": {"rows": N}, "y": None}, "and no 'rows'"),
+        ({"x": (N,), "y": None}, "the input 'x' has 2 dimensions, and its entry 1"),
+        (({0: N},), "it has 1 entries, and the inputs are x, y"),
+        ("x", "it is of type str, and neither a dict nor a tuple"),
+        ({"x": {0: 3.5}, "y": None}, "Unexpected dimension"),
+        ({"x": {0: 7}, "y": None}, "Static shape constraint of 7 does not match"),
+    ],
+)
+def test_dynamic_shapes_name_what_is_wrong(dynamic_shapes: Any, why: str) -> None:
+    with pytest.raises(OptionError, match="with these dynamic_shapes") as caught:
+        open_model((Sum(), (X, X[0])), dynamic_shapes=dynamic_shapes)
+    assert why in caught.value.why
+    assert caught.value.hint
+
+
+def test_the_size_that_a_module_needs_is_named() -> None:
+    with pytest.raises(OptionError, match="with these dynamic_shapes") as caught:
+        open_model((Halves(), (X,)), dynamic_shapes={"x": {0: N}})
+    assert "specialized it to be a constant (2)" in caught.value.why
+
+
+@pytest.mark.parametrize(
+    ("limits", "size", "what"),
+    [
+        ({"min": 3}, 1, "is 1, and the program was exported for 3 or more$"),
+        ({"max": 8}, 9, "is 9, and the program was exported for 0 to 8$"),
+    ],
+)
+def test_sizes_that_a_program_was_not_exported_for(limits: dict[str, int], size: int, what: str) -> None:
+    rows = torch.export.Dim("rows", **limits)
+    program = torch.export.export(Sum(), (torch.ones(5, 4),), dynamic_shapes={"x": {0: rows}})
+    with pytest.raises(ShapeError) as caught:
+        fusion.compile(program, shapes={"x": (size, 4)})
+    assert re.search(what, caught.value.what)
+
+
+def test_a_shape_of_another_rank_is_told_apart_from_another_size() -> None:
+    program = torch.export.export(Sum(), (torch.ones(5, 4),), dynamic_shapes={"x": {0: N}})
+    for shape, why in (((5,), "it has 2 dimensions, ('?', 4), and 1 are given"), ((5, 3), "dimension 1 is 4, not 3")):
+        with pytest.raises(ShapeError, match="contradicts the model") as caught:
+            fusion.compile(program, shapes={"x": shape})
+        assert why in caught.value.why
 
 
 def test_a_module_is_exported_for_inference_and_keeps_its_modes(module: Any) -> None:

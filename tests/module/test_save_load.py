@@ -162,6 +162,13 @@ def test_saving_into_a_missing_folder_says_so(mlp: fusion.CompiledModule, tmp_pa
         mlp.save(tmp_path / "missing" / "mlp.fusion")
 
 
+def test_saving_in_the_place_of_a_folder_says_so(mlp: fusion.CompiledModule, tmp_path: Path) -> None:
+    with pytest.raises(SavedFileError, match="cannot write") as caught:
+        mlp.save(tmp_path)
+    assert caught.value.why == "it is a folder"
+    assert str(tmp_path / "NAME") in caught.value.hint
+
+
 def test_without_a_linker_the_error_says_what_to_install(
     mlp: fusion.CompiledModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 from fusion.errors import ShapeError, unknown_input, unknown_shape
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.relax_module import import_relax
-from fusion.frontends.torch.program import accepts_module, first_line, place_of, quiet, to_program
-from fusion.frontends.torch.signature import Signature, read_signature
+from fusion.frontends.torch.program import accepts_module, first_line, place_of, to_program
+from fusion.frontends.torch.quiet import quiet
+from fusion.frontends.torch.signature import ANY_SIZE, Signature, read_signature
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _shape(spec: TensorSpec, given: Sequence[int | None] | None) -> tuple[int, .
         raise ShapeError(
             f"shapes[{spec.name!r}] = {tuple(given)} contradicts the model",
             where=f"input {spec.name!r}",
-            why=f"the program takes {spec.sizes}",
+            why=spec.misfit(given),
         )
     return tuple(int(extent or 0) for extent in given)
 
@@ -106,8 +107,9 @@ def _check_sizes(model: TorchModel, shapes: Sequence[tuple[int, ...]]) -> None:
                 raise ShapeError(f"{where} is {size}, and {sizes[symbol]} elsewhere: the program has one size for both")
             low, high = model.signature.ranges.get(symbol, (0, size))
             if not low <= size <= high:
+                sizes_taken = f"{low} to {high}" if high < ANY_SIZE else f"{low} or more"
                 raise ShapeError(
-                    f"{where} is {size}, and the program was exported for {low} to {high}",
+                    f"{where} is {size}, and the program was exported for {sizes_taken}",
                     hint="export it with another torch.export.Dim, or give another size",
                 )
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import io
-import logging
 import re
-import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 from fusion.errors import FusionError, InvalidModelError, OptionError, UnsupportedOperatorError
 from fusion.forks import Lock
+from fusion.frontends.torch.dynamic_shapes import misfit, refusal
+from fusion.frontends.torch.quiet import quiet
 from fusion.frontends.torch.unknown_outputs import without_unknown_outputs
 
 Exported = tuple[Any, tuple[str, ...]]
@@ -21,6 +20,7 @@ _TRACEBACKS = ("Original traceback:", "The following call raised this error:")
 # torch refuses to save a program while another thread does: what it notes meanwhile is one for the whole process.
 _saving = Lock()
 _TENSOR_FILE = re.compile(r"/data/(weights/weight|constants/tensor)_\d+$")
+_FORM = "give {input: {dimension: torch.export.Dim(name)}}, and None for an input all of whose dimensions are fixed"
 _TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that"
 
 
@@ -117,11 +117,11 @@ def _export_error(
             hint="give what module(*examples) takes: (module, (example_input, ...))",
         )
     if dynamic_shapes is not None and _exports(module, args, kwargs):
-        return OptionError(
-            f"torch cannot export the module {name} with these dynamic_shapes",
-            why=first_line(error),
-            hint="leave these dimensions fixed, or give torch.export.Dim.AUTO for them",
-        )
+        what = f"torch cannot export the module {name} with these dynamic_shapes"
+        if wrong := misfit(module, args, kwargs, dynamic_shapes):
+            return OptionError(what, why=wrong, hint=_FORM)
+        why = refusal(error) or first_line(error)
+        return OptionError(what, why=why, hint="leave these dimensions fixed, or give torch.export.Dim.AUTO for them")
     return UnsupportedOperatorError(
         f"torch cannot export the module {name}", where=place_of(error), why=first_line(error), hint=_TO_ONNX
     )
@@ -163,23 +163,6 @@ def weight_bytes(program: Any) -> Iterator[tuple[str, memoryview]]:
     for name, value in {**program.state_dict, **program.constants}.items():
         if isinstance(value, torch.Tensor):
             yield name, value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence what torch says while it exports: nothing that the user of this compiler can change."""
-    names = ("torch._subclasses.fake_tensor", "torch.export", "torch._export", "torch.fx", "torch._dynamo")
-    loggers = [logging.getLogger(name) for name in names]
-    disabled = [logger.disabled for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.disabled = True
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, was in zip(loggers, disabled, strict=True):
-            logger.disabled = was
 
 
 def _check_inference(program: Any) -> None:

@@ -78,10 +78,14 @@ def _spec(name: str, value: Any) -> TensorSpec:
     return TensorSpec(name, tuple(size if isinstance(size, int) else None for size in value.shape), dtype)
 
 
+ANY_SIZE = 1 << 62
+"""The largest size of a dimension that has no largest one; torch's own number for that is larger."""
+
+
 def _range(limits: Any) -> tuple[int, int]:
     """Return the least and largest size. torch writes 2 for "any", as it traces sizes 0 and 1 apart; here is no such
     difference, as the program is traced again for each size."""
-    low, high = _bound(limits.lower, 0), _bound(limits.upper, 1 << 62)
+    low, high = _bound(limits.lower, 0), min(_bound(limits.upper, ANY_SIZE), ANY_SIZE)
     return (0 if low == 2 else low), high
 
 

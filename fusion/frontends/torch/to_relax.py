@@ -18,8 +18,9 @@ from fusion.errors import FusionError, UnsupportedOperatorError
 from fusion.frontends.origins import Origins
 from fusion.frontends.torch.converters import CONVERTERS
 from fusion.frontends.torch.decompositions import decompositions
-from fusion.frontends.torch.program import first_line, place_of, quiet
+from fusion.frontends.torch.program import first_line, place_of
 from fusion.frontends.torch.promote import promote
+from fusion.frontends.torch.quiet import quiet
 from fusion.frontends.torch.weights import plain_weights
 from fusion.guards import FROM_ZERO
 from fusion.shapes import known_extents
