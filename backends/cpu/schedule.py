@@ -96,7 +96,7 @@ def _open_attempts(func: tirx.PrimFunc, machine: Machine, threads: int) -> Itera
 
 
 def _for_each_image(template: Template[Any, Any], func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
-    return map_images(func, threads, lambda one: _default_of(template, one, machine, threads).run())
+    return map_images(func, threads, lambda static, many: _choices_of(template, static, machine, many))
 
 
 def _first(attempts: Sequence[_Attempt] | Iterator[_Attempt], func: tirx.PrimFunc, machine: Machine) -> Scheduled:

@@ -5,7 +5,13 @@ Where its loops are one parallel loop, as those around products and windows are,
     for task in T.parallel(tasks): body(task)               # of one image
     for task in T.parallel(b * tasks): body(task % tasks)   # of image task // tasks
 
-One of a single task is computed by one thread, or where that pays, by several for as many images:
+Tasks that many threads share are smaller than is good for many images. Where the estimates tell them apart, the call
+has the choice between these and the kernel of an image for one thread:
+
+    if ceil(b / threads) * alone < b * shared: for image in T.parallel(b): body
+    else: ...
+
+An image that is too short to be shared is one task, and several threads get some where there are enough of them:
 
     if b >= enough: for image in T.parallel(b): body
     else: for image in range(b): body
@@ -16,7 +22,7 @@ One of several parallel regions runs for one image after the other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 
 from tvm import tirx
@@ -27,49 +33,100 @@ from backends.cpu.costs import STITCHED_REGION_CYCLES
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.images import Images, read_images
 from backends.tensorir.result import Scheduled
+from backends.tensorir.space import Choices, Point
 from backends.tensorir.stages import substitute
 from backends.tensorir.symbols import bind
 from fusion.declined import Declined
 from fusion.structural import contains, find, map_nodes
 
+Read = Callable[[tirx.PrimFunc, int], Choices]
+"""(kernel, threads) -> what its template leaves open."""
 
-def map_images(func: tirx.PrimFunc, threads: int, make: Callable[[tirx.PrimFunc], Scheduled]) -> Scheduled:
-    """Return `func`, of which only a call knows how many images it has, with the loops that `make` gives one image.
+_ROUNDS = 4
+"""How many images a thread has where there are many of them."""
+_WORTH = 1.2
+"""How much longer many images have to take in shared tasks before a kernel gets loops for them."""
+
+
+def map_images(func: tirx.PrimFunc, threads: int, read: Read) -> Scheduled:
+    """Return `func`, of which only a call knows how many images it has, with the loops that `read` gives one image.
 
     Raises:
-        Declined: Its images are not apart, or `make` declines.
+        Declined: Its images are not apart, or `read` declines.
     """
-    images = read_images(func)
-    count = images.count
-
-    def of_one() -> Scheduled:
-        return make(bind(func, {count.name: 1}))
-
-    def for_all(one: Scheduled, threads: int) -> tirx.Stmt:
-        image = Var("image", "int64")
-        return _for_all(_at_image(func, one.func, images, image), image, count, threads)
-
-    made = of_one()
-    body, enough = for_all(made, threads), _enough_images(made.cycles, threads)
-    if _has_single_tasks(body, count) and enough > 1:
-        body = tirx.IfThenElse(count >= enough, body, for_all(of_one(), 1))
+    mapped = _Mapped(func, read_images(func), threads, read)
+    choices = mapped.choices(1, threads)
+    made = choices.emit(choices.space.default)
+    shared = mapped.for_all(made)
+    if threads == 1:
+        body = shared
+    elif mapped.has_single_tasks(shared):
+        body = mapped.with_serial(shared, choices, made.cycles)
+    else:
+        body = mapped.with_images_alone(shared, choices.space.default, made)
     params = [
-        param if place in images.axes else own
+        param if place in mapped.images.axes else own
         for place, (param, own) in enumerate(zip(func.params, made.func.params, strict=True))
     ]
-    mapped = tirx.PrimFunc(params, body, made.func.ret_type, made.func.attrs)
-    return replace(made, func=mapped, tile=f"{made.tile}, for each of {count.name}", cycles=0.0)
+    kernel = tirx.PrimFunc(params, body, made.func.ret_type, made.func.attrs)
+    return replace(made, func=kernel, tile=f"{made.tile}, for each of {mapped.images.count.name}", cycles=0.0)
 
 
-def _enough_images(cycles: float, threads: int) -> int:
-    """Return from how many images on it pays to compute them on several threads, where one takes so many cycles."""
-    saved = cycles * (threads - 1) / threads
-    return ceil(STITCHED_REGION_CYCLES / saved) if saved else 1
+@dataclass(frozen=True)
+class _Mapped:
+    """A kernel whose images are apart.
 
+    Attributes:
+        read: Says what the template of a static kernel leaves open.
+    """
 
-def _has_single_tasks(loops: tirx.Stmt, count: Var) -> bool:
-    """Return whether `loops` are those of all images on several threads, each image a task."""
-    return isinstance(loops, tirx.For) and loops.kind == ForKind.PARALLEL and count.same_as(loops.extent)
+    func: tirx.PrimFunc
+    images: Images
+    threads: int
+    read: Read
+
+    def choices(self, images: int, threads: int) -> Choices:
+        """Return what is open of the kernel of so many images."""
+        return self.read(bind(self.func, {self.images.count.name: images}), threads)
+
+    def for_all(self, one: Scheduled, kind: ForKind = ForKind.PARALLEL) -> tirx.Stmt:
+        """Return the loops over all images around those of `one`, of this kind where it has no tasks."""
+        image = Var("image", "int64")
+        return _for_all(_at_image(self.func, one.func, self.images, image), image, self.images.count, kind)
+
+    def has_single_tasks(self, loops: tirx.Stmt) -> bool:
+        """Return whether each image is a task in `loops`."""
+        return isinstance(loops, tirx.For) and self.images.count.same_as(loops.extent)
+
+    def with_serial(self, loops: tirx.Stmt, choices: Choices, cycles: float) -> tirx.Stmt:
+        """Return `loops`, whose tasks are images of so many cycles, for as many as it pays to share; others one thread
+        computes."""
+        saved = cycles * (self.threads - 1) / self.threads
+        enough = ceil(STITCHED_REGION_CYCLES / saved) if saved else 1
+        if enough == 1:
+            return loops
+        alone = self.for_all(choices.emit(choices.space.default), ForKind.SERIAL)
+        return tirx.IfThenElse(self.images.count >= enough, loops, alone)
+
+    def with_images_alone(self, loops: tirx.Stmt, point: Point, made: Scheduled) -> tirx.Stmt:
+        """Return `loops`, whose tasks are parts of images at `point`, and where it pays the loops for many images."""
+        choices = self.choices(1, 1)
+        alone = choices.space.default.cycles
+        if made.cycles * self.threads <= alone * _WORTH:
+            return loops  # not even one image by itself takes so much longer
+        shared = self._cycles_among_many(point)
+        other = choices.emit(choices.space.default)
+        if shared * self.threads <= alone * _WORTH or other.repack != made.repack:
+            return loops
+        count, threads = self.images.count, self.threads
+        is_shorter = tirx.floordiv(count + (threads - 1), threads) * ceil(alone) <= count * ceil(shared)
+        return tirx.IfThenElse(is_shorter, self.for_all(other), loops)
+
+    def _cycles_among_many(self, point: Point) -> float:
+        """Return what an image takes at `point` among many, 0 where that is not known."""
+        many = _ROUNDS * self.threads
+        points = self.choices(many, self.threads).space
+        return next((each.cycles / many for each in points if str(each) == str(point)), 0.0)
 
 
 def _at_image(func: tirx.PrimFunc, one: tirx.PrimFunc, images: Images, image: Var) -> tirx.Stmt:
@@ -98,14 +155,14 @@ def _at_image(func: tirx.PrimFunc, one: tirx.PrimFunc, images: Images, image: Va
     return body
 
 
-def _for_all(body: tirx.Stmt, image: Var, count: Var, threads: int) -> tirx.Stmt:
-    """Return the loops over all images around `body`, which is that of one."""
+def _for_all(body: tirx.Stmt, image: Var, count: Var, kind: ForKind) -> tirx.Stmt:
+    """Return the loops over all images around `body`, which is that of one, of this kind where it has no tasks."""
     if isinstance(body, tirx.AttrStmt):
-        return tirx.AttrStmt(body.node, body.attr_key, body.value, _for_all(body.body, image, count, threads))
+        return tirx.AttrStmt(body.node, body.attr_key, body.value, _for_all(body.body, image, count, kind))
     if isinstance(body, tirx.For) and body.kind == ForKind.PARALLEL:
         return _tasks_of_all(body, image, count)
-    has_regions = any(loop.kind == ForKind.PARALLEL for loop in find(body, tirx.For))
-    kind = ForKind.SERIAL if has_regions or threads == 1 else ForKind.PARALLEL
+    if any(loop.kind == ForKind.PARALLEL for loop in find(body, tirx.For)):
+        kind = ForKind.SERIAL
     return tirx.For(image, int64(0), count, kind, body)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 
 from backends.cpu.codegen.generate import generate_module
 from backends.cpu.kernels import (
@@ -22,9 +22,11 @@ from backends.cpu.kernels import (
     rolling_window,
     stitch_stages,
 )
+from backends.cpu.kernels.shared.mapped import map_images
 from backends.cpu.kernels.template import Template
-from backends.cpu.schedule import schedule
+from backends.cpu.schedule import read_choices, schedule
 from backends.tensorir.result import Scheduled
+from backends.tensorir.space import Choices
 from backends.tensorir.symbols import bind, symbols_of
 from fusion import context
 from fusion.structural import find
@@ -76,17 +78,43 @@ def test_any_number_of_images_is_as_the_static_kernel_makes_them(family: object)
             check(func, made, static)
 
 
-def check(func: tirx.PrimFunc, made: Scheduled, static: Scheduled) -> None:
+@pytest.mark.parametrize("family", [depthwise, rolling_window], ids=lambda family: family.TEMPLATE.name)
+def test_many_threads_have_loops_for_few_images_and_for_many(family: object) -> None:
+    (func,) = open_kernels(examples_of(family.TEMPLATE)[0])
+    made = schedule(func, MACHINE, 16)
+    assert isinstance(made.func.body, tirx.IfThenElse)
+    assert len({str(loop.extent) for loop in parallel_loops(made.func)}) == 2
+    check(func, made, schedule(bind(func, {"b": 33}), MACHINE, 16), (0, 1, 15, 16, 17, 33))
+
+
+def parallel_loops(func: tirx.PrimFunc) -> list[tirx.For]:
+    return [loop for loop in find(func.body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
+
+
+def test_images_that_are_no_work_for_a_thread_are_shared_from_a_number_on() -> None:
+    (func,) = open_kernels(Example(lambda builder, x: relax.op.mean(x, [1]), (1, 8, 16)))
+    made = map_images(func, 2, choices_of)
+    assert isinstance(made.func.body, tirx.IfThenElse)
+    check(func, made, schedule(bind(func, {"b": 200}), MACHINE, 2), (0, 1, 2, 200))
+
+
+def choices_of(func: tirx.PrimFunc, threads: int) -> Choices:
+    found = read_choices(func, MACHINE, threads)
+    assert found is not None
+    return found
+
+
+def check(func: tirx.PrimFunc, made: Scheduled, static: Scheduled, counts: Sequence[int] = (0, 1, 2, MOST)) -> None:
     """Hold the first images of each number of them to those that the static kernel makes."""
     assert symbols_of(made.func)
-    given, one = arguments(bind(func, {"b": MOST})), arguments(bind(func, {"b": 1}))
+    given, one = arguments(bind(func, {"b": counts[-1]})), arguments(bind(func, {"b": 1}))
     written = [
         place for place, param in enumerate(func.params)
         if any(store.buffer.same_as(param) for store in find(func.body, tirx.BufferStore))
     ]  # fmt: skip
     expected = results(compiled(static), static, given, written)
     library = compiled(made)
-    for count in (0, 1, 2, MOST):
+    for count in counts:
         rows = [len(alone) * count if len(alone) != len(each) else None for alone, each in zip(one, given, strict=True)]
         got = results(library, made, [each[:many] for each, many in zip(given, rows, strict=True)], written)
         for place, have, want in zip(written, got, expected, strict=True):
