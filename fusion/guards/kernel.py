@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -32,9 +31,10 @@ from fusion.guards.kinds import Guard
 
 Expr = Any  # a TensorIR expression
 
-_PART = 1 << 15
-"""Values of a task: what takes as long as starting one (5 us)."""
-_MOST_PARTS = 64
+_SERIAL = 1 << 16
+"""Fewer values are checked by one thread: half of them take it as long as starting another (5 us)."""
+_PARTS = 64
+"""Of more values: a constant, as their number may be one that only a call knows."""
 
 
 def guard_func(guard: Guard, shape: Sequence[int], dtype: str, kept: str) -> tirx.PrimFunc:
@@ -77,17 +77,14 @@ class _Loops:
 
     def emit(self) -> tirx.Stmt:
         nest, rows = Nest(), self.size // len(self.guard.conditions)
-        parts = max(1, min(_MOST_PARTS, self.size // _PART))
-        if parts == 1:
+        if self.size < _SERIAL:
             failed = self._pass(nest, int64(0), rows)
         else:
-            ends = [rows * part // parts for part in range(parts + 1)]
-            size = max(end - begin for begin, end in pairwise(ends))
-            flags = nest.allocate("flags", (parts,), "int32")
-            with nest.loop("part", parts, ForKind.PARALLEL) as part:
-                first = part * size
-                nest.store(flags, [part], self._pass(nest, first, tirx.min(int64(size), int64(rows) - first)))
-            failed = self._any(nest, flags, parts)
+            flags = nest.allocate("flags", (_PARTS,), "int32")
+            with nest.loop("part", _PARTS, ForKind.PARALLEL) as part:
+                first, end = (tirx.floordiv(number * rows, int64(_PARTS)) for number in (part, part + 1))
+                nest.store(flags, [part], self._pass(nest, first, end - first))
+            failed = self._any(nest, flags, _PARTS)
         with nest.when(failed != 0):
             self._report(nest, rows)
         return nest.finish()

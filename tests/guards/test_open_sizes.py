@@ -40,10 +40,10 @@ def test_it_says_what_static_ones_say(name: str) -> None:
     func = unify(forms, PROBES)
     assert all(structural_equal(bind(func, sizes), form) for sizes, form in zip(PROBES, forms, strict=True))
     assert all(dim.same_as(var) for dim, var in zip(func.params[0].ty.shape, symbols_of(func), strict=True))
-    compiler = context.resolve()
-    made = schedule(func, compiler.compiler.machine, threads=1)
+    compiler = context.resolve(threads=1).compiler
+    made = schedule(func, compiler.machine, threads=1)
     assert made.template == "written"
-    kernel = compiler.compiler.generate_module(tvm.IRModule({"k": made.func.with_attr("global_symbol", "k")}))["k"]
+    kernel = compiler.generate_module(tvm.IRModule({"k": made.func.with_attr("global_symbol", "k")}))["k"]
     for b, length in ((0, 3), (2, 0), (1, 1), (3, 127), (4, 2)):
         guard = GUARDS[name]({"b": b, "l": length})
         good = np.full((b, length), length if name == "size" else 0, "int64") + (name == "divisor")
@@ -61,6 +61,25 @@ def test_it_says_what_static_ones_say(name: str) -> None:
             with pytest.raises(RuntimeError):
                 kernel(as_tensor(values), as_tensor(checked))
             assert str(take_raised()) == str(wanted)
+
+
+def test_a_check_of_many_values_is_shared_at_every_size() -> None:
+    guard = index_guard("a node", [0], (100,))
+    func = unify([guard_func(guard, (*sizes.values(), 512), "int64", "int64") for sizes in PROBES], PROBES)
+    compiler = context.resolve(threads=2).compiler
+    kernel = compiler.generate_module(
+        tvm.IRModule({"k": schedule(func, compiler.machine, 2).func.with_attr("global_symbol", "k")})
+    )["k"]
+    for b, length in ((0, 1), (1, 1), (2, 131)):
+        values = np.random.default_rng(0).integers(-100, 100, (b, length, 512))
+        checked = np.empty_like(values)
+        kernel(as_tensor(values), as_tensor(checked))
+        np.testing.assert_array_equal(checked, kept(values, guard))
+        if values.size:
+            values[-1, -1, -1] = 100
+            with pytest.raises(RuntimeError):
+                kernel(as_tensor(values), as_tensor(checked))
+            assert str(take_raised()) == str(first_failure(values, guard))
 
 
 def test_an_error_names_the_bounds_of_the_call() -> None:

@@ -51,8 +51,7 @@ def _dimensions(name: str, rank: int, entry: Any) -> Iterator[str]:
     if isinstance(entry, Mapping):
         for key in entry:
             if not isinstance(key, int) or not -rank <= key < rank:
-                yield f"the input {name!r} has the dimensions 0 to {rank - 1}, and no {key!r}" if rank else (
-                    f"the input {name!r} has no dimensions, and no {key!r}"
-                )
+                dimensions = f"the dimensions 0 to {rank - 1}" if rank else "no dimensions"
+                yield f"the input {name!r} has {dimensions}, and no {key!r}"
     elif isinstance(entry, (list, tuple)) and len(entry) != rank:
         yield f"the input {name!r} has {rank} dimensions, and its entry {len(entry)}"
