@@ -51,7 +51,22 @@ class OpenAnalyzer:
 
     def simplify(self, expr: Expr) -> Expr:
         """Return `expr` simplified."""
-        return self._known.simplify(map_nodes(expr, ((tirx.FloorDiv, tirx.FloorMod), self._divide)))
+        divided = self._known.simplify(map_nodes(expr, ((tirx.FloorDiv, tirx.FloorMod), self._divide)))
+        return map_nodes(divided, (tirx.Add, self._put_together))
+
+    def _put_together(self, total: Expr) -> Expr:
+        """Return `m * d * (y // d) + m * (y % d)`, among other terms, as `m * y`."""
+        terms = _terms(total)
+        for rest in terms:
+            for division in [factor for factor in _factors(rest) if isinstance(factor, tirx.FloorMod)]:
+                others = [term for term in terms if term is not rest]
+                scale = _quotient(rest, division)
+                whole = tirx.FloorDiv(division.a, division.b) * division.b * scale
+                place = next((at for at, term in enumerate(others) if _is_one(_quotient(term, whole))), None)
+                if place is not None:
+                    del others[place]
+                    return self._put_together(sum(others, start=scale * division.a))
+        return total
 
     def _divide(self, division: Expr) -> Expr:
         """Return `(q * d + r) // d` as q, and the rest of it as r, where 0 <= r < d."""

@@ -49,7 +49,8 @@ def _is_mark(found: tirx.AttrStmt) -> bool:
 def _with_masks(body: tirx.Stmt, active: Expr, registers: Set[Var]) -> tirx.Stmt:
     """Return statements whose vectors have as many `active` lanes, but for those that say so themselves, and registers.
 
-    `out[ramp] = f(x[ramp])`  ->  `masked_store(out, f(masked_load(x, ramp, mask)), ramp, mask)`
+    `out[ramp] = f(x[ramp])`  ->  `masked_store(out, f(masked_load(x, ramp, mask)), ramp, mask)`,
+    and where TVM has made a loop of them: `for lane in range(16)`  ->  `for lane in range(min(16, active))`
     """
 
     def load(found: TensorLoad, mutator: StructuralMutator) -> object:
@@ -69,7 +70,24 @@ def _with_masks(body: tirx.Stmt, active: Expr, registers: Set[Var]) -> tirx.Stmt
     def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
         return _with_masks(found.body, found.value, registers) if _is_mark(found) else mutator.default_mutate(found)
 
-    return mutate(body, [(TensorLoad, load), (tirx.BufferStore, store), (tirx.AttrStmt, attribute)])
+    def loop(found: tirx.For, mutator: StructuralMutator) -> object:
+        inner = mutator.default_mutate(found)
+        if not _is_of_lanes(found):
+            return inner
+        extent = tirx.min(inner.extent, tirx.Cast(str(inner.extent.ty.dtype), active))
+        return tirx.For(
+            inner.loop_var, inner.min, extent, inner.kind, inner.body, inner.thread_binding, inner.annotations,
+            inner.step,
+        )  # fmt: skip
+
+    rules = [(TensorLoad, load), (tirx.BufferStore, store), (tirx.AttrStmt, attribute), (tirx.For, loop)]
+    return mutate(body, rules)
+
+
+def _is_of_lanes(loop: tirx.For) -> bool:
+    """Return whether a loop takes the lanes one by one: an innermost one in which nothing is a vector."""
+    stores = find(loop.body, tirx.BufferStore)
+    return not find(loop.body, tirx.For) and all("x" not in str(store.value.ty.dtype) for store in stores)
 
 
 def _mask(index: tirx.Ramp, active: Expr) -> Expr:

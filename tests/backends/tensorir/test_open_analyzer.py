@@ -29,6 +29,8 @@ def analyzer() -> OpenAnalyzer:
         ((i * n + j) % (b * n), i * n + j),
         ((i * n + j) % (b * n) // n, i),
         (i * n * 4 // n, i * 4),
+        (((j // n // b) * b + j // n % b) * n + j % n, j),
+        (i // n * n * 8 + j + i % n * 8, i * 8 + j),
     ],
 )
 def test_divisions_by_symbols_go(analyzer: OpenAnalyzer, index: tirx.PrimExpr, simple: tirx.PrimExpr) -> None:

@@ -21,12 +21,14 @@ from backends.tensorir.symbols import symbols_of
 from fusion import context
 from fusion.structural import find
 from fusion.symbolic.unify import unify
+from fusion.tensors import as_tensor
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
 from tests.targets import AVX2
 
 Shape = tuple[int, ...]
 
 PROBES = ({"b": 11, "n": 127}, {"b": 11, "n": 131}, {"b": 13, "n": 131})
+MARGIN = 64
 SIZES = [(1, 1), (1, 5), (3, 127), (2, 16), (7, 33), (0, 3), (2, 0), (1, 300)]
 
 
@@ -70,6 +72,12 @@ CASES = {
         lambda _, x, y: op.nn.gelu(op.add(x, y)),
         lambda b, n: [(b, 3, n), (3, 1)],
         lambda x, y: _gelu(x + y),
+    ),
+    "lanes that TVM takes one by one": Case(
+        lambda _, x: op.rsqrt(op.abs(x)), lambda b, n: [(b, 3, n)], lambda x: 1 / np.sqrt(np.abs(x))
+    ),
+    "rows and columns that are walked as one": Case(
+        lambda _, x: op.nn.relu(x), lambda b, n: [(b, n, n)], lambda x: np.maximum(x, 0)
     ),
     "rows that are walked as one": Case(
         lambda _, x: op.nn.relu(op.add(x, x)), lambda b, n: [(b, n, 6)], lambda x: np.maximum(x + x, 0)
@@ -133,9 +141,12 @@ def check(case: Case, threads: int, target: str = "llvm") -> None:
     for b, n in SIZES if len(symbols_of(func)) > 1 else [(b, 1) for b in (0, 1, 2, 9)]:
         arrays = case.arrays(b, n)
         want = case.expected(*(array.astype("float64") for array in arrays))
-        result = tvm.runtime.tensor(np.full(want.shape, np.nan, "float32"))
-        library["k"](*(tvm.runtime.tensor(array) for array in arrays), result)
-        np.testing.assert_allclose(result.numpy(), want, rtol=2e-5, atol=2e-5, err_msg=f"{b=} {n=}")
+        memory = np.full(want.size + 2 * MARGIN, 77, "float32")  # of which the result is the middle
+        result = memory[MARGIN : MARGIN + want.size].reshape(want.shape)
+        library["k"](*map(as_tensor, (*arrays, result)))
+        np.testing.assert_allclose(result, want, rtol=2e-5, atol=2e-5, err_msg=f"{b=} {n=}")
+        assert (memory[:MARGIN] == 77).all(), f"{b=} {n=}: stored in front of the result"
+        assert (memory[MARGIN + want.size :] == 77).all(), f"{b=} {n=}: stored behind the result"
 
 
 @pytest.mark.parametrize("name", CASES)
