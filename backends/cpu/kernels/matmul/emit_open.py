@@ -34,8 +34,8 @@ def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> S
     if parts.makes_rows and block_rows(parts, machine) > 1:
         raise Declined("its rows are made several at a time")
     works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
-    narrowest = min(work.extents.vectors for work in works)
-    blocking = OpenBlocking.of(products_extents(parts, machine), narrowest, machine, threads)
+    products = [work.extents for work in works]
+    blocking = OpenBlocking.of(products, products_extents(parts, machine), machine, threads)
     # TVM allocates where nothing is known but the symbols.
     maker = RowMaker(parts, machine, blocking.longest_task(form.rows), 1)
     nest = Nest()

@@ -7,6 +7,8 @@
       for block of panels, tile
         for panel: sums of the tile             a body for each height
         for panel: outputs = epilogue(sums)     one for all of them
+
+The sums go through scratch, as LLVM takes time for the epilogue of each body: 2% of a product of 128 steps of k.
 """
 
 from __future__ import annotations
@@ -52,16 +54,27 @@ class OpenBlocking:
     parallel: bool
 
     @staticmethod
-    def of(extents: Extents, narrowest: int, machine: Machine, threads: int) -> OpenBlocking:
-        """Return the tiles and grids of contractions side by side, which together have these sizes but for the height,
-        and the smallest of which has `narrowest` vectors of channels."""
-        table = RowTable.choose(extents, narrowest, machine)
+    def of(products: Sequence[Extents], extents: Extents, machine: Machine, threads: int) -> OpenBlocking:
+        """Return the tiles and grids of `products` side by side, which together have the sizes `extents` but for the
+        height."""
+        table = RowTable.choose(products, machine)
         found = [(rows, _grid(extents, table.tile, rows, machine, threads)) for rows in _PROBES]
         grids = tuple((rows, grid.row_chunks, grid.panel_chunks) for rows, grid in found)
         kept = 4 * table.tile.rows * table.tile.vectors * extents.lanes
         most = max(1, machine.l1_bytes // 2 // kept)
         block = min(max(grid.panel_block for _, grid in found), most)
         return OpenBlocking(table, grids, most, block, threads > 1)
+
+    @property
+    def serial_rows(self) -> int:
+        """With fewer rows there is one task; 0 where there are several for any number."""
+        several = (rows for rows, down, across in self.grids if down * across > 1)
+        first = next(several, 0)
+        return 0 if first == self.grids[0][0] else first
+
+    def below(self, rows: int) -> OpenBlocking:
+        """Return the cut of fewer than `rows` rows, which are one task."""
+        return replace(self, table=self.table.below(rows), grids=((1, 1, 1),), parallel=False)
 
     def row_chunks(self, rows: Expr) -> Expr:
         """Return into how many chunks so many rows are cut; beyond the table each has as many as the last there."""
@@ -97,9 +110,12 @@ class OpenBlocking:
 
 
 def _grid(extents: Extents, tallest: RegisterTile, rows: int, machine: Machine, threads: int) -> Blocking:
+    """Return the best grid of so many rows; few of them are also shared out in lower tiles."""
     bytes_each = extents.input_bytes // extents.height
     at = replace(extents, height=rows, input_bytes=bytes_each * rows)
-    return choose_grid(at, replace(tallest, height=min(rows, tallest.height)), machine, threads)
+    heights = {min(-(-rows // parts), tallest.height) for parts in (1, 2, threads)}
+    grids = [choose_grid(at, replace(tallest, height=height), machine, threads) for height in sorted(heights)]
+    return min(grids, key=lambda grid: grid.cycles)
 
 
 def emit_open(
@@ -110,22 +126,43 @@ def emit_open(
     known."""
     if isinstance(works[0].arithmetic, BFloat16):
         nest.use_functions(bfloat16.FUNCTIONS)
-    panels = [-(-each.extents.vectors // blocking.table.tile.vectors) for each in works]
-    total = panels[0] if alike else sum(panels)
-    rows = nest.settle("rows", rows)
-    row_chunks = nest.settle("row_chunks", blocking.row_chunks(rows))
-    panel_chunks = nest.settle("panel_chunks", blocking.panel_chunks(rows))
-    kind = ForKind.PARALLEL if blocking.parallel else ForKind.SERIAL
-    with nest.loop("task", row_chunks * panel_chunks, kind) as task:
-        first, end = _chunk(nest, "row", tirx.truncdiv(task, panel_chunks), rows, row_chunks)
-        start, stop = _chunk(nest, "panel", tirx.truncmod(task, panel_chunks), int64(total), panel_chunks)
-        load_rows = prologue(nest, int64(0), first, end) if prologue else None
-        tiles = RowTiles.of(nest, blocking.table, first, end - first)
-        for place, each in enumerate(works):
-            count = stop - start
-            mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], total)
-            low, many = nest.settle("first_of_product", mine[0]), nest.settle("panels_of_product", mine[1])
-            _Product.of(nest, each, blocking, load_rows).emit(low, many, tiles)
+    tasks = _Tasks(nest, works, nest.settle("rows", rows), prologue, alike)
+    serial = blocking.serial_rows if blocking.parallel else 0
+    if serial and len(works) == 1 and prologue is None:
+        # A launch takes 0.7 us, as long as few rows of a small matmul; other kernels take longer than that.
+        nest.choose(tasks.rows < serial, lambda: tasks.emit(blocking.below(serial)), lambda: tasks.emit(blocking))
+    else:
+        tasks.emit(blocking)
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """What `emit_open` is given, and the loop over tasks."""
+
+    nest: Nest
+    works: Sequence[Contraction]
+    rows: Expr
+    prologue: Prologue | None
+    alike: bool
+
+    def emit(self, blocking: OpenBlocking) -> None:
+        """Emit the tasks."""
+        nest = self.nest
+        panels = [-(-each.extents.vectors // blocking.table.tile.vectors) for each in self.works]
+        total = panels[0] if self.alike else sum(panels)
+        row_chunks = nest.settle("row_chunks", blocking.row_chunks(self.rows))
+        panel_chunks = nest.settle("panel_chunks", blocking.panel_chunks(self.rows))
+        kind = ForKind.PARALLEL if blocking.parallel else ForKind.SERIAL
+        with nest.loop("task", row_chunks * panel_chunks, kind) as task:
+            first, end = _chunk(nest, "row", tirx.truncdiv(task, panel_chunks), self.rows, row_chunks)
+            start, stop = _chunk(nest, "panel", tirx.truncmod(task, panel_chunks), int64(total), panel_chunks)
+            load_rows = self.prologue(nest, int64(0), first, end) if self.prologue else None
+            tiles = RowTiles.of(nest, blocking.table, first, end - first)
+            for place, each in enumerate(self.works):
+                count, before = stop - start, sum(panels[:place])
+                mine = (start, count) if self.alike else share(start, count, before, panels[place], total)
+                low, many = nest.settle("first_of_product", mine[0]), nest.settle("panels_of_product", mine[1])
+                _Product.of(nest, each, blocking, load_rows).emit(low, many, tiles)
 
 
 def _chunk(nest: Nest, name: str, index: Expr, extent: Expr, count: Expr) -> tuple[Expr, Expr]:

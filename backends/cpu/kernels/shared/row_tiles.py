@@ -10,14 +10,13 @@ what it computes again comes out the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from operator import truediv
 
 from tvm import tirx
 
-from backends.cpu.costs import L2_BYTES_PER_CYCLE
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.machine import Machine
@@ -29,11 +28,14 @@ _LOSS = 1.1
 _NEAR = 1.05
 """How much longer than the fastest tiles those with less code may take, on the mean."""
 
+_WEIGHT_BYTES_PER_CYCLE = 42.0
+"""What L2 gives of a panel that passes once more: 2.4 MB took 17.5 us on one Zen 5 vCPU."""
+
 _TYPICAL = (*range(1, 17), 32, 64, 128)
 """Numbers of rows by which tiles are compared."""
 
-_TALLEST = 14
-"""Rows of a tile: more of them take more bodies for what is left."""
+_LEAST, _TALLEST = 6, 8
+"""Rows of the tallest tile: fewer read weights faster than L2 gives them, more take more bodies for what is left."""
 
 _Tiles = tuple[int, int]
 """Heights of the tiles of the rest; 0 where there is none."""
@@ -54,11 +56,12 @@ class RowTable:
     rest: tuple[_Tiles, ...]
 
     @staticmethod
-    def choose(extents: Extents, narrowest: int, machine: Machine) -> RowTable:
-        """Return the table of tiles of at most `narrowest` vectors: of those that take little longer than the fastest
-        the one with the least code."""
-        vectors, depth, lanes, registers = extents.vectors, extents.steps, extents.lanes, machine.vector_registers
-        widths = [width for width in range(1, min(narrowest, 8) + 1) if 2 * width + 1 <= registers]
+    def choose(products: Sequence[Extents], machine: Machine) -> RowTable:
+        """Return the table for products of the same rows: of those that take little longer than the fastest the one
+        with the least code."""
+        depth, lanes, registers = products[0].steps, products[0].lanes, machine.vector_registers
+        vectors = [each.vectors for each in products]
+        widths = [width for width in range(1, min(vectors) + 1) if _tallest(width, registers) >= _LEAST]
         tables = [RowTable.of(width, depth, registers, lanes) for width in widths]
         costs = {table: [table.cycles(rows, vectors, depth, lanes) for rows in _TYPICAL] for table in tables}
         least = [min(found) for found in zip(*costs.values(), strict=True)]
@@ -70,7 +73,7 @@ class RowTable:
     @cache
     def of(width: int, depth: int, registers: int, lanes: int) -> RowTable:
         """Return the table of tiles of `width` vectors, with as few bodies as are enough."""
-        tallest = min((registers - width - 1) // width, _TALLEST)
+        tallest = _tallest(width, registers)
         costs = _costs(tallest, width, depth, lanes)
         heights = tuple(range(1, tallest + 1))
         least = [cycles for cycles, _ in _best_rest(heights, costs)]
@@ -84,23 +87,33 @@ class RowTable:
         pairs = tuple(pair for _, pair in rest[: tallest + shortest])
         return RowTable(RegisterTile(tallest, 1, width), heights, pairs)
 
-    def cycles(self, rows: int, vectors: int, depth: int, lanes: int) -> float:
-        """Return the estimated cycles of so many rows of a product."""
+    def below(self, rows: int) -> RowTable:
+        """Return the table with the bodies alone that fewer than `rows` rows take."""
+        taken = {height for pair in self.rest[:rows] for height in pair if height}
+        return replace(self, heights=tuple(sorted(taken)))
+
+    def cycles(self, rows: int, vectors: Sequence[int], depth: int, lanes: int) -> float:
+        """Return the estimated cycles of so many rows of products of so many vectors of channels."""
         tallest, width = self.tile.height, self.tile.vectors
         costs = _costs(tallest, width, depth, lanes)
         whole = max(0, rows - (len(self.rest) - tallest)) // tallest
         rest = self.rest[rows - whole * tallest]
-        return -(-vectors // width) * (costs[-1] * whole + sum(costs[height] for height in rest))
+        return sum(-(-each // width) for each in vectors) * (costs[-1] * whole + sum(costs[height] for height in rest))
 
     def __str__(self) -> str:
         *lower, _ = self.heights
         return f"{self.tile}, of the rest {' '.join(map(str, lower))}"
 
 
+def _tallest(width: int, registers: int) -> int:
+    """Return how many rows a tile of `width` vectors has at most."""
+    return min((registers - width - 1) // width, _TALLEST)
+
+
 @cache
 def _costs(tallest: int, width: int, depth: int, lanes: int) -> list[float]:
     """Return, by height, the estimated cycles of a tile that passes over a panel, whose weights L2 has at best."""
-    weights = width * lanes * 4 * depth / L2_BYTES_PER_CYCLE
+    weights = width * lanes * 4 * depth / _WEIGHT_BYTES_PER_CYCLE
     tiles = [RegisterTile(height, 1, width) for height in range(1, tallest + 1)]
     return [0.0, *(max(tile.cycles(depth), weights) for tile in tiles)]
 

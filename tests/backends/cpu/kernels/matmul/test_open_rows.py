@@ -134,13 +134,15 @@ def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str) ->
 
 
 def test_a_call_cuts_the_tasks() -> None:
-    """Few rows are shared out by their channels, many by rows."""
+    """Very few rows are no work for threads, and many are shared out."""
     machine = context.resolve("llvm").compiler.machine
     func = kernel_of("residual", machine.vector_lanes)
     serial, parallel = (emit_open_products(func, machine, threads) for threads in (1, 2))
     loops = find(parallel.func.body, tirx.For)
     (tasks,) = (loop for loop in loops if loop.kind == tirx.ForKind.PARALLEL)
     assert not isinstance(tasks.extent, tirx.IntImm)
+    (few,) = (each for each in find(parallel.func.body, tirx.IfThenElse) if each.else_case is not None)
+    assert "T.parallel" not in few.then_case.script()
     assert "T.parallel" not in serial.func.script()
     assert "2x1 from" in parallel.tile
 
