@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Protocol
@@ -51,32 +51,19 @@ class OpenAnalyzer:
 
     def simplify(self, expr: Expr) -> Expr:
         """Return `expr` simplified."""
-        divided = self._known.simplify(map_nodes(expr, ((tirx.FloorDiv, tirx.FloorMod), self._divide)))
-        return map_nodes(divided, (tirx.Add, self._put_together))
-
-    def _put_together(self, total: Expr) -> Expr:
-        """Return `m * d * (y // d) + m * (y % d)`, among other terms, as `m * y`."""
-        terms = _terms(total)
-        for rest in terms:
-            for division in [factor for factor in _factors(rest) if isinstance(factor, tirx.FloorMod)]:
-                others = [term for term in terms if term is not rest]
-                scale = _quotient(rest, division)
-                whole = tirx.FloorDiv(division.a, division.b) * division.b * scale
-                place = next((at for at, term in enumerate(others) if _is_one(_quotient(term, whole))), None)
-                if place is not None:
-                    del others[place]
-                    return self._put_together(sum(others, start=scale * division.a))
-        return total
+        divided = map_nodes(expr, ((tirx.FloorDiv, tirx.FloorMod), self._divide))
+        return self._known.simplify(map_nodes(self._known.simplify(divided), ((tirx.Add, tirx.Sub), _put_together)))
 
     def _divide(self, division: Expr) -> Expr:
         """Return `(q * d + r) // d` as q, and the rest of it as r, where 0 <= r < d."""
         divisor = division.b
         if isinstance(divisor, tirx.IntImm):
             return division
-        whole, rest = tirx.const(0, "int64"), tirx.const(0, "int64")
-        for term in _terms(self._known.simplify(division.a)):
-            quotient = _quotient(term, divisor)
-            whole, rest = (whole, rest + term) if quotient is None else (whole + quotient, rest)
+        by = _Product.of(divisor)
+        products = _products(self._known.simplify(division.a))
+        quotients = [product.over(by) for product in products]
+        whole = _sum([quotient for quotient in quotients if quotient])
+        rest = _sum([product for product, quotient in zip(products, quotients, strict=True) if not quotient])
         if not self._is_below(rest, divisor):
             return division
         return self._known.simplify(whole if isinstance(division, tirx.FloorDiv) else rest)
@@ -122,20 +109,83 @@ def _is_one(value: Expr) -> bool:
     return isinstance(value, tirx.IntImm) and int(value.value) == 1
 
 
-def _terms(value: Expr) -> list[Expr]:
-    return [*_terms(value.a), *_terms(value.b)] if isinstance(value, tirx.Add) else [value]
+@dataclass(frozen=True)
+class _Product:
+    """`number * factors`."""
 
+    number: int
+    factors: tuple[Expr, ...] = ()
 
-def _factors(value: Expr) -> list[Expr]:
-    return [*_factors(value.a), *_factors(value.b)] if isinstance(value, tirx.Mul) else [value]
+    @classmethod
+    def of(cls, value: Expr) -> _Product:
+        """Return a value as one product."""
+        products = _products(value)
+        return products[0] if len(products) == 1 else cls(1, (value,))
 
+    def times(self, other: _Product) -> _Product:
+        return _Product(self.number * other.number, self.factors + other.factors)
 
-def _quotient(product: Expr, divisor: Expr) -> Expr | None:
-    """Return a product without the factors of another; None where it has not all of them."""
-    left = _factors(product)
-    for factor in _factors(divisor):
-        place = next((place for place, each in enumerate(left) if structural_equal(each, factor)), None)
-        if place is None:
+    def over(self, divisor: _Product) -> _Product | None:
+        """Return the product without the factors of another; None where it has not all of them."""
+        left = list(self.factors)
+        for factor in divisor.factors:
+            place = next((place for place, each in enumerate(left) if structural_equal(each, factor)), None)
+            if place is None:
+                return None
+            del left[place]
+        if divisor.number == 0 or self.number % divisor.number:
             return None
-        del left[place]
-    return prod(left, start=tirx.const(1, "int64"))
+        return _Product(self.number // divisor.number, tuple(left))
+
+    @property
+    def is_one(self) -> bool:
+        return self == _Product(1)
+
+
+def _products(value: Expr) -> list[_Product]:
+    """Return what a value is the sum of."""
+    if isinstance(value, tirx.Add):
+        return [*_products(value.a), *_products(value.b)]
+    if isinstance(value, tirx.Sub):
+        return [*_products(value.a), *(_Product(-1).times(product) for product in _products(value.b))]
+    if isinstance(value, tirx.Mul):
+        return [a.times(b) for a in _products(value.a) for b in _products(value.b)]
+    return [_Product(int(value.value)) if isinstance(value, tirx.IntImm) else _Product(1, (value,))]
+
+
+def _sum(products: Sequence[_Product]) -> Expr:
+    terms = [prod(product.factors, start=tirx.const(product.number, "int64")) for product in products]
+    return sum(terms, start=tirx.const(0, "int64"))
+
+
+def _put_together(total: Expr) -> Expr:
+    """Return a sum without a term and its negative, and with `m * d * (y // d) + m * (y % d)` as `m * y`."""
+    products = _products(total)
+    shorter = _shorter(products)
+    if shorter is None:
+        return total
+    while (next_one := _shorter(shorter)) is not None:
+        shorter = next_one
+    return _sum(shorter)
+
+
+def _shorter(products: Sequence[_Product]) -> list[_Product] | None:
+    """Return as much with two products less and at most one more; None where no two go together."""
+    for rest in products:
+        others = [product for product in products if product is not rest]
+        for whole, together in _complements(rest):
+            place = next((at for at, each in enumerate(others) if (found := each.over(whole)) and found.is_one), None)
+            if place is not None:
+                return [*others[:place], *others[place + 1 :], *together]
+    return None
+
+
+def _complements(rest: _Product) -> Iterator[tuple[_Product, list[_Product]]]:
+    """Yield what may go together with a product, and what both are."""
+    yield _Product(-1).times(rest), []
+    for division in rest.factors:
+        scale = rest.over(_Product(1, (division,)))
+        if isinstance(division, tirx.FloorMod) and scale is not None:
+            whole = _Product(1, (tirx.FloorDiv(division.a, division.b),))
+            whole = scale.times(_Product.of(division.b)).times(whole)
+            yield whole, [scale.times(each) for each in _products(division.a)]
