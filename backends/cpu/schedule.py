@@ -11,7 +11,7 @@ from typing import Any
 from tvm import tirx
 
 from backends.cpu.kernels.priority import takers
-from backends.cpu.kernels.shared.mapped import map_images
+from backends.cpu.kernels.shared.mapped import map_images, map_long_images
 from backends.cpu.kernels.template import Marks, Template
 from backends.cpu.machine import Machine
 from backends.cpu.vector_math import VectorizeMath
@@ -87,16 +87,23 @@ def _attempts(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point 
 
 
 def _open_attempts(func: tirx.PrimFunc, machine: Machine, threads: int) -> Iterator[_Attempt]:
-    """Yield the templates that write kernels of which only a call knows some extents: a template that has no form for
-    them of its own may write one image for any number of them."""
+    """Yield the templates that write kernels of which only a call knows some extents.
+
+    Where those are numbers of images alone, a template may write one image for any number of them; one with a form of
+    its own for open extents that has an anchor does so where images are long, as each is as fast then as static ones.
+    """
+    is_of_images = len(symbols_of(func)) == 1
     for template in takers(func, Marks.of(func)):
+        read = _reader(template, machine)
         if template.emit_open is not None:
+            if template.claims and is_of_images:
+                yield _Attempt(f"{template.name} of long images", partial(map_long_images, func, threads, read))
             yield _Attempt(template.name, partial(template.emit_open, func, machine, threads))
-        yield _Attempt(f"{template.name} of one image", partial(_for_each_image, template, func, machine, threads))
+        yield _Attempt(f"{template.name} of one image", partial(map_images, func, threads, read))
 
 
-def _for_each_image(template: Template[Any, Any], func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
-    return map_images(func, threads, lambda static, many: _choices_of(template, static, machine, many))
+def _reader(template: Template[Any, Any], machine: Machine) -> Callable[[tirx.PrimFunc, int], Choices]:
+    return lambda func, threads: _choices_of(template, func, machine, threads)
 
 
 def _first(attempts: Sequence[_Attempt] | Iterator[_Attempt], func: tirx.PrimFunc, machine: Machine) -> Scheduled:

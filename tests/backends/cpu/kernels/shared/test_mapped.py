@@ -33,6 +33,7 @@ from fusion.structural import find
 from fusion.symbolic.unify import unify
 from tests.backends.cpu.kernels.anchored import always, groups, normal
 from tests.backends.cpu.kernels.examples import Example, examples_of
+from tests.passes.modules import weight
 
 PROBES = ({"b": 29}, {"b": 31}, {"b": 47})
 MOST = 5
@@ -96,6 +97,14 @@ def test_images_that_are_no_work_for_a_thread_are_shared_from_a_number_on() -> N
     made = map_images(func, 2, choices_of)
     assert isinstance(made.func.body, tirx.IfThenElse)
     check(func, made, schedule(bind(func, {"b": 200}), MACHINE, 2), (0, 1, 2, 200))
+
+
+@pytest.mark.parametrize(("rows", "is_mapped"), [(49, True), (1, False)])
+def test_products_of_many_rows_are_computed_image_by_image(rows: int, is_mapped: bool) -> None:
+    (func,) = open_kernels(Example(lambda builder, x: relax.op.matmul(x, weight(96, 80)), (1, rows, 96)))
+    made = schedule(func, MACHINE, 2)
+    assert ("for each of b" in made.tile) == is_mapped
+    check(func, made, schedule(bind(func, {"b": MOST}), MACHINE, 2))
 
 
 def choices_of(func: tirx.PrimFunc, threads: int) -> Choices:
