@@ -138,15 +138,15 @@ class _Task:
         """Add the loops of `rows` rows from `first` on."""
         nest, lanes, all_keys = self.nest, self.lanes, self.attention.chain.keys
         self.between.clear()
-        with nest.loop("sum", rows * (self.scratch.width // lanes)) as vector:
-            nest.store(self.scratch.sums, [ramp(vector * lanes, lanes)], splat(tirx.const(0, "float32"), lanes))
         vectors = OpenSplit.of(nest, ceil_div(all_keys, lanes), self.plan.keys // lanes)
+        with nest.when(vectors.count.equal(0)), nest.loop("sum", rows * (self.scratch.width // lanes)) as vector:
+            nest.store(self.scratch.sums, [ramp(vector * lanes, lanes)], splat(tirx.const(0, "float32"), lanes))
         with nest.loop("keys", vectors.count) as index:
             first_vector = keep(nest, "first_vector", vectors.start(index))
             many = keep(nest, "vectors", vectors.size(index))
             first_key = keep(nest, "first_key", first_vector * lanes)
             keys = keep(nest, "many_keys", tirx.min(all_keys - first_key, many * lanes))
-            block = KeyBlock(first_key, first_vector, keys, many)
+            block = KeyBlock(first_key, first_vector, keys, many, index > 0)
             self._scores(first, rows, block)
             self.between.write(lambda row, key: [*self.which, first + row, first_key + key], rows, block)
             self._values(rows, block)
@@ -200,6 +200,7 @@ class _Task:
                 self.scratch.sums, [ramp(row * self.scratch.width + vector * lanes, int(total.ty.dtype.lanes))], total
             ),
             start=start,
+            starts=block.is_later,
         )
         channels = self.attention.chain.channels if packed is None else self.scratch.width
         parts = [count for _, count in pieces(channels, lanes)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product as product_of
 
 from tvm import tirx
 
@@ -31,7 +32,7 @@ class OpenProduct:
         depth: Steps of k.
         left: (row of the block, step of k) -> the element there.
         right: (vector, step of k, elements) -> the vector there.
-        start: (row, vector, elements) -> what a sum begins with; None for 0.
+        start: (row, vector, elements) -> what a sum begins with where `starts` holds; 0 elsewhere.
         store: (row, vector, sum) -> adds the store of a sum.
     """
 
@@ -40,6 +41,7 @@ class OpenProduct:
     right: Callable[[Expr, Expr, int], Expr]
     store: Callable[[Expr, Expr, Expr], None]
     start: Callable[[Expr, Expr, int], Expr] | None = None
+    starts: Expr = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class RowTile:
         more.
         """
         enough = -(-FMA_LATENCY * FMA_PER_CYCLE // vectors)
-        heights = [height for height in range(2, self.most, 2) if height >= enough] + [self.most]
+        heights = [height for height in range(2, self.most, 2) if height == 2 or height >= enough] + [self.most]
         below = 0
         for height in heights:
             rows = [self.first + i if i <= below else tirx.min(self.first + i, self.last) for i in range(height)]
@@ -110,8 +112,8 @@ def _multiply(nest: Nest, product: OpenProduct, rows: Sequence[Expr], vector: Ex
     """Add a register tile of these rows, by vectors of so many elements each from `vector` on."""
     registers = RegisterRows(nest, len(rows), list(enumerate(parts)))
     if product.start is not None:
-        for i, row in enumerate(rows):
-            for place, count in enumerate(parts):
+        with nest.when(product.starts):
+            for (i, row), (place, count) in product_of(enumerate(rows), enumerate(parts)):
                 registers.write(i, place, product.start(row, vector + place, count))
     with nest.loop("k", product.depth) as k:
         weights = [

@@ -4,7 +4,6 @@ first, and a softmax in the online form of `softmax`, or none.
     for row
       scores = epilogue(scores)                        whole vectors; the last one ends where the keys do
       scores behind the last key = -inf                up to a whole vector
-    for row
       block_top = max over scores
     new_top = max(top, block_top); scale = exp(top - new_top); top = new_top         vectors of rows
     for row
@@ -27,6 +26,8 @@ from backends.cpu.kernels.attention.softmax import LEAST
 from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
 from backends.tensorir.roles import Output
 from backends.tensorir.vectors import fold_lanes
+
+_HIDDEN = tirx.const(float("-inf"), "float32")
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,14 @@ class KeyBlock:
         first: The first key.
         first_vector: In which vector of keys it is.
         keys, vectors: How many there are.
+        is_later: Whether there are keys before.
     """
 
     first: Expr
     first_vector: Expr
     keys: Expr
     vectors: Expr
+    is_later: Expr
 
 
 @dataclass(frozen=True)
@@ -98,13 +101,11 @@ class OpenRows:
     def write(self, coordinates: Callable[[Expr, Expr], Sequence[Expr]], rows: Expr, block: KeyBlock) -> None:
         """Emit a block of `rows` rows; `coordinates` are those of a score, by row and key of the block."""
         with self.nest.loop("row", rows) as row:
-            self._finish_scores(row, block, lambda key: coordinates(row, key))
+            self._enter(row, block, lambda key: coordinates(row, key))
         if self.state is not None:
             self._softmax(rows, block, self.state)
 
     def _softmax(self, rows: Expr, block: KeyBlock, state: RowState) -> None:
-        with self.nest.loop("row", rows) as row:
-            self._find_top(row, block, state)
         with self._of_rows() as at:
             new_top = tirx.max(self._load(state.top, at), self._load(state.block_top, at))
             self.nest.store(state.block_top, [at], new_top)
@@ -135,47 +136,37 @@ class OpenRows:
     def _score(self, row: Expr, key: Expr) -> Expr:
         return tirx.BufferLoad(self.scores, [row * self.stride + key])
 
-    def _finish_scores(self, row: Expr, block: KeyBlock, at: Callable[[Expr], Sequence[Expr]]) -> None:
-        """Emit the epilogue of a row in place: the last vector, which shares keys with the one before, is read first
-        and stored last."""
+    def _enter(self, row: Expr, block: KeyBlock, at: Callable[[Expr], Sequence[Expr]]) -> None:
+        """Emit the epilogue of a row in place, and its maximum: the last vector, which shares keys with the one before,
+        is read first and stored last."""
         nest, lanes = self.nest, self.lanes
         whole, rest = tirx.floordiv(block.keys, lanes), tirx.floormod(block.keys, lanes)
-        if self.output.value.same_as(self.output.accumulator):
-            with nest.when(rest > 0):
-                self._hide_behind(row, block.keys)
-            return
-        last = nest.allocate("last", (lanes,))
+        last, least = nest.allocate("last", (lanes,)), nest.allocate("least", (lanes,))
+        nest.store(least, [ramp(0, lanes)], splat(tirx.const(LEAST, "float32"), lanes))
         with nest.when(tirx.all(rest > 0, whole > 0)), self._vector() as v:
             nest.store(last, [v], self._finished(row, block.keys - lanes + v, at))
+            nest.store(least, [v], _larger(self._load(least, v), self._load(last, v)))
         with nest.loop("vector", whole) as vector, self._vector() as v:
             key = vector * lanes + v
             nest.store(self.scores, [row * self.stride + key], self._finished(row, key, at))
+            nest.store(least, [v], _larger(self._load(least, v), self._score(row, key)))
         with nest.when(rest > 0):
-            with nest.when(whole > 0), self._vector() as v:
-                nest.store(self.scores, [row * self.stride + (block.keys - lanes) + v], tirx.BufferLoad(last, [v]))
+            with nest.when(whole > 0):
+                with self._vector() as v:
+                    nest.store(self.scores, [row * self.stride + (block.keys - lanes) + v], self._load(last, v))
+                hidden = splat(_HIDDEN, lanes)
+                nest.store(self.scores, [ramp(row * self.stride + block.keys, lanes)], hidden)
             with nest.when(whole.equal(0)), self._vector() as v:
-                nest.store(self.scores, [row * self.stride + v], self._finished(row, tirx.min(v, block.keys - 1), at))
-            self._hide_behind(row, block.keys)
+                only = self._finished(row, tirx.min(v, block.keys - 1), at)
+                nest.store(self.scores, [row * self.stride + v], tirx.Select(v < block.keys, only, _HIDDEN))
+                nest.store(least, [v], _larger(self._load(least, v), self._score(row, v)))
+        if self.state is not None:
+            top = fold_lanes(nest, [tirx.BufferLoad(least, [ramp(0, lanes)])], lanes, "float32", _larger)
+            nest.store(self.state.block_top, [row], top)
 
     def _finished(self, row: Expr, key: Expr, at: Callable[[Expr], Sequence[Expr]]) -> Expr:
         _, value = self.output.at(at(key), self._score(row, key))
         return value
-
-    def _hide_behind(self, row: Expr, keys: Expr) -> None:
-        """Emit -inf for a vector of scores from `keys` on."""
-        hidden = splat(tirx.const(float("-inf"), "float32"), self.lanes)
-        self.nest.store(self.scores, [ramp(row * self.stride + keys, self.lanes)], hidden)
-
-    def _find_top(self, row: Expr, block: KeyBlock, state: RowState) -> None:
-        nest, lanes = self.nest, self.lanes
-        least = nest.allocate("least", (lanes,))
-        nest.store(least, [ramp(0, lanes)], splat(tirx.const(LEAST, "float32"), lanes))
-        with nest.loop("vector", block.vectors) as vector, self._vector() as v:
-            score = self._score(row, vector * lanes + v)
-            kept = self._load(least, v)
-            nest.store(least, [v], tirx.Select(kept > score, kept, score))
-        whole = fold_lanes(nest, [tirx.BufferLoad(least, [ramp(0, lanes)])], lanes, "float32", _larger)
-        nest.store(state.block_top, [row], whole)
 
     def _grow(self, row: Expr, block: KeyBlock, state: RowState) -> None:
         """Emit the exponentials of a row, and their sum."""
