@@ -68,13 +68,15 @@ class RowMaker:
 
     Attributes:
         longest: Rows of the largest task, a number or an expression.
-        block: Rows that are made at a time; no task has fewer.
+        block: Rows that are made at a time.
+        is_least: Whether no task has fewer; otherwise those of a smaller one are made one by one.
     """
 
     parts: RowProducts
     machine: Machine
     longest: Expr
     block: int
+    is_least: bool = True
 
     @staticmethod
     def of(parts: RowProducts, point: Blocking, machine: Machine) -> RowMaker:
@@ -88,10 +90,22 @@ class RowMaker:
     def fill(self, nest: Nest, outer: Expr, first: Expr, end: Expr) -> Callable[..., Expr]:
         """Add what makes rows first..end-1; return how an element is loaded."""
         made = self._allocate(nest, "rows", self.longest, self.parts.depth)
+        if self.is_least or self.block == 1:
+            self._blocks(nest, made, first, end)
+        else:
+            one_by_one = replace(self, block=1)
+            nest.choose(
+                end - first >= self.block,
+                lambda: self._blocks(nest, made, first, end),
+                lambda: one_by_one._blocks(nest, made, first, end),
+            )
+        return lambda outer, group, y, x, taps, k: tirx.BufferLoad(made.buffer, [made.at(y - first, k)])
+
+    def _blocks(self, nest: Nest, made: _Place, first: Expr, end: Expr) -> None:
+        """Add the loop over blocks of rows, of which the last begins where it ends with the rows."""
         with nest.loop("block", tirx.floordiv(end - first + (self.block - 1), self.block)) as index:
             start = nest.bind("start", tirx.min(first + index * self.block, end - self.block))
             self._make(nest, self.parts, start, replace(made, first=start - first))
-        return lambda outer, group, y, x, taps, k: tirx.BufferLoad(made.buffer, [made.at(y - first, k)])
 
     def _allocate(self, nest: Nest, name: str, rows: Expr, width: int) -> _Place:
         """Return room for rows that lie apart by no power of two, which would share a few sets of L1."""

@@ -20,25 +20,27 @@ from backends.tensorir.row_form import RowForm
 from fusion.declined import Declined
 from partition.access import MATMUL
 
+_BLOCK_ROWS = 16
+"""Of what products make at a time: of fewer rows than a block, each is made by itself."""
+
 
 def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
     """Return the loops for any number of rows.
 
     Raises:
-        Declined: It has another form, or what makes its rows takes several at a time.
+        Declined: It has another form.
     """
     form = RowForm.of(func, _lead_of(func))
     parts = read_row_products(form.func)
-    if parts.held:
-        raise Declined("a product leaves something for another")
-    if parts.makes_rows and block_rows(parts, machine) > 1:
-        raise Declined("its rows are made several at a time")
     works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
     products = [work.extents for work in works]
     blocking = OpenBlocking.of(products, products_extents(parts, machine), machine, threads)
     # TVM allocates where nothing is known but the symbols.
-    maker = RowMaker(parts, machine, blocking.longest_task(form.rows), 1)
+    block = min(block_rows(parts, machine), _BLOCK_ROWS) if parts.makes_rows else 1
+    maker = RowMaker(parts, machine, blocking.longest_task(form.rows), block, is_least=False)
     nest = Nest()
+    for buffer in parts.held:
+        nest.add(tirx.AllocBuffer(form.views[buffer].buffer))
     emit_open(nest, works, blocking, form.rows, maker.fill if parts.makes_rows else None, parts.alike)
     return Scheduled(func.with_body(form.restore(nest.finish())), MATMUL, str(blocking))
 

@@ -72,10 +72,28 @@ def _flat(b: relax.BlockBuilder, image: relax.Var) -> relax.Expr:
     return op.add(product(b, flat, 24), constant(24))
 
 
+def _gate(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    rows = normalised(b, x)
+    gate, value = product(b, rows, 70), b.emit(op.matmul(rows, relax.const(normal((DEPTH, 70), 1))))
+    return op.multiply(b.emit(op.sigmoid(gate)), value)
+
+
+def _layers(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    hidden = b.emit(op.sigmoid(product(b, normalised(b, x), 64)))
+    return op.add(b.emit(op.matmul(hidden, constant(64, DEPTH))), x)
+
+
+def _turned(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return op.nn.relu(product(b, b.emit(op.permute_dims(x, [0, 2, 1])), 24))
+
+
 CASES: dict[str, tuple[Build, Shapes]] = {
     "residual": (_residual, lambda b, n: [(b, n, DEPTH), (b, n, 70)]),
     "rows made for transposed products": (_attention_inputs, lambda b, n: [(b, n, DEPTH)]),
     "words": (_words, lambda b, n: [(b, n), (1, n, DEPTH)]),
+    "gate": (_gate, lambda b, n: [(b, n, DEPTH)]),
+    "layers": (_layers, lambda b, n: [(b, n, DEPTH)]),
+    "turned": (_turned, lambda b, n: [(b, DEPTH, n)]),
     "pixels": (_pixels, lambda b, _: [(b, 3, 5, DEPTH)]),
     "flat": (_flat, lambda b, _: [(b, 1, 1, DEPTH)]),
 }
