@@ -16,7 +16,8 @@ An image that is too short to be shared is one task, and several threads get som
     if b >= enough: for image in T.parallel(b): body
     else: for image in range(b): body
 
-One of several parallel regions runs for one image after the other.
+One of several parallel loops runs for one image after the other, where there are not enough for the kernel of one
+thread.
 """
 
 from __future__ import annotations
@@ -116,7 +117,9 @@ class _Mapped:
 
     def has_single_tasks(self, loops: tirx.Stmt) -> bool:
         """Return whether each image is a task in `loops`."""
-        return isinstance(loops, tirx.For) and self.images.count.same_as(loops.extent)
+        return (
+            isinstance(loops, tirx.For) and loops.kind == ForKind.PARALLEL and self.images.count.same_as(loops.extent)
+        )
 
     def with_serial(self, loops: tirx.Stmt, choices: Choices, cycles: float) -> tirx.Stmt:
         """Return `loops`, whose tasks are images of so many cycles, for as many as it pays to share; others one thread
@@ -134,7 +137,8 @@ class _Mapped:
         alone = choices.space.default.cycles
         if made.cycles * self.threads <= alone * _WORTH:
             return loops  # not even one image by itself takes so much longer
-        shared = self._cycles_among_many(point)
+        follow_each_other = isinstance(loops, tirx.For) and loops.kind == ForKind.SERIAL
+        shared = made.cycles if follow_each_other else self._cycles_among_many(point)
         other = choices.emit(choices.space.default)
         if shared * self.threads <= alone * _WORTH or other.repack != made.repack:
             return loops

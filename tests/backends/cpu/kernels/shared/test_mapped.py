@@ -99,6 +99,18 @@ def test_images_that_are_no_work_for_a_thread_are_shared_from_a_number_on() -> N
     check(func, made, schedule(bind(func, {"b": 200}), MACHINE, 2), (0, 1, 2, 200))
 
 
+def test_few_images_of_several_parallel_loops_follow_each_other() -> None:
+    def centred(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return relax.op.subtract(x, builder.emit(relax.op.max(x, [1, 2], keepdims=True)))
+
+    (func,) = open_kernels(Example(centred, (1, 64, 512)))
+    made = map_images(func, 2, choices_of)
+    many, few = made.func.body.then_case, made.func.body.else_case
+    assert (many.kind, few.kind) == (tirx.ForKind.PARALLEL, tirx.ForKind.SERIAL)
+    assert parallel_loops(made.func.with_body(few))
+    check(func, made, schedule(bind(func, {"b": MOST}), MACHINE, 2))
+
+
 @pytest.mark.parametrize(("rows", "is_mapped"), [(49, True), (1, False)])
 def test_products_of_many_rows_are_computed_image_by_image(rows: int, is_mapped: bool) -> None:
     (func,) = open_kernels(Example(lambda builder, x: relax.op.matmul(x, weight(96, 80)), (1, rows, 96)))
