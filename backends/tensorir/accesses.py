@@ -15,7 +15,7 @@ from backends.tensorir.extents import Extent, is_same
 from backends.tensorir.inlining import Resolver, guards, uses
 from backends.tensorir.open_analyzer import Analyzer, analyzer_of
 from backends.tensorir.stages import Axis, Stage, dims_of, dtype_of, substitute
-from fusion.structural import contains
+from fusion.structural import contains, map_nodes
 
 Expr = Any
 
@@ -41,11 +41,17 @@ class Access:
 
 @dataclass(frozen=True)
 class Accesses:
-    """All accesses of a stage, and the axes on which a branch condition in it depends."""
+    """All accesses of a stage, and the axes on which a branch condition in it depends.
+
+    Attributes:
+        counted: The axes of which the value takes more than what lies there, where symbols are extents: to walk two of
+            them as one, each element would divide by a symbol.
+    """
 
     store: Access
     loads: tuple[Access, ...]
     guarded: frozenset[Var]
+    counted: frozenset[Var] = frozenset()
 
     @property
     def all(self) -> tuple[Access, ...]:
@@ -91,9 +97,18 @@ def stage_accesses(stage: Stage, inlined: Mapping[Var, Stage]) -> Accesses:
     value = resolver.resolve(stage.value, {})
     everything = [(stage.buffer, tuple(stage.indices)), *found]
     accesses = [Access(buffer, indices, _steps(buffer, indices, axes, analyzer)) for buffer, indices in everything]
-    conditions = [guard for part in [value, *(bound for _, bound in resolver.bindings)] for guard in guards(part)]
+    conditions = [guard for part in [value, *_bound(resolver)] for guard in guards(part)]
     guarded = frozenset(axis.var for axis in axes if any(uses(condition, axis.var) for condition in conditions))
-    return Accesses(accesses[0], tuple(accesses[1:]), guarded)
+    if all(isinstance(axis.extent, int) for axis in axes):
+        return Accesses(accesses[0], tuple(accesses[1:]), guarded)
+    loaded = (TensorLoad, lambda load: Var("loaded", load.ty))
+    values = [map_nodes(part, loaded) for part in [value, *_bound(resolver)]]
+    counted = frozenset(axis.var for axis in axes if any(uses(part, axis.var) for part in values))
+    return Accesses(accesses[0], tuple(accesses[1:]), guarded, counted)
+
+
+def _bound(resolver: Resolver) -> list[Expr]:
+    return [bound for _, bound in resolver.bindings]
 
 
 def range_of(axis: Axis) -> Range:

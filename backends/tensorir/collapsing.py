@@ -21,13 +21,14 @@ Run = tuple[Axis, ...]
 def collapse_runs(axes: Iterable[Axis], accesses: Accesses) -> list[Run]:
     """Return the axes in runs of neighbours (a, b) with step(a) = extent(b) * step(b) in every access.
 
-    An axis that a branch condition depends on stays alone.
+    An axis that a branch condition depends on stays alone, and so does one that is counted.
 
     [1, 64, 7, 7] + [1, 64, 7, 7] is one run of 3,136; with a bias over the 64 it is two, 64 and 49.
     """
     runs: list[list[Axis]] = []
     for axis in axes:
-        free = not accesses.guarded & {axis.var, *([runs[-1][-1].var] if runs else [])}
+        alone = accesses.guarded | accesses.counted
+        free = not alone & {axis.var, *([runs[-1][-1].var] if runs else [])}
         if runs and free and all(_walks_on(runs[-1][-1], axis, access) for access in accesses.all):
             runs[-1].append(axis)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 from tvm import tirx
@@ -32,7 +33,21 @@ def is_same(a: Extent, b: Extent) -> bool:
 
 def is_within(begin: Extent, extent: Extent, whole: Extent) -> bool:
     """Return whether [begin, begin + extent) is inside of [0, whole) at all sizes, as far as that is seen."""
-    return all(_at(bound, {}, size) >= 0 for bound in (begin, whole - extent - begin) for size in (0, _TYPICAL))
+    return is_at_most(0, begin) and is_at_most(begin + extent, whole)
+
+
+def is_at_most(a: Extent, b: Extent) -> bool:
+    """Return whether a <= b at all sizes: where each symbol is 0 or of a typical size, between which both are straight
+    but for squares."""
+    room = b - a
+    symbols = list(dict.fromkeys(_symbols(room)))
+    corners = product((0, _TYPICAL), repeat=len(symbols))
+    return all(_at(room, dict(zip(symbols, sizes, strict=True))) >= 0 for sizes in corners)
+
+
+def difference(a: Extent, b: Extent) -> Extent:
+    """Return a - b."""
+    return a - b if isinstance(a, int) and isinstance(b, int) else extent_of(Analyzer().simplify(a - b))
 
 
 def least(a: Extent, b: Extent) -> Extent:
@@ -61,9 +76,9 @@ def _symbols(extent: Extent) -> list[Var]:
     return [] if isinstance(extent, int) else find(extent, Var)
 
 
-def _at(extent: Extent, sizes: Mapping[Var, int], other: int = _TYPICAL) -> int:
-    """Return an extent as a number, where symbols are of such sizes and all others of one."""
+def _at(extent: Extent, sizes: Mapping[Var, int]) -> int:
+    """Return an extent as a number, where symbols are of such sizes and all others typical."""
     if isinstance(extent, int):
         return extent
-    numbers = (Var, lambda var: tirx.const(sizes.get(var, other), var.ty.dtype))
+    numbers = (Var, lambda var: tirx.const(sizes.get(var, _TYPICAL), var.ty.dtype))
     return int(Analyzer().simplify(map_nodes(extent, numbers)).value)

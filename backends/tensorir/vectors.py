@@ -76,16 +76,16 @@ def open_vectors(
     Without `masks` the rest is scalar, behind whole vectors: idle lanes would load from addresses, or divide by
     numbers, that are none.
     """
-    step = lanes * unroll
-    main, rest = (extent // step, extent % step) if step > 1 else (0, extent)
-    if step > 1:
-        with nest.run("i", main) as i:
-            learn(i, main)
+    first, rest = begin, extent
+    if lanes > 1:
+        step = lanes * unroll
+        with nest.run("i", extent // step) as i:
+            learn(i, extent // step)
             with nest.run("u", unroll, ForKind.UNROLLED) as u:
                 learn(u, unroll)
                 yield from _lanes(nest, begin + i * step + u * lanes, lanes, learn)
-    first = begin + main * step
-    if not masks and unroll > 1:
+        first, rest = begin + extent // step * step, extent % step
+    if lanes > 1 and not masks and unroll > 1:
         with nest.run("i", rest // lanes) as i:
             learn(i, rest // lanes)
             yield from _lanes(nest, first + i * lanes, lanes, learn)

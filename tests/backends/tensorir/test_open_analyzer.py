@@ -7,7 +7,7 @@ from tvm import tirx
 from tvm.ir import Range, Var
 from tvm_ffi.structural import structural_equal
 
-from backends.tensorir.extents import is_same, is_within, sizes_of, typical
+from backends.tensorir.extents import difference, is_at_most, is_same, is_within, sizes_of, typical
 from backends.tensorir.open_analyzer import OpenAnalyzer
 
 b, n, i, j, unknown = (Var(name, "int64") for name in ("b", "n", "i", "j", "unknown"))
@@ -48,6 +48,10 @@ def test_extents_with_symbols() -> None:
     assert not is_same(b, n)
     assert is_within(1, n, n + 1)
     assert not is_within(1, n, n)
+    assert is_at_most(n + 1, 2 * n + b + 1)
+    assert not is_at_most(b, n)
+    assert not is_at_most(n + 1, 2 * n)
+    assert difference(n + 1, n) == 1
     assert typical(b * n) == typical(b) ** 2
     assert sizes_of(b * n, b) == [typical(b)] * 2
     assert sizes_of(b, b * n) == [1, typical(b)]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import TensorLoad, Var
 
 from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, TiledStage, sum_of
 from backends.tensorir.emit import Expr, int64
-from backends.tensorir.extents import Extent
+from backends.tensorir.extents import Extent, difference, extent_of, is_at_most, is_same
 from backends.tensorir.inlining import guards, uses
 from backends.tensorir.open_analyzer import Analyzer
 from backends.tensorir.stages import substitute
 from backends.tensorir.vectors import map_vectors, open_vectors
+from fusion.structural import contains
 
 _MAX_SEGMENTS = 64
 
@@ -73,42 +74,72 @@ class MapWriter:
 
     def _segments(self, along: LoopAxis, at: At) -> list[tuple[Extent, Extent]]:
         """Cut the vector axis where a branch condition changes (concat, pad), so that no lane needs a branch."""
-        if not self.tiled.is_guarded or not isinstance(along.begin, tirx.IntImm) or not isinstance(along.extent, int):
+        whole: list[Extent] = [0, along.extent]
+        if not self.tiled.is_guarded or not isinstance(along.begin, tirx.IntImm):
             return [(0, along.extent)]
-        cuts = {0, along.extent} | {cut for cut in self._cuts(along, at) if 0 < cut < along.extent}
-        ordered = sorted(cuts) if len(cuts) <= _MAX_SEGMENTS else [0, along.extent]
-        return [(a, b - a) for a, b in itertools.pairwise(ordered)]
+        cuts, extent = self._cuts(along, at), along.extent
+        if isinstance(extent, int):
+            inside = {cut for cut in cuts if isinstance(cut, int) and 0 < cut < extent}
+            ordered: list[Extent] = sorted({*whole, *inside})
+        else:
+            ordered = _in_order([*whole, *cuts])
+        ordered = ordered if len(ordered) <= _MAX_SEGMENTS else whole
+        return [(a, difference(b, a)) for a, b in itertools.pairwise(ordered)]
 
-    def _cuts(self, along: LoopAxis, at: At) -> set[int]:
+    def _cuts(self, along: LoopAxis, at: At) -> list[Extent]:
         var = Var("cut", "int64")
         self.tiled.scope.learn(var, along.extent)
         names, value = self.tiled.resolve(at | along.at(var))
-        cuts: set[int] = set()
+        cuts: list[Extent] = []
         for expression in [value, *(named for _, named in names)]:
             for condition in guards(expression):
                 if uses(condition, var):
-                    cuts |= _crossings(condition, var, self.tiled.scope.analyzer)
+                    cuts += _crossings(condition, var, self.tiled.scope.analyzer)
         return cuts
 
 
-def _crossings(condition: Expr, var: Var, analyzer: Analyzer) -> set[int]:
+def _in_order(cuts: Sequence[Extent]) -> list[Extent]:
+    """Return cuts that only a call knows, from the first to the last of all, in their order at all sizes; without those
+    that may be before or behind another."""
+    first, last, *others = cuts
+    ordered = [first, last]
+    for cut in others:
+        place = next((at for at, other in enumerate(ordered) if is_at_most(cut, other)), 0)
+        apart = place > 0 and is_at_most(ordered[place - 1], cut)
+        if apart and not any(is_same(cut, other) for other in ordered):
+            ordered.insert(place, cut)
+    return ordered
+
+
+def _crossings(condition: Expr, var: Var, analyzer: Analyzer) -> list[Extent]:
     """Return the positions of `var` where a comparison inside `condition` changes its value."""
     if isinstance(condition, tirx.And | tirx.Or):
-        return _crossings(condition.a, var, analyzer) | _crossings(condition.b, var, analyzer)
+        return _crossings(condition.a, var, analyzer) + _crossings(condition.b, var, analyzer)
     if isinstance(condition, tirx.Not):
         return _crossings(condition.a, var, analyzer)
     if type(condition) not in _COMPARISONS:
-        return set()
+        return []
     zero = tirx.const(0, var.ty.dtype)
     difference = condition.a - condition.b
-    base = analyzer.simplify(substitute(difference, {var: zero}))
-    step = analyzer.simplify(substitute(difference, {var: zero + 1}) - base)
-    if not isinstance(base, tirx.IntImm) or not isinstance(step, tirx.IntImm) or int(step.value) == 0:
-        return set()
+    base = extent_of(analyzer.simplify(substitute(difference, {var: zero})))
+    step = extent_of(analyzer.simplify(substitute(difference, {var: zero + 1}) - base))
     holds = _COMPARISONS[type(condition)]
-    root = -int(base.value) // int(step.value)
-    truth = [holds(int(base.value) + int(step.value) * at, 0) for at in range(root - 2, root + 3)]
-    return {root - 1 + i for i in range(4) if truth[i] != truth[i + 1]}
+    if not isinstance(step, int) or step == 0:
+        return []
+    if not isinstance(base, int):
+        return _open_crossings(base, step, holds, analyzer)
+    root = -base // step
+    truth = [holds(base + step * at, 0) for at in range(root - 2, root + 3)]
+    return [root - 1 + i for i in range(4) if truth[i] != truth[i + 1]]
+
+
+def _open_crossings(base: Extent, step: int, holds: Callable[[int, int], bool], analyzer: Analyzer) -> list[Extent]:
+    """Return where `holds(base + step * var, 0)` changes: at the root, or behind it."""
+    if abs(step) != 1 or contains(base, (TensorLoad, lambda load: True)):
+        return []
+    truth = [holds(step * at, 0) for at in (-1, 0, 1)]
+    root = base * -step
+    return [extent_of(analyzer.simplify(root + i)) for i in range(2) if truth[i] != truth[i + 1]]
 
 
 _COMPARISONS: dict[type, Callable[[int, int], bool]] = {

@@ -73,6 +73,12 @@ CASES = {
         lambda b, n: [(b, 3, n), (3, 1)],
         lambda x, y: _gelu(x + y),
     ),
+    "an open row between what pads it": Case(
+        lambda _, x: op.nn.pad(x, [0, 0, 1, 20]), lambda b, n: [(b, n)], lambda x: np.pad(x, ((0, 0), (1, 20)))
+    ),
+    "open rows of which the value takes more than what lies there": Case(
+        lambda _, x: op.tril(x), lambda b, n: [(b, n, n)], np.tril
+    ),
     "lanes that TVM takes one by one": Case(
         lambda _, x: op.rsqrt(op.abs(x)), lambda b, n: [(b, 3, n)], lambda x: 1 / np.sqrt(np.abs(x))
     ),
