@@ -15,7 +15,7 @@ from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
 
 _ROWS = 16
-"""Rows of a block at most."""
+"""Rows of a block at most, whole vectors of them."""
 _KEYS = 512
 """Keys of a block at most: 16 rows of scores are 33 KiB, most of L1."""
 _BUSY = 8
