@@ -17,7 +17,6 @@ from backends.tensorir.emit import Expr, Nest
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import find_anchors, operands_of
 from backends.tensorir.row_form import RowForm
-from fusion.declined import Declined
 from partition.access import MATMUL
 
 _BLOCK_ROWS = 16
@@ -47,7 +46,5 @@ def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> S
 
 def _lead_of(func: tirx.PrimFunc) -> list[Expr]:
     """Return the shape of the rows: the leading axes of the last product's left operand."""
-    anchors = find_anchors(func)
-    if not anchors:
-        raise Declined("no anchor")
-    return list(operands_of(anchors[-1])[0].ty.shape)[:-1]
+    rows, *_ = operands_of(find_anchors(func)[-1])
+    return list(rows.ty.shape)[:-1]
