@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tvm
 
@@ -19,27 +19,32 @@ from fusion.frontends import (
     Signature,
     TensorSpec,
     import_whole,
+    importer,
     is_onnx,
     open_model,
     read_overridable,
     read_signature,
     with_inputs,
 )
+from fusion.interrupts import keeping_interrupts
 from fusion.map_in_threads import map_in_threads
 from fusion.memory import check_memory
 from fusion.model_digest import ModelDigest
+from fusion.module.hot_shapes import HotShapes
 from fusion.module.input_slot import TEXT
+from fusion.module.open_form import OpenForm
 from fusion.module.overrides import Overrides
 from fusion.module.program import Program
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specializations import Specializations
-from fusion.module.specialize import specialize
+from fusion.module.specialize import specialize, specialize_open
 from fusion.module.stand_in import StandIn
-from fusion.options import check_flag, read_shapes
+from fusion.options import check_count, check_flag, read_named_shapes
 from fusion.pinned_model import PinnedModel
 from fusion.second_forms import compile_form
-from fusion.signature import complete_shapes, require_static
+from fusion.signature import complete_shapes, name_dims, require_static
+from fusion.symbolic.lower_for_all import lower_for_all
 from fusion.tensors import numpy_dtype
 from fusion.threads import require_threads
 
@@ -47,13 +52,14 @@ if TYPE_CHECKING:
     from fusion.frontends.relay.parameters import Parameters
 
 Shapes = Mapping[str, Sequence[int]]
+NamedShapes = Mapping[str, Sequence[int | str]]
 
 
 def compile(
     model: Any,
     target: str | tvm.target.Target = "llvm",
     *,
-    shapes: Shapes | None = None,
+    shapes: NamedShapes | None = None,
     effort: str = "fast",
     threads: int | None = None,
     backends: Sequence[str] | None = None,
@@ -63,6 +69,8 @@ def compile(
     dynamic_shapes: Any = None,
     cache: bool = True,
     wait: bool = False,
+    dynamic: bool = True,
+    hot_shapes: int = 4,
 ) -> CompiledModule:
     """Compile `model` into the fastest program found for `target`.
 
@@ -73,9 +81,9 @@ def compile(
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
             -mcpu=cortex-a72" another architecture. A module that cannot run here can be saved, and needs every shape.
         shapes: Shape of each input that the model leaves open; none is needed where the names of the open dimensions
-            have sizes in other shapes. Without it such a model is compiled for each input shape when it is first called
-            with it, and the last 16 forms are kept. A weight that the model lists among its inputs too is an input if
-            it is named here.
+            have sizes in other shapes. Without it such a model is compiled when it is first called. A dimension may
+            have a name in place of a size: it stays open, and has one size in a call with others of that name. A weight
+            that the model lists among its inputs too is an input if it is named here.
         effort: "fast": nothing is measured or tuned while compiling; "balanced": each kernel's few best candidates
             are measured on this machine, in about half a minute, and the fastest is taken.
         threads: Threads at run time; None for one on each core that this process gets the time of.
@@ -92,6 +100,10 @@ def compile(
         wait: Whether a call with a shape that is new waits until the model is compiled for it. Without, ONNX Runtime
             answers meanwhile where it runs the whole model: that of an ONNX model, without `strict`; results then
             differ in their last bits once the form is ready. `run` and calls of the module take `wait` too.
+        dynamic: Whether a model with open dimensions is compiled once for all their sizes, where it can be. Without,
+            and where it cannot, it is compiled for each shape that it is called with, and the last 16 forms are kept.
+        hot_shapes: How many shapes get a form of their own beside the one for all sizes, when they have been called a
+            thousand times; it is made in the background and takes over between two calls. 0 for none.
 
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.
@@ -100,18 +112,30 @@ def compile(
         target, threads=threads, effort=effort, strict=strict, backends=backends, precision=precision, cache=cache
     )
     check_flag("wait", wait)
-    given = {} if shapes is None else read_shapes(shapes)
-    return _module(open_model(model, params, dynamic_shapes), given, ctx, bool(wait))
+    check_flag("dynamic", dynamic)
+    check_count("hot_shapes", hot_shapes)
+    given = {} if shapes is None else read_named_shapes(shapes)
+    new = _NewShapes(bool(wait), bool(dynamic), int(hot_shapes))
+    return _module(open_model(model, params, dynamic_shapes), given, ctx, new)
 
 
-def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledModule:
+class _NewShapes(NamedTuple):
+    """What a module does about shapes that are new: the options of `compile` of these names."""
+
+    wait: bool
+    dynamic: bool
+    hot_shapes: int
+
+
+def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> CompiledModule:
     settings = settings_of(ctx)
     reason = refusal(settings)
     pinned = PinnedModel(model)
     inputs, outputs = _read_signature(pinned, model)
-    strangers = shapes.keys() - {spec.name for spec in inputs}
+    strangers = given.keys() - {spec.name for spec in inputs}
     if strangers and strangers <= {spec.name for spec in read_overridable(model)}:
-        return _module(with_inputs(model, strangers), shapes, ctx, wait)
+        return _module(with_inputs(model, strangers), given, ctx, new)
+    inputs, shapes = name_dims(inputs, given)
     shapes = complete_shapes(inputs, shapes)
     bound = bind_shapes(inputs, shapes)
     if reason is None:
@@ -120,7 +144,7 @@ def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledMod
     else:
         _require_shapes(bound, reason)
     if all(spec.is_static for spec in bound):
-        overrides = _overrides(pinned, shapes, ctx, wait)
+        overrides = _overrides(pinned, given, ctx, new)
         form = _specialize(pinned, shapes, ctx)
         return CompiledModule(form.inputs, form.outputs, settings, fixed=form, overrides=overrides)
     _require_result(outputs)
@@ -128,10 +152,12 @@ def _module(model: Any, shapes: Shapes, ctx: Context, wait: bool) -> CompiledMod
     forms = Specializations(
         bound,
         lambda concrete: _specialize(pinned, concrete, ctx),
+        opened=OpenForm(lambda: _open_form(pinned, (bound, outputs), shapes, ctx)) if new.dynamic else None,
+        hot=HotShapes(new.hot_shapes),
         stand_in=None if ctx.strict or not is_onnx(model) else StandIn(lambda: _whole(pinned, ctx), outputs),
-        wait=wait,
+        wait=new.wait,
     )
-    return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(pinned, shapes, ctx, wait))
+    return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(pinned, given, ctx, new))
 
 
 def _read_signature(pinned: PinnedModel, model: Any) -> Signature:
@@ -160,14 +186,14 @@ def _whole(model: PinnedModel, ctx: Context) -> Program | None:
     return None if imported is None else specialize(imported, None, ctx).program
 
 
-def _overrides(model: PinnedModel, shapes: Shapes, ctx: Context, wait: bool) -> Overrides | None:
+def _overrides(model: PinnedModel, given: NamedShapes, ctx: Context, new: _NewShapes) -> Overrides | None:
     """Return what compiles `model` with some of its weights as inputs; a file is read for that when it is asked for."""
     if not model.is_file and not model.read(lambda opened, _: read_overridable(opened)):
         return None  # nothing keeps the model in memory
     model.pin()
 
     def make(names: tuple[str, ...]) -> CompiledModule:
-        return _module(model.read(lambda opened, _: with_inputs(opened, names)), shapes, ctx, wait)
+        return _module(model.read(lambda opened, _: with_inputs(opened, names)), given, ctx, new)
 
     return Overrides(lambda: model.read(lambda opened, _: read_overridable(opened)), make)
 
@@ -179,6 +205,27 @@ _compiling = Lock(forget_builders)
 def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specialization:
     def make(opened: Any, digest: ModelDigest | None) -> Specialization:
         return find_or_compile(digest, shapes, ctx, lambda: _compile(opened, shapes, ctx))
+
+    return model.read(make, digest=uses_cache(ctx))
+
+
+def _open_form(model: PinnedModel, signature: Signature, shapes: Shapes, ctx: Context) -> Specialization:
+    """Return the form of `model` for all sizes of the dimensions that `signature`, with `shapes`, leaves open.
+
+    Raises:
+        Declined: It has none, for this reason.
+        FusionError: The model is at fault.
+    """
+    inputs, outputs = signature
+
+    def compile_open(opened: Any) -> Specialization:
+        with _compiling, keeping_interrupts():
+            checkpoint()()
+            lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, ctx)
+            return specialize_open(lowered, inputs, outputs, ctx)
+
+    def make(opened: Any, digest: ModelDigest | None) -> Specialization:
+        return find_or_compile(digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs)
 
     return model.read(make, digest=uses_cache(ctx))
 

@@ -24,6 +24,7 @@ from fusion.module.read_saved import read_saved
 from fusion.module.save import saved_members
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
+from fusion.signature import TensorSpec
 from fusion.stages import stage
 
 Shapes = Mapping[str, Sequence[int]]
@@ -39,15 +40,24 @@ def uses_cache(ctx: Context) -> bool:
 
 
 def find_or_compile(
-    model: ModelDigest | None, shapes: Shapes, ctx: Context, compile: Callable[[], Specialization]
+    model: ModelDigest | None,
+    shapes: Shapes,
+    ctx: Context,
+    compile: Callable[[], Specialization],
+    *,
+    open_inputs: Sequence[TensorSpec] = (),
 ) -> Specialization:
     """Return the form for `shapes` of the model with this digest from the cache of `ctx`, or what `compile` returns,
-    and keep that; of a model that has no whole one, what `compile` returns."""
+    and keep that; of a model that has no whole one, what `compile` returns.
+
+    Args:
+        open_inputs: Those of a form for all sizes that they leave open.
+    """
     if model is None or not model.whole or ctx.cache is None or not uses_cache(ctx):
         return compile()
     store = Store(ctx.cache)
     try:
-        key = form_key(model, shapes, ctx)
+        key = form_key(model, shapes, ctx, open_inputs)
     except Exception as error:  # whatever versions and sources that cannot be read raise
         _log.info("the form has no key, and is not looked for: %s", error)
         return compile()
@@ -70,10 +80,12 @@ def _lock_of(key: str) -> Lock:
         return _locks.setdefault(key, Lock())
 
 
-def form_key(model: ModelDigest, shapes: Shapes, ctx: Context) -> str:
-    """Return a checksum of all that the form of `model` for `shapes` depends on."""
+def form_key(model: ModelDigest, shapes: Shapes, ctx: Context, open_inputs: Sequence[TensorSpec] = ()) -> str:
+    """Return a checksum of all that the form of `model` for `shapes`, or for all sizes that its inputs leave open,
+    depends on."""
     given = {name: [int(extent) for extent in shape] for name, shape in shapes.items()}
-    return key_of({**decided_by(ctx), "model": model.digest, "shapes": given})
+    opened = [spec.declared for spec in open_inputs]
+    return key_of({**decided_by(ctx), "model": model.digest, "shapes": given, "open": opened})
 
 
 def _name(key: str) -> str:

@@ -13,11 +13,12 @@ from fusion.errors import InputError
 from fusion.forks import Lock
 from fusion.module.copy_item import copy_item
 from fusion.module.input_slot import to_value
+from fusion.module.open_form import OpenForm
 from fusion.module.overrides import Overrides
 from fusion.module.random_inputs import random_inputs
 from fusion.module.settings import Settings
 from fusion.module.specialization import Specialization
-from fusion.module.specializations import Specializations
+from fusion.module.specializations import Specializations, split_forms
 from fusion.module.stream import stream
 from fusion.options import check_flag, check_seconds, check_threads
 from fusion.signature import TensorSpec
@@ -248,7 +249,7 @@ class CompiledModule:
         values = random_inputs(self._known_inputs()) if inputs is None else inputs
         self.run(values, wait=True)
         arrays = [to_value(values[spec.name], spec) for spec in self.inputs]
-        form = self._fixed if self._fixed is not None else self._forms.find(arrays)
+        form = self._fixed if self._fixed is not None else self._forms.form_of(arrays)
         return profile(form, arrays, self.settings.threads, seconds)
 
     def _known_inputs(self) -> tuple[TensorSpec, ...]:
@@ -293,7 +294,8 @@ def restore(saved: Saved) -> CompiledModule:
     """Return the module of these parts. One with open dimensions runs with the shapes of its forms only."""
     if not saved.dynamic:
         return CompiledModule(saved.inputs, saved.outputs, saved.settings, fixed=saved.forms[0])
-    forms = Specializations(saved.inputs, None, saved.forms)
+    opened, each = split_forms(saved.forms)
+    forms = Specializations(saved.inputs, None, each, opened=OpenForm(None, opened))
     return CompiledModule(saved.inputs, saved.outputs, saved.settings, forms=forms)
 
 

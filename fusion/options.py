@@ -50,6 +50,23 @@ def read_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
     return {str(name): _read_shape(name, shape) for name, shape in shapes.items()}
 
 
+def read_named_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]]:
+    """Return `shapes` as `read_shapes` does, where a dimension may also have a name: it stays open, and has one size in
+    a call with others of that name.
+
+    Raises:
+        OptionError, ShapeError: As `read_shapes`.
+    """
+    named = {}
+    for name, shape in shapes.items() if isinstance(shapes, Mapping) else ():
+        if isinstance(shape, list | tuple) and any(isinstance(extent, str) and extent for extent in shape):
+            known = _read_shape(name, [0 if isinstance(extent, str) and extent else extent for extent in shape])
+            dims = zip(shape, known, strict=True)
+            named[str(name)] = tuple(given if isinstance(given, str) else extent for given, extent in dims)
+    rest = {name: shape for name, shape in shapes.items() if str(name) not in named} if named else shapes
+    return {**read_shapes(rest), **named}
+
+
 def _read_shape(name: Any, shape: Any) -> tuple[int, ...]:
     try:
         extents = None if isinstance(shape, str | bytes) else tuple(map(_whole, shape))
@@ -58,7 +75,7 @@ def _read_shape(name: Any, shape: Any) -> tuple[int, ...]:
     if extents is None or min(extents, default=0) < 0:
         raise ShapeError(
             f"shapes={{{name!r}: {str(shape)[:200]}}} is not a shape",
-            hint="give one whole number, 0 or more, for each dimension",
+            hint="give one whole number, 0 or more, for each dimension, or the name of one that stays open",
         )
     return extents
 
@@ -96,6 +113,16 @@ def check_flag(name: str, value: object) -> None:
     """
     if not isinstance(value, bool | Integral) and type(value).__name__ != "bool":
         raise OptionError(f"{name}={str(value)[:100]!r} is neither True nor False")
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise unless `value`, of the option `name`, is a number of things.
+
+    Raises:
+        OptionError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+        raise OptionError(f"{name}={str(value)[:100]!r} is no whole number, 0 or more")
 
 
 def check_seconds(seconds: float) -> None:

@@ -20,6 +20,7 @@ from backends.tensorir.lower_anchors import LowerAnchors
 from backends.tensorir.schedule_kernels import ScheduledKernels, ScheduleKernels
 from fusion.abandon import checkpoint
 from fusion.context import Context
+from fusion.declined import Declined
 from fusion.dump import dump
 from fusion.facts import Facts, PassResult, TellingPass
 from fusion.failures import report
@@ -49,6 +50,7 @@ from fusion.report.record import notes_of, record_graph
 from fusion.rewrites import Rewrite
 from fusion.stages import stage
 from partition.form_groups import FormGroups
+from partition.formed import Grouping
 from partition.profitability import Profitability
 from partition.techniques import ALL, Technique
 from tuning.chosen import Chosen
@@ -79,12 +81,15 @@ _NEEDED = frozenset(
 """Passes without which the later ones have no module that they take, or a run reads outside of its tensors."""
 
 
-def graph_passes(ctx: Context, why_not_fused: Profitability, techniques: frozenset[Technique] = ALL) -> list[Pass]:
+def graph_passes(
+    ctx: Context, why_not_fused: Profitability, techniques: frozenset[Technique] = ALL, like: Grouping | None = None
+) -> list[Pass]:
     """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them.
 
     Args:
         why_not_fused: Says which chains of products do not become one kernel.
         techniques: Those used.
+        like: The groups that it gets, where those of the same graph at other sizes are known.
     """
     compiler = ctx.compiler
     rewrites = Technique.REWRITES in techniques
@@ -112,7 +117,7 @@ def graph_passes(ctx: Context, why_not_fused: Profitability, techniques: frozens
         LegalizeCalls(compiler.legalizations, compiler.safe_legalizations),
         # Phase 4: groups become kernels; a value that nobody reads would be a reader of others
         relax.transform.DeadCodeElimination(["main"]),
-        FormGroups(why_not_fused, techniques, compiler.memory.start),
+        FormGroups(why_not_fused, techniques, compiler.memory.start, like),
         relax.transform.FuseTIR(),
         RewriteReshapes(),
         relax.transform.DeadCodeElimination(["main"]),
@@ -194,6 +199,34 @@ def lower(
         graph=reported.graph,
         subgraphs=made.subgraphs(),
     )
+
+
+@stage("passes")
+def lower_graph(mod: tvm.IRModule, ctx: Context, like: Grouping | None = None) -> PassResult[Facts]:
+    """Return `mod`, which has no branches, as PrimFuncs and the calls between them, before its kernels get loops; with
+    groups `like` those of the same graph at other sizes, where they are given."""
+    with ctx.target:
+        return _Apply(PipelineMode.WHOLE)(graph_passes(ctx, ctx.compiler.why_not_fused, like=like), mod)
+
+
+@stage("passes")
+def lower_open(mod: tvm.IRModule, ctx: Context) -> Lowered:
+    """Return a module that `lower_graph` made, with symbols in place of sizes, with the loops of its kernels.
+
+    Raises:
+        Declined: A kernel gets slower loops than where sizes are known.
+    """
+    with ctx.target:
+        kernels = ScheduleKernels(ctx.compiler.schedule, name_sources=ctx.cache is not None)
+        scheduled = _Apply(PipelineMode.WHOLE)([kernels], mod)
+    made = scheduled.fact.get(ScheduledKernels)
+    slow = {name: kernel.made for name, kernel in made.by_name.items() if kernel.made.is_last_resort}
+    for name, kernel in slow.items():
+        raise Declined(f"{name} and {len(slow) - 1} more kernels need all sizes before the run: {kernel.note}")
+    with stage("lift_weights"):
+        lifted, weights = lift_weights(scheduled.mod)
+    infos = {name: kernel_info(name, kernel) for name, kernel in made.by_name.items()}
+    return Lowered(lifted, weights, infos, notes=tuple(made.notes()))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fusion.errors import Declared, unknown_shape
+from fusion.errors import Declared, ShapeError, unknown_shape
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,37 @@ def require_static(inputs: Sequence[TensorSpec], why: str = "") -> None:
     declared = {spec.name: spec.declared for spec in inputs if not spec.is_static}
     for name in declared:
         raise unknown_shape(name, declared[name], why, declared)
+
+
+def name_dims(
+    inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int | str]]
+) -> tuple[tuple[TensorSpec, ...], dict[str, tuple[int, ...]]]:
+    """Return `inputs` with the names that `shapes` gives to their open dimensions, and the shapes of numbers alone.
+
+    Raises:
+        ShapeError: The model fixes a dimension that has a name, or has another size for one that has none.
+    """
+    numbers = {name: shape for name, shape in shapes.items() if not any(isinstance(extent, str) for extent in shape)}
+    named = tuple(
+        _named(spec, shapes[spec.name]) if spec.name in shapes and spec.name not in numbers else spec for spec in inputs
+    )
+    return named, {name: tuple(int(extent) for extent in shape) for name, shape in numbers.items()}
+
+
+def _named(spec: TensorSpec, dims: Sequence[int | str]) -> TensorSpec:
+    sizes = tuple(None if isinstance(dim, str) else dim for dim in dims)
+    model = spec.shape if spec.shape is not None else (None,) * len(sizes)
+    fits = len(model) == len(sizes) and all(
+        known is None or (size is not None and known == size) for known, size in zip(model, sizes, strict=True)
+    )
+    if not fits:
+        raise ShapeError(
+            f"shapes={{{spec.name!r}: {tuple(dims)}}} contradicts the model",
+            where=f"input {spec.name!r}",
+            why=f"the model declares {spec.sizes}",
+            hint="only dimensions shown as ? can have names or sizes",
+        )
+    return TensorSpec(spec.name, sizes, spec.dtype, tuple(dim if isinstance(dim, str) else "" for dim in dims))
 
 
 def complete_shapes(inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:

@@ -41,24 +41,27 @@ class FormGroups(TellingPass[Grouping]):
         profitability: Which chains of products become one kernel; none unless given.
         techniques: What may share a kernel.
         start_bytes: What the start of a kernel is worth, in bytes that need not go through memory.
+        like: The groups of the same graph at other sizes, in place of those that would be best at these.
     """
 
     profitability: Profitability = no_template
     techniques: frozenset[Technique] = ALL
     start_bytes: int = 0
+    like: Grouping | None = None
     name: str = "form_groups"
 
     def run(self, mod: tvm.IRModule) -> PassResult[Grouping]:
         """Return the module of the groups, and what became of each and of the edges between them."""
         nodes = read_graph(mod)
-        groups, edges = self.join(nodes)
+        groups, edges = self.join(nodes) if self.like is None else (self.like.of(nodes), [])
         kept = tuple(
             Kept(producer.name, node.name, reason, producer.var.name, node.var.name)
             for producer, node, reason in edges
             if groups.of(producer) is not groups.of(node)
         )
         made, formed = emit_groups(mod, groups, nodes)
-        return PassResult(made, Grouping(formed, kept))
+        places = tuple(tuple(node.index for node in group) for group in groups.all())
+        return PassResult(made, Grouping(formed, kept, places))
 
     def join(self, nodes: list[DataflowNode]) -> tuple[Groups, list[Edge]]:
         """Return the groups of `nodes`, and the edges that were kept."""

@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from fusion.declined import Declined
 from partition.access import MappingKind
-from partition.dataflow import DataflowNode
+from partition.dataflow import DataflowNode, Groups
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,28 @@ class Kept:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The groups of a module, each of which became one call, and the edges that were not fused."""
+    """The groups of a module, each of which became one call, and the edges that were not fused.
+
+    Attributes:
+        places: The nodes of each group, by their places in the order of execution.
+    """
 
     formed: tuple[Formed, ...] = ()
     kept: tuple[Kept, ...] = ()
+    places: tuple[tuple[int, ...], ...] = ()
+
+    def of(self, nodes: Sequence[DataflowNode]) -> Groups:
+        """Return the same groups of the nodes of a graph that differs in sizes only.
+
+        Raises:
+            Declined: It differs otherwise.
+        """
+        if len(nodes) != 1 + max((place for group in self.places for place in group), default=-1):
+            raise Declined("the graph has another number of nodes at other sizes")
+        groups = Groups(nodes)
+        for group in self.places:
+            groups.merge(*(nodes[place] for place in group))
+        return groups
 
 
 def saved_bytes(kernel: Sequence[DataflowNode], outputs: Collection[DataflowNode]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import tirx
 
-from backends.cpu.kernels.priority import takers
+from backends.cpu.kernels.priority import is_last_resort, takers
 from backends.cpu.kernels.shared.mapped import map_images, map_long_images
 from backends.cpu.kernels.template import Marks, Template
 from backends.cpu.machine import Machine
@@ -24,6 +24,7 @@ from fusion.declined import Declined
 from fusion.failures import cause
 
 _AVX512_LANES = 16
+_UNSCHEDULED = "unscheduled"
 _ANCHORED = "schedule_anchored"
 """What notes call the template that claims a kernel with anchors, whichever that is."""
 
@@ -56,8 +57,9 @@ def schedule(
     if written is not None:
         return Scheduled(written, "written", "as it came")
     func = with_bare_symbols(func)
-    attempts = _open_attempts(func, machine, threads) if symbols_of(func) else _attempts(func, machine, threads, point)
-    return _first(() if plain else attempts, func, machine)
+    if symbols_of(func) and not plain:
+        return _schedule_open(func, machine, threads)
+    return _first(() if plain else _attempts(func, machine, threads, point), func, machine)
 
 
 def schedule_with(
@@ -84,6 +86,12 @@ def _attempts(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point 
     for template in takers(func, marks):
         attempt = _default_of(template, func, machine, threads)
         yield replace(attempt, name=_ANCHORED) if template.claims and marks.anchors else attempt
+
+
+def _schedule_open(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
+    """Return the loops of a kernel of which only a call knows some extents."""
+    made = _first(_open_attempts(func, machine, threads), func, machine)
+    return replace(made, is_last_resort=made.template == _UNSCHEDULED or is_last_resort(made.template, Marks.of(func)))
 
 
 def _open_attempts(func: tirx.PrimFunc, machine: Machine, threads: int) -> Iterator[_Attempt]:
@@ -123,7 +131,7 @@ def _first(attempts: Sequence[_Attempt] | Iterator[_Attempt], func: tirx.PrimFun
             refusals.append(f"{attempt.name} declined: {reason}")
         except Exception as failure:  # TVM raises whatever its checks raise
             refusals.append(f"{attempt.name} failed: {cause(failure)}")
-    return Scheduled(func, "unscheduled", "as TVM lowers it", "; ".join(refusals))
+    return Scheduled(func, _UNSCHEDULED, "as TVM lowers it", "; ".join(refusals))
 
 
 def _default_of(template: Template[Any, Any], func: tirx.PrimFunc, machine: Machine, threads: int) -> _Attempt:

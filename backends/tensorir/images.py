@@ -144,7 +144,7 @@ def _over_images(
     return values
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Block:
     """Finds why the images that a block computes are not apart.
 

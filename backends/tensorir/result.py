@@ -34,6 +34,7 @@ class Scheduled:
         note: Which better templates did not take the function, and why; empty where the first one did.
         repack: What its callers have to do to a constant.
         cycles: What the template estimates the slowest thread to take; 0 where it has no estimate.
+        is_last_resort: Whether a kernel with these operators gets faster loops where all its extents are known.
     """
 
     func: tirx.PrimFunc
@@ -42,6 +43,7 @@ class Scheduled:
     note: str = ""
     repack: Repack | None = None
     cycles: float = 0.0
+    is_last_resort: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,8 @@ from fusion.foreign_files import check_model_file
 from fusion.frontends import relax_module, torch
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx import (
-    import_onnx,
     import_whole_onnx,
+    onnx_importer,
     read_onnx_overridable,
     read_onnx_signature,
     take_as_inputs,
@@ -88,17 +89,26 @@ def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = Fal
         ShapeError: `shapes` contradicts the model, or leaves a dimension open.
         OptionError: `model` is of a kind no frontend takes.
     """
+    return importer(model, strict=strict)(shapes or {})
+
+
+def importer(model: Any, *, strict: bool = False) -> Callable[[Shapes], ImportedModel]:
+    """Return what imports `model` for given shapes, as `import_model` does, and reads it once.
+
+    Raises:
+        FusionError: As `import_model` raises of models that cannot be read.
+    """
     model = open_model(model)
     if isinstance(model, (str, Path, onnx.ModelProto)):
-        return import_onnx(_onnx_source(model), shapes or {}, strict=strict)
+        return onnx_importer(_onnx_source(model), strict=strict)
     if isinstance(model, tvm.IRModule):
-        return relax_module.import_relax(model, shapes or {})
+        return partial(relax_module.import_relax, model)
     if isinstance(model, torch.TorchModel):
-        return torch.import_torch(model, shapes or {})
+        return partial(torch.import_torch, model)
     if isinstance(model, RelayModel):
         from fusion.frontends.relay.model import import_relay
 
-        return import_relay(model, shapes or {})
+        return partial(import_relay, model)
     raise _not_a_model(model)
 
 

@@ -1,11 +1,15 @@
-"""Compiles in the background: one queue and one thread for the whole process, as one model is compiled at a time.
+"""Compiles in the background: one queue and one thread for the whole process, as one model is compiled at a time, and
+one of each for what nobody waits for.
 
-The thread ends when nothing is left to do. When the process ends, every job ends at its next checkpoint.
+A thread ends when nothing is left to do. When the process ends, every job ends at its next checkpoint.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +26,9 @@ _END_S = 20.0
 class _Queue:
     """The jobs that wait, and the thread that does one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, nice: int) -> None:
+        """`nice` is what the priority of the thread is lowered by, where the system lets threads have one each."""
+        self._nice = nice
         self._jobs: deque[Job] = deque()
         self._thread: threading.Thread | None = None
         self._lock = Lock(self._forget_other_threads)
@@ -51,6 +57,9 @@ class _Queue:
             thread.join(_END_S)
 
     def _work(self) -> None:
+        if self._nice and sys.platform == "linux":  # elsewhere it is the process's
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
         with abandonable():
             while (job := self._next()) is not None:
                 job()
@@ -68,7 +77,8 @@ class _Queue:
         self._thread = None
 
 
-_queue = _Queue()
-submit = _queue.add
+_queue, _idle = _Queue(nice=0), _Queue(nice=10)
+submit, submit_idle = _queue.add, _idle.add
 # Before the pools of concurrent.futures, which generate code, wait for theirs: those of atexit come later.
-getattr(threading, "_register_atexit", atexit.register)(_queue.end)
+for _each in (_queue, _idle):
+    getattr(threading, "_register_atexit", atexit.register)(_each.end)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import _ffi_api, transform
 from tvm.relax.vm_build import _filter_tir, _vmcodegen
 
 from fusion.bindings import Bindings, data_of
 from fusion.context import Context
 from fusion.errors import SavedFileError
+from fusion.extents import Sizes
 from fusion.library import LoadedLibrary
 from fusion.lowered import Lowered
 from fusion.module.check_returned import check_returned
@@ -23,6 +25,7 @@ from fusion.module.preallocate import preallocate
 from fusion.module.shared_library import temporary_folder
 from fusion.stages import stage
 
+_NO_SIZES: Sizes = MappingProxyType({})
 Generate = Callable[[tvm.IRModule], list[tvm.runtime.Module]]
 
 
@@ -33,7 +36,8 @@ class Built:
     Attributes:
         executable: What can be linked and saved.
         library: The same code, ready to run in this process; None unless that was asked for.
-        plan: The buffers it runs in.
+        plan: The buffers it runs in; of a model with symbols those at the sizes it was planned for.
+        others: The plan at other sizes, where there are symbols.
         linked: The bytes of `library`, where it was linked.
         notes: Why it was not built as it should have been.
     """
@@ -43,27 +47,48 @@ class Built:
     plan: RunPlan
     linked: bytes | None = None
     notes: tuple[str, ...] = ()
+    others: tuple[RunPlan, ...] = ()
 
 
 @stage("machine code")
-def build(lowered: Lowered, n_inputs: int, ctx: Context, *, to_run: bool = True) -> Built:
+def build(
+    lowered: Lowered, n_inputs: int, ctx: Context, *, sizes: Sequence[Sizes] = (), to_run: bool = True
+) -> Built:
     """Return the machine code of `lowered`, whose `main` takes `n_inputs` inputs before the weights.
 
     Args:
+        sizes: Of the symbols in its shapes: those at which its memory is planned, then others.
         to_run: Whether this process will run it; False for code of which this machine lacks instructions.
     """
     with ctx.target:
-        mod, plan = plan_calls(lowered.mod, n_inputs)
+        first, *rest = sizes or (_NO_SIZES,)
+        planned = _planned(lowered.mod, first)
+        mod, plan = preallocate(planned, n_inputs, first)
+        others = tuple(preallocate(planned, n_inputs, each)[1] for each in rest)
         mod = check_returned(mod)
         mod = tvm.transform.Sequential(_to_vm_calls())(mod)
-        mod = drop_checks(mod)
+        mod = drop_checks(mod, n_inputs)
         mod = transform.AttachGlobalSymbol()(mod)
-        return _generate(mod, plan, ctx) if to_run else Built(_assemble(mod, ctx, _objects(mod, ctx)), None, plan)
+        built = _generate(mod, plan, ctx) if to_run else Built(_assemble(mod, ctx, _objects(mod, ctx)), None, plan)
+        return replace(built, others=others)
 
 
 def plan_calls(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, RunPlan]:
     """Return `mod`, as it was lowered, with planned activations as parameters of `main`, and what to pass for them."""
-    return preallocate(tvm.transform.Sequential(_to_planned_calls())(mod), n_inputs)
+    return preallocate(_planned(mod, _NO_SIZES), n_inputs, _NO_SIZES)
+
+
+def _planned(mod: tvm.IRModule, sizes: Sizes) -> tvm.IRModule:
+    """Return `mod` with the storages of its activations; which of them share one is decided at `sizes`."""
+    return tvm.transform.Sequential(_to_planned_calls())(_with_sizes(mod, sizes) if sizes else mod)
+
+
+def _with_sizes(mod: tvm.IRModule, sizes: Sizes) -> tvm.IRModule:
+    """Return `mod` with the sizes that `StaticPlanBlockMemory` is to take for the symbols of `main`."""
+    bounds = {symbol: tirx.IntImm("int64", size) for symbol, size in sizes.items()}
+    result = mod.clone()
+    result["main"] = mod["main"].with_attr("tir_var_upper_bound", bounds)
+    return result
 
 
 def _to_planned_calls() -> list[tvm.transform.Pass]:
@@ -87,20 +112,18 @@ def _to_vm_calls() -> list[tvm.transform.Pass]:
     ]
 
 
-def drop_checks(mod: tvm.IRModule) -> tvm.IRModule:
+def drop_checks(mod: tvm.IRModule, n_inputs: int) -> tvm.IRModule:
     """Remove the checks of each parameter at the entry of `main`: `InputSlot` has checked the inputs.
 
     With 41 parameters they took 5.3 us of 13.5. Checks of other values stay: those are what foreign functions return.
-
-    Only modules without symbolic shapes: there, matching a shape also defines values.
+    Where there are symbolic shapes, matching those of the first `n_inputs` parameters also defines the symbols.
     """
     main = mod["main"]
-    heap = [each for each in Bindings.of(main).all if _calls(each, {"vm.builtin.alloc_shape_heap"})]
-    if heap:
-        return mod
+    has_symbols = any(_calls(each, {"vm.builtin.alloc_shape_heap"}) for each in Bindings.of(main).all)
+    defining = set(main.params[:n_inputs]) if has_symbols else set[relax.Var]()
     params = set(main.params)
     blocks = [
-        relax.BindingBlock([b for b in block.bindings if not (_calls(b, _CHECKS) and data_of(b.value) in params)])
+        relax.BindingBlock([each for each in block.bindings if not _is_check(each, params, defining)])
         for block in main.body.blocks
     ]
     body = relax.SeqExpr([block for block in blocks if block.bindings], main.body.body)
@@ -110,7 +133,14 @@ def drop_checks(mod: tvm.IRModule) -> tvm.IRModule:
     return result
 
 
-_CHECKS = {"vm.builtin.check_tensor_info", "vm.builtin.match_shape"}
+def _is_check(binding: relax.Binding, params: set[relax.Var], defining: set[relax.Var]) -> bool:
+    """Return whether `binding` looks at a parameter, and defines no symbol from one of `defining`."""
+    if _calls(binding, {_MATCH_SHAPE}):
+        return data_of(binding.value) in params - defining
+    return _calls(binding, {"vm.builtin.check_tensor_info"}) and data_of(binding.value) in params
+
+
+_MATCH_SHAPE = "vm.builtin.match_shape"
 
 
 def _calls(binding: relax.Binding, names: set[str]) -> bool:

@@ -17,13 +17,14 @@ from typing import Any
 
 from backends.kernel import KernelInfo
 from fusion.errors import OptionError
+from fusion.extents import Extent
 from fusion.module.plan import RunPlan
 from fusion.module.settings import Settings
 from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
 from fusion.tensors import tensor_bytes
 
-FORMAT = 6
+FORMAT = 7
 """Raised when a file of the old form cannot be read any more."""
 
 
@@ -37,6 +38,31 @@ class StoredWeight:
 
 
 @dataclass(frozen=True)
+class StoredOpenWeight:
+    """An `OpenWeight`; see there."""
+
+    shape: tuple[Extent, ...]
+    table: StoredWeight
+    counts: tuple[Extent, ...] | None
+
+
+@dataclass(frozen=True)
+class StoredOpenPlan:
+    """What an `OpenPlan` has beside the plan at typical sizes.
+
+    Attributes:
+        dims: For each input the size of each dimension as text, or its symbol.
+    """
+
+    typical_sizes: Mapping[str, int]
+    buffers: tuple[tuple[Extent, ...], ...]
+    arguments: tuple[tuple[tuple[Extent, ...], ...], ...]
+    dims: tuple[tuple[str, ...], ...]
+    bounds: Mapping[str, tuple[int, ...]]
+    weights: tuple[StoredOpenWeight, ...]
+
+
+@dataclass(frozen=True)
 class StoredForm:
     """One compiled form.
 
@@ -45,6 +71,7 @@ class StoredForm:
         code, weights, graph: Names of the members with the shared library, the weights, which forms share, and the
             `ModelGraph`; empty without a plan.
         subgraphs: Member of each fallback subgraph by its key.
+        opened: Of a form for all sizes, of which `plan` is at typical ones.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -58,6 +85,7 @@ class StoredForm:
     kernels: Mapping[str, KernelInfo]
     fallbacks: tuple[FallbackNode, ...]
     notes: tuple[str, ...]
+    opened: StoredOpenPlan | None
 
 
 @dataclass(frozen=True)
@@ -135,7 +163,8 @@ def _check_form(form: StoredForm) -> None:
     for shape in shapes:
         if min((extent for extent in shape if extent is not None), default=0) < 0:
             raise ValueError(f"the shape {shape} is none")
-    if not all(spec.is_static for spec in form.inputs if spec.is_tensor and form.plan):
+    static = all(spec.is_static for spec in form.inputs if spec.is_tensor and form.plan)
+    if not static and form.opened is None:
         raise ValueError("an input of a compiled form has an open shape")
     if form.plan is None:
         return
@@ -143,7 +172,10 @@ def _check_form(form: StoredForm) -> None:
         known, size = 0 <= buffer.storage < len(form.plan.storages), _bytes(buffer.shape, buffer.dtype)
         if not known or size > form.plan.storages[buffer.storage]:
             raise ValueError(f"a buffer of {size} bytes has no place in its storage")
-    _check_calls(form, form.plan)
+    if form.opened is None:
+        _check_calls(form, form.plan)
+    else:
+        _check_open(form, form.plan, form.opened)
     if len(form.plan.outputs) != len(form.outputs):
         raise ValueError(f"the plan has {len(form.plan.outputs)} outputs and the form {len(form.outputs)}")
 
@@ -160,6 +192,27 @@ def _check_calls(form: StoredForm, plan: RunPlan) -> None:
             size, held = _bytes(argument.shape, argument.dtype), there.get(argument.kind, [])
             if argument.kind != "fresh" and not (0 <= argument.index < len(held) and size <= held[argument.index]):
                 raise ValueError(f"kernel {call.kernel!r} takes {size} bytes of {argument.kind} {argument.index}")
+
+
+def _check_open(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan) -> None:
+    """Raise unless the extents of all there is are known at all sizes."""
+    if len(opened.buffers) != len(plan.buffers) or len(opened.dims) != len(form.inputs):
+        raise ValueError("the form for all sizes has other buffers or inputs than its plan")
+    if [len(shapes) for shapes in opened.arguments] != [len(call.arguments) for call in plan.calls]:
+        raise ValueError("the form for all sizes has other calls than its plan")
+    for dims, spec in zip(opened.dims, form.inputs, strict=True):
+        if len(dims) != len(spec.shape or ()):
+            raise ValueError(f"the form for all sizes has another rank of input {spec.name!r}")
+    known = {dim for dims in opened.dims for dim in dims if not dim.isdigit()}
+    extents = [extent for shape in opened.buffers for extent in shape]
+    extents += [extent for shapes in opened.arguments for shape in shapes for extent in shape]
+    extents += [extent for weight in opened.weights for extent in (*weight.shape, *(weight.counts or ()))]
+    same = known == opened.bounds.keys() == opened.typical_sizes.keys()
+    if not same or any(not known.issuperset(extent.symbols) for extent in extents):
+        raise ValueError("the form for all sizes has extents of unknown sizes")
+    for symbol, bounds in opened.bounds.items():
+        if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
+            raise ValueError(f"the sizes of {symbol!r} have no bounds")
 
 
 def _bytes(shape: tuple[int, ...], dtype: str) -> int:

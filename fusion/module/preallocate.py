@@ -18,10 +18,11 @@ from tvm import relax
 
 from backends.subgraphs import RUN_SUBGRAPH
 from fusion.bindings import Bindings, call_name, data_of
+from fusion.extents import Sizes
 from fusion.module.live_ranges import LiveRange, LiveRanges, find_live_ranges
 from fusion.module.plan import Argument, Condition, KernelCall, OutputPlan, RunPlan, TensorPlan
 from fusion.module.views import is_extern, is_reshape, root_of
-from fusion.shapes import known_extents, known_shape
+from fusion.shapes import known_extents, shape_at
 from fusion.tensors import fills_bytes, tensor_bytes
 
 
@@ -33,12 +34,14 @@ class _Scan:
         crossing: The storages that tensors which cross the edge of a branch may share, with their live ranges.
         lasting: The storages of conditions. They are not shared, so that after a run they still say what was decided.
         outputs: The tensors that `main` returns in memory of their own.
+        sizes: Of the symbols in shapes.
     """
 
     bindings: Bindings
     live: LiveRanges
     outputs: frozenset[relax.Var]
     arguments: dict[relax.Var, Argument]
+    sizes: Sizes
     storages: list[int] = field(default_factory=list)
     storage_of: dict[relax.Var, int] = field(default_factory=dict)
     buffers: list[TensorPlan] = field(default_factory=list)
@@ -50,8 +53,8 @@ class _Scan:
     fresh: int = 0
 
 
-def preallocate(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, RunPlan]:
-    """Return `mod` with planned activations as parameters of `main`, and what to pass for them.
+def preallocate(mod: tvm.IRModule, n_inputs: int, sizes: Sizes) -> tuple[tvm.IRModule, RunPlan]:
+    """Return `mod` with planned activations as parameters of `main`, and what to pass for them at `sizes`.
 
     Expects the form after `StaticPlanBlockMemory`; the first `n_inputs` parameters are inputs, the others weights.
     """
@@ -60,7 +63,7 @@ def preallocate(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, RunPlan
     roots = [root_of(bindings, result) for result in bindings.results()]
     # A condition is small, and `profile` reads it in its storage: as an output it is copied.
     outputs = frozenset(root for root in roots if isinstance(root, relax.Var)) - live.conditions
-    scan = _Scan(bindings, live, outputs, _parameter_arguments(main, n_inputs))
+    scan = _Scan(bindings, live, outputs, _parameter_arguments(main, n_inputs, sizes), sizes)
     blocks = [_rewrite_block(block, scan) for block in main.body.blocks]
     plan = RunPlan(tuple(scan.storages), tuple(scan.buffers), tuple(scan.calls), _outputs(main, roots, scan))
     body = relax.SeqExpr([block for block in blocks if block.bindings], main.body.body)
@@ -72,11 +75,11 @@ def preallocate(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, RunPlan
     return result, plan
 
 
-def _parameter_arguments(main: relax.Function, n_inputs: int) -> dict[relax.Var, Argument]:
+def _parameter_arguments(main: relax.Function, n_inputs: int, sizes: Sizes) -> dict[relax.Var, Argument]:
     found = {}
     for position, param in enumerate(main.params):
         kind, index = ("input", position) if position < n_inputs else ("weight", position - n_inputs)
-        shape = known_shape(param)
+        shape = shape_at(param, sizes)
         if shape is not None:
             found[param] = Argument(kind, index, shape, str(param.ty.dtype))
     return found
@@ -150,7 +153,7 @@ def _absorb_storage(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
 
 def _absorb_tensor(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
     storage, offset, *_ = call.args
-    shape, dtype = known_shape(var), str(var.ty.dtype)
+    shape, dtype = shape_at(var, scan.sizes), str(var.ty.dtype)
     # StaticPlanBlockMemory puts every tensor at offset 0 of its storage.
     if storage not in scan.storage_of or shape is None or int(offset.value) != 0 or not fills_bytes(dtype):
         return False
@@ -159,7 +162,7 @@ def _absorb_tensor(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
 
 
 def _absorb_crossing(var: relax.Var, scan: _Scan) -> bool:
-    shape, dtype = known_shape(var), str(var.ty.dtype)
+    shape, dtype = shape_at(var, scan.sizes), str(var.ty.dtype)
     if var in scan.outputs or shape is None or not fills_bytes(dtype):
         _record_fresh(var, scan)
         return False
@@ -187,7 +190,7 @@ def _crossing_storage(var: relax.Var, size: int, scan: _Scan) -> int:
 
 def _absorb_reshape(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
     source = scan.arguments.get(scan.bindings.resolve(data_of(call)))
-    shape = known_shape(var)
+    shape = shape_at(var, scan.sizes)
     if shape is None or source is None:
         return False
     if source.kind != "buffer":
@@ -204,7 +207,7 @@ def _add_buffer(var: relax.Var, tensor: TensorPlan, scan: _Scan) -> None:
 
 
 def _record_fresh(var: relax.Var, scan: _Scan) -> None:
-    shape = known_shape(var)
+    shape = shape_at(var, scan.sizes)
     if shape is not None:
         scan.arguments[var] = _new_fresh(shape, str(var.ty.dtype), scan)
 

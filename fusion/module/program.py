@@ -17,7 +17,7 @@ from fusion.module import (
 )
 from fusion.module.arenas import Arenas
 from fusion.module.input_slot import InputSlot, to_array
-from fusion.module.plan import OutputPlan, RunPlan, allocate_buffers
+from fusion.module.plan import KernelCall, OutputPlan, RunPlan, allocate_buffers
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
 from fusion.tensors import as_numpy, needs_carrier
@@ -41,6 +41,18 @@ class Program(Protocol):
         ...
 
 
+class RunMemory(Protocol):
+    """What a call has to itself while it runs."""
+
+    def at(self, arrays: Sequence[np.ndarray]) -> Arena:
+        """Return what a run with these inputs writes to.
+
+        Raises:
+            InputError: There is none for their shapes.
+        """
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Arena:
     """What a run writes to.
@@ -54,6 +66,10 @@ class Arena:
     slots: tuple[InputSlot, ...]
     buffers: tuple[Tensor, ...]
     constants: tuple[Tensor, ...]
+
+    def at(self, arrays: Sequence[np.ndarray]) -> Arena:
+        """See `RunMemory`."""
+        return self
 
 
 class KernelProgram:
@@ -73,7 +89,7 @@ class KernelProgram:
         self.plan = plan
         self.weights = weights
         self.inputs = inputs
-        self.arenas = Arenas(self._make_arena)
+        self.arenas = Arenas(self._make_memory)
         self.threads = threads
         self.subgraphs = subgraphs
         # What tvm.runtime.vm.VirtualMachine does, without the rest of tvm.
@@ -100,8 +116,9 @@ class KernelProgram:
             share_cpus.leave()
             self.arenas.give(arena)
 
-    def run_in(self, arena: Arena, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Return the outputs of a run in `arena`, which the caller has taken."""
+    def run_in(self, memory: RunMemory, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return the outputs of a run in `memory`, which the caller has taken."""
+        arena = memory.at(arrays)
         # A zip that is strict takes 0.5 us, as long as the shortest kernels; `CompiledModule` has counted the arrays.
         tensors = list(map(InputSlot.bind, arena.slots, arrays))
         try:
@@ -111,7 +128,11 @@ class KernelProgram:
         fields = [result] if isinstance(result, Tensor) else result
         return tuple([read(field) for read, field in zip(self._readers, fields)])  # noqa: B905 -- as above
 
-    def _make_arena(self) -> Arena:
+    def calls(self, arrays: Sequence[np.ndarray]) -> tuple[KernelCall, ...]:
+        """Return the calls of kernels in a run with these inputs."""
+        return self.plan.calls
+
+    def _make_memory(self) -> RunMemory:
         slots = tuple(InputSlot(spec, spec.extents) for spec in self.inputs)
         buffers = allocate_buffers(self.plan)
         return Arena(slots, buffers, (*self.weights, *buffers))

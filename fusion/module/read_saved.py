@@ -6,6 +6,8 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import fusion
 from fusion.errors import SavedFileError
 from fusion.library import LoadedLibrary
@@ -13,7 +15,10 @@ from fusion.model_graph import ModelGraph
 from fusion.module.archive import Archive
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
 from fusion.module.graph_file import read_graph
-from fusion.module.manifest import FORMAT, Manifest, StoredForm, from_fields, read_header
+from fusion.module.manifest import FORMAT, Manifest, StoredForm, StoredOpenPlan, from_fields, read_header
+from fusion.module.open_plan import OpenPlan
+from fusion.module.open_program import OpenProgram
+from fusion.module.plan import RunPlan
 from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import Settings, check_runnable
 from fusion.module.share_weights import share_weights
@@ -22,6 +27,9 @@ from fusion.module.specialization import Code, Specialization
 from fusion.module.weights_file import map_weights
 from fusion.runtime import TVM_VERSION
 from fusion.signature import TensorSpec
+from fusion.symbolic.open_dims import OpenDims
+from fusion.symbolic.open_weights import OpenWeight
+from fusion.tensors import as_numpy
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,26 @@ def _load_code(form: StoredForm, archive: Archive, share: bool) -> Code | None:
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise archive.damaged(str(error)) from error
     held = share_weights(weights) if share else weights
-    return Code(form.plan, held, lambda: bytes(archive.read(form.code)), linked=True)
+    opened = None if form.opened is None else _load_open(form.inputs, form.plan, form.opened, archive, form.weights)
+    return Code(form.plan, held, lambda: bytes(archive.read(form.code)), linked=True, opened=opened)
+
+
+def _load_open(
+    inputs: tuple[TensorSpec, ...], plan: RunPlan, stored: StoredOpenPlan, archive: Archive, member: str
+) -> OpenPlan:
+    types = [(weight.table.number, weight.table.shape, weight.table.dtype) for weight in stored.weights]
+    try:
+        tables = map_weights(archive.read(member), types)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise archive.damaged(str(error)) from error
+    weights = tuple(
+        OpenWeight(weight.shape, np.array(as_numpy(table)), weight.counts)
+        for weight, table in zip(stored.weights, tables, strict=True)
+    )
+    dims = tuple(tuple(int(dim) if dim.isdigit() else dim for dim in dims) for dims in stored.dims)
+    bounds = {symbol: (low, high) for symbol, (low, high) in stored.bounds.items()}
+    known = OpenDims(tuple(spec.name for spec in inputs), dims)
+    return OpenPlan(plan, stored.typical_sizes, stored.buffers, stored.arguments, known, bounds, weights)
 
 
 def _load_program(
@@ -136,6 +163,8 @@ def _load_program(
         return FallbackProgram(registered[0], form.inputs)
     library = _load_library(archive, form.code)
     try:
+        if code.opened is not None:
+            return OpenProgram(library, code.opened, code.weights, form.inputs, threads)
         return KernelProgram(
             library, code.plan, weights=code.weights, inputs=form.inputs, threads=threads, subgraphs=registered
         )

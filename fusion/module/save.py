@@ -5,16 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 import fusion
 from fusion.errors import SavedFileError
 from fusion.files import as_path
 from fusion.module.archive import MANIFEST, Data, archive_bytes, checksum, write_archive
 from fusion.module.graph_file import write_graph
-from fusion.module.manifest import FORMAT, Manifest, StoredForm, StoredWeight, to_json
+from fusion.module.manifest import (
+    FORMAT,
+    Manifest,
+    StoredForm,
+    StoredOpenPlan,
+    StoredOpenWeight,
+    StoredWeight,
+    to_json,
+)
+from fusion.module.open_plan import OpenPlan
 from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
 from fusion.runtime import FFI_VERSION, TVM_VERSION, Tensor
-from fusion.tensors import byte_view
+from fusion.tensors import as_tensor, byte_view
 
 if TYPE_CHECKING:
     from fusion.compiled_module import CompiledModule
@@ -108,13 +119,14 @@ class _Weights:
 
 
 def _describe(form: Specialization, index: int, members: _Members, weights: _Weights) -> StoredForm:
-    plan, code, held, graph = None, "", "", ""
+    plan, code, held, graph, opened = None, "", "", "", None
     types: tuple[StoredWeight, ...] = ()
     if form.code is not None:
         plan, held = form.code.plan, _WEIGHTS
         code = members.add(f"form{index}/module.so", form.code.library())
         graph = members.add(f"form{index}/graph.json.z", write_graph(form.graph()))
         types = tuple(map(weights.add, form.code.weights))
+        opened = None if form.code.opened is None else _describe_open(form.code.opened, weights)
     subgraphs = {
         key: members.add(f"form{index}/fallback{number}.onnx", model)
         for number, (key, model) in enumerate(form.subgraphs.items())
@@ -131,4 +143,14 @@ def _describe(form: Specialization, index: int, members: _Members, weights: _Wei
         kernels=form.kernels,
         fallbacks=form.fallbacks,
         notes=form.notes,
+        opened=opened,
     )
+
+
+def _describe_open(plan: OpenPlan, weights: _Weights) -> StoredOpenPlan:
+    stored = tuple(
+        StoredOpenWeight(weight.shape, weights.add(as_tensor(np.ascontiguousarray(weight.table))), weight.counts)
+        for weight in plan.weights
+    )
+    dims = tuple(tuple(map(str, dims)) for dims in plan.dims.dims)
+    return StoredOpenPlan(plan.typical_sizes, plan.buffers, plan.arguments, dims, plan.bounds, stored)

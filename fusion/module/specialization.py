@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from backends.kernel import KernelInfo
 from fusion.model_graph import ModelGraph
+from fusion.module.open_plan import OpenPlan
 from fusion.module.plan import RunPlan
 from fusion.module.program import Program
 from fusion.runtime import Tensor
@@ -24,12 +25,14 @@ class Code:
         weights: What kernels take beside inputs and buffers.
         library: Returns the bytes of the shared library.
         linked: Whether it is linked, so that getting it cannot fail.
+        opened: The plan of a form for all sizes, of which `plan` is at typical ones.
     """
 
     plan: RunPlan
     weights: tuple[Tensor, ...]
     library: Callable[[], bytes]
     linked: bool = False
+    opened: OpenPlan | None = None
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Specialization:
     """One compiled form of a model.
 
     Attributes:
-        inputs, outputs: The signature, without unknown dimensions where there is code.
+        inputs, outputs: The signature, without unknown dimensions where there is code, unless it is for all sizes.
         program: What runs.
         code: None for a model that is wholly a fallback.
         kernels: What is known of each kernel, by name.
@@ -55,3 +58,8 @@ class Specialization:
     subgraphs: Mapping[str, bytes]
     notes: tuple[str, ...]
     graph: Callable[[], ModelGraph] = ModelGraph
+
+    @property
+    def opened(self) -> OpenPlan | None:
+        """The plan of a form for all sizes; None for one that is for the shapes of its inputs alone."""
+        return None if self.code is None else self.code.opened

@@ -15,7 +15,9 @@ from fusion.abandon import Abandoned, checkpoint
 from fusion.errors import FusionError, InputError, ResourceError
 from fusion.forks import Lock
 from fusion.module import background
+from fusion.module.hot_shapes import HotShapes
 from fusion.module.input_slot import check_array, to_value
+from fusion.module.open_form import OpenForm
 from fusion.module.program import Program
 from fusion.module.specialization import Shapes, Specialization
 from fusion.module.stand_in import StandIn
@@ -40,17 +42,23 @@ class Specializations:
         make: Make | None,
         ready: Sequence[Specialization] = (),
         *,
+        opened: OpenForm | None = None,
+        hot: HotShapes | None = None,
         stand_in: StandIn | None = None,
         wait: bool = False,
     ) -> None:
         """
         Args:
+            opened: The form for all sizes; None where there is none.
+            hot: Says which shapes get a form of their own beside that; none without.
             make: Compiles for shapes by input name; None where only the forms in `ready` exist (a loaded module).
             stand_in: Answers while a form is made in the background; None where the model has none.
             wait: Whether calls that do not say so wait for their form.
         """
         self._inputs = inputs
         self._make = make
+        self._opened = opened or OpenForm(None)
+        self._hot = hot or HotShapes(0)
         self._stand_in = stand_in
         self._wait = wait
         self._forms: OrderedDict[Shapes, Specialization] = OrderedDict((_key(form), form) for form in ready)
@@ -61,15 +69,21 @@ class Specializations:
 
     def renewed(self, forms: Sequence[Specialization]) -> Specializations:
         """Return the same with `forms` in place of those there are."""
-        return Specializations(self._inputs, self._make, forms, stand_in=self._stand_in, wait=self._wait)
+        opened, each = split_forms(forms)
+        again = self._opened.renewed(opened)
+        return Specializations(
+            self._inputs, self._make, each, opened=again, hot=self._hot, stand_in=self._stand_in, wait=self._wait
+        )
 
     def all(self) -> tuple[Specialization, ...]:
-        """Return the forms there are, the one used last at the end."""
+        """Return the forms there are, that for all sizes first and the one used last at the end."""
+        opened = self._opened.form
         with self._lock:
-            return tuple(self._forms.values())
+            return (*(() if opened is None else (opened,)), *self._forms.values())
 
     def finish(self) -> None:
         """Wait for the forms that are being made; what could not be made is told by the next call with its shape."""
+        self._opened.finish()
         with self._lock:
             making = dict(self._making)
         for key, form in making.items():
@@ -81,7 +95,9 @@ class Specializations:
         """Return the shapes whose forms are being made, and those whose forms could not be made, one line each."""
         with self._lock:
             making, failed = list(self._making), list(self._failed.items())
-        return [f"being compiled for {self._describe(key)}" for key in making] + [
+        outlook = self._opened.outlook
+        told = [outlook] if outlook else []
+        return told + [f"being compiled for {self._describe(key)}" for key in making] + [
             f"could not be compiled for {self._describe(key)}: {error.what}" for key, error in failed
         ]
 
@@ -94,9 +110,19 @@ class Specializations:
         key = self._key_of(values)
         return self._known(key) or self._made(key, self._maker(key, values))
 
+    def form_of(self, values: Sequence[Any]) -> Specialization:
+        """Return the form that runs `values`: that for their shapes or for all, compiling what is new.
+
+        Raises:
+            InputError: As `find`.
+        """
+        self.program(values, wait=True)
+        key = self._key_of(values)
+        return self._known(key) or self._opened.find(key) or self.find(values)
+
     def program(self, values: Sequence[Any], wait: bool | None = None) -> Program:
-        """Return what runs `values`: the form for their shapes or, where that is new and is not to be waited for, what
-        stands in for it.
+        """Return what runs `values`: the form for their shapes, that for all sizes or, where neither is made yet and it
+        is not to be waited for, what stands in for it.
 
         Raises:
             InputError: As `find`.
@@ -104,14 +130,31 @@ class Specializations:
         """
         key = self._key_of(values)
         form = self._known(key)
-        if form is None:
-            make = self._maker(key, values)
-            waits = self._wait if wait is None else wait
-            # Of tensors without elements, ONNX Runtime's LSTM and GRU end the process; compiling refuses those.
-            if not waits and self._stand_in is not None and all(all(shape) for shape in key):
-                return self._meanwhile(key, make, self._stand_in)
-            form = self._made(key, make)
-        return form.program
+        if form is None and (form := self._opened.find(key)) is not None:
+            self._close_if_done()
+            if self._hot.is_hot_now(key) and self._make is not None:
+                self._submit(key, self._make, background.submit_idle)
+        if form is not None:
+            return form.program
+        make = self._maker(key, values)
+        # Of tensors without elements, ONNX Runtime's LSTM and GRU end the process; compiling refuses those.
+        waits = (self._wait if wait is None else wait) or not all(map(all, key))
+        stand_in = None if waits else self._stand_in
+        program = self._open_program(key, stand_in)
+        if program is None:
+            program = self._made(key, make).program if stand_in is None else self._meanwhile(key, make, stand_in)
+        return program
+
+    def _open_program(self, key: Shapes, stand_in: StandIn | None) -> Program | None:
+        """Return what runs `key` of the form for all sizes, or while that is made; None where it is not for `key`."""
+        if self._opened.is_due and stand_in is not None and not stand_in.lacking and self._opened.begin():
+            program = stand_in.open()
+            form = self._opened.find(key)
+            if form is None and program is not None and self._opened.is_due:
+                return stand_in.answering(program, lambda values: self.program(values, wait=True))
+        self._opened.finish()
+        form = self._opened.find(key)
+        return None if form is None else form.program
 
     def _key_of(self, values: Sequence[Any]) -> Shapes:
         known = [to_value(value, spec) for value, spec in zip(values, self._inputs, strict=True)]
@@ -141,6 +184,7 @@ class Specializations:
         """Return what runs `key` while its form is made in the background; the form, if it has to be waited for."""
         if stand_in.lacking:
             return self._made(key, make).program
+        self._warn_of(key)
         with self._lock:
             if key in self._failed:
                 raise copy.copy(self._failed[key])
@@ -174,15 +218,14 @@ class Specializations:
                     raise error
                 # It was abandoned, or somebody interrupted the thread that made it: this one makes it itself.
 
-    def _submit(self, key: Shapes, make: Make) -> bool:
+    def _submit(self, key: Shapes, make: Make, submit: Callable[[background.Job], bool] = background.submit) -> bool:
         """Have the background make the form for `key` unless it is there or being made; False if that takes no jobs."""
-        self._warn_of(key)
         with self._lock:
             if key in self._forms or key in self._making:
                 return True
             making: Future[Specialization] = Future()
             # Noted once it is queued: if an interrupt comes between, nobody waits for what nobody makes.
-            if not background.submit(functools.partial(_make_if_used, weakref.ref(self), making, key, make)):
+            if not submit(functools.partial(_make_if_used, weakref.ref(self), making, key, make)):
                 return False
             self._making[key] = making
             return True
@@ -224,6 +267,11 @@ class Specializations:
         if self._stand_in is not None:
             self._close_if_unused(self._stand_in)
 
+    def _close_if_done(self) -> None:
+        stand_in = self._stand_in
+        if stand_in is not None and stand_in.is_open:
+            self._close_if_unused(stand_in)
+
     def _close_if_unused(self, stand_in: StandIn) -> None:
         with self._lock:
             if not self._making:
@@ -232,13 +280,19 @@ class Specializations:
     def _unseen(self, key: Shapes) -> InputError:
         return InputError(
             f"the saved module has no compiled form for the input shapes {self._describe(key)}",
-            why="a saved module holds the shapes it had been run with when it was saved; it has "
-            + ("; ".join(self._describe(known) for known in self._forms) or "none"),
+            why="a saved module holds the forms it had when it was saved; it has "
+            + ("; ".join([*self._opened.bounds(), *(self._describe(known) for known in self._forms)]) or "none"),
             hint="use one of these shapes, or compile the model again with shapes= and save that",
         )
 
     def _describe(self, key: Shapes) -> str:
         return ", ".join(f"{spec.name}={list(shape)}" for spec, shape in zip(self._inputs, key, strict=True))
+
+
+def split_forms(forms: Sequence[Specialization]) -> tuple[Specialization | None, tuple[Specialization, ...]]:
+    """Return the form for all sizes, None where there is none, and those for one shape each."""
+    opened = [form for form in forms if form.opened is not None]
+    return (opened[0] if opened else None), tuple(form for form in forms if form.opened is None)
 
 
 def _make_if_used(

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from fusion.context import Context
+from fusion.extents import Extent
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
 from fusion.module.build import Built, build
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
 from fusion.module.foreign_program import ForeignProgram
 from fusion.module.linker import link
+from fusion.module.open_plan import OpenPlan
+from fusion.module.open_program import OpenProgram
+from fusion.module.plan import Argument, RunPlan, TensorPlan
 from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import refusal, settings_of
 from fusion.module.share_weights import share_weights
 from fusion.module.specialization import Code, Specialization
 from fusion.runtime import Tensor
+from fusion.signature import TensorSpec
+from fusion.symbolic.fit import fit
+from fusion.symbolic.open_model import OpenModel
+
+Signature = tuple[TensorSpec, ...]
 
 
 def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -> Specialization:
@@ -52,6 +64,44 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
         subgraphs=data,
         notes=(*imported.notes, *lowered.notes, *built.notes),
         graph=lambda: graph,
+    )
+
+
+def specialize_open(model: OpenModel, inputs: Signature, outputs: Signature, ctx: Context) -> Specialization:
+    """Build the program of `model`, which runs at all sizes of the dimensions that its `inputs` leave open."""
+    built = build(model.lowered, len(inputs) + len(model.weights), ctx, sizes=model.probes)
+    assert built.library is not None
+    weights = share_weights(model.lowered.weights)
+    plan = join_plans(built.plan, built.others, model)
+    return Specialization(
+        inputs=inputs,
+        outputs=outputs,
+        program=OpenProgram(built.library, plan, weights, inputs, ctx.threads),
+        code=replace(_code(built, weights, ctx), opened=plan),
+        kernels=model.lowered.kernels,
+        fallbacks=(),
+        subgraphs={},
+        notes=(*model.lowered.notes, *built.notes),
+    )
+
+
+def join_plans(typical: RunPlan, others: Sequence[RunPlan], model: OpenModel) -> OpenPlan:
+    """Return the plan of `model` for all sizes, of those at its probes."""
+    plans = (typical, *others)
+
+    def shapes(tensors: Sequence[Sequence[TensorPlan | Argument]]) -> tuple[tuple[Extent, ...], ...]:
+        at_probes = zip(*([tensor.shape for tensor in each] for each in tensors), strict=True)
+        return tuple(tuple(fit(column, model.probes) for column in zip(*each, strict=True)) for each in at_probes)
+
+    calls = zip(*(plan.calls for plan in plans), strict=True)
+    return OpenPlan(
+        typical=typical,
+        typical_sizes=model.probes[0],
+        buffers=shapes([plan.buffers for plan in plans]),
+        arguments=tuple(shapes([call.arguments for call in each]) for each in calls),
+        dims=model.dims,
+        bounds=model.bounds,
+        weights=model.weights,
     )
 
 

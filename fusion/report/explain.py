@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backends.kernel import KernelInfo
 from backends.subgraphs import library_of
 from fusion.model_graph import ModelGraph
+from fusion.module.open_plan import OpenPlan
 from fusion.module.specialization import Code, Specialization
 from fusion.report.table import format_table, shorten
 from fusion.signature import FallbackNode, TensorSpec
@@ -37,7 +38,7 @@ def explain(module: CompiledModule) -> str:
         f"outputs: {_signature(module.outputs)}",
     ]
     if module.dynamic:
-        lines.append(f"compiled when first called with a shape; forms so far: {len(module.specializations)}")
+        lines.append(f"compiled when it is called; forms so far: {len(module.specializations)}")
         lines += [f"  {line}" for line in module.under_way]
     for form in module.specializations:
         lines += _explain_form(form, module.dynamic)
@@ -78,6 +79,8 @@ def _shape(spec: TensorSpec) -> str:
 
 def _explain_form(form: Specialization, titled: bool) -> list[str]:
     lines = ["", f"for {_signature(form.inputs)}"] if titled else [""]
+    if form.opened is not None:
+        lines.append(_explain_sizes(form.opened))
     if form.code is not None:
         lines += _explain_kernels(form, form.code)
     else:
@@ -91,6 +94,12 @@ def _explain_form(form: Specialization, titled: bool) -> list[str]:
     if form.notes:
         lines += ["", "notes:", *(f"  {note}" for note in form.notes)]
     return lines
+
+
+def _explain_sizes(plan: OpenPlan) -> str:
+    """Return for which sizes a form is, and at which the figures hold that depend on them."""
+    typical = ", ".join(f"{symbol} {size}" for symbol, size in plan.typical_sizes.items())
+    return f"all sizes: {plan.describe_bounds()}; activations are those at {typical}"
 
 
 def _explain_kernels(form: Specialization, code: Code) -> list[str]:

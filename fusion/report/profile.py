@@ -133,13 +133,13 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, se
     if not isinstance(program, KernelProgram):
         return Profile((), total_s, limits)
     program.library.use_threads(threads)
-    arena = program.arenas.take()
+    memory = program.arenas.take()
     try:
-        program.run_in(arena, arrays)
-        bound = _taken_calls(program, arena, arrays)
+        program.run_in(memory, arrays)
+        bound = _taken_calls(program, memory.at(arrays), arrays)
         rounds = _rounds(lambda: [_timed(call) for call in bound], seconds)
     finally:
-        program.arenas.give(arena)
+        program.arenas.give(memory)
     medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
     weight_bytes = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in program.weights)
     times = _sum_by_kernel([call.plan for call in bound], medians, form.kernels, limits, weight_bytes)
@@ -183,7 +183,8 @@ class _Call:
 def _taken_calls(program: KernelProgram, arena: Arena, arrays: Sequence[np.ndarray]) -> list[_Call]:
     """Return the kernel calls that a run on `arrays` makes; `arena` was used for one, so its conditions are there."""
     inputs = tuple(slot.bind(array) for slot, array in zip(arena.slots, arrays, strict=True))
-    known = {"input": inputs, "weight": program.weights, "buffer": arena.buffers}
+    opened = len(arena.constants) - len(program.weights) - len(arena.buffers)  # constants that depend on sizes
+    known = {"input": (*inputs, *arena.constants[:opened]), "weight": program.weights, "buffer": arena.buffers}
     tensors: dict[Argument, Tensor] = {}
 
     def find(argument: Argument) -> Tensor:
@@ -194,7 +195,7 @@ def _taken_calls(program: KernelProgram, arena: Arena, arrays: Sequence[np.ndarr
     def holds(condition: Condition) -> bool:
         return condition.tensor.kind != "fresh" and bool(as_numpy(find(condition.tensor))) is condition.value
 
-    taken = [call for call in program.plan.calls if all(map(holds, call.conditions))]
+    taken = [call for call in program.calls(arrays) if all(map(holds, call.conditions))]
     functions = {call.kernel: program.library.functions.get_function(call.kernel, query_imports=True) for call in taken}
     return [_Call(call, functions[call.kernel], tuple(map(find, call.arguments))) for call in taken]
 

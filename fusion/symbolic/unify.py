@@ -1,28 +1,30 @@
 """One function with symbols of what passes made of a model at several sizes.
 
 A model goes through the same passes at every size, and where they choose alike, the results differ in numbers only.
-Each number is a node of the JSON that TVM writes of a function: functions of one structure are compared node by node,
-and a number that differs becomes the expression that `fit` finds for it.
+Functions are compared node by node in the JSON that TVM writes of them, and a number that differs becomes the
+expression that `fit` finds for it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 import tvm
 from tvm import relax, tirx
+from tvm_ffi.core import TypeInfo, _lookup_or_register_type_info_from_type_key
+from tvm_ffi.serialization import from_json_graph_str
 
 from fusion.declined import Declined
-from fusion.symbolic.extents import Extent, Sizes, fit
+from fusion.extents import Extent, Sizes
+from fusion.symbolic.fit import fit
 
 Node = dict[str, Any]
 Func = TypeVar("Func", relax.Function, tirx.PrimFunc)
 _NUMBER, _CONSTANT = "int", "ir.IntImm"
-_LITERALS = frozenset({"ndim", "iter_type", "index", "kind"})
-"""Fields that hold a number itself and not the place of its node."""
 
 
 def unify(funcs: Sequence[Func], probes: Sequence[Sizes]) -> Func:
@@ -33,49 +35,85 @@ def unify(funcs: Sequence[Func], probes: Sequence[Sizes]) -> Func:
     Raises:
         Declined: The functions differ in more than numbers, or in a number that is no expression of the sizes.
     """
-    graphs = [json.loads(tvm.ir.save_json(func)) for func in funcs]
-    if len({len(graph["nodes"]) for graph in graphs}) > 1:
+    texts = [_Text.of(func) for func in funcs]
+    if len({len(text.nodes) for text in texts}) > 1:
         raise Declined("passes made another structure of it at other sizes")
-    nodes: list[Node] = graphs[0]["nodes"]
-    numbers = {}
-    for place, (node, *others) in enumerate(zip(*(graph["nodes"] for graph in graphs), strict=True)):
+    for node, *others in zip(*(text.nodes for text in texts), strict=True):
         if any(other != node for other in others):
-            if {each["type"] for each in (node, *others)} != {_NUMBER}:
-                raise Declined(f"passes made another {node['type']} of it at other sizes")
-            numbers[place] = fit([each["data"] for each in (node, *others)], probes)
-    if not numbers:
-        return funcs[0]
-    _Writer(nodes).replace(numbers)
-    return tvm.ir.load_json(json.dumps(graphs[0]))
+            raise Declined(f"passes made another {node['type']} of it at other sizes")
+    rows = zip(*(text.numbers for text in texts), strict=True)
+    extents = [fit(values, probes) for values in rows]
+    return funcs[0] if all(extent.is_static for extent in extents) else texts[0].with_extents(extents)
+
+
+@dataclass
+class _Text:
+    """A function as JSON, its numbers apart.
+
+    TVM writes numbers that are equal as one node, whatever they mean: here each reader has its own.
+
+    Attributes:
+        nodes: All but the numbers, of which readers have none.
+        root: The place of the function.
+        numbers: What is read, in order.
+        readers: The place of the node that reads each of them, and the key of the field or position.
+    """
+
+    nodes: list[Node]
+    root: int
+    numbers: list[int] = field(default_factory=list)
+    readers: list[tuple[int, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, func: Func) -> _Text:
+        """Return what TVM writes of `func`."""
+        graph = json.loads(tvm.ir.save_json(func))
+        found: list[Node] = graph["nodes"]
+        kept = [place for place, node in enumerate(found) if node["type"] != _NUMBER]
+        places = {place: number for number, place in enumerate(kept)}
+        text = cls([found[place] for place in kept], places[graph["root_index"]])
+        for number, node in enumerate(text.nodes):
+            data: Any = node.get("data")
+            for key, place in _references(node):
+                if place in places:
+                    data[key] = places[place]
+                else:
+                    data[key] = None
+                    text.numbers.append(found[place]["data"])
+                    text.readers.append((number, key))
+        return text
+
+    def with_extents(self, extents: Sequence[Extent]) -> Any:
+        """Return the function with `extents` in place of its numbers, which it is made of now.
+
+        Raises:
+            Declined: Something else than a constant of TensorIR depends on the sizes.
+        """
+        writer, moved = _Writer(self.nodes), {}
+        for (place, key), number, extent in zip(self.readers, self.numbers, extents, strict=True):
+            node = self.nodes[place]
+            data: Any = node["data"]
+            data[key] = writer.literal(_NUMBER, number)
+            if not extent.is_static and node["type"] != _CONSTANT:
+                raise Declined(f"a {node['type']} holds a number that depends on the open sizes: {extent}")
+            if not extent.is_static:
+                moved[place] = writer.expression(extent, data["ty"])
+        for node in self.nodes:
+            data = node.get("data")
+            for key, place in _references(node):
+                data[key] = moved.get(place, place)
+        return from_json_graph_str(json.dumps({"root_index": self.root, "nodes": self.nodes}))
 
 
 @dataclass
 class _Writer:
-    """Writes expressions into the JSON of a function."""
+    """Adds expressions to the nodes of a function."""
 
     nodes: list[Node]
     _variables: dict[str, int] = field(default_factory=dict, init=False)
 
-    def replace(self, numbers: Mapping[int, Extent]) -> None:
-        """Put the expression of each of `numbers`, by the place of its node, where a constant had it.
-
-        Raises:
-            Declined: Something else than a constant of TensorIR has it.
-        """
-        readers = list(self.nodes)
-        moved = {}
-        for place, node in enumerate(readers):
-            read = numbers.keys() & {node["data"][key] for key in _references(node)}
-            if read and node["type"] != _CONSTANT:
-                raise Declined(f"a {node['type']} holds a number that depends on the open sizes")
-            if read:
-                moved[place] = self._expression(numbers[read.pop()], node["data"]["ty"])
-        for node in readers:
-            data: Any = node.get("data")
-            for key in _references(node):
-                data[key] = moved.get(data[key], data[key])
-
-    def _expression(self, extent: Extent, kind: int) -> int:
+    def expression(self, extent: Extent, kind: int) -> int:
+        """Return the place of `extent` as an expression of the type at `kind`."""
         wide = self._add("ir.PrimType", span=0, dtype="int64")
         result = self._variable(extent.symbols[0], wide)
         for symbol in extent.symbols[1:]:
@@ -87,25 +125,39 @@ class _Writer:
         narrow = self.nodes[kind]["data"]["dtype"] != "int64"
         return self._add("prim.Cast", span=0, ty=kind, value=result) if narrow else result
 
-    def _variable(self, name: str, kind: int) -> int:
-        if name not in self._variables:
-            self._variables[name] = self._add("ir.Var", span=0, ty=kind, name=self._literal("ffi.String", name))
-        return self._variables[name]
-
-    def _constant(self, value: int, kind: int) -> int:
-        return self._add(_CONSTANT, span=0, ty=kind, value=self._literal(_NUMBER, value))
-
-    def _literal(self, kind: str, value: object) -> int:
+    def literal(self, kind: str, value: object) -> int:
+        """Return the place of a new node that holds `value`."""
         self.nodes.append({"type": kind, "data": value})
         return len(self.nodes) - 1
 
+    def _variable(self, name: str, kind: int) -> int:
+        if name not in self._variables:
+            self._variables[name] = self._add("ir.Var", span=0, ty=kind, name=self.literal("ffi.String", name))
+        return self._variables[name]
+
+    def _constant(self, value: int, kind: int) -> int:
+        return self._add(_CONSTANT, span=0, ty=kind, value=self.literal(_NUMBER, value))
+
     def _add(self, kind: str, **data: Any) -> int:
-        return self._literal(kind, data)
+        return self.literal(kind, data)
 
 
-def _references(node: Node) -> list[Any]:
-    """Return the keys, or places, of what in `node` is the place of another node."""
+def _references(node: Node) -> list[tuple[Any, int]]:
+    """Return what in `node` is the place of another node, with its key or position."""
     data = node.get("data")
     if isinstance(data, dict):
-        return [key for key, value in data.items() if type(value) is int and key not in _LITERALS]
-    return [place for place, value in enumerate(data) if type(value) is int] if isinstance(data, list) else []
+        plain = _plain_fields(node["type"])
+        return [(key, value) for key, value in data.items() if type(value) is int and key not in plain]
+    return [(key, value) for key, value in enumerate(data) if type(value) is int] if isinstance(data, list) else []
+
+
+@cache
+def _plain_fields(type_key: str) -> frozenset[str]:
+    """Return the fields of a type of node that hold a number itself, and not the place of its node."""
+    kind: TypeInfo | None = _lookup_or_register_type_info_from_type_key(type_key)
+    found: set[str] = set()
+    while kind is not None:
+        schemas = {each.name: json.loads(each.metadata["type_schema"])["type"] for each in kind.fields}
+        found |= {name for name, schema in schemas.items() if schema == "int"}
+        kind = kind.parent_type_info
+    return frozenset(found)

@@ -109,7 +109,7 @@ def test_a_module_that_could_not_be_compiled_cannot_be_saved(tmp_path: Path, mon
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 18]> graph (float[batch,3] x) => (float[batch,3] y) { y = Relu (x) }'
     )
-    module = fusion.compile(model, cache=False)
+    module = fusion.compile(model, cache=False, dynamic=False)
 
     def too_large(*_: Any) -> Any:
         raise LimitError("too large")

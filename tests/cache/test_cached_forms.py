@@ -27,6 +27,7 @@ from fusion.errors import ExecutionError, ModelChangedError, UnsupportedOperator
 from fusion.model_digest import ModelDigest, digest_model
 from fusion.module import code_key, linker
 from fusion.passes.fold_constants import FoldConstants
+from fusion.signature import TensorSpec
 from fusion.tensors import byte_view
 from tests.module import small_models
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, weights
@@ -174,6 +175,7 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
     keys = [form_key(model, {}, ctx)]
     keys += [form_key(model, {}, dataclasses.replace(ctx, **other)) for other in others]
     keys += [form_key(ModelDigest("1", ()), {}, ctx), form_key(model, {"x": (1,)}, ctx)]
+    keys += [form_key(model, {}, ctx, [TensorSpec("x", (None, 8), "float32", axes)]) for axes in ((), ("rows", ""))]
     with tvm.transform.PassContext(config={"tirx.disable_vectorize": True}):
         keys.append(form_key(model, {}, ctx))
     assert len(set(keys)) == len(keys)
@@ -189,7 +191,7 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_open_shapes_and_weights_as_inputs(folder: Path, compiled: list[Any]) -> None:
     second = weights(1)[1]
     for _ in range(2):
-        module = fusion.compile(mlp("n"), threads=1, wait=True)
+        module = fusion.compile(mlp("n"), threads=1, wait=True, dynamic=False)
         for rows in (2, 3):
             x = X[:rows]
             np.testing.assert_allclose(module(x)[0], mlp_numpy(x), rtol=1e-5, atol=1e-5)
@@ -207,7 +209,7 @@ def test_forms_from_the_cache_hold_equal_weights_once(folder: Path, compiled: li
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     model = small_models.model([node], [("x", FLOAT, ["n", 64])], [("y", FLOAT, ["n", 64])], weight)
     for _ in range(2):
-        module = fusion.compile(model, threads=1, wait=True)
+        module = fusion.compile(model, threads=1, wait=True, dynamic=False)
         for rows in (3, 5):
             x = np.ones((rows, 64), np.float32)
             np.testing.assert_allclose(module(x)[0], x @ weight["w"], rtol=1e-5, atol=1e-5)

@@ -15,10 +15,10 @@ from backends.tensorir.symbols import bind, symbols_of
 from fusion import context
 from fusion.carried_errors import take_raised
 from fusion.errors import ExecutionError
+from fusion.extents import Sizes
 from fusion.guards.in_numpy import first_failure, kept
 from fusion.guards.kernel import guard_func
 from fusion.guards.kinds import Guard, index_guard, length_guard, operand_guard, size_guard
-from fusion.symbolic.extents import Sizes
 from fusion.symbolic.unify import unify
 from fusion.tensors import as_tensor
 

@@ -25,7 +25,7 @@ X = np.random.default_rng(7).standard_normal((3, 8)).astype(np.float32)
 
 @pytest.fixture(scope="module")
 def dynamic() -> fusion.CompiledModule:
-    module = fusion.compile(small_models.mlp("rows"), wait=True)
+    module = fusion.compile(small_models.mlp("rows"), wait=True, dynamic=False)
     module(X)
     return module
 
@@ -86,7 +86,7 @@ def test_an_unpickled_dynamic_module_has_the_forms_it_had(dynamic: fusion.Compil
 
 
 def test_a_module_without_a_form_can_be_copied_and_not_pickled() -> None:
-    module = fusion.compile(small_models.mlp("rows"))
+    module = fusion.compile(small_models.mlp("rows"), dynamic=False)
     assert copy.copy(module).dynamic
     with pytest.raises(SavedFileError, match="not been compiled for any input shape"):
         pickle.dumps(module)

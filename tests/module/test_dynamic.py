@@ -1,4 +1,5 @@
-"""Models with open dimensions: compiled for each shape when it is first seen, or for the one named up front (D11)."""
+"""Models with open dimensions that are compiled for each shape when it is first seen, or for the one named up front
+(D11)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.module.small_models import mlp_numpy
 
 @pytest.fixture
 def module() -> fusion.CompiledModule:
-    return fusion.compile(small_models.mlp("rows"), wait=True)
+    return fusion.compile(small_models.mlp("rows"), wait=True, dynamic=False)
 
 
 def rows(count: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import pickle
 import subprocess
@@ -24,6 +25,8 @@ from tests.module import small_models
 from tests.module.small_models import mlp_numpy
 
 pytestmark = pytest.mark.stand_in
+compiled = functools.partial(fusion.compile, dynamic=False)
+"""With a form for each shape."""
 X = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
 
 
@@ -69,7 +72,7 @@ USES: tuple[Callable[[fusion.CompiledModule, Path], fusion.CompiledModule | None
 def test_what_needs_forms_waits_for_them(
     use: Callable[[fusion.CompiledModule, Path], fusion.CompiledModule | None], hold: threading.Event, tmp_path: Path
 ) -> None:
-    module = fusion.compile(small_models.mlp("rows"))
+    module = compiled(small_models.mlp("rows"))
     module(X)
     assert not module.specializations
     timer = threading.Timer(0.1, hold.set)
@@ -83,7 +86,7 @@ def test_what_needs_forms_waits_for_them(
 
 
 def test_a_form_that_cannot_be_made_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    module, compile_form = fusion.compile(small_models.mlp("rows")), api.compile_form
+    module, compile_form = compiled(small_models.mlp("rows")), api.compile_form
     module(X, wait=True)
 
     def refused(*_: Any) -> Any:
@@ -109,7 +112,7 @@ def test_an_interrupt_of_a_call_leaves_nothing_to_wait_for(
             submit(job)
         raise KeyboardInterrupt
 
-    module = fusion.compile(small_models.mlp("rows"))
+    module = compiled(small_models.mlp("rows"))
     with monkeypatch.context() as patch:
         patch.setattr(background, "submit", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -124,7 +127,7 @@ def test_an_interrupt_before_the_thread_starts_keeps_no_other_job_from_running(
     def interrupted(thread: threading.Thread) -> None:
         raise KeyboardInterrupt
 
-    module = fusion.compile(small_models.mlp("rows"))
+    module = compiled(small_models.mlp("rows"))
     module(X[:1], wait=True)
     for thread in threading.enumerate():
         if thread.name == "fusion-compile":
@@ -153,7 +156,7 @@ SLOW = """
 
     api.compile_form = slowly
     x = np.ones((2, 8), np.float32)
-    module = fusion.compile(small_models.mlp("rows"))
+    module = fusion.compile(small_models.mlp("rows"), dynamic=False)
     module(x)
     module(x[:1])
     assert begun.wait(20)

@@ -195,7 +195,7 @@ def test_a_page_of_no_form_is_an_error(tmp_path: Path) -> None:
     """It was empty, and its script failed."""
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     relu = small_models.model(nodes, [("x", FLOAT, ["n", 3])], [("y", FLOAT, ["n", 3])], {})
-    module = fusion.compile(relu, wait=True)
+    module = fusion.compile(relu, wait=True, dynamic=False)
     with pytest.raises(ShapeError, match="shape of input 'x' is not known"):
         module.explain_html(tmp_path / "page.html")
     module.run({"x": np.ones((2, 3), np.float32)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,8 @@ from fusion.model_digest import digest_model
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, weights
 
 Change = Callable[[], None]
+compiled = functools.partial(fusion.compile, dynamic=False)
+"""With a form for each shape, for which the model is read again; that for all sizes is made once."""
 RELAY = """#[version = "0.0.5"]
 def @main(%x: Tensor[(?, 8), float32], %w: Tensor[(4, 8), float32]) -> Tensor[(?, 4), float32] {
   nn.dense(%x, %w, units=None)
@@ -137,7 +140,7 @@ def test_a_new_shape_of_a_changed_model_is_an_error(
     monkeypatch.setenv("FUSION_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
     options, change = KINDS[kind](tmp_path)
-    module = fusion.compile(**options, threads=1, cache=cache, wait=True)
+    module = compiled(**options, threads=1, cache=cache, wait=True)
     before = module(rows(1))[0], module(rows(2))[0]
     change()
     with pytest.raises(ModelChangedError) as error:
@@ -145,12 +148,12 @@ def test_a_new_shape_of_a_changed_model_is_an_error(
     assert {"file": "'model.onnx'", "external data": "'weights'"}.get(kind, "in memory") in error.value.where
     np.testing.assert_array_equal(module(rows(1))[0], before[0])
     np.testing.assert_array_equal(module(rows(2))[0], before[1])
-    assert not np.allclose(fusion.compile(**options, threads=1, cache=cache, wait=True)(rows(1))[0], before[0])
+    assert not np.allclose(compiled(**options, threads=1, cache=cache, wait=True)(rows(1))[0], before[0])
 
 
 def test_before_the_first_call_too(tmp_path: Path) -> None:
     options, change = a_file(tmp_path)
-    module = fusion.compile(**options, threads=1, cache=False, wait=True)
+    module = compiled(**options, threads=1, cache=False, wait=True)
     change()
     with pytest.raises(ModelChangedError):
         module(rows(1))
@@ -158,7 +161,7 @@ def test_before_the_first_call_too(tmp_path: Path) -> None:
 
 def test_a_file_of_the_same_bytes_is_the_same(tmp_path: Path) -> None:
     options, _ = a_file(tmp_path)
-    module = fusion.compile(**options, threads=1, wait=True)
+    module = compiled(**options, threads=1, wait=True)
     module(rows(1))
     os.utime(options["model"], (1, 1))
     module(rows(2))
@@ -169,7 +172,7 @@ def test_a_file_of_the_same_bytes_is_the_same(tmp_path: Path) -> None:
 
 def test_of_a_file_that_is_gone_the_error_says_what_it_is_for(tmp_path: Path) -> None:
     options, _ = a_file(tmp_path)
-    module = fusion.compile(**options, threads=1, wait=True)
+    module = compiled(**options, threads=1, wait=True)
     expected = module(rows(1))[0]
     os.remove(options["model"])
     with pytest.raises(ModelFileError, match="for new shapes") as error:
@@ -183,7 +186,7 @@ def test_calls_of_known_shapes_ask_for_no_digest(kind: str, tmp_path: Path, monk
     asked: list[Any] = []
     monkeypatch.setattr(pinned_model, "digest_model", lambda model: asked.append(model) or digest_model(model))
     options, _ = KINDS[kind](tmp_path)
-    module = fusion.compile(**options, threads=1, cache=False, wait=True)
+    module = compiled(**options, threads=1, cache=False, wait=True)
     module(rows(1))
     known = len(asked)
     module(rows(1))
@@ -196,7 +199,7 @@ def test_calls_of_known_shapes_ask_for_no_digest(kind: str, tmp_path: Path, monk
 @pytest.mark.parametrize("kind", ["file", "ModelProto"])
 def test_nothing_stands_in_for_a_changed_model(kind: str, tmp_path: Path) -> None:
     options, change = KINDS[kind](tmp_path)
-    module = fusion.compile(**options, threads=1)
+    module = compiled(**options, threads=1)
     module(rows(1), wait=True)
     change()
     for _ in range(2):
@@ -211,7 +214,7 @@ def test_other_weights_are_for_the_model_that_was_compiled(kind: str, batch: int
     for name, shape in (("first", (8, 32)), ("second", (32, 4))):
         model.graph.input.append(onnx.helper.make_tensor_value_info(name, FLOAT, shape))
     onnx.save(model, path)
-    module = fusion.compile(path if kind == "file" else model, threads=1, cache=False, wait=True)
+    module = compiled(path if kind == "file" else model, threads=1, cache=False, wait=True)
     given = {"x": rows(2), "second": weights(1)[1]}
     before = module.run(given)["y"]
     onnx.save(doubled(model), path)
@@ -225,7 +228,7 @@ def test_a_program_that_torch_writes_at_one_time_and_not_at_another(
 ) -> None:
     """torch refuses to write one while another thread of the process does."""
     options, change = KINDS["torch"](tmp_path)
-    module = fusion.compile(**options, threads=1, cache=False)
+    module = compiled(**options, threads=1, cache=False)
     module(rows(1))
 
     def fail(program: object) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import subprocess
@@ -29,6 +30,8 @@ from tests.module import small_models
 from tests.module.small_models import mlp_numpy
 
 pytestmark = pytest.mark.stand_in
+compiled = functools.partial(fusion.compile, dynamic=False)
+"""With a form for each shape."""
 
 
 def rows(count: int) -> np.ndarray:
@@ -73,7 +76,7 @@ def sessions() -> int:
 
 
 def test_the_fallback_answers_while_the_form_is_made(gate: Gate) -> None:
-    module = fusion.compile(small_models.mlp("rows"))
+    module = compiled(small_models.mlp("rows"))
     before = sessions()
     for _ in range(3):
         np.testing.assert_allclose(module(rows(3))[0], mlp_numpy(rows(3)), rtol=1e-5, atol=1e-5)
@@ -91,7 +94,7 @@ def test_the_fallback_answers_while_the_form_is_made(gate: Gate) -> None:
 
 
 def test_who_asks_to_wait_waits_for_the_form_that_is_being_made(gate: Gate) -> None:
-    module = fusion.compile(small_models.mlp("rows"))
+    module = compiled(small_models.mlp("rows"))
     module(rows(3))
     with ThreadPoolExecutor(2) as callers:
         waiting = callers.submit(module, rows(3), wait=True)
@@ -106,7 +109,7 @@ def test_who_asks_to_wait_waits_for_the_form_that_is_being_made(gate: Gate) -> N
 
 def test_forms_that_are_ready_run_while_another_model_is_compiled(gate: Gate) -> None:
     gate.opened.set()
-    ready, new, other = (fusion.compile(small_models.mlp("rows"), wait=True) for _ in range(3))
+    ready, new, other = (compiled(small_models.mlp("rows"), wait=True) for _ in range(3))
     ready(rows(2))
     gate.opened.clear()
     new(rows(2), wait=False)  # holds the lock of all compiling until the gate opens
@@ -120,7 +123,7 @@ def test_forms_that_are_ready_run_while_another_model_is_compiled(gate: Gate) ->
 
 
 def test_a_module_that_waits_may_be_called_without(gate: Gate) -> None:
-    module = fusion.compile(small_models.mlp("rows"), wait=True)
+    module = compiled(small_models.mlp("rows"), wait=True)
     np.testing.assert_allclose(module(rows(2), wait=False)[0], mlp_numpy(rows(2)), rtol=1e-5, atol=1e-5)
     assert not module.specializations
     gate.opened.set()
@@ -129,7 +132,7 @@ def test_a_module_that_waits_may_be_called_without(gate: Gate) -> None:
 
 
 def test_arrays_are_checked_as_by_a_form(gate: Gate) -> None:
-    module = fusion.compile(small_models.mlp("rows"))
+    module = compiled(small_models.mlp("rows"))
     wrong = (np.zeros((2, 9), np.float32), np.zeros((2, 8), np.float64), np.zeros(8, np.float32), "text")
     for array in wrong:
         with pytest.raises(InputError):
@@ -162,7 +165,7 @@ def indexed() -> onnx.ModelProto:
 )
 def test_what_a_form_may_refuse_waits_for_the_form(model: onnx.ModelProto, arrays: list[np.ndarray]) -> None:
     def outcome(wait: bool) -> Any:
-        module = fusion.compile(model, wait=wait)
+        module = compiled(model, wait=wait)
         try:
             return module(*arrays)[0].tolist()
         except fusion.FusionError as error:
@@ -177,16 +180,16 @@ def test_models_that_onnx_runtime_cannot_run_whole_wait() -> None:
     proto = small_models.mlp("rows")
     proto.graph.node[1].op_type, proto.graph.node[1].domain = "Gelu", "com.microsoft"
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    module = fusion.compile(proto)
+    module = compiled(proto)
     module(rows(2))
     assert len(module.specializations) == 1
-    strict = fusion.compile(small_models.mlp("rows"), strict=True)
+    strict = compiled(small_models.mlp("rows"), strict=True)
     strict(rows(2))
     assert len(strict.specializations) == 1
 
 
 def test_an_error_while_compiling_is_raised_by_the_next_call(gate: Gate) -> None:
-    module = fusion.compile(small_models.mlp("rows"))
+    module = compiled(small_models.mlp("rows"))
     gate.error = LimitError("too large")
     gate.opened.set()
     module(rows(3))
@@ -202,7 +205,7 @@ def test_an_error_while_compiling_is_raised_by_the_next_call(gate: Gate) -> None
 
 
 def test_an_error_of_the_background_holds_no_frames(gate: Gate) -> None:
-    module = fusion.compile(small_models.mlp("rows"))
+    module = compiled(small_models.mlp("rows"))
     gate.error = LimitError("too large", why="of a frame that holds much")
     gate.opened.set()
     module(rows(3))
@@ -228,7 +231,7 @@ def test_an_interrupt_is_only_that_of_the_thread_that_compiled(monkeypatch: pyte
         raise KeyboardInterrupt
 
     monkeypatch.setattr(api, "compile_form", interrupt_first)
-    module = fusion.compile(small_models.mlp("rows"), wait=True)
+    module = compiled(small_models.mlp("rows"), wait=True)
     with ThreadPoolExecutor(2) as callers:
         first = callers.submit(module, rows(3))
         assert begun.wait(20)
@@ -242,7 +245,7 @@ def test_an_interrupt_is_only_that_of_the_thread_that_compiled(monkeypatch: pyte
 
 
 def test_a_lack_of_memory_is_no_verdict_on_the_shape(gate: Gate) -> None:
-    module = fusion.compile(small_models.mlp("rows"))
+    module = compiled(small_models.mlp("rows"))
     gate.error = ResourceError("no memory")
     gate.opened.set()
     module(rows(3))
@@ -254,7 +257,7 @@ def test_a_lack_of_memory_is_no_verdict_on_the_shape(gate: Gate) -> None:
 
 
 def test_modules_that_are_gone_are_not_compiled(gate: Gate) -> None:
-    kept, dropped = (fusion.compile(small_models.mlp("rows")) for _ in range(2))
+    kept, dropped = (compiled(small_models.mlp("rows")) for _ in range(2))
     kept(rows(1))
     dropped(rows(2))
     del dropped
@@ -265,7 +268,7 @@ def test_modules_that_are_gone_are_not_compiled(gate: Gate) -> None:
 
 
 def test_the_fourth_form_brings_one_warning() -> None:
-    module = fusion.compile(small_models.mlp("rows"), wait=True)
+    module = compiled(small_models.mlp("rows"), wait=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for count in (1, 2, 3, 2, 1, 4, 5, 6):
@@ -278,7 +281,7 @@ def test_the_fourth_form_brings_one_warning() -> None:
 
 
 def test_a_warning_that_is_an_error_leaves_the_module_usable() -> None:
-    module = fusion.compile(small_models.mlp("rows"), wait=True)
+    module = compiled(small_models.mlp("rows"), wait=True)
     for count in (1, 2, 3):
         module(rows(count))
     with pytest.raises(ManyFormsWarning):
@@ -300,7 +303,7 @@ SLOW = """
         copy.op_type = ("Softmax", "Sigmoid", "Tanh")[number % 3]
         copy.input[0], copy.output[0] = f"v{number}" if number else "a", f"v{number + 1}"
     deep.graph.node[2].input[0] = "v60"
-    module = fusion.compile(deep)
+    module = fusion.compile(deep, dynamic=False)
     started = time.monotonic()
     module(np.ones((64, 8), np.float32))
     assert not module.specializations

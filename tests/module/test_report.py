@@ -58,7 +58,7 @@ def test_profiling_leaves_the_module_right(mlp: fusion.CompiledModule, profile: 
 
 
 def test_an_open_module_is_profiled_in_the_form_used_last() -> None:
-    module = fusion.compile(small_models.mlp("rows"), wait=True)
+    module = fusion.compile(small_models.mlp("rows"), wait=True, dynamic=False)
     with pytest.raises(ShapeError, match="not known"):
         module.profile()
     module(np.ones((2, 8), np.float32))

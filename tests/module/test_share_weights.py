@@ -26,7 +26,7 @@ def heavy() -> fusion.CompiledModule:
         tensor.CopyFrom(small_models.numpy_helper.from_array(array, tensor.name))
     for value in (model.graph.input[0], model.graph.output[0]):
         value.type.tensor_type.shape.dim[1].dim_value = 512
-    module = fusion.compile(model, wait=True)
+    module = fusion.compile(model, wait=True, dynamic=False)
     for count in SHAPES:
         module(rows(count))
     return module

@@ -10,7 +10,8 @@ from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.symbols import bind, symbols_of
 from fusion.declined import Declined
-from fusion.symbolic.extents import Extent, fit
+from fusion.extents import Extent
+from fusion.symbolic.fit import fit
 from fusion.symbolic.unify import unify
 
 PROBES = ({"rows": 11, "columns": 127}, {"rows": 11, "columns": 131}, {"rows": 13, "columns": 131})

@@ -68,6 +68,12 @@ def recognise(func: tirx.PrimFunc) -> tuple[Template[Any, Any], Any]:
     raise Declined("; ".join(dict.fromkeys(reasons)) or "it has the form of no family")
 
 
+def is_last_resort(name: str, marks: Marks) -> bool:
+    """Return whether the template of this name is that of plain loops, or computes a kernel's anchors as any stage."""
+    unclaimed = {template.name for template in TEMPLATES if template.claims is None}
+    return name == fallback_loops.TEMPLATE.name or (bool(marks.anchors) and name in unclaimed)
+
+
 def _has_form(template: Template[Any, Any], func: tirx.PrimFunc) -> bool:
     try:
         return template.concerns(func)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -17,14 +17,16 @@ from fusion.frontends.onnx.signature import overridable_inputs, read_specs, spec
 from fusion.frontends.onnx.translate import translate
 from fusion.frontends.onnx.whole import import_whole_onnx
 
-__all__ = ["import_onnx", "import_whole_onnx", "read_onnx_overridable", "read_onnx_signature", "take_as_inputs"]
+__all__ = ["import_whole_onnx", "onnx_importer", "read_onnx_overridable", "read_onnx_signature", "take_as_inputs"]
 
 
-def import_onnx(source: Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]], *, strict: bool) -> ImportedModel:
-    """Return the ONNX model at or in `source` as Relax; see `fusion.frontends.import_model`."""
+def onnx_importer(
+    source: Path | onnx.ModelProto, *, strict: bool
+) -> Callable[[Mapping[str, Sequence[int]]], ImportedModel]:
+    """Return what turns the ONNX model at or in `source`, which is read once, into Relax for given shapes; see
+    `fusion.frontends.import_model`."""
     model, notes = read_model(source)
-    imported = _import(model, shapes, strict)
-    return dataclasses.replace(imported, notes=notes)
+    return lambda shapes: dataclasses.replace(_import(model, shapes, strict), notes=notes)
 
 
 def _import(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], strict: bool) -> ImportedModel:

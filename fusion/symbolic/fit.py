@@ -1,42 +1,16 @@
-"""Extents that depend on sizes only a call knows, and how one is found from what it is at some sizes."""
+"""Which extents numbers are, found from what they are at some sizes, and those of expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import combinations_with_replacement
 from math import prod
 
 from fusion.declined import Declined
-
-Sizes = Mapping[str, int]
-"""The size of each symbol."""
+from fusion.extents import Extent, Sizes
 
 _FACTORS = 3
 """So many symbols are multiplied at most: batch * heads of one size * length, or both lengths of a table of pairs."""
-
-
-@dataclass(frozen=True)
-class Extent:
-    """`coefficient * product(symbols) + constant`; a plain number has no symbols."""
-
-    constant: int
-    coefficient: int = 0
-    symbols: tuple[str, ...] = ()
-
-    @property
-    def is_static(self) -> bool:
-        """Whether it is the same at all sizes."""
-        return not self.symbols
-
-    def at(self, sizes: Sizes) -> int:
-        """Return the number that it is at these sizes."""
-        return self.coefficient * prod(sizes[symbol] for symbol in self.symbols) + self.constant
-
-    def __str__(self) -> str:
-        factors = [*([str(self.coefficient)] if self.coefficient != 1 else []), *self.symbols]
-        rest = f" {'-' if self.constant < 0 else '+'} {abs(self.constant)}" if self.constant else ""
-        return " * ".join(factors) + rest if self.symbols else str(self.constant)
 
 
 def fit(values: Sequence[int], probes: Sequence[Sizes]) -> Extent:
@@ -48,11 +22,15 @@ def fit(values: Sequence[int], probes: Sequence[Sizes]) -> Extent:
     if len(set(values)) == 1:
         return Extent(values[0])
     names = sorted(probes[0])
+    lines = []
     for factors in range(1, _FACTORS + 1):
         for symbols in combinations_with_replacement(names, factors):
             found = _through([prod(sizes[name] for name in symbols) for sizes in probes], values)
             if found is not None:
-                return Extent(found[1], found[0], symbols)
+                lines.append(Extent(found[1], found[0], symbols))
+    if lines:
+        # Through the sizes of two probes there is a line for many products; the one closest to 0 is no accident.
+        return min(lines, key=lambda line: abs(line.constant))
     at = "; ".join(f"{value} at {dict(sizes)}" for value, sizes in zip(values, probes, strict=True))
     raise Declined(f"a number is no multiple of the open sizes and their products: {at}")
 

@@ -1,0 +1,146 @@
+"""The form of a module for all sizes of its open dimensions: made once, when a call first needs it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from fusion.abandon import checkpoint
+from fusion.declined import Declined
+from fusion.errors import FusionError, ModelChangedError, ModelFileError, ResourceError
+from fusion.failures import report
+from fusion.forks import Lock
+from fusion.module import background
+from fusion.module.specialization import Shapes, Specialization
+
+_PASSING = (ResourceError, ModelChangedError, ModelFileError)
+_UNDER_WAY = "being compiled for all sizes"
+_log = logging.getLogger("fusion")
+
+
+class OpenForm:
+    """Makes the form, and says for which shapes it is."""
+
+    def __init__(self, make: Callable[[], Specialization] | None, ready: Specialization | None = None) -> None:
+        """
+        Args:
+            make: Compiles it. Raises `Declined` with the reason where the model has none; None where it is not made.
+            ready: The form itself, of a loaded module.
+        """
+        self._make = make
+        self.form = ready
+        self.reason = ""
+        """Why the model has none, once that is known."""
+        self._making: Future[None] | None = None
+        self._lock = Lock(self._forget_other_threads)
+
+    def renewed(self, ready: Specialization | None) -> OpenForm:
+        """Return the same with `ready` in place of the form there is."""
+        again = OpenForm(self._make, ready)
+        again.reason = self.reason
+        return again
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is not known yet what it is."""
+        return self.form is None and self._make is not None and not self.reason
+
+    @property
+    def outlook(self) -> str:
+        """What becomes of it, as a sentence; empty where it is made, or nobody wants one."""
+        if self.reason:
+            return f"no form for all sizes: {self.reason}"
+        if not self.is_due:
+            return ""
+        return "a form for all sizes is made with the first call" if self._making is None else _UNDER_WAY
+
+    def find(self, shapes: Shapes) -> Specialization | None:
+        """Return the form, if it is made and for these shapes."""
+        form = self.form
+        if form is None or form.opened is None or form.opened.sizes(shapes) is None:
+            return None
+        return form
+
+    def bounds(self) -> list[str]:
+        """Return for which sizes it is, if it is made, in one line."""
+        plan = None if self.form is None else self.form.opened
+        return [] if plan is None else [f"that for {plan.describe_bounds()}"]
+
+    def finish(self) -> None:
+        """Make it, or wait until another thread has."""
+        while self.is_due:
+            making: Future[None] = Future()
+            self._run(making)
+            if making.done():
+                return making.result()
+            other = self._making
+            if other is not None and other.exception() is None:
+                return None
+            # It was abandoned, or somebody interrupted the thread that made it: this one makes it itself.
+
+    def begin(self) -> bool:
+        """Have the background make it, unless somebody does; False if that takes no jobs."""
+        with self._lock:
+            if self._making is not None or not self.is_due:
+                return True
+            making: Future[None] = Future()
+            # Noted once it is queued: if an interrupt comes between, nobody waits for what nobody makes.
+            if not background.submit(functools.partial(_run_if_used, weakref.ref(self), making)):
+                return False
+            self._making = making
+            return True
+
+    def _run(self, making: Future[None]) -> None:
+        """Make it and fulfil `making`, unless it is made or another's to make."""
+        try:
+            if not self._is_to_make(making):
+                return
+            checkpoint()()
+            self._find_out()
+        except BaseException as error:  # it was abandoned, or interrupted
+            self._give_up(making)
+            making.set_exception(error)
+        else:
+            if self.is_due:
+                self._give_up(making)
+            making.set_result(None)
+
+    def _is_to_make(self, making: Future[None]) -> bool:
+        with self._lock:
+            if self._making is None and self.is_due:
+                self._making = making
+            return self._making is making
+
+    def _give_up(self, making: Future[None]) -> None:
+        with self._lock:
+            if self._making is making:
+                self._making = None
+
+    def _find_out(self) -> None:
+        """Make the form, or note why the model has none: there is one for each shape then. Of what passes, a lack of
+        memory or a file that is away, calls for one shape tell."""
+        make = self._make
+        assert make is not None
+        try:
+            self.form = make()
+        except Declined as reason:
+            self.reason = str(reason)
+        except (MemoryError, *_PASSING) as error:
+            _log.info("there is no form for all sizes yet: %s", error)
+        except FusionError as error:
+            self.reason = error.what
+        except Exception as error:  # a defect, or whatever TVM's checks raise
+            self.reason = report("compiling for all sizes failed", error)
+
+    def _forget_other_threads(self) -> None:
+        self._making = None
+
+
+def _run_if_used(used: weakref.ref[OpenForm], making: Future[None]) -> None:
+    """Make the form unless its module is gone, which then nobody waits for."""
+    form = used()
+    if form is not None:
+        form._run(making)

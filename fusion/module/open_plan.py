@@ -1,0 +1,66 @@
+"""The run-time plan of a model whose sizes only a call knows: which memory it needs at which sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fusion.extents import Extent, Sizes
+from fusion.module.plan import KernelCall, RunPlan, TensorPlan
+from fusion.symbolic.open_dims import OpenDims
+from fusion.symbolic.open_weights import OpenWeight
+from fusion.tensors import tensor_bytes
+
+Shape = tuple[Extent, ...]
+
+
+@dataclass(frozen=True)
+class OpenPlan:
+    """Memory and calls of `main` at any sizes within bounds.
+
+    Attributes:
+        typical: The plan at `typical_sizes`. Which activations share memory is decided there: they never live
+            together at others either.
+        buffers: The extents of each of its buffers.
+        arguments: Those of what each call of a kernel takes.
+        dims: The dimensions of the inputs.
+        bounds: The smallest and the largest size of each symbol.
+        weights: What `main` takes after the inputs, at the sizes of the call.
+    """
+
+    typical: RunPlan
+    typical_sizes: Sizes
+    buffers: tuple[Shape, ...]
+    arguments: tuple[tuple[Shape, ...], ...]
+    dims: OpenDims
+    bounds: Mapping[str, tuple[int, int]]
+    weights: tuple[OpenWeight, ...]
+
+    def sizes(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
+        """Return the size of each symbol where inputs have these shapes; None where the plan is not for them."""
+        sizes = self.dims.sizes(shapes)
+        if sizes is None or any(not low <= sizes[symbol] <= high for symbol, (low, high) in self.bounds.items()):
+            return None
+        return sizes
+
+    def describe_bounds(self) -> str:
+        """Return for which sizes it is, as reports and errors show it."""
+        return ", ".join(f"{symbol} {low} to {high}" for symbol, (low, high) in self.bounds.items())
+
+    def at(self, sizes: Sizes) -> RunPlan:
+        """Return the plan at `sizes`: a storage is as large as the largest tensor that lies in it."""
+        buffers, storages = list[TensorPlan](), [0] * len(self.typical.storages)
+        for buffer, shape in zip(self.typical.buffers, self.buffers, strict=True):
+            known = replace(buffer, shape=tuple(extent.at(sizes) for extent in shape))
+            buffers.append(known)
+            storages[known.storage] = max(storages[known.storage], tensor_bytes(known.shape, known.dtype))
+        return replace(self.typical, storages=tuple(storages), buffers=tuple(buffers))
+
+    def calls_at(self, sizes: Sizes) -> tuple[KernelCall, ...]:
+        """Return the calls with the shapes that their arguments have at `sizes`."""
+        calls = []
+        for call, shapes in zip(self.typical.calls, self.arguments, strict=True):
+            known = (tuple(extent.at(sizes) for extent in shape) for shape in shapes)
+            pairs = zip(call.arguments, known, strict=True)
+            calls.append(replace(call, arguments=tuple(replace(argument, shape=shape) for argument, shape in pairs)))
+        return tuple(calls)

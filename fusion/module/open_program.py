@@ -1,0 +1,102 @@
+"""Runs the kernels of a model at any sizes of its open dimensions, in memory that grows with the largest."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from fusion.errors import InputError
+from fusion.library import LoadedLibrary
+from fusion.module.input_slot import InputSlot
+from fusion.module.open_plan import OpenPlan
+from fusion.module.plan import KernelCall, RunPlan
+from fusion.module.program import Arena, KernelProgram, RunMemory
+from fusion.runtime import Tensor
+from fusion.signature import TensorSpec
+from fusion.tensors import ALIGNMENT, allocate, as_tensor, numpy_dtype, tensor_bytes
+
+_KEPT = 64
+"""Sizes of which an arena keeps the tensors: making them takes about 1 us each."""
+
+
+class OpenProgram(KernelProgram):
+    """Runs compiled kernels at the sizes that the inputs of a call have."""
+
+    def __init__(
+        self,
+        library: LoadedLibrary,
+        plan: OpenPlan,
+        weights: tuple[Tensor, ...],
+        inputs: tuple[TensorSpec, ...],
+        threads: int,
+    ) -> None:
+        """`inputs` have the dimensions that are open."""
+        self.open_plan = plan
+        super().__init__(library, plan.typical, weights, inputs, threads)
+
+    def calls(self, arrays: Sequence[np.ndarray]) -> tuple[KernelCall, ...]:
+        """See `KernelProgram.calls`."""
+        sizes = self.open_plan.sizes([array.shape for array in arrays])
+        return () if sizes is None else self.open_plan.calls_at(sizes)
+
+    def _make_memory(self) -> RunMemory:
+        return OpenArena(self)
+
+
+class OpenArena:
+    """What a run writes to: one piece of memory, and the tensors in it for the sizes that were seen last."""
+
+    def __init__(self, program: OpenProgram) -> None:
+        self._program = program
+        self._memory = np.zeros(0, np.uint8)
+        self._frames: OrderedDict[tuple[tuple[int, ...], ...], Arena] = OrderedDict()
+
+    def at(self, arrays: Sequence[np.ndarray]) -> Arena:
+        """See `RunMemory`.
+
+        Raises:
+            InputError: As there.
+            LimitError: There is no memory for a run with these shapes.
+        """
+        shapes = tuple([array.shape for array in arrays])
+        frame = self._frames.get(shapes)
+        if frame is None:
+            frame = self._frames[shapes] = self._make(shapes)
+            if len(self._frames) > _KEPT:
+                self._frames.popitem(last=False)
+        else:
+            self._frames.move_to_end(shapes)
+        return frame
+
+    def _make(self, shapes: tuple[tuple[int, ...], ...]) -> Arena:
+        program, opened = self._program, self._program.open_plan
+        sizes = opened.sizes(shapes)
+        if sizes is None:
+            raise InputError(
+                f"the module has no compiled form for the input shapes {', '.join(map(str, shapes))}",
+                why="they changed while the call began",
+            )
+        plan = opened.at(sizes)
+        slots = tuple(InputSlot(spec, shape) for spec, shape in zip(program.inputs, shapes, strict=True))
+        weights = tuple(as_tensor(weight.at(sizes)) for weight in opened.weights)
+        buffers = self._buffers(plan)
+        return Arena(slots, buffers, (*weights, *program.weights, *buffers))
+
+    def _buffers(self, plan: RunPlan) -> tuple[Tensor, ...]:
+        """Return the activations of `plan`, in memory that grows if they do not fit it."""
+        starts = list(accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in plan.storages), initial=0))
+        if starts[-1] > len(self._memory):
+            self._frames.clear()  # the tensors that lie in the old memory
+            self._memory = np.zeros(0, np.uint8)
+            self._memory = allocate(starts[-1])
+        return tuple(
+            as_tensor(
+                self._memory[starts[buffer.storage] :][: tensor_bytes(buffer.shape, buffer.dtype)]
+                .view(numpy_dtype(buffer.dtype))
+                .reshape(buffer.shape)
+            )
+            for buffer in plan.buffers
+        )

@@ -1,0 +1,86 @@
+"""The dimensions that a model leaves open, as symbols: those of one name have one size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusion.extents import Sizes
+from fusion.signature import TensorSpec
+
+Shape = tuple[int, ...]
+_LEADING = (2, 3)
+_INNER = ((31, 37), (11, 13), (5, 7))
+"""Sizes at which passes see a dimension, the first of an input or another: no multiples of what kernels count by, and
+smaller ones for models whose tables end there.
+
+What is chosen for a few rows costs many rows little, not the other way round: MiniLM with the groups that are best at
+3 x 127 took 1.4 times as long as its static form at 1 x 16, with those of 2 x 31 1.1 times, and as long at 9 x 167.
+"""
+
+
+@dataclass(frozen=True)
+class OpenDims:
+    """The inputs of a model by their dimensions.
+
+    Attributes:
+        inputs: Names of the inputs.
+        dims: For each input the size of each dimension, or its symbol.
+    """
+
+    inputs: tuple[str, ...]
+    dims: tuple[tuple[int | str, ...], ...]
+
+    @classmethod
+    def of(cls, specs: Sequence[TensorSpec]) -> OpenDims | None:
+        """Return the dimensions of a signature; None where the rank of an input is open, or it is no tensor."""
+        if any(spec.shape is None or not spec.is_tensor for spec in specs):
+            return None
+        return cls(tuple(spec.name for spec in specs), tuple(map(_dims, specs)))
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols in the order in which they come."""
+        return tuple(dict.fromkeys(dim for dims in self.dims for dim in dims if isinstance(dim, str)))
+
+    def shapes(self, sizes: Sizes) -> dict[str, Shape]:
+        """Return the shape of each input, by name."""
+        found = [tuple(sizes[dim] if isinstance(dim, str) else dim for dim in dims) for dims in self.dims]
+        return dict(zip(self.inputs, found, strict=True))
+
+    def sizes(self, shapes: Sequence[Shape]) -> dict[str, int] | None:
+        """Return the size of each symbol where inputs have these shapes; None where one has two, or the model takes
+        no such shapes."""
+        found: dict[str, int] = {}
+        for dims, shape in zip(self.dims, shapes, strict=True):
+            if len(dims) != len(shape):
+                return None
+            for dim, extent in zip(dims, shape, strict=True):
+                if (found.setdefault(dim, extent) if isinstance(dim, str) else dim) != extent:
+                    return None
+        return found
+
+    def probes(self) -> Iterator[tuple[Sizes, Sizes]]:
+        """Yield two choices of sizes at which passes may see the model, the largest first; no symbol has the same in
+        both."""
+        leading = {dims[0] for dims in self.dims if dims}
+        for inner in _INNER:
+            pairs = {symbol: _LEADING if symbol in leading else inner for symbol in self.symbols}
+            first, second = ({symbol: pair[place] for symbol, pair in pairs.items()} for place in (0, 1))
+            yield first, second
+
+
+def _dims(spec: TensorSpec) -> tuple[int | str, ...]:
+    names = spec.axes or ("",) * len(spec.shape or ())
+    return tuple(
+        extent if extent is not None else _symbol(name or f"{spec.name}_{axis}")
+        for axis, (extent, name) in enumerate(zip(spec.shape or (), names, strict=True))
+    )
+
+
+def _symbol(name: str) -> str:
+    """Return the name as TensorIR's variables may have it."""
+    return re.sub(r"\W", "_", f"_{name}" if name[0].isdigit() else name)
+

@@ -1,0 +1,29 @@
+"""A model that was lowered for all sizes of its open dimensions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusion.extents import Sizes
+from fusion.lowered import Lowered
+from fusion.symbolic.open_dims import OpenDims
+from fusion.symbolic.open_weights import OpenWeight
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model with the loops of its kernels, for all sizes within bounds.
+
+    Attributes:
+        lowered: Its `main` takes the inputs, `weights` and those of `lowered`.
+        weights: Constants that depend on the sizes.
+        bounds: The smallest and the largest size of each symbol that it is known to be right for.
+        probes: The sizes at which passes saw it; its memory is planned at the first.
+    """
+
+    lowered: Lowered
+    dims: OpenDims
+    weights: tuple[OpenWeight, ...]
+    bounds: Mapping[str, tuple[int, int]]
+    probes: tuple[Sizes, ...]

@@ -1,0 +1,91 @@
+"""The operators of an imported model and every number in them: what it is at other sizes, compared without its weights.
+
+Expressions may be shared or not, and an operator that moves nothing at some size, as a broadcast from 1 to 1, may be
+left out: neither makes another model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+
+from fusion.bindings import Bindings, call_name
+from fusion.declined import Declined
+from fusion.extents import Extent, Sizes
+from fusion.symbolic.fit import fit
+
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
+_MOVES_NOTHING = frozenset({"reshape", "broadcast_to", "squeeze", "expand_dims", "permute_dims", "astype", "tile"})
+"""Operators that an import may leave out where shapes are such that they change nothing."""
+
+
+@dataclass(frozen=True)
+class OperatorLine:
+    """One operator.
+
+    Attributes:
+        text: Its name and attributes, without numbers.
+        numbers: Those of its attributes, of the shapes it is given and of what it returns, in order.
+    """
+
+    operator: str
+    text: str
+    numbers: tuple[int, ...]
+
+
+def outline(mod: tvm.IRModule) -> tuple[OperatorLine, ...]:
+    """Return the operators of `main` in order, and what it returns."""
+    bindings = Bindings.of(mod["main"])
+    lines = [_line(binding.value) for binding in bindings.all]
+    return (*lines, _line(bindings.result))
+
+
+def _line(value: relax.Expr) -> OperatorLine:
+    parts = [str(value.ty)]
+    if isinstance(value, relax.Call):
+        parts += [str(value.attrs), *(str(arg) for arg in value.args if isinstance(arg, relax.ShapeExpr))]
+    text = " ".join(parts)
+    numbers = tuple(int(number) for number in _NUMBER.findall(text))
+    return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers)
+
+
+@dataclass(frozen=True)
+class OpenOutline:
+    """The operators of a model for all sizes, with the extent that each number is."""
+
+    lines: tuple[tuple[OperatorLine, tuple[Extent, ...]], ...]
+
+    @classmethod
+    def of(cls, outlines: Sequence[tuple[OperatorLine, ...]], probes: Sequence[Sizes]) -> OpenOutline:
+        """Return what outlines at `probes` have in common.
+
+        Raises:
+            Declined: They differ in more than sizes, for this reason.
+        """
+        if len(set(map(len, outlines))) > 1:
+            raise Declined("it has another number of operators at other sizes")
+        found = []
+        for lines in zip(*outlines, strict=True):
+            if len({(line.text, len(line.numbers)) for line in lines}) > 1:
+                raise Declined(f"its {lines[0].operator or 'graph'} is another one at other sizes")
+            numbers = zip(*(line.numbers for line in lines), strict=True)
+            try:
+                found.append((lines[0], tuple(fit(column, probes) for column in numbers)))
+            except Declined as reason:
+                raise Declined(f"{lines[0].operator or 'its graph'}: {reason}") from None
+        return cls(tuple(found))
+
+    def is_at(self, lines: Sequence[OperatorLine], sizes: Sizes) -> bool:
+        """Return whether a model with these operators is this one at `sizes`."""
+        rest = list(reversed(lines))
+        for line, extents in self.lines:
+            numbers = tuple(extent.at(sizes) for extent in extents)
+            if rest and (rest[-1].text, rest[-1].numbers) == (line.text, numbers):
+                rest.pop()
+            elif line.operator not in _MOVES_NOTHING:
+                return False
+        return not rest

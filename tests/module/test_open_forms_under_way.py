@@ -1,0 +1,336 @@
+"""The form for all sizes while it is made, and when that fails: who waits, who answers, and what is tried again."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusion
+from backends.onnxruntime import fallback
+from fusion import api
+from fusion.declined import Declined
+from fusion.errors import LimitError, ModelChangedError, ResourceError
+from fusion.module import background, hot_shapes
+from fusion.symbolic.open_model import OpenModel
+from tests.module.open_models import two_inputs
+
+TWO = two_inputs()
+STAND_IN = pytest.mark.stand_in
+
+
+class Gate:
+    """Lets `fusion.api` begin to lower for all sizes once it is opened, or fail as told."""
+
+    def __init__(self) -> None:
+        self.begun, self.opened = threading.Event(), threading.Event()
+        self.errors, self.made, self.each = list[BaseException](), 0, list[Any]()
+        self._lower: Callable[..., OpenModel] = api.lower_for_all
+        self._compile = api.compile_form
+
+    def lower(self, *arguments: Any) -> OpenModel:
+        self.begun.set()
+        assert self.opened.wait(20)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.made += 1
+        return self._lower(*arguments)
+
+    def compile(self, model: Any, shapes: Any, ctx: Any) -> Any:
+        self.each.append(shapes["a"][0])
+        return self._compile(model, shapes, ctx)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate()
+    monkeypatch.setattr(api, "lower_for_all", made.lower)
+    monkeypatch.setattr(api, "compile_form", made.compile)
+    yield made
+    made.errors.clear()
+    made.opened.set()
+    ended()
+
+
+def ended() -> None:
+    """Wait until nothing is compiled in the background."""
+    for thread in threading.enumerate():
+        if thread.name == "fusion-compile":
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def sessions() -> int:
+    gc.collect()
+    return len(fallback._subgraphs)
+
+
+def check(module: fusion.CompiledModule, rows: int, **options: bool) -> None:
+    arrays = TWO.arrays(rows=rows)
+    expected = np.maximum(arrays["a"] + arrays["b"], 0)
+    np.testing.assert_allclose(module(*arrays.values(), **options)[0], expected, rtol=1e-6)
+
+
+@STAND_IN
+def test_onnx_runtime_answers_for_all_shapes_while_it_is_made(gate: Gate) -> None:
+    module, before = fusion.compile(TWO.proto), sessions()
+    assert module.under_way == ["a form for all sizes is made with the first call"]
+    for rows in (3, 5, 3):
+        check(module, rows)
+    assert module.under_way == ["being compiled for all sizes"]
+    assert not module.specializations
+    assert sessions() == before + 1
+    gate.opened.set()
+    ended()
+    check(module, 7)
+    assert sessions() == before, "it is closed"
+    assert (gate.made, gate.each, len(module.specializations), module.under_way) == (1, [], 1, [])
+
+
+@STAND_IN
+def test_who_asks_to_wait_waits(gate: Gate) -> None:
+    module = fusion.compile(TWO.proto)
+    check(module, 3)
+    with ThreadPoolExecutor(2) as callers:
+        waiting = [callers.submit(check, module, rows, wait=True) for rows in (3, 4)]
+        time.sleep(0.05)
+        assert not any(each.done() for each in waiting)
+        gate.opened.set()
+        for each in waiting:
+            each.result(20)
+    assert (gate.made, gate.each) == (1, [])
+
+
+@STAND_IN
+def test_what_needs_it_waits_for_it(gate: Gate, tmp_path: Path) -> None:
+    module = fusion.compile(TWO.proto)
+    check(module, 3)
+    threading.Timer(0.1, gate.opened.set).start()
+    module.save(tmp_path / "m.fusion")
+    check(fusion.load(tmp_path / "m.fusion"), 12)
+    assert gate.made == 1
+
+
+@STAND_IN
+def test_tensors_without_elements_wait_meanwhile(gate: Gate) -> None:
+    module = fusion.compile(TWO.proto)
+    check(module, 3)
+    threading.Timer(0.1, gate.opened.set).start()
+    check(module, 0)
+    assert (gate.made, gate.each) == (1, [0])
+
+
+def test_a_module_that_is_gone_is_not_compiled(gate: Gate) -> None:
+    kept, dropped = (fusion.compile(TWO.proto, wait=True) for _ in range(2))
+    for module in (kept, dropped):
+        assert module._forms._opened.begin()
+    assert gate.begun.wait(20)
+    del module, dropped
+    gc.collect()
+    gate.opened.set()
+    ended()
+    assert gate.made == 1
+    check(kept, 2)
+
+
+VERDICTS = {
+    "declined": (Declined("it is no such model"), "it is no such model"),
+    "an error": (LimitError("too large"), "too large"),
+    "a defect": (ValueError("of ours"), "compiling for all sizes failed: ValueError: of ours; please report it"),
+}
+
+
+@pytest.mark.internal_errors
+@pytest.mark.parametrize("kind", VERDICTS)
+def test_what_cannot_be_made_is_not_tried_again(kind: str, gate: Gate) -> None:
+    error, told = VERDICTS[kind]
+    gate.errors.append(error)
+    gate.opened.set()
+    module = fusion.compile(TWO.proto, wait=True)
+    for rows in (3, 4, 3):
+        check(module, rows)
+    check(copy.deepcopy(module), 3)
+    assert (gate.made, gate.each) == (0, [3, 4])
+    assert f"no form for all sizes: {told}" in module.explain()
+
+
+PASSING = {
+    "memory": MemoryError(),
+    "resources": ResourceError("there is not enough memory to compile the model"),
+    "a file": ModelChangedError("the model is not the one any more that was compiled"),
+}
+
+
+@pytest.mark.parametrize("kind", PASSING)
+def test_what_passes_is_no_verdict_on_the_model(kind: str, gate: Gate) -> None:
+    gate.errors.append(PASSING[kind])
+    gate.opened.set()
+    module = fusion.compile(TWO.proto, wait=True)
+    check(module, 3)
+    assert (gate.made, gate.each) == (0, [3])
+    check(module, 4)
+    check(module, 5)
+    assert (gate.made, gate.each) == (1, [3])
+
+
+def test_an_interrupt_leaves_the_module_usable(gate: Gate) -> None:
+    gate.errors.append(KeyboardInterrupt())
+    gate.opened.set()
+    module = fusion.compile(TWO.proto, wait=True)
+    with pytest.raises(KeyboardInterrupt):
+        check(module, 3)
+    check(module, 3)
+    assert (gate.made, gate.each) == (1, [])
+
+
+def test_an_interrupt_is_only_that_of_the_thread_that_compiles(gate: Gate) -> None:
+    gate.errors.append(KeyboardInterrupt())
+    module = fusion.compile(TWO.proto, wait=True)
+    with ThreadPoolExecutor(2) as callers:
+        first = callers.submit(check, module, 3)
+        assert gate.begun.wait(20)
+        second = callers.submit(check, module, 4)
+        time.sleep(0.05)
+        assert not second.done()
+        gate.opened.set()
+        second.result(20)
+        with pytest.raises(KeyboardInterrupt):
+            first.result(20)
+    assert (gate.made, gate.each) == (1, [])
+
+
+@STAND_IN
+@pytest.mark.parametrize("queued", [False, True], ids=["before it is queued", "after"])
+def test_an_interrupt_of_a_call_leaves_nothing_to_wait_for(
+    queued: bool, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = background.submit
+    gate.opened.set()
+
+    def interrupted(job: background.Job) -> bool:
+        if queued:
+            submit(job)
+        raise KeyboardInterrupt
+
+    module = fusion.compile(TWO.proto)
+    with monkeypatch.context() as patch:
+        patch.setattr(background, "submit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            check(module, 3)
+    check(module, 3)
+    check(module, 3, wait=True)
+    assert (gate.made, gate.each) == (1, [])
+
+
+SLOW = """
+    import atexit, os, sys, threading, time
+    import numpy as np
+    import fusion
+    from fusion import api
+    from tests.module.open_models import two_inputs
+
+    lower_for_all, begun = api.lower_for_all, threading.Event()
+
+    def slowly(*arguments):
+        begun.set()
+        time.sleep(0.5)
+        return lower_for_all(*arguments)
+
+    api.lower_for_all = slowly
+    x = np.ones((3, 8), np.float32)
+    module = fusion.compile(two_inputs().proto)
+    module(x, x)
+    assert begun.wait(20)
+    assert not module.specializations
+"""
+
+
+def in_process(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SLOW) + textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_process_that_ends_abandons_it_and_who_outlives_it_makes_it(tmp_path: Path) -> None:
+    done = in_process("threading.Thread(target=lambda: module.save(sys.argv[1])).start()", tmp_path / "m.fusion")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    check(fusion.load(tmp_path / "m.fusion"), 5)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_child_makes_what_its_parent_was_making() -> None:
+    done = in_process(
+        """
+        child = os.fork()
+        if not child:
+            assert (module(x, x, wait=True)[0] == 2).all()
+            assert (module(x[:2], x[:2])[0] == 2).all()
+            assert len(module.specializations) == 1
+            os._exit(7)
+        print(os.waitpid(child, 0)[1] >> 8)
+        assert (module(x, x, wait=True)[0] == 2).all()
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hot_shapes, "OFTEN", 3)
+
+
+@pytest.mark.usefixtures("often")
+def test_shapes_that_come_often_get_a_form_of_their_own(gate: Gate) -> None:
+    gate.opened.set()
+    module = fusion.compile(TWO.proto, wait=True, hot_shapes=2)
+    for rows in (4, 5, 4, 6, 4, 4, 5, 5, 6, 6, 6, 6):
+        check(module, rows)
+        if rows == 4:
+            ended()
+    ended()
+    assert gate.each == [4, 5], "two of them, each once, in the order in which they came often"
+    assert {form.inputs[0].shape for form in module.specializations} == {(None, 8), (4, 8), (5, 8)}
+    for rows in (4, 5, 6, 7):
+        check(module, rows)
+    assert gate.made == 1
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("kind", ["none", "loaded"])
+def test_no_shape_gets_a_form_of_its_own_where_that_is_not_wanted(kind: str, gate: Gate, tmp_path: Path) -> None:
+    gate.opened.set()
+    module = fusion.compile(TWO.proto, wait=True, hot_shapes=0 if kind == "none" else 4)
+    if kind == "loaded":
+        module.save(tmp_path / "m.fusion")
+        module = fusion.load(tmp_path / "m.fusion")
+    for _ in range(5):
+        check(module, 4)
+    ended()
+    assert gate.each == []
+
+
+@pytest.mark.usefixtures("often")
+def test_a_form_of_its_own_that_fails_changes_nothing(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> Any:
+        raise LimitError("too large")
+
+    gate.opened.set()
+    module = fusion.compile(TWO.proto, wait=True)
+    monkeypatch.setattr(api, "compile_form", refused)
+    for _ in range(7):
+        check(module, 4)
+        ended()
+    assert "could not be compiled for a=[4, 8], b=[4, 8]: too large" in module.explain()

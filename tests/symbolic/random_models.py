@@ -1,0 +1,189 @@
+"""Random ONNX models whose batch and length are open: each operator takes and returns tensors of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Dims = tuple[int | str, ...]
+BATCH, LENGTH = "batch", "length"
+WIDTH = 8
+"""Of the last dimension at the beginning."""
+
+
+@dataclass
+class Graph:
+    """A graph that grows.
+
+    Attributes:
+        values: The tensors so far, with their dimensions.
+    """
+
+    rng: np.random.Generator
+    values: list[tuple[str, Dims]] = field(default_factory=list)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    weights: list[onnx.TensorProto] = field(default_factory=list)
+
+    def weight(self, value: np.ndarray) -> str:
+        """Return the name of a new constant."""
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(value, name))
+        return name
+
+    def normal(self, *shape: int) -> str:
+        """Return a new constant of random numbers."""
+        return self.weight((self.rng.standard_normal(shape) / 2).astype(np.float32))
+
+    def integers(self, *values: int) -> str:
+        """Return a new constant of these numbers."""
+        return self.weight(np.array(values, np.int64))
+
+    def add(self, operator: str, inputs: list[str], dims: Dims, **attributes: object) -> str:
+        """Return the name of a new tensor."""
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
+        self.values.append((name, dims))
+        return name
+
+    def pick(self, fits: Callable[[Dims], bool] = lambda dims: True) -> tuple[str, Dims] | None:
+        """Return one of the tensors whose dimensions fit, mostly a late one."""
+        found = [value for value in self.values if fits(value[1])]
+        if not found:
+            return None
+        return found[max(self.rng.integers(len(found)), self.rng.integers(len(found)))]
+
+
+def random_model(seed: int, steps: int = 6) -> onnx.ModelProto:
+    """Return the model of a seed; its outputs are the last tensors that nothing reads."""
+    graph = Graph(np.random.default_rng(seed))
+    graph.values.append(("x", (BATCH, LENGTH, WIDTH)))
+    while len(graph.nodes) < steps:
+        _STEPS[graph.rng.integers(len(_STEPS))](graph)
+    read = {name for node in graph.nodes for name in node.input}
+    outputs = [(name, dims) for name, dims in graph.values if name not in read and name != "x"][-3:]
+    made = helper.make_graph(
+        graph.nodes,
+        f"random{seed}",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (BATCH, LENGTH, WIDTH))],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * len(dims)) for name, dims in outputs],
+        graph.weights,
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    return model
+
+
+def _unary(graph: Graph) -> None:
+    name, dims = graph.pick() or graph.values[0]
+    graph.add(str(graph.rng.choice(["Relu", "Tanh", "Sigmoid", "Neg"])), [name], dims)
+
+
+def _binary(graph: Graph) -> None:
+    first = graph.pick() or graph.values[0]
+    second = graph.pick(lambda dims: dims == first[1]) or first
+    graph.add(str(graph.rng.choice(["Add", "Mul", "Sub"])), [first[0], second[0]], first[1])
+
+
+def _bias(graph: Graph) -> None:
+    found = graph.pick(lambda dims: isinstance(dims[-1], int))
+    if found is not None and isinstance(found[1][-1], int):
+        graph.add("Add", [found[0], graph.normal(found[1][-1])], found[1])
+
+
+def _product(graph: Graph) -> None:
+    found = graph.pick(lambda dims: isinstance(dims[-1], int) and len(dims) > 1)
+    if found is not None and isinstance(found[1][-1], int):
+        width = int(graph.rng.choice([1, 4, 8, 16, 24]))
+        graph.add("MatMul", [found[0], graph.normal(found[1][-1], width)], (*found[1][:-1], width))
+
+
+def _softmax(graph: Graph) -> None:
+    found = graph.pick(lambda dims: len(dims) > 1)
+    if found is not None:
+        graph.add("Softmax", [found[0]], found[1], axis=-1)
+
+
+def _norm(graph: Graph) -> None:
+    found = graph.pick(lambda dims: isinstance(dims[-1], int) and dims[-1] > 1)
+    if found is not None and isinstance(found[1][-1], int):
+        scale, bias = graph.normal(found[1][-1]), graph.normal(found[1][-1])
+        graph.add("LayerNormalization", [found[0], scale, bias], found[1], axis=-1)
+
+
+def _transpose(graph: Graph) -> None:
+    found = graph.pick(lambda dims: len(dims) > 2)
+    if found is not None:
+        axes = [0, *(1 + graph.rng.permutation(len(found[1]) - 1))]
+        graph.add("Transpose", [found[0]], tuple(found[1][axis] for axis in axes), perm=[int(axis) for axis in axes])
+
+
+def _attend(graph: Graph) -> None:
+    found = graph.pick(lambda dims: len(dims) == 3 and dims[1] == LENGTH and isinstance(dims[2], int))
+    if found is not None:
+        name, (batch, length, width) = found
+        turned = graph.add("Transpose", [name], (batch, width, length), perm=[0, 2, 1])
+        scores = graph.add("MatMul", [name, turned], (batch, length, length))
+        weights = graph.add("Softmax", [scores], (batch, length, length), axis=-1)
+        graph.add("MatMul", [weights, name], (batch, length, width))
+
+
+def _mean(graph: Graph) -> None:
+    found = graph.pick(lambda dims: len(dims) > 1 and isinstance(dims[-1], int))
+    if found is not None:
+        graph.add("ReduceMean", [found[0]], (*found[1][:-1], 1), axes=[-1], keepdims=1)
+
+
+def _concat(graph: Graph) -> None:
+    found = graph.pick(lambda dims: len(dims) == 3 and isinstance(dims[2], int))
+    if found is not None and isinstance(found[1][2], int):
+        rows = found[1][:2]
+        other = graph.pick(lambda dims: len(dims) == 3 and dims[:2] == rows and isinstance(dims[2], int)) or found
+        width = found[1][2] + int(other[1][2])
+        graph.add("Concat", [found[0], other[0]], (*found[1][:2], width), axis=2)
+
+
+def _first(graph: Graph) -> None:
+    found = graph.pick(lambda dims: len(dims) == 3 and dims[1] == LENGTH)
+    if found is not None:
+        at = graph.weight(np.array(0, np.int64))
+        graph.add("Gather", [found[0], at], (found[1][0], found[1][2]), axis=1)
+
+
+def _heads(graph: Graph) -> None:
+    found = graph.pick(lambda dims: len(dims) == 3 and isinstance(dims[2], int) and dims[2] % 4 == 0)
+    if found is not None and isinstance(found[1][2], int):
+        shape = graph.integers(0, 0, 4, found[1][2] // 4)
+        graph.add("Reshape", [found[0], shape], (*found[1][:2], 4, found[1][2] // 4))
+
+
+def _rows(graph: Graph) -> None:
+    found = graph.pick(lambda dims: len(dims) == 3 and isinstance(dims[2], int))
+    if found is not None and isinstance(found[1][2], int):
+        shape = graph.integers(-1, found[1][2])
+        graph.add("Reshape", [found[0], shape], ("rows", found[1][2]))
+
+
+def _positions(graph: Graph) -> None:
+    """Add the rows of a table of 32 positions that the length has."""
+    found = graph.pick(lambda dims: len(dims) == 3 and dims[1] == LENGTH and isinstance(dims[2], int))
+    if found is not None and isinstance(found[1][2], int):
+        name, dims = found
+        number = len(graph.nodes)
+        shape, length, places = (f"{kind}{number}" for kind in ("shape", "length", "places"))
+        zero, one = graph.weight(np.array(0, np.int64)), graph.weight(np.array(1, np.int64))
+        graph.nodes.append(helper.make_node("Shape", [name], [shape]))
+        graph.nodes.append(helper.make_node("Gather", [shape, one], [length], axis=0))
+        graph.nodes.append(helper.make_node("Range", [zero, length, one], [places]))
+        rows = f"rows{number}"
+        graph.nodes.append(helper.make_node("Gather", [graph.normal(32, dims[2]), places], [rows], axis=0))
+        graph.add("Add", [name, rows], dims)
+
+
+_STEPS: tuple[Callable[[Graph], None], ...] = (
+    _unary, _binary, _bias, _product, _product, _softmax, _norm, _transpose, _attend, _mean, _concat, _first, _heads,
+    _rows, _positions,
+)  # fmt: skip
