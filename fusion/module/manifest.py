@@ -48,7 +48,7 @@ class StoredOpenWeight:
 
 @dataclass(frozen=True)
 class StoredOpenPlan:
-    """What an `OpenPlan` has beside the plan at typical sizes.
+    """What an `OpenRunPlan` has beside the plan at typical sizes.
 
     Attributes:
         dims: For each input the size of each dimension as text, or its symbol.

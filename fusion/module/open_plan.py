@@ -15,7 +15,7 @@ Shape = tuple[Extent, ...]
 
 
 @dataclass(frozen=True)
-class OpenPlan:
+class OpenRunPlan:
     """Memory and calls of `main` at any sizes within bounds.
 
     Attributes:

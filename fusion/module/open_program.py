@@ -11,7 +11,7 @@ import numpy as np
 from fusion.errors import InputError
 from fusion.library import LoadedLibrary
 from fusion.module.input_slot import InputSlot
-from fusion.module.open_plan import OpenPlan
+from fusion.module.open_plan import OpenRunPlan
 from fusion.module.plan import KernelCall, RunPlan
 from fusion.module.program import Arena, KernelProgram, RunMemory
 from fusion.runtime import Tensor
@@ -28,7 +28,7 @@ class OpenProgram(KernelProgram):
     def __init__(
         self,
         library: LoadedLibrary,
-        plan: OpenPlan,
+        plan: OpenRunPlan,
         weights: tuple[Tensor, ...],
         inputs: tuple[TensorSpec, ...],
         threads: int,

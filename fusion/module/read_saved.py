@@ -16,7 +16,7 @@ from fusion.module.archive import Archive
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
 from fusion.module.graph_file import read_graph
 from fusion.module.manifest import FORMAT, Manifest, StoredForm, StoredOpenPlan, from_fields, read_header
-from fusion.module.open_plan import OpenPlan
+from fusion.module.open_plan import OpenRunPlan
 from fusion.module.open_program import OpenProgram
 from fusion.module.plan import RunPlan
 from fusion.module.program import KernelProgram, Program
@@ -137,7 +137,7 @@ def _load_code(form: StoredForm, archive: Archive, share: bool) -> Code | None:
 
 def _load_open(
     inputs: tuple[TensorSpec, ...], plan: RunPlan, stored: StoredOpenPlan, archive: Archive, member: str
-) -> OpenPlan:
+) -> OpenRunPlan:
     types = [(weight.table.number, weight.table.shape, weight.table.dtype) for weight in stored.weights]
     try:
         tables = map_weights(archive.read(member), types)
@@ -150,7 +150,7 @@ def _load_open(
     dims = tuple(tuple(int(dim) if dim.isdigit() else dim for dim in dims) for dims in stored.dims)
     bounds = {symbol: (low, high) for symbol, (low, high) in stored.bounds.items()}
     known = OpenDims(tuple(spec.name for spec in inputs), dims)
-    return OpenPlan(plan, stored.typical_sizes, stored.buffers, stored.arguments, known, bounds, weights)
+    return OpenRunPlan(plan, stored.typical_sizes, stored.buffers, stored.arguments, known, bounds, weights)
 
 
 def _load_program(

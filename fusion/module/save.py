@@ -21,7 +21,7 @@ from fusion.module.manifest import (
     StoredWeight,
     to_json,
 )
-from fusion.module.open_plan import OpenPlan
+from fusion.module.open_plan import OpenRunPlan
 from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
 from fusion.runtime import FFI_VERSION, TVM_VERSION, Tensor
@@ -147,7 +147,7 @@ def _describe(form: Specialization, index: int, members: _Members, weights: _Wei
     )
 
 
-def _describe_open(plan: OpenPlan, weights: _Weights) -> StoredOpenPlan:
+def _describe_open(plan: OpenRunPlan, weights: _Weights) -> StoredOpenPlan:
     stored = tuple(
         StoredOpenWeight(weight.shape, weights.add(as_tensor(np.ascontiguousarray(weight.table))), weight.counts)
         for weight in plan.weights

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from backends.kernel import KernelInfo
 from fusion.model_graph import ModelGraph
-from fusion.module.open_plan import OpenPlan
+from fusion.module.open_plan import OpenRunPlan
 from fusion.module.plan import RunPlan
 from fusion.module.program import Program
 from fusion.runtime import Tensor
@@ -32,7 +32,7 @@ class Code:
     weights: tuple[Tensor, ...]
     library: Callable[[], bytes]
     linked: bool = False
-    opened: OpenPlan | None = None
+    opened: OpenRunPlan | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,6 @@ class Specialization:
     graph: Callable[[], ModelGraph] = ModelGraph
 
     @property
-    def opened(self) -> OpenPlan | None:
+    def opened(self) -> OpenRunPlan | None:
         """The plan of a form for all sizes; None for one that is for the shapes of its inputs alone."""
         return None if self.code is None else self.code.opened

@@ -13,7 +13,7 @@ from fusion.module.build import Built, build
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
 from fusion.module.foreign_program import ForeignProgram
 from fusion.module.linker import link
-from fusion.module.open_plan import OpenPlan
+from fusion.module.open_plan import OpenRunPlan
 from fusion.module.open_program import OpenProgram
 from fusion.module.plan import Argument, RunPlan, TensorPlan
 from fusion.module.program import KernelProgram, Program
@@ -85,7 +85,7 @@ def specialize_open(model: OpenModel, inputs: Signature, outputs: Signature, ctx
     )
 
 
-def join_plans(typical: RunPlan, others: Sequence[RunPlan], model: OpenModel) -> OpenPlan:
+def join_plans(typical: RunPlan, others: Sequence[RunPlan], model: OpenModel) -> OpenRunPlan:
     """Return the plan of `model` for all sizes, of those at its probes."""
     plans = (typical, *others)
 
@@ -94,7 +94,7 @@ def join_plans(typical: RunPlan, others: Sequence[RunPlan], model: OpenModel) ->
         return tuple(tuple(fit(column, model.probes) for column in zip(*each, strict=True)) for each in at_probes)
 
     calls = zip(*(plan.calls for plan in plans), strict=True)
-    return OpenPlan(
+    return OpenRunPlan(
         typical=typical,
         typical_sizes=model.probes[0],
         buffers=shapes([plan.buffers for plan in plans]),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backends.kernel import KernelInfo
 from backends.subgraphs import library_of
 from fusion.model_graph import ModelGraph
-from fusion.module.open_plan import OpenPlan
+from fusion.module.open_plan import OpenRunPlan
 from fusion.module.specialization import Code, Specialization
 from fusion.report.table import format_table, shorten
 from fusion.signature import FallbackNode, TensorSpec
@@ -96,7 +96,7 @@ def _explain_form(form: Specialization, titled: bool) -> list[str]:
     return lines
 
 
-def _explain_sizes(plan: OpenPlan) -> str:
+def _explain_sizes(plan: OpenRunPlan) -> str:
     """Return for which sizes a form is, and at which the figures hold that depend on them."""
     typical = ", ".join(f"{symbol} {size}" for symbol, size in plan.typical_sizes.items())
     return f"all sizes: {plan.describe_bounds()}; activations are those at {typical}"
