@@ -95,7 +95,10 @@ class _Importer:
             Declined: It is another one at all of them, for this reason at the smallest.
             FusionError: It cannot be imported at these.
         """
-        *choices, last = self.dims.probes()
+        choices = list(self.dims.probes())
+        if not choices:
+            raise Declined(f"it leaves {len(self.dims.symbols)} sizes open that have nothing to do with each other")
+        last = choices.pop()
         for near in choices:
             with contextlib.suppress(Declined, FusionError):
                 return near, self._outline(near)
@@ -106,7 +109,11 @@ class _Importer:
 
     def bounds(self, graph: OpenOutline, near: Sequence[Sizes]) -> dict[str, tuple[int, int]]:
         """Return the smallest and the largest size of each symbol at which the imported model is known to be `graph`:
-        the other symbols keep theirs."""
+        the other symbols keep theirs.
+
+        Raises:
+            Declined: It is not, where one symbol alone is larger: a sum of two sizes, or what is left of a division.
+        """
         ones = dict.fromkeys(self.dims.symbols, 1)
         all_ones = self._is_same(ones, graph)
         found = {}
@@ -118,6 +125,8 @@ class _Importer:
     def _largest(self, symbol: str, graph: OpenOutline, near: Sequence[Sizes]) -> int:
         if self._is_same({**near[0], symbol: _LARGEST}, graph):
             return _LARGEST
+        if not self._is_same({**near[0], symbol: near[0][symbol] + 1}, graph):
+            raise Declined(f"a size in it is no product of open sizes where {symbol} alone is another")
         same = takewhile(lambda size: self._is_same({**near[0], symbol: size}, graph), _BOUNDED)
         return max((*same, *(sizes[symbol] for sizes in near)))
 

@@ -11,10 +11,16 @@ from fusion.extents import Sizes
 from fusion.signature import TensorSpec
 
 Shape = tuple[int, ...]
-_LEADING = (2, 3)
-_INNER = ((31, 37), (11, 13), (5, 7))
-"""Sizes at which passes see a dimension, the first of an input or another: no multiples of what kernels count by, and
-smaller ones for models whose tables end there.
+_PAIRS = (
+    (2, 3), (5, 7), (11, 13), (17, 19), (31, 47), (41, 43), (59, 61), (67, 71), (79, 83), (97, 101), (103, 107),
+    (109, 113),
+)  # fmt: skip
+"""Sizes at which passes see a dimension: no multiples of what kernels count by. Each is a prime of its own, so that no
+product of some is one of others, and two of a pair differ by a power of two: what is left of a division by 2 or 3, if it
+is the same of both, is another one of 4096."""
+_INNER_FROM = (4, 2, 1)
+"""Where in that the sizes begin of dimensions that are the first of no input; smaller ones are for models whose tables
+end there.
 
 What is chosen for a few rows costs many rows little, not the other way round: MiniLM with the groups that are best at
 3 x 127 took 1.4 times as long as its static form at 1 x 16, with those of 2 x 31 1.1 times, and as long at 9 x 167.
@@ -63,13 +69,18 @@ class OpenDims:
         return found
 
     def probes(self) -> Iterator[tuple[Sizes, Sizes]]:
-        """Yield two choices of sizes at which passes may see the model, the largest first; no symbol has the same in
-        both."""
-        leading = {dims[0] for dims in self.dims if dims}
-        for inner in _INNER:
-            pairs = {symbol: _LEADING if symbol in leading else inner for symbol in self.symbols}
-            first, second = ({symbol: pair[place] for symbol, pair in pairs.items()} for place in (0, 1))
-            yield first, second
+        """Yield two choices of sizes at which passes may see the model, the largest first; no two symbols have the same,
+        and none has the same in both. There is no such choice where there are many symbols."""
+        first_axes = {dims[0] for dims in self.dims if dims}
+        leading = [symbol for symbol in self.symbols if symbol in first_axes]
+        inner = [symbol for symbol in self.symbols if symbol not in first_axes]
+        for start in _INNER_FROM:
+            of_inner = _PAIRS[start : start + len(inner)]
+            of_leading = [pair for pair in _PAIRS if pair not in of_inner][: len(leading)]
+            if len(of_inner) + len(of_leading) == len(self.symbols):
+                pairs = dict(zip((*leading, *inner), (*of_leading, *of_inner), strict=True))
+                first, second = ({symbol: pairs[symbol][place] for symbol in self.symbols} for place in (0, 1))
+                yield first, second
 
 
 def _dims(spec: TensorSpec) -> tuple[int | str, ...]:

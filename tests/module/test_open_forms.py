@@ -25,7 +25,7 @@ from fusion.module.open_program import OpenArena
 from fusion.module.program import KernelProgram
 from tests.module import small_models
 from tests.module.open_models import POSITIONS, OpenModel, image, text, two_inputs
-from tests.module.small_models import BOOL, FLOAT, INT64, mlp, mlp_numpy
+from tests.module.small_models import BOOL, FLOAT, INT64, Value, mlp, mlp_numpy
 
 ALL = "all sizes"
 SIZES = (1, 2, 7, 131, 1000)
@@ -349,3 +349,49 @@ def test_as_many_as_the_run_finds(made: list[Any]) -> None:
     for count in SIZES:
         check(module, model, rows=count)
     assert made == [ALL]
+
+
+def joined() -> OpenModel:
+    """Return relu of x[batch, first, 8] and z[batch, second, 8] after each other."""
+    nodes = [node("Concat", ["x", "z"], ["both"], axis=1), node("Relu", ["both"], ["y"])]
+    inputs: list[Value] = [("x", FLOAT, ["batch", "first", 8]), ("z", FLOAT, ["batch", "second", 8])]
+    return OpenModel(small_models.model(nodes, inputs, [("y", FLOAT, ["batch", "sum", 8])]))
+
+
+def whole_parts(divisor: int) -> OpenModel:
+    """Return relu of x[batch, first, 8] as far as `divisor` divides it."""
+    nodes = [
+        node("Shape", ["x"], ["length"], start=1, end=2),
+        node("Mod", ["length", "divisor"], ["rest"]),
+        node("Sub", ["length", "rest"], ["end"]),
+        node("Slice", ["x", "zero", "end", "one"], ["part"]),
+        node("Relu", ["part"], ["y"]),
+    ]
+    weights = {"divisor": np.array([divisor]), "zero": np.array([0]), "one": np.array([1])}
+    values: list[Value] = [("x", FLOAT, ["batch", "first", 8])]
+    return OpenModel(small_models.model(nodes, values, [("y", FLOAT, ["batch", "part", 8])], weights))
+
+
+def pairs() -> OpenModel:
+    """Return relu(x[first, 1, 8] + z[1, second, 8])."""
+    nodes = [
+        node("Unsqueeze", ["x", "one"], ["rows"]), node("Unsqueeze", ["z", "zero"], ["columns"]),
+        node("Add", ["rows", "columns"], ["sum"]), node("Relu", ["sum"], ["y"]),
+    ]  # fmt: skip
+    weights = {"one": np.array([1]), "zero": np.array([0])}
+    inputs: list[Value] = [("x", FLOAT, ["first", 8]), ("z", FLOAT, ["second", 8])]
+    return OpenModel(small_models.model(nodes, inputs, [("y", FLOAT, ["first", "second", 8])], weights))
+
+
+@pytest.mark.parametrize(
+    ("model", "opens"),
+    [(joined(), False), (whole_parts(2), False), (whole_parts(3), False), (pairs(), True)],
+    ids=["a sum", "halves", "thirds", "a product"],
+)
+def test_sizes_of_two_names_and_rests_are_told_apart(model: OpenModel, opens: bool, made: list[Any]) -> None:
+    """What is no product of sizes was taken for one of them: of equal sizes, and of those of which 2 or 3 leave 1."""
+    module = fusion.compile(model.proto, wait=True)
+    for first, second in ((5, 9), (6, 1), (1, 6)):
+        check(module, model, batch=2, first=first, second=second)
+    assert made.count(ALL) == 1
+    assert opens == (made == [ALL])
