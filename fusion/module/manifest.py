@@ -17,7 +17,7 @@ from typing import Any
 
 from backends.kernel import KernelInfo
 from fusion.errors import OptionError
-from fusion.extents import Extent
+from fusion.extents import Extent, Sizes
 from fusion.module.plan import RunPlan
 from fusion.module.settings import Settings
 from fusion.options import check_threads
@@ -201,9 +201,9 @@ def _check_open(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan) -> None
     if [len(shapes) for shapes in opened.arguments] != [len(call.arguments) for call in plan.calls]:
         raise ValueError("the form for all sizes has other calls than its plan")
     for dims, spec in zip(opened.dims, form.inputs, strict=True):
-        if len(dims) != len(spec.shape or ()):
-            raise ValueError(f"the form for all sizes has another rank of input {spec.name!r}")
-    known = {dim for dims in opened.dims for dim in dims if not dim.isdigit()}
+        if [int(dim) if is_number(dim) else None for dim in dims] != list(spec.shape or ()):
+            raise ValueError(f"the form for all sizes has other dimensions of input {spec.name!r}")
+    known = {dim for dims in opened.dims for dim in dims if not is_number(dim)}
     extents = [extent for shape in opened.buffers for extent in shape]
     extents += [extent for shapes in opened.arguments for shape in shapes for extent in shape]
     extents += [extent for weight in opened.weights for extent in (*weight.shape, *(weight.counts or ()))]
@@ -213,6 +213,39 @@ def _check_open(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan) -> None
     for symbol, bounds in opened.bounds.items():
         if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
             raise ValueError(f"the sizes of {symbol!r} have no bounds")
+    for place in (0, 1):
+        _check_open_calls(form, plan, opened, {symbol: bounds[place] for symbol, bounds in opened.bounds.items()})
+
+
+def is_number(dim: str) -> bool:
+    """Return whether a stored dimension is a size, and no symbol."""
+    return dim.isascii() and dim.isdigit()
+
+
+def _check_open_calls(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan, sizes: Sizes) -> None:
+    """Raise unless what a kernel is called with at `sizes` is there, and as large as it takes it to be."""
+
+    def at(shape: tuple[Extent, ...]) -> tuple[int, ...]:
+        return tuple(extent.at(sizes) for extent in shape)
+
+    shapes = [tuple(int(dim) if is_number(dim) else sizes[dim] for dim in dims) for dims in opened.dims]
+    inputs = [_bytes(shape, spec.dtype) for shape, spec in zip(shapes, form.inputs, strict=True)]
+    for weight in opened.weights:
+        shape, table = at(weight.shape), weight.table
+        inputs.append(_bytes(shape, table.dtype))
+        begins = len(table.shape) == len(shape) and all(
+            known in (1, extent) or known > extent for known, extent in zip(table.shape, shape, strict=True)
+        )
+        if not (begins if weight.counts is None else table.shape == (2,) and min(at(weight.counts), default=0) >= 0):
+            raise ValueError(f"a table of {table.shape} is shorter than {shape}")
+    buffers = [_bytes(at(extents), held.dtype) for extents, held in zip(opened.buffers, plan.buffers, strict=True)]
+    weights = [_bytes(held.shape, held.dtype) for held in form.weight_types]
+    there = {"input": inputs, "weight": weights, "buffer": buffers}
+    for call, taken in zip(plan.calls, opened.arguments, strict=True):
+        for argument, extents in zip(call.arguments, taken, strict=True):
+            size, held = _bytes(at(extents), argument.dtype), there.get(argument.kind, [])
+            if argument.kind != "fresh" and not (0 <= argument.index < len(held) and size <= held[argument.index]):
+                raise ValueError(f"kernel {call.kernel!r} takes {size} bytes of {argument.kind} {argument.index}")
 
 
 def _bytes(shape: tuple[int, ...], dtype: str) -> int:

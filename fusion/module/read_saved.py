@@ -15,7 +15,7 @@ from fusion.model_graph import ModelGraph
 from fusion.module.archive import Archive
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
 from fusion.module.graph_file import read_graph
-from fusion.module.manifest import FORMAT, Manifest, StoredForm, StoredOpenPlan, from_fields, read_header
+from fusion.module.manifest import FORMAT, Manifest, StoredForm, StoredOpenPlan, from_fields, is_number, read_header
 from fusion.module.open_plan import OpenRunPlan
 from fusion.module.open_program import OpenProgram
 from fusion.module.plan import RunPlan
@@ -147,7 +147,7 @@ def _load_open(
         OpenWeight(weight.shape, np.array(as_numpy(table)), weight.counts)
         for weight, table in zip(stored.weights, tables, strict=True)
     )
-    dims = tuple(tuple(int(dim) if dim.isdigit() else dim for dim in dims) for dims in stored.dims)
+    dims = tuple(tuple(int(dim) if is_number(dim) else dim for dim in dims) for dims in stored.dims)
     bounds = {symbol: (low, high) for symbol, (low, high) in stored.bounds.items()}
     known = OpenDims(tuple(spec.name for spec in inputs), dims)
     return OpenRunPlan(plan, stored.typical_sizes, stored.buffers, stored.arguments, known, bounds, weights)

@@ -16,8 +16,8 @@ _PAIRS = (
     (109, 113),
 )  # fmt: skip
 """Sizes at which passes see a dimension: no multiples of what kernels count by. Each is a prime of its own, so that no
-product of some is one of others, and two of a pair differ by a power of two: what is left of a division by 2 or 3, if it
-is the same of both, is another one of 4096."""
+product of some is one of others, and two of a pair differ by a power of two: what is left of a division by 2 or 3, if
+it is the same of both, is another one of 4096."""
 _INNER_FROM = (4, 2, 1)
 """Where in that the sizes begin of dimensions that are the first of no input; smaller ones are for models whose tables
 end there.
@@ -69,8 +69,8 @@ class OpenDims:
         return found
 
     def probes(self) -> Iterator[tuple[Sizes, Sizes]]:
-        """Yield two choices of sizes at which passes may see the model, the largest first; no two symbols have the same,
-        and none has the same in both. There is no such choice where there are many symbols."""
+        """Yield two choices of sizes at which passes may see the model, the largest first; no two symbols have the
+        same, and none has the same in both. There is no such choice where there are many symbols."""
         first_axes = {dims[0] for dims in self.dims if dims}
         leading = [symbol for symbol in self.symbols if symbol in first_axes]
         inner = [symbol for symbol in self.symbols if symbol not in first_axes]
