@@ -26,7 +26,7 @@ from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.accesses import flat_index
-from backends.tensorir.emit import Expr, int64
+from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.stages import dtype_of, shape_of, substitute
 from fusion.declined import Declined
 from fusion.structural import map_nodes
@@ -175,7 +175,7 @@ class _Merge:
             raise Declined(f"block {block.name_hint} has an open size beside its rows")
         for var, extent in extents.items():
             analyzer.bind(var, Range(tirx.const(0, extent.ty.dtype), extent))
-        return _Merge(block, row, places, extents, views, analyzer)
+        return _Merge(block, row, places, extents, views, analyzer=analyzer)
 
     def nest(self) -> tirx.Stmt:
         """Return it with one loop over rows."""
@@ -188,10 +188,12 @@ class _Merge:
             axes, *regions, block.name_hint, self._moved(block.body), init, [], [], block.annotations
         )  # fmt: skip
         loops = [Var(axis.var.name, axis.var.ty) for axis in axes]
-        nest: tirx.Stmt = SBlockRealize(loops, True, merged)
+        body: tirx.Stmt = SBlockRealize(loops, True, merged)
         for var, axis in zip(reversed(loops), reversed(axes), strict=True):
-            nest = tirx.For(var, tirx.const(0, var.ty.dtype), axis.dom.extent, tirx.ForKind.SERIAL, nest)
-        return nest
+            nest = Nest()
+            nest.add_loop(var, axis.dom.extent, tirx.ForKind.SERIAL, [body])
+            body = nest.finish()
+        return body
 
     def _moved(self, store: tirx.BufferStore) -> tirx.Stmt:
         """Return a store over the row form."""

@@ -150,7 +150,15 @@ def _load_open(
     dims = tuple(tuple(int(dim) if is_number(dim) else dim for dim in dims) for dims in stored.dims)
     bounds = {symbol: (low, high) for symbol, (low, high) in stored.bounds.items()}
     known = OpenDims(tuple(spec.name for spec in inputs), dims)
-    return OpenRunPlan(plan, stored.typical_sizes, stored.buffers, stored.arguments, known, bounds, weights)
+    return OpenRunPlan(
+        typical=plan,
+        typical_sizes=stored.typical_sizes,
+        buffers=stored.buffers,
+        arguments=stored.arguments,
+        dims=known,
+        bounds=bounds,
+        weights=weights,
+    )
 
 
 def _load_program(

@@ -153,4 +153,11 @@ def _describe_open(plan: OpenRunPlan, weights: _Weights) -> StoredOpenPlan:
         for weight in plan.weights
     )
     dims = tuple(tuple(map(str, dims)) for dims in plan.dims.dims)
-    return StoredOpenPlan(plan.typical_sizes, plan.buffers, plan.arguments, dims, plan.bounds, stored)
+    return StoredOpenPlan(
+        typical_sizes=plan.typical_sizes,
+        buffers=plan.buffers,
+        arguments=plan.arguments,
+        dims=dims,
+        bounds=plan.bounds,
+        weights=stored,
+    )

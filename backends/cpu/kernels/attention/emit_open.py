@@ -48,11 +48,11 @@ def emit_open_attention(func: tirx.PrimFunc, machine: Machine, threads: int) -> 
     grid = Grid.of(nest, attention.chain, plan)
     tasks = keep(nest, "tasks", grid.images * grid.chunks.count)
     if threads == 1:
-        _emit_share(nest, attention, plan, grid, machine.vector_lanes, int64(0), tasks)
+        _emit_share(nest, attention, plan, grid, machine.vector_lanes, begin=int64(0), many=tasks)
     else:
         with nest.loop("thread", threads, ForKind.PARALLEL) as thread:
             first, end = (keep(nest, "share", tirx.floordiv((thread + i) * tasks, threads)) for i in range(2))
-            _emit_share(nest, attention, plan, grid, machine.vector_lanes, first, end - first)
+            _emit_share(nest, attention, plan, grid, machine.vector_lanes, begin=first, many=end - first)
     return Scheduled(func.with_body(nest.finish()), ATTENTION, str(plan))
 
 
@@ -67,7 +67,7 @@ def _emit_share(
         image, chunk = tirx.floordiv(task, grid.chunks.count), tirx.floormod(task, grid.chunks.count)
         batch = unravel(image, attention.chain.batch)
         which = tuple(keep(nest, f"batch{axis}", place) for axis, place in enumerate(batch))
-        work = _Task(nest, attention, plan, lanes, which, scratch)
+        work = _Task(nest, attention, plan, lanes, which, scratch=scratch)
         work.pack()
         start = keep(nest, "start", grid.chunks.start(chunk))
         with nest.loop("block", grid.chunks.size(chunk)) as step:
@@ -104,7 +104,7 @@ class _Scratch:
             values = Packed(nest.allocate("values", (tirx.max(int64(chain.keys), 1) * width,)), lanes, width)
         state = RowState.allocate(nest, plan.rows) if attention.is_softmax else None
         scores = nest.allocate("scores", (plan.rows * stride,))
-        between = OpenRows(nest, scores, stride, state, attention.entering, plan.rows, lanes)
+        between = OpenRows(nest, scores, stride, state, attention.entering, rows=plan.rows, lanes=lanes)
         return _Scratch(keys, values, between, nest.allocate("sums", (plan.rows * width,)), width)
 
 

@@ -40,7 +40,7 @@ def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> S
     nest = Nest()
     for buffer in parts.held:
         nest.add(tirx.AllocBuffer(form.views[buffer].buffer))
-    emit_open(nest, works, blocking, form.rows, maker.fill if parts.makes_rows else None, parts.alike)
+    emit_open(nest, works, blocking, form.rows, maker.fill if parts.makes_rows else None, alike=parts.alike)
     return Scheduled(func.with_body(form.restore(nest.finish())), MATMUL, str(blocking))
 
 

@@ -31,7 +31,7 @@ from tvm.ir import TensorLoad, Var
 from tvm.tirx import ForKind
 
 from backends.cpu.costs import STITCHED_REGION_CYCLES
-from backends.tensorir.emit import Expr, int64
+from backends.tensorir.emit import Expr, Nest
 from backends.tensorir.images import Images, read_images
 from backends.tensorir.result import Scheduled
 from backends.tensorir.space import Choices, Point
@@ -129,7 +129,7 @@ class _Mapped:
         if enough == 1:
             return loops
         alone = self.for_all(choices.emit(choices.space.default), ForKind.SERIAL)
-        return tirx.IfThenElse(self.images.count >= enough, loops, alone)
+        return _either(self.images.count >= enough, loops, alone)
 
     def with_images_alone(self, loops: tirx.Stmt, point: Point, made: Scheduled) -> tirx.Stmt:
         """Return `loops`, whose tasks are parts of images at `point`, and where it pays the loops for many images."""
@@ -144,7 +144,7 @@ class _Mapped:
             return loops
         count, threads = self.images.count, self.threads
         is_shorter = tirx.floordiv(count + (threads - 1), threads) * ceil(alone) <= count * ceil(shared)
-        return tirx.IfThenElse(is_shorter, self.for_all(other), loops)
+        return _either(is_shorter, self.for_all(other), loops)
 
     def _cycles_among_many(self, point: Point) -> float:
         """Return what an image takes at `point` among many, 0 where that is not known."""
@@ -187,11 +187,23 @@ def _for_all(body: tirx.Stmt, image: Var, count: Var, kind: ForKind) -> tirx.Stm
         return _tasks_of_all(body, image, count)
     if any(loop.kind == ForKind.PARALLEL for loop in find(body, tirx.For)):
         kind = ForKind.SERIAL
-    return tirx.For(image, int64(0), count, kind, body)
+    return _loop(image, count, kind, body)
 
 
-def _tasks_of_all(loop: tirx.For, image: Var, count: Var) -> tirx.For:
+def _tasks_of_all(loop: tirx.For, image: Var, count: Var) -> tirx.Stmt:
     """Return the tasks of all images, for those of one."""
     task = Var("task", "int64")
     own = {image: tirx.floordiv(task, loop.extent), loop.loop_var: tirx.floormod(task, loop.extent) + loop.min}
-    return tirx.For(task, int64(0), count * loop.extent, ForKind.PARALLEL, substitute(loop.body, own))
+    return _loop(task, count * loop.extent, ForKind.PARALLEL, substitute(loop.body, own))
+
+
+def _loop(var: Var, extent: Expr, kind: ForKind, body: tirx.Stmt) -> tirx.Stmt:
+    nest = Nest()
+    nest.add_loop(var, extent, kind, [body])
+    return nest.finish()
+
+
+def _either(condition: Expr, then: tirx.Stmt, otherwise: tirx.Stmt) -> tirx.Stmt:
+    nest = Nest()
+    nest.choose(condition, lambda: nest.add(then), lambda: nest.add(otherwise))
+    return nest.finish()

@@ -10,18 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from backends.cpu.codegen.generate import generate_module
-from backends.cpu.kernels import (
-    attention,
-    conv2d,
-    conv2d_transpose,
-    conv_chain,
-    depthwise,
-    fallback_loops,
-    image_conv2d,
-    planar_window,
-    rolling_window,
-    stitch_stages,
-)
+from backends.cpu.kernels.priority import TEMPLATES
 from backends.cpu.kernels.shared.mapped import map_images
 from backends.cpu.kernels.template import Template
 from backends.cpu.schedule import read_choices, schedule
@@ -39,10 +28,8 @@ PROBES = ({"b": 29}, {"b": 31}, {"b": 47})
 MOST = 5
 CONTEXT = context.resolve("llvm", threads=2)
 MACHINE = CONTEXT.compiler.machine
-FAMILIES = (
-    attention, conv2d, conv2d_transpose, conv_chain, depthwise, image_conv2d, planar_window, rolling_window,
-    stitch_stages,
-)  # fmt: skip
+WITHOUT = ("recurrent", "fallback_loops", "matmul", "batch_matmul")
+"""Those whose kernels are no images, or are any."""
 
 
 def open_kernels(example: Example) -> list[tirx.PrimFunc]:
@@ -69,19 +56,21 @@ def results(library: tvm.runtime.Module, made: Scheduled, given: Sequence[np.nda
     return [tensors[place].numpy() for place in written]
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.TEMPLATE.name)
-def test_any_number_of_images_is_as_the_static_kernel_makes_them(family: object) -> None:
-    template: Template = family.TEMPLATE
+@pytest.mark.parametrize(
+    "template", [each for each in TEMPLATES if each.name not in WITHOUT], ids=lambda template: template.name
+)
+def test_any_number_of_images_is_as_the_static_kernel_makes_them(template: Template) -> None:
     for example in examples_of(template):
         for func in open_kernels(example):
             made, static = schedule(func, MACHINE, 2), schedule(bind(func, {"b": MOST}), MACHINE, 2)
-            assert made.template != fallback_loops.TEMPLATE.name, made.note
+            assert not made.is_last_resort, made.note
             check(func, made, static)
 
 
-@pytest.mark.parametrize("family", [depthwise, rolling_window], ids=lambda family: family.TEMPLATE.name)
-def test_many_threads_have_loops_for_few_images_and_for_many(family: object) -> None:
-    (func,) = open_kernels(examples_of(family.TEMPLATE)[0])
+@pytest.mark.parametrize("name", ["depthwise_conv2d", "rolling_window"])
+def test_many_threads_have_loops_for_few_images_and_for_many(name: str) -> None:
+    template = next(each for each in TEMPLATES if each.name == name)
+    (func,) = open_kernels(examples_of(template)[0])
     made = schedule(func, MACHINE, 16)
     assert isinstance(made.func.body, tirx.IfThenElse)
     assert len({str(loop.extent) for loop in parallel_loops(made.func)}) == 2
