@@ -253,9 +253,9 @@ class CompiledModule:
         return profile(form, arrays, self.settings.threads, seconds)
 
     def _known_inputs(self) -> tuple[TensorSpec, ...]:
-        """The inputs with the shapes of the form used last."""
+        """The inputs with the shapes of the form used last, or typical ones of that for all sizes."""
         forms = self.specializations
-        return forms[-1].inputs if forms else self.inputs
+        return forms[-1].typical_inputs if forms else self.inputs
 
     @property
     def specializations(self) -> tuple[Specialization, ...]:

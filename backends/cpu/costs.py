@@ -43,6 +43,11 @@ CLOCK_GHZ: Annotated[float, Cost("GHz", "data sheets: 2.7 to 3.7 with all cores 
 FMA_PER_CYCLE: Annotated[int, Cost("instructions/cycle", "port model of Agner Fog's tables", VENDORS)] = 2
 """The multiply-adds of whole vectors that one core begins."""
 
+WEIGHT_BYTES_PER_CYCLE: Annotated[
+    float, Cost("bytes/cycle", "2.4 MB of packed weights that pass once more in 17.5 us", "one vCPU of Zen 5")
+] = 42.0
+"""The speed at which L2 gives a panel of weights to tiles of rows after the first."""
+
 BFLOAT16_DOTS_PER_CYCLE: Annotated[
     int, Cost("instructions/cycle", "uops.info: VDPBF16PS of 512 bits", "Zen 4, Sapphire Rapids")
 ] = 1

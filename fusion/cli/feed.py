@@ -29,8 +29,9 @@ def complete_inputs(
     _refuse_strangers(module, (*given, *shapes))
     known = complete_shapes(module.inputs, {**shapes, **{name: array.shape for name, array in given.items()}})
     rest = [_shaped(spec, known) for spec in module.inputs if spec.name not in given]
-    if module.specializations and not all(spec.is_static for spec in rest):
-        rest = [spec for spec in _of_the_form(module, known) if spec.name not in given]
+    forms = [form.inputs for form in module.specializations if form.opened is None]
+    if forms and not all(spec.is_static for spec in rest):
+        rest = [spec for spec in _of_the_form(forms, known) if spec.name not in given]
     return {**given, **random_inputs(rest, seed)}
 
 
@@ -63,13 +64,12 @@ def _shaped(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
     return TensorSpec(spec.name, tuple(shapes[spec.name]), spec.dtype) if spec.name in shapes else spec
 
 
-def _of_the_form(module: CompiledModule, known: Shapes) -> tuple[TensorSpec, ...]:
-    """Return the inputs of the only form of `module` that takes the shapes in `known`.
+def _of_the_form(forms: Sequence[tuple[TensorSpec, ...]], known: Shapes) -> tuple[TensorSpec, ...]:
+    """Return the inputs of the only one of `forms`, each for one shape, that takes the shapes in `known`.
 
     Raises:
         ShapeError: There are several, or none.
     """
-    forms = [form.inputs for form in module.specializations]
     fitting = [
         inputs for inputs in forms if all(spec.allows(known[spec.name]) for spec in inputs if spec.name in known)
     ]

@@ -35,7 +35,7 @@ class OpenProgram(KernelProgram):
     ) -> None:
         """`inputs` have the dimensions that are open."""
         self.open_plan = plan
-        super().__init__(library, plan.typical, weights, inputs, threads)
+        super().__init__(library, plan.typical, weights, inputs=inputs, threads=threads)
 
     def calls(self, arrays: Sequence[np.ndarray]) -> tuple[KernelCall, ...]:
         """See `KernelProgram.calls`."""

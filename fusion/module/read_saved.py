@@ -172,7 +172,7 @@ def _load_program(
     library = _load_library(archive, form.code)
     try:
         if code.opened is not None:
-            return OpenProgram(library, code.opened, code.weights, form.inputs, threads)
+            return OpenProgram(library, code.opened, code.weights, inputs=form.inputs, threads=threads)
         return KernelProgram(
             library, code.plan, weights=code.weights, inputs=form.inputs, threads=threads, subgraphs=registered
         )

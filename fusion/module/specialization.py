@@ -63,3 +63,12 @@ class Specialization:
     def opened(self) -> OpenRunPlan | None:
         """The plan of a form for all sizes; None for one that is for the shapes of its inputs alone."""
         return None if self.code is None else self.code.opened
+
+    @property
+    def typical_inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs, of a form for all sizes at those where its memory is planned."""
+        plan = self.opened
+        if plan is None:
+            return self.inputs
+        shapes = plan.dims.shapes(plan.typical_sizes)
+        return tuple(TensorSpec(spec.name, shapes[spec.name], spec.dtype, spec.axes) for spec in self.inputs)

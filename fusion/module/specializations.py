@@ -133,7 +133,7 @@ class Specializations:
         if form is None and (form := self._opened.find(key)) is not None:
             self._close_if_done()
             if self._hot.is_hot_now(key) and self._make is not None:
-                self._submit(key, self._make, background.submit_idle)
+                self._submit(key, self._make, idle=True)
         if form is not None:
             return form.program
         make = self._maker(key, values)
@@ -218,8 +218,10 @@ class Specializations:
                     raise error
                 # It was abandoned, or somebody interrupted the thread that made it: this one makes it itself.
 
-    def _submit(self, key: Shapes, make: Make, submit: Callable[[background.Job], bool] = background.submit) -> bool:
-        """Have the background make the form for `key` unless it is there or being made; False if that takes no jobs."""
+    def _submit(self, key: Shapes, make: Make, *, idle: bool = False) -> bool:
+        """Have the background make the form for `key` unless it is there or being made, in the thread of low priority
+        if it is `idle`; False if that takes no jobs."""
+        submit = background.submit_idle if idle else background.submit
         with self._lock:
             if key in self._forms or key in self._making:
                 return True

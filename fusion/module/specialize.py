@@ -76,7 +76,7 @@ def specialize_open(model: OpenModel, inputs: Signature, outputs: Signature, ctx
     return Specialization(
         inputs=inputs,
         outputs=outputs,
-        program=OpenProgram(built.library, plan, weights, inputs, ctx.threads),
+        program=OpenProgram(built.library, plan, weights, inputs=inputs, threads=ctx.threads),
         code=replace(_code(built, weights, ctx), opened=plan),
         kernels=model.lowered.kernels,
         fallbacks=(),

@@ -339,7 +339,7 @@ _GATHER = onnx.parser.parse_model(
 def divisor(folder: Path) -> Path:
     """A model of two integers with open dimensions that divides the one by the other, saved in two forms too."""
     onnx.save(_GATHER, folder / "divisor.onnx")
-    module = fusion.compile(_GATHER, cache=False, wait=True)
+    module = fusion.compile(_GATHER, cache=False, wait=True, dynamic=False)
     for count, shape in enumerate([(2, 3), (1, 3)], 1):
         module(np.ones(shape, np.int32), np.ones(shape, np.int32))
         module.save(folder / f"divisor{count}.fusion")

@@ -17,6 +17,7 @@ from operator import truediv
 
 from tvm import tirx
 
+from backends.cpu.costs import WEIGHT_BYTES_PER_CYCLE
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.machine import Machine
@@ -27,9 +28,6 @@ _LOSS = 1.1
 
 _NEAR = 1.05
 """How much longer than the fastest tiles those with less code may take, on the mean."""
-
-_WEIGHT_BYTES_PER_CYCLE = 42.0
-"""What L2 gives of a panel that passes once more: 2.4 MB took 17.5 us on one Zen 5 vCPU."""
 
 _TYPICAL = (*range(1, 17), 32, 64, 128)
 """Numbers of rows by which tiles are compared."""
@@ -113,7 +111,7 @@ def _tallest(width: int, registers: int) -> int:
 @cache
 def _costs(tallest: int, width: int, depth: int, lanes: int) -> list[float]:
     """Return, by height, the estimated cycles of a tile that passes over a panel, whose weights L2 has at best."""
-    weights = width * lanes * 4 * depth / _WEIGHT_BYTES_PER_CYCLE
+    weights = width * lanes * 4 * depth / WEIGHT_BYTES_PER_CYCLE
     tiles = [RegisterTile(height, 1, width) for height in range(1, tallest + 1)]
     return [0.0, *(max(tile.cycles(depth), weights) for tile in tiles)]
 
