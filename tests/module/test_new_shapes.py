@@ -22,11 +22,11 @@ import pytest
 from onnx import helper
 
 import fusion
-from backends.onnxruntime import fallback
 from fusion import api
 from fusion.errors import InputError, LimitError, ManyFormsWarning, ResourceError
 from fusion.module.specialization import Specialization
 from tests.module import small_models
+from tests.module.background_work import ended, sessions
 from tests.module.small_models import mlp_numpy
 
 pytestmark = pytest.mark.stand_in
@@ -60,19 +60,6 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     yield made
     made.opened.set()
     ended()
-
-
-def ended() -> None:
-    """Wait until nothing is compiled in the background."""
-    for thread in threading.enumerate():
-        if thread.name == "fusion-compile":
-            thread.join(20)
-            assert not thread.is_alive()
-
-
-def sessions() -> int:
-    gc.collect()
-    return len(fallback._subgraphs)
 
 
 def test_the_fallback_answers_while_the_form_is_made(gate: Gate) -> None:

@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 import fusion
-from backends.onnxruntime import fallback
 from fusion import api
 from fusion.declined import Declined
 from fusion.errors import LimitError, ModelChangedError, ResourceError
 from fusion.module import background, hot_shapes
 from fusion.symbolic.open_model import OpenModel
+from tests.module.background_work import ended, sessions
 from tests.module.open_models import two_inputs
 
 TWO = two_inputs()
@@ -62,19 +62,6 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     made.errors.clear()
     made.opened.set()
     ended()
-
-
-def ended() -> None:
-    """Wait until nothing is compiled in the background."""
-    for thread in threading.enumerate():
-        if thread.name == "fusion-compile":
-            thread.join(20)
-            assert not thread.is_alive()
-
-
-def sessions() -> int:
-    gc.collect()
-    return len(fallback._subgraphs)
 
 
 def check(module: fusion.CompiledModule, rows: int, **options: bool) -> None:
