@@ -46,7 +46,7 @@ class TensorSpec:
             raise AssertionError(f"input {self.name!r} of a compiled program has unknown dimensions")
         return extents
 
-    def allows(self, shape: Sequence[int | None]) -> bool:
+    def allows(self, shape: Sequence[int | str | None]) -> bool:
         """Return whether `shape` has the sizes that are known, and as many dimensions."""
         return self.shape is None or (
             len(self.shape) == len(shape)
@@ -104,18 +104,14 @@ def name_dims(
 
 
 def _named(spec: TensorSpec, dims: Sequence[int | str]) -> TensorSpec:
-    sizes = tuple(None if isinstance(dim, str) else dim for dim in dims)
-    model = spec.shape if spec.shape is not None else (None,) * len(sizes)
-    fits = len(model) == len(sizes) and all(
-        known is None or (size is not None and known == size) for known, size in zip(model, sizes, strict=True)
-    )
-    if not fits:
+    if not spec.allows(dims):
         raise ShapeError(
             f"shapes={{{spec.name!r}: {tuple(dims)}}} contradicts the model",
             where=f"input {spec.name!r}",
             why=f"the model declares {spec.sizes}",
             hint="only dimensions shown as ? can have names or sizes",
         )
+    sizes = tuple(None if isinstance(dim, str) else dim for dim in dims)
     return TensorSpec(spec.name, sizes, spec.dtype, tuple(dim if isinstance(dim, str) else "" for dim in dims))
 
 

@@ -56,9 +56,15 @@ class Nest:
 
     def settle(self, name: str, value: Expr) -> tirx.Var:
         """Name a value that is computed here: TVM's simplifier puts what `bind` computes wherever the name stands."""
+        return self.bind(name, self.keep(name, value))
+
+    def keep(self, name: str, value: Expr) -> tirx.BufferLoad:
+        """Return `value`, computed here, as the element of a buffer, which LLVM keeps in a register: TVM's simplifier
+        puts even what variables load in their places everywhere, and took 20 s for an attention whose indices are all
+        of symbols."""
         kept = self.allocate(name, (1,), str(value.ty.dtype))
         self.store(kept, [int64(0)], value)
-        return self.bind(name, tirx.BufferLoad(kept, [int64(0)]))
+        return tirx.BufferLoad(kept, [int64(0)])
 
     @contextmanager
     def apart(self) -> Iterator[list[tirx.Stmt]]:

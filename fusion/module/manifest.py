@@ -18,7 +18,7 @@ from typing import Any
 from backends.kernel import KernelInfo
 from fusion.errors import OptionError
 from fusion.extents import Extent, Sizes
-from fusion.module.plan import RunPlan
+from fusion.module.plan import Argument, KernelCall, RunPlan
 from fusion.module.settings import Settings
 from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
@@ -189,9 +189,7 @@ def _check_calls(form: StoredForm, plan: RunPlan) -> None:
     there = {"input": inputs, "weight": weights, "buffer": buffers}
     for call in plan.calls:
         for argument in (*call.arguments, *(condition.tensor for condition in call.conditions)):
-            size, held = _bytes(argument.shape, argument.dtype), there.get(argument.kind, [])
-            if argument.kind != "fresh" and not (0 <= argument.index < len(held) and size <= held[argument.index]):
-                raise ValueError(f"kernel {call.kernel!r} takes {size} bytes of {argument.kind} {argument.index}")
+            _check_argument(call, argument, argument.shape, there)
 
 
 def _check_open(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan) -> None:
@@ -243,9 +241,17 @@ def _check_open_calls(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan, s
     there = {"input": inputs, "weight": weights, "buffer": buffers}
     for call, taken in zip(plan.calls, opened.arguments, strict=True):
         for argument, extents in zip(call.arguments, taken, strict=True):
-            size, held = _bytes(at(extents), argument.dtype), there.get(argument.kind, [])
-            if argument.kind != "fresh" and not (0 <= argument.index < len(held) and size <= held[argument.index]):
-                raise ValueError(f"kernel {call.kernel!r} takes {size} bytes of {argument.kind} {argument.index}")
+            _check_argument(call, argument, at(extents), there)
+
+
+def _check_argument(
+    call: KernelCall, argument: Argument, shape: tuple[int, ...], there: Mapping[str, Sequence[int]]
+) -> None:
+    """Raise unless an argument of `shape` is no larger than what is there in its place: `there` has the bytes of each,
+    by kind."""
+    size, held = _bytes(shape, argument.dtype), there.get(argument.kind, [])
+    if argument.kind != "fresh" and not (0 <= argument.index < len(held) and size <= held[argument.index]):
+        raise ValueError(f"kernel {call.kernel!r} takes {size} bytes of {argument.kind} {argument.index}")
 
 
 def _bytes(shape: tuple[int, ...], dtype: str) -> int:

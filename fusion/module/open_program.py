@@ -12,11 +12,11 @@ from fusion.errors import InputError
 from fusion.library import LoadedLibrary
 from fusion.module.input_slot import InputSlot
 from fusion.module.open_plan import OpenRunPlan
-from fusion.module.plan import KernelCall, RunPlan
+from fusion.module.plan import KernelCall, RunPlan, place_buffers
 from fusion.module.program import Arena, KernelProgram, RunMemory
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
-from fusion.tensors import ALIGNMENT, allocate, as_tensor, numpy_dtype, tensor_bytes
+from fusion.tensors import ALIGNMENT, allocate, as_tensor
 
 _KEPT = 64
 """Sizes of which an arena keeps the tensors: making them takes about 1 us each."""
@@ -92,11 +92,4 @@ class OpenArena:
             self._frames.clear()  # the tensors that lie in the old memory
             self._memory = np.zeros(0, np.uint8)
             self._memory = allocate(starts[-1])
-        return tuple(
-            as_tensor(
-                self._memory[starts[buffer.storage] :][: tensor_bytes(buffer.shape, buffer.dtype)]
-                .view(numpy_dtype(buffer.dtype))
-                .reshape(buffer.shape)
-            )
-            for buffer in plan.buffers
-        )
+        return place_buffers(plan, [self._memory[start:] for start in starts[:-1]])

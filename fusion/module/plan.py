@@ -5,7 +5,10 @@ It is made once when the module is built, is saved with it, and is all that `pro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from fusion.memory import check_memory
 from fusion.runtime import Tensor
@@ -95,7 +98,11 @@ def allocate_buffers(plan: RunPlan) -> tuple[Tensor, ...]:
         LimitError: They do not fit the memory of this process.
     """
     check_memory((sum(plan.storages),), 1, "what the compiled module keeps between its kernels")
-    storages = [allocate(size) for size in plan.storages]
+    return place_buffers(plan, [allocate(size) for size in plan.storages])
+
+
+def place_buffers(plan: RunPlan, storages: Sequence[np.ndarray]) -> tuple[Tensor, ...]:
+    """Return the activations of `plan` at the beginnings of `storages`, which are bytes, as many as it says or more."""
     return tuple(
         as_tensor(storages[b.storage][: tensor_bytes(b.shape, b.dtype)].view(numpy_dtype(b.dtype)).reshape(b.shape))
         for b in plan.buffers

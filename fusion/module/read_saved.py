@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,16 @@ from fusion.model_graph import ModelGraph
 from fusion.module.archive import Archive
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
 from fusion.module.graph_file import read_graph
-from fusion.module.manifest import FORMAT, Manifest, StoredForm, StoredOpenPlan, from_fields, is_number, read_header
+from fusion.module.manifest import (
+    FORMAT,
+    Manifest,
+    StoredForm,
+    StoredOpenPlan,
+    StoredWeight,
+    from_fields,
+    is_number,
+    read_header,
+)
 from fusion.module.open_plan import OpenRunPlan
 from fusion.module.open_program import OpenProgram
 from fusion.module.plan import RunPlan
@@ -25,7 +35,7 @@ from fusion.module.share_weights import share_weights
 from fusion.module.shared_library import load_library, temporary_folder
 from fusion.module.specialization import Code, Specialization
 from fusion.module.weights_file import map_weights
-from fusion.runtime import TVM_VERSION
+from fusion.runtime import TVM_VERSION, Tensor
 from fusion.signature import TensorSpec
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight
@@ -125,11 +135,7 @@ def _load_graph(form: StoredForm, archive: Archive) -> ModelGraph:
 def _load_code(form: StoredForm, archive: Archive, share: bool) -> Code | None:
     if form.plan is None:
         return None
-    types = [(weight.number, weight.shape, weight.dtype) for weight in form.weight_types]
-    try:
-        weights = map_weights(archive.read(form.weights), types)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise archive.damaged(str(error)) from error
+    weights = _map_weights(archive, form.weights, form.weight_types)
     held = share_weights(weights) if share else weights
     opened = None if form.opened is None else _load_open(form.inputs, form.plan, form.opened, archive, form.weights)
     return Code(form.plan, held, lambda: bytes(archive.read(form.code)), linked=True, opened=opened)
@@ -138,11 +144,7 @@ def _load_code(form: StoredForm, archive: Archive, share: bool) -> Code | None:
 def _load_open(
     inputs: tuple[TensorSpec, ...], plan: RunPlan, stored: StoredOpenPlan, archive: Archive, member: str
 ) -> OpenRunPlan:
-    types = [(weight.table.number, weight.table.shape, weight.table.dtype) for weight in stored.weights]
-    try:
-        tables = map_weights(archive.read(member), types)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise archive.damaged(str(error)) from error
+    tables = _map_weights(archive, member, [weight.table for weight in stored.weights])
     weights = tuple(
         OpenWeight(weight.shape, np.array(as_numpy(table)), weight.counts)
         for weight, table in zip(stored.weights, tables, strict=True)
@@ -159,6 +161,14 @@ def _load_open(
         bounds=bounds,
         weights=weights,
     )
+
+
+def _map_weights(archive: Archive, member: str, stored: Sequence[StoredWeight]) -> tuple[Tensor, ...]:
+    types = [(weight.number, weight.shape, weight.dtype) for weight in stored]
+    try:
+        return map_weights(archive.read(member), types)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise archive.damaged(str(error)) from error
 
 
 def _load_program(

@@ -13,10 +13,9 @@ from tvm.s_tir.stmt import SBlock
 
 from backends.tensorir.symbols import symbols_of
 from fusion.declined import Declined
-from fusion.extents import Extent, Sizes
+from fusion.extents import Sizes
 from fusion.passes.lift_weights import lift_weights
 from fusion.structural import find
-from fusion.symbolic.fit import fit
 from fusion.symbolic.open_weights import OpenWeight, join_weight
 from fusion.symbolic.unify import unify
 from fusion.tensors import as_numpy
@@ -80,17 +79,6 @@ def with_constants(mod: tvm.IRModule, weights: Sequence[np.ndarray | OpenWeight]
         if not isinstance(weight, OpenWeight)
     }
     return tvm.IRModule({**mod.functions, mod.get_global_var("main"): main.bind_params(values)})
-
-
-def extents_of_weights(probes: Sequence[Probe]) -> list[tuple[Extent, ...]]:
-    """Return the shape of each weight.
-
-    Raises:
-        Declined: A shape is no product of sizes.
-    """
-    sizes = [probe.sizes for probe in probes]
-    shapes = zip(*([weight.shape for weight in probe.weights] for probe in probes), strict=True)
-    return [tuple(fit(column, sizes) for column in zip(*shape, strict=True)) for shape in shapes]
 
 
 def _told(kernel: tirx.PrimFunc, name: str, symbols: Iterable[str]) -> tirx.PrimFunc:

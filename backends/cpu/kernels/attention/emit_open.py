@@ -28,7 +28,7 @@ from backends.cpu.kernels.attention.open_plan import Grid, OpenPlan
 from backends.cpu.kernels.attention.open_products import OpenProduct, Panels, multiply, row_tiles
 from backends.cpu.kernels.attention.open_read import OpenAttention, read_open_attention
 from backends.cpu.kernels.attention.open_rows import KeyBlock, OpenRows, RowState
-from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div, keep
+from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div
 from backends.cpu.kernels.attention.read import ATTENTION, operand
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.machine import Machine
@@ -46,12 +46,12 @@ def emit_open_attention(func: tirx.PrimFunc, machine: Machine, threads: int) -> 
     attention, nest = read_open_attention(func), Nest()
     plan = OpenPlan.of(attention.chain, machine, threads)
     grid = Grid.of(nest, attention.chain, plan)
-    tasks = keep(nest, "tasks", grid.images * grid.chunks.count)
+    tasks = nest.keep("tasks", grid.images * grid.chunks.count)
     if threads == 1:
         _emit_share(nest, attention, plan, grid, machine.vector_lanes, begin=int64(0), many=tasks)
     else:
         with nest.loop("thread", threads, ForKind.PARALLEL) as thread:
-            first, end = (keep(nest, "share", tirx.floordiv((thread + i) * tasks, threads)) for i in range(2))
+            first, end = (nest.keep("share", tirx.floordiv((thread + i) * tasks, threads)) for i in range(2))
             _emit_share(nest, attention, plan, grid, machine.vector_lanes, begin=first, many=end - first)
     return Scheduled(func.with_body(nest.finish()), ATTENTION, str(plan))
 
@@ -63,16 +63,16 @@ def _emit_share(
     scratch = _Scratch.allocate(nest, attention, plan, lanes)
     rows = attention.chain.rows
     with nest.loop("task", many) as index:
-        task = keep(nest, "task", begin + index)
+        task = nest.keep("task", begin + index)
         image, chunk = tirx.floordiv(task, grid.chunks.count), tirx.floormod(task, grid.chunks.count)
         batch = unravel(image, attention.chain.batch)
-        which = tuple(keep(nest, f"batch{axis}", place) for axis, place in enumerate(batch))
+        which = tuple(nest.keep(f"batch{axis}", place) for axis, place in enumerate(batch))
         work = _Task(nest, attention, plan, lanes, which, scratch=scratch)
         work.pack()
-        start = keep(nest, "start", grid.chunks.start(chunk))
+        start = nest.keep("start", grid.chunks.start(chunk))
         with nest.loop("block", grid.chunks.size(chunk)) as step:
-            first = keep(nest, "first", grid.blocks.start(start + step) * 2)
-            work.emit(first, keep(nest, "rows", tirx.min(grid.blocks.size(start + step) * 2, rows - first)))
+            first = nest.keep("first", grid.blocks.start(start + step) * 2)
+            work.emit(first, nest.keep("rows", tirx.min(grid.blocks.size(start + step) * 2, rows - first)))
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,10 @@ class _Task:
         with nest.when(vectors.count.equal(0)), nest.loop("sum", rows * (self.scratch.width // lanes)) as vector:
             nest.store(self.scratch.sums, [ramp(vector * lanes, lanes)], splat(tirx.const(0, "float32"), lanes))
         with nest.loop("keys", vectors.count) as index:
-            first_vector = keep(nest, "first_vector", vectors.start(index))
-            many = keep(nest, "vectors", vectors.size(index))
-            first_key = keep(nest, "first_key", first_vector * lanes)
-            keys = keep(nest, "many_keys", tirx.min(all_keys - first_key, many * lanes))
+            first_vector = nest.keep("first_vector", vectors.start(index))
+            many = nest.keep("vectors", vectors.size(index))
+            first_key = nest.keep("first_key", first_vector * lanes)
+            keys = nest.keep("many_keys", tirx.min(all_keys - first_key, many * lanes))
             block = KeyBlock(first_key, first_vector, keys, many, index > 0)
             self._scores(first, rows, block)
             self.between.write(lambda row, key: [*self.which, first + row, first_key + key], rows, block)
@@ -168,8 +168,8 @@ class _Task:
             store=store,
         )
 
-        panels = keep(nest, "panels", tirx.floordiv(block.vectors, panel))
-        rest = keep(nest, "rest", block.vectors - panels * panel)
+        panels = nest.keep("panels", tirx.floordiv(block.vectors, panel))
+        rest = nest.keep("rest", block.vectors - panels * panel)
         with row_tiles(nest, rows, self.plan.scores.rows) as tile:
             multiply(nest, product, tile, Panels(block.first_vector, panels, [lanes] * panel))
             if panel > 1:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.cpu.kernels.attention.open_split import ceil_div, keep
+from backends.cpu.kernels.attention.open_split import ceil_div
 from backends.cpu.kernels.attention.read import Operand
 from backends.cpu.kernels.shared.stitching.transpose_writer import turn_square
 from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
@@ -76,10 +76,10 @@ class _Packing:
     def copied(self) -> None:
         """Add vectors as they lie; behind the last place are zeros."""
         nest, lanes = self.nest, self.lanes
-        whole = keep(nest, "whole", tirx.floordiv(int64(self.places), lanes))
+        whole = nest.keep("whole", tirx.floordiv(int64(self.places), lanes))
         with nest.loop("vector", whole) as vector, nest.loop("k", self.steps) as k:
             self._store(vector, k, self.operand.at(self.batch, ramp(vector * lanes, lanes), k))
-        rest = keep(nest, "rest", int64(self.places) - whole * lanes)
+        rest = nest.keep("rest", int64(self.places) - whole * lanes)
         with nest.when(rest > 0), nest.loop("k", self.steps) as k:
             self._store(whole, k, load_first(self.operand.at(self.batch, whole * lanes, k), rest, lanes))
 

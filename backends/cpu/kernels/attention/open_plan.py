@@ -8,7 +8,7 @@ from math import prod
 from tvm import tirx
 
 from backends.cpu.kernels.attention.open_read import OpenChain
-from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div, keep
+from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div
 from backends.cpu.kernels.attention.plan import MAX_STREAMS
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose
 from backends.cpu.machine import Machine
@@ -68,12 +68,12 @@ class Grid:
     def of(nest: Nest, chain: OpenChain, plan: OpenPlan) -> Grid:
         """Return the grid, its numbers named at the start of a call: as few cuts as keep all threads busy to the end,
         since each task packs its keys."""
-        images = keep(nest, "images", int64(prod(chain.batch)))
+        images = nest.keep("images", int64(prod(chain.batch)))
         blocks = OpenSplit.of(nest, ceil_div(chain.rows, 2), plan.rows // 2)
         wanted: Expr = int64(plan.threads)
         for cuts in reversed(range(1, plan.threads)):
             if plan.threads % cuts == 0:
                 wanted = tirx.Select(tirx.floormod(images * cuts, plan.threads).equal(0), int64(cuts), wanted)
         few = images < _BUSY * plan.threads
-        chunks = keep(nest, "chunks", tirx.Select(few, tirx.min(wanted, blocks.count), int64(1)))
+        chunks = nest.keep("chunks", tirx.Select(few, tirx.min(wanted, blocks.count), int64(1)))
         return Grid(images, blocks, OpenSplit.into(nest, blocks.count, chunks))

@@ -18,7 +18,7 @@ from itertools import product as product_of
 from tvm import tirx
 
 from backends.cpu.costs import FMA_LATENCY, FMA_PER_CYCLE
-from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div, keep
+from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div
 from backends.cpu.kernels.shared.arithmetic import FLOAT32
 from backends.cpu.kernels.shared.epilogue import RegisterRows
 from backends.tensorir.emit import Expr, Nest, guard
@@ -96,9 +96,9 @@ def row_tiles(nest: Nest, rows: Expr, most: int) -> Iterator[RowTile]:
     """Open the loop over tiles of up to `most` of `rows` rows, of whole pairs where there are two."""
     pairs = OpenSplit.of(nest, ceil_div(rows, 2), -(-most // 2))
     with nest.loop("tile", pairs.count) as tile:
-        first = keep(nest, "first_row", pairs.start(tile) * 2)
-        height = keep(nest, "height", tirx.min(pairs.size(tile) * 2, rows - first))
-        yield RowTile(first, keep(nest, "last_row", first + height - 1), height, -(-most // 2) * 2)
+        first = nest.keep("first_row", pairs.start(tile) * 2)
+        height = nest.keep("height", tirx.min(pairs.size(tile) * 2, rows - first))
+        yield RowTile(first, nest.keep("last_row", first + height - 1), height, -(-most // 2) * 2)
 
 
 def multiply(nest: Nest, product: OpenProduct, tile: RowTile, panels: Panels) -> None:

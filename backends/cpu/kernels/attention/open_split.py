@@ -25,9 +25,9 @@ class OpenSplit:
     @staticmethod
     def into(nest: Nest, extent: Expr, count: Expr) -> OpenSplit:
         """Return the split into `count` tiles, which may be none of nothing."""
-        count = keep(nest, "tiles", int64(count))
-        short = keep(nest, "short", tirx.floordiv(int64(extent), tirx.max(count, 1)))
-        return OpenSplit(count, short, keep(nest, "long_tiles", int64(extent) - short * count))
+        count = nest.keep("tiles", int64(count))
+        short = nest.keep("short", tirx.floordiv(int64(extent), tirx.max(count, 1)))
+        return OpenSplit(count, short, nest.keep("long_tiles", int64(extent) - short * count))
 
     def start(self, tile: Expr) -> Expr:
         """Return where a tile begins."""
@@ -41,11 +41,3 @@ class OpenSplit:
 def ceil_div(extent: Expr, tile: int) -> Expr:
     """Return how many tiles cover an extent."""
     return tirx.floordiv(int64(extent) + (tile - 1), tile)
-
-
-def keep(nest: Nest, name: str, value: Expr) -> Expr:
-    """Return `value` as the element of a buffer, which LLVM keeps in a register: TVM's simplifier puts the values of
-    variables in their places everywhere, and took 20 s for an attention whose indices are all of symbols."""
-    buffer = nest.allocate(name, (1,), "int64")
-    nest.store(buffer, [int64(0)], value)
-    return tirx.BufferLoad(buffer, [int64(0)])

@@ -78,11 +78,9 @@ class OpenBlocking:
 
     def row_chunks(self, rows: Expr) -> Expr:
         """Return into how many chunks so many rows are cut; beyond the table each has as many as the last there."""
-        last, chunks, _ = self.grids[-1]
-        if chunks == 1:
-            return look_up(rows, [(least, chunks) for least, chunks, _ in self.grids])
         found = look_up(rows, [(least, chunks) for least, chunks, _ in self.grids])
-        return tirx.Select(rows > last, tirx.truncdiv(rows * chunks, int64(last)), found)
+        last, most, _ = self.grids[-1]
+        return found if most == 1 else tirx.Select(rows > last, tirx.truncdiv(rows * most, int64(last)), found)
 
     def panel_chunks(self, rows: Expr) -> Expr:
         """Return into how many chunks the panels are cut."""
