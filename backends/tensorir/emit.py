@@ -13,6 +13,7 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import StringImm
+from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
 MASKED = "fusion.masked"
@@ -184,14 +185,30 @@ def prefetch(nest: Nest, load: tirx.BufferLoad) -> None:
     nest.add(tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(load), read, keep, data)))
 
 
-def vector_runs(nest: Nest, size: int, lanes: int) -> Iterator[tuple[Expr, int]]:
-    """Yield (offset, lanes) inside a loop over whole vectors, then for each piece of the rest."""
+def vector_runs(nest: Nest, size: Expr, lanes: int) -> Iterator[tuple[Expr, int]]:
+    """Yield (offset, lanes) inside a loop over whole vectors, then for each piece of the rest; where only a call knows
+    the size, the last vector begins so much earlier that it is whole, or there are single elements."""
+    if not isinstance(size, int):
+        yield from _open_runs(nest, size, lanes)
+        return
     whole = size // lanes
     if whole:
         with nest.loop("v", whole) as v:
             yield v * lanes, lanes
     for at, count in pieces(size - whole * lanes, lanes):
         yield whole * lanes + at, count
+
+
+def _open_runs(nest: Nest, size: Expr, lanes: int) -> Iterator[tuple[Expr, int]]:
+    many = Analyzer().simplify(tirx.floordiv(size, lanes))
+    if Analyzer().can_prove_equal(many * lanes, size):
+        with nest.loop("v", many) as v:
+            yield v * lanes, lanes
+        return
+    with nest.when(size >= lanes), nest.loop("v", tirx.truncdiv(size + (lanes - 1), int64(lanes))) as v:
+        yield tirx.min(v * lanes, size - lanes), lanes
+    with nest.when(size < lanes), nest.loop("v", size) as v:
+        yield v, 1
 
 
 def _allocates(statements: list[tirx.Stmt]) -> bool:

@@ -18,8 +18,9 @@ from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Expr
+from backends.tensorir.extents import Extent
 from backends.tensorir.inlining import uses
-from backends.tensorir.stages import Stage, dims_of, dtype_of, read_stages, shape_of, substitute
+from backends.tensorir.stages import Stage, dims_of, dtype_of, read_stages, substitute
 from fusion.declined import Declined
 from fusion.structural import find, map_nodes
 from partition.access import ANCHOR
@@ -58,7 +59,7 @@ class Roles:
     kind: str
     attrs: Mapping[str, Any]
     operands: tuple[Var, ...]
-    shape: tuple[int, ...]
+    shape: tuple[Extent, ...]
     outputs: tuple[Output, ...]
 
 
@@ -84,7 +85,7 @@ def read_roles(func: tirx.PrimFunc) -> Roles:
 def roles_of(anchor: SBlock, outputs: tuple[Output, ...]) -> Roles:
     """Return the parts of an anchor of which `outputs` are made."""
     attrs = {str(key): value for key, value in anchor.annotations.items()}
-    return Roles(anchor_of(anchor), attrs, operands_of(anchor), shape_of(result_of(anchor)), outputs)
+    return Roles(anchor_of(anchor), attrs, operands_of(anchor), dims_of(result_of(anchor)), outputs)
 
 
 def anchor_of(block: SBlock) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backends.cpu.kernels.conv2d.emit import emit_conv2d
+from backends.cpu.kernels.conv2d.emit_open import emit_open_conv2d
 from backends.cpu.kernels.conv2d.lower import lower_conv2d
 from backends.cpu.kernels.conv2d.plan import conv2d_space
 from backends.cpu.kernels.template import Lower, Template
@@ -14,6 +15,7 @@ TEMPLATE = Template(
     read=read_roles,
     space=conv2d_space,
     emit=emit_conv2d,
+    emit_open=emit_open_conv2d,
     claims=lambda marks: marks.is_one(CONV2D),
     lowerings={"relax.nn.conv2d": Lower(lower_conv2d)},
 )

@@ -17,16 +17,19 @@ from backends.cpu.kernels.shared.convolution.winograd_plan import (
 )
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
+from backends.tensorir.extents import typical
 from backends.tensorir.roles import Roles
 from backends.tensorir.space import Space
-from backends.tensorir.stages import dtype_of, shape_of
+from backends.tensorir.stages import dims_of, dtype_of, shape_of
 
 
 def conv2d_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking | WinogradPlan]:
-    """Return the blockings of the sum, and the plans of Winograd's method where it applies."""
+    """Return the blockings of the sum, and the plans of Winograd's method where it applies; at typical sizes where they
+    are open."""
     data, packed = roles.operands
     window, arithmetic = Window.from_annotation(roles.attrs["window"]), arithmetic_of(dtype_of(data), machine)
-    sizes = (window, shape_of(data), shape_of(packed)[0], roles.shape[3], machine.vector_lanes)
+    image = [typical(extent) for extent in dims_of(data)]
+    sizes = (window, image, shape_of(packed)[0], roles.shape[3], machine.vector_lanes)
     sums = blocking_space(taps_extents(*sizes, arithmetic), machine, threads)
     shape = winograd_shape(*sizes) if arithmetic is FLOAT32 else None
     best = plan_winograd(shape, machine, threads) if shape else None

@@ -15,6 +15,10 @@ from backends.tensorir.stages import shape_of
 
 def depthwise_space(roles: Roles, machine: Machine, threads: int) -> Space[DepthwiseTile]:
     """Return every register tile, with every cut of the channels."""
+    return depthwise_tiles(roles.shape, taps_of(roles), machine, threads)
+
+
+def taps_of(roles: Roles) -> int:
+    """Return how many products each element of the result is the sum of."""
     taps = prod(Window.from_annotation(roles.attrs["window"]).kernel)
-    taps *= shape_of(roles.operands[1])[2] if roles.kind == GROUPED else 1
-    return depthwise_tiles(roles.shape, taps, machine, threads)
+    return taps * shape_of(roles.operands[1])[2] if roles.kind == GROUPED else taps

@@ -4,18 +4,13 @@
     row chunks, panel chunks = look_up(rows)    a table of grids that the estimate filled for some numbers of rows
     parallel task: (row chunk, panel chunk)
       whole tiles, rest = rows of the chunk     a table of tiles, `row_tiles`
-      for block of panels, tile
-        for panel: sums of the tile             a body for each height
-        for panel: outputs = epilogue(sums)     one for all of them
-
-The sums go through scratch, as LLVM takes time for the epilogue of each body: 2% of a product of 128 steps of k.
+      for block of panels, tile ...             `open_panels`
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tvm import tirx
 from tvm.tirx import ForKind
@@ -23,13 +18,13 @@ from tvm.tirx import ForKind
 from backends.cpu import bfloat16
 from backends.cpu.kernels.shared.arithmetic import BFloat16
 from backends.cpu.kernels.shared.blocking import choose_grid
-from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel, Prologue, share
-from backends.cpu.kernels.shared.epilogue import Epilogue
+from backends.cpu.kernels.shared.contraction import Blocking, Contraction, Prologue, share
 from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct, chunk_of
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles, look_up
 from backends.cpu.machine import Machine
-from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
+from backends.tensorir.emit import Expr, Nest, int64
 
 _PROBES = (1, 2, 3, 4, 6, 8, *(base << power for power in range(2, 10) for base in (3, 4)), 4096, 8192)
 """Numbers of rows for which a grid is chosen."""
@@ -40,17 +35,13 @@ class OpenBlocking:
     """How the loops of a contraction with any number of rows are cut.
 
     Attributes:
-        table: The tiles.
+        panels: The cut of a task.
         grids: (from so many rows on, row chunks, panel chunks).
-        most_panels: Of a block, so that the sums of a tile stay in L1.
-        panel_block: Panels whose weights stay in L2 while the rows of a chunk pass.
         parallel: Whether tasks are shared out over threads.
     """
 
-    table: RowTable
+    panels: OpenPanels
     grids: tuple[tuple[int, int, int], ...]
-    most_panels: int
-    panel_block: int
     parallel: bool
 
     @staticmethod
@@ -60,10 +51,8 @@ class OpenBlocking:
         table = RowTable.choose(products, machine)
         found = [(rows, _grid(extents, table.tile, rows, machine, threads)) for rows in _PROBES]
         grids = tuple((rows, grid.row_chunks, grid.panel_chunks) for rows, grid in found)
-        kept = 4 * table.tile.rows * table.tile.vectors * extents.lanes
-        most = max(1, machine.l1_bytes // 2 // kept)
-        block = min(max(grid.panel_block for _, grid in found), most)
-        return OpenBlocking(table, grids, most, block, threads > 1)
+        panels = OpenPanels.of(table, extents.lanes, max(grid.panel_block for _, grid in found), machine)
+        return OpenBlocking(panels, grids, threads > 1)
 
     @property
     def serial_rows(self) -> int:
@@ -74,7 +63,8 @@ class OpenBlocking:
 
     def below(self, rows: int) -> OpenBlocking:
         """Return the cut of fewer than `rows` rows, which are one task."""
-        return replace(self, table=self.table.below(rows), grids=((1, 1, 1),), parallel=False)
+        panels = replace(self.panels, table=self.panels.table.below(rows))
+        return OpenBlocking(panels, ((1, 1, 1),), parallel=False)
 
     def row_chunks(self, rows: Expr) -> Expr:
         """Return into how many chunks so many rows are cut; beyond the table each has as many as the last there."""
@@ -85,11 +75,6 @@ class OpenBlocking:
     def panel_chunks(self, rows: Expr) -> Expr:
         """Return into how many chunks the panels are cut."""
         return look_up(rows, [(least, chunks) for least, _, chunks in self.grids])
-
-    def panels_of_block(self, rows: Expr) -> Expr:
-        """Return how many panels of a task of so many rows make a block: where there is one tile, no weights are read
-        again. LLVM unrolls a loop of which it knows that it is short, and runs out of registers."""
-        return look_up(rows, [(0, self.most_panels), (self.table.tile.height + 1, self.panel_block)])
 
     def longest_task(self, rows: Expr) -> Expr:
         """Return how many rows the largest task has at most, and no less than one."""
@@ -104,7 +89,7 @@ class OpenBlocking:
                 runs.append((rows, grid))
         first, *later = runs
         grids = first[1] + "".join(f", {grid} from {rows} rows" for rows, grid in later)
-        return f"open rows: {self.table}; tasks {grids}; panels by {self.panel_block}"
+        return f"open rows: {self.panels.table}; tasks {grids}; panels by {self.panels.block}"
 
 
 def _grid(extents: Extents, tallest: RegisterTile, rows: int, machine: Machine, threads: int) -> Blocking:
@@ -146,89 +131,18 @@ class _Tasks:
     def emit(self, blocking: OpenBlocking) -> None:
         """Emit the tasks."""
         nest = self.nest
-        panels = [-(-each.extents.vectors // blocking.table.tile.vectors) for each in self.works]
+        panels = [-(-each.extents.vectors // blocking.panels.table.tile.vectors) for each in self.works]
         total = panels[0] if self.alike else sum(panels)
         row_chunks = nest.settle("row_chunks", blocking.row_chunks(self.rows))
         panel_chunks = nest.settle("panel_chunks", blocking.panel_chunks(self.rows))
         kind = ForKind.PARALLEL if blocking.parallel else ForKind.SERIAL
         with nest.loop("task", row_chunks * panel_chunks, kind) as task:
-            first, end = _chunk(nest, "row", tirx.truncdiv(task, panel_chunks), self.rows, row_chunks)
-            start, stop = _chunk(nest, "panel", tirx.truncmod(task, panel_chunks), int64(total), panel_chunks)
+            first, end = chunk_of(nest, "row", tirx.truncdiv(task, panel_chunks), self.rows, row_chunks)
+            start, stop = chunk_of(nest, "panel", tirx.truncmod(task, panel_chunks), int64(total), panel_chunks)
             load_rows = self.prologue(nest, int64(0), first, end) if self.prologue else None
-            tiles = RowTiles.of(nest, blocking.table, first, end - first)
+            tiles = RowTiles.of(nest, blocking.panels.table, first, end - first)
             for place, each in enumerate(self.works):
                 count, before = stop - start, sum(panels[:place])
                 mine = (start, count) if self.alike else share(start, count, before, panels[place], total)
                 low, many = nest.settle("first_of_product", mine[0]), nest.settle("panels_of_product", mine[1])
-                _Product.of(nest, each, blocking, load_rows).emit(low, many, tiles)
-
-
-def _chunk(nest: Nest, name: str, index: Expr, extent: Expr, count: Expr) -> tuple[Expr, Expr]:
-    """Return where chunk `index` of `count` begins and ends."""
-    first = nest.settle(f"first_{name}", tirx.truncdiv(index * extent, count))
-    return first, nest.settle(f"end_{name}", tirx.truncdiv((index + 1) * extent, count))
-
-
-@dataclass(frozen=True)
-class _Product:
-    """One product of a task.
-
-    Attributes:
-        kernel: Its epilogue has scratch for the sums of a tile's rows in all panels of a block.
-    """
-
-    nest: Nest
-    blocking: OpenBlocking
-    kernel: MicroKernel
-
-    @staticmethod
-    def of(nest: Nest, work: Contraction, blocking: OpenBlocking, load_rows: Any) -> _Product:
-        tile = blocking.table.tile
-        scratch = nest.allocate("sums", (blocking.most_panels * tile.rows * tile.vectors * work.extents.lanes,))
-        epilogue = Epilogue(work.outputs, scratch, isinstance(work.arithmetic, BFloat16))
-        kernel = MicroKernel(
-            nest=nest, work=work, blocking=Blocking(tile, 1, 1, blocking.panel_block),
-            load_rows=load_rows or work.load_rows, outer=int64(0), epilogue=epilogue,
-        )  # fmt: skip
-        return _Product(nest, blocking, kernel)
-
-    def emit(self, first: Expr, panels: Expr, tiles: RowTiles) -> None:
-        """Emit `panels` panels from `first` on over all `tiles`."""
-        nest, block = self.nest, self.blocking.panels_of_block(tiles.rows)
-        blocks = nest.settle("blocks", tirx.truncdiv(panels + (block - 1), block))
-        with nest.loop("block", blocks) as index:
-            begin, end = _chunk(nest, "panel_of_block", index, panels, blocks)
-            start, many = first + begin, end - begin
-            with nest.loop("y_tile", tiles.count) as step:
-                height, y = tiles.tile(nest, step)
-                for rows in reversed(self.blocking.table.heights):
-                    with nest.when(height == rows), nest.loop("panel", many) as panel:
-                        self._sums(panel, self._vector(start + panel), y, rows)
-                with nest.loop("panel", many) as panel:
-                    self._store(panel, self._vector(start + panel), y, height)
-
-    def _vector(self, panel: Expr) -> Expr:
-        """Return the first vector of a panel: the last one begins so much earlier that it is as wide as the others."""
-        width = self.blocking.table.tile.vectors
-        return self.nest.settle("vector", tirx.min(panel * width, int64(self.kernel.work.extents.vectors - width)))
-
-    def _sums(self, panel: Expr, vector: Expr, y: Expr, rows: int) -> None:
-        """Emit the sums of a tile of so many rows."""
-        tile, lanes = self.blocking.table.tile, self.kernel.work.extents.lanes
-        width = tile.vectors * lanes
-        registers = self.kernel.sums(int64(0), vector * lanes, width, [(y + i, int64(0)) for i in range(rows)])
-        self.kernel.epilogue.keep(self.nest, registers, panel * (tile.rows * width))
-
-    def _store(self, panel: Expr, vector: Expr, y: Expr, height: Expr) -> None:
-        """Emit the epilogue of a tile: one loop for tiles of all heights, as LLVM takes time for each."""
-        nest, tile, work = self.nest, self.blocking.table.tile, self.kernel.work
-        lanes, last = work.extents.lanes, work.extents.vectors - tile.vectors
-        width, rest = tile.vectors * lanes, work.extents.channels - last * lanes
-        kinds = [(vector < last, width), (vector >= last, rest)] if rest != width else [(None, width)]
-        for condition, channels in kinds:
-            with guard(nest, condition):
-                self.kernel.epilogue.store_kept(
-                    nest, (height, 1), width, pieces(channels, lanes),
-                    lambda i, j, c: work.coordinates(int64(0), int64(0), y + i, int64(0), vector * lanes + c),
-                    panel * (tile.rows * width),
-                )  # fmt: skip
+                PanelProduct.of(nest, each, blocking.panels, load_rows or each.load_rows).emit(low, many, tiles)

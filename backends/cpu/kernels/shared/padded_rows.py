@@ -10,7 +10,8 @@ from tvm.ir import Var
 
 from backends.cpu.kernels.shared.window import Window
 from backends.tensorir.emit import Expr, Nest, ramp, splat, vector_runs
-from backends.tensorir.stages import dtype_of, shape_of
+from backends.tensorir.extents import Extent
+from backends.tensorir.stages import dims_of, dtype_of
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class PaddedRows:
 
     data: Var
     window: Window
-    rows: int  # output rows of the largest task
+    rows: Extent  # output rows of the largest task
     lanes: int
 
     @property
@@ -32,7 +33,7 @@ class PaddedRows:
     ) -> tuple[Var, Expr, Callable[[Expr, Expr, Expr], list[Expr]]]:
         """Copy the rows under the output rows first..end-1; return scratch, its first output row, and how it is
         indexed."""
-        _, height, width, channels = shape_of(self.data)
+        _, height, width, channels = dims_of(self.data)
         top, left, _, right = self.window.padding
         row_size = (left + width + right) * channels
         scratch = nest.allocate("padded", (self.window.rows_under(self.rows), row_size), self.dtype)
@@ -48,12 +49,12 @@ class PaddedRows:
                 self._clear(nest, scratch, row, 0, row_size)
         return scratch, first, lambda _, y, column: [y, column]
 
-    def _clear(self, nest: Nest, scratch: Var, row: Expr, start: int, size: int) -> None:
+    def _clear(self, nest: Nest, scratch: Var, row: Expr, start: Extent, size: Extent) -> None:
         zero = tirx.const(0, self.dtype)
         for at, lanes in vector_runs(nest, size, self.lanes):
             nest.store(scratch, [row, ramp(start + at, lanes)], splat(zero, lanes))
 
-    def _copy(self, nest: Nest, scratch: Var, row: Expr, start: int, source: list[Expr], size: int) -> None:
+    def _copy(self, nest: Nest, scratch: Var, row: Expr, start: int, source: list[Expr], size: Extent) -> None:
         for at, lanes in vector_runs(nest, size, self.lanes):
             value = tirx.BufferLoad(self.data, [*source, ramp(at, lanes)])
             if self.dtype != "float32":

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
+from math import inf
 from operator import truediv
 
 from tvm import tirx
@@ -54,36 +55,46 @@ class RowTable:
     rest: tuple[_Tiles, ...]
 
     @staticmethod
-    def choose(products: Sequence[Extents], machine: Machine) -> RowTable:
+    def choose(products: Sequence[Extents], machine: Machine, loss: float = _LOSS) -> RowTable:
         """Return the table for products of the same rows: of those that take little longer than the fastest the one
-        with the least code."""
+        with the least code.
+
+        Args:
+            loss: How much longer any number of rows may take for want of a body of its height.
+        """
         depth, lanes, registers = products[0].steps, products[0].lanes, machine.vector_registers
         vectors = [each.vectors for each in products]
         widths = [width for width in range(1, min(vectors) + 1) if _tallest(width, registers) >= _LEAST]
-        tables = [RowTable.of(width, depth, registers, lanes) for width in widths]
+        tables = [RowTable.of(width, depth, registers, lanes, loss) for width in widths]
         costs = {table: [table.cycles(rows, vectors, depth, lanes) for rows in _TYPICAL] for table in tables}
         least = [min(found) for found in zip(*costs.values(), strict=True)]
-        loss = {table: sum(map(truediv, found, least)) for table, found in costs.items()}
-        near = [table for table in tables if loss[table] <= _NEAR * min(loss.values())]
+        sums = {table: sum(map(truediv, found, least)) for table, found in costs.items()}
+        near = [table for table in tables if sums[table] <= _NEAR * min(sums.values())]
         return min(near, key=lambda table: sum(table.heights) * table.tile.vectors)
 
     @staticmethod
     @cache
-    def of(width: int, depth: int, registers: int, lanes: int) -> RowTable:
+    def of(width: int, depth: int, registers: int, lanes: int, loss: float = _LOSS) -> RowTable:
         """Return the table of tiles of `width` vectors, with as few bodies as are enough."""
         tallest = _tallest(width, registers)
-        costs = _costs(tallest, width, depth, lanes)
+        return RowTable.by_costs(RegisterTile(tallest, 1, width), tuple(_costs(tallest, width, depth, lanes)), loss)
+
+    @staticmethod
+    def by_costs(tile: RegisterTile, costs: Sequence[float], loss: float) -> RowTable:
+        """Return the table of tiles up to `tile`, with as few bodies as are enough, where `costs` has the cycles of a
+        tile of each height, from 0 on."""
+        tallest = len(costs) - 1
         heights = tuple(range(1, tallest + 1))
         least = [cycles for cycles, _ in _best_rest(heights, costs)]
         for height in range(tallest - 1, 1, -1):
             fewer = tuple(each for each in heights if each != height)
-            if all(found[0] <= _LOSS * best for found, best in zip(_best_rest(fewer, costs), least, strict=True)):
+            if all(found[0] <= loss * best for found, best in zip(_best_rest(fewer, costs), least, strict=True)):
                 heights = fewer
         rest = _best_rest(heights, costs)
         alone = range(1, tallest + 1)
         shortest = next(rows for rows in alone if costs[-1] + rest[rows][0] <= rest[rows + tallest][0])
         pairs = tuple(pair for _, pair in rest[: tallest + shortest])
-        return RowTable(RegisterTile(tallest, 1, width), heights, pairs)
+        return RowTable(tile, heights, pairs)
 
     def below(self, rows: int) -> RowTable:
         """Return the table with the bodies alone that fewer than `rows` rows take."""
@@ -117,7 +128,8 @@ def _costs(tallest: int, width: int, depth: int, lanes: int) -> list[float]:
 
 
 def _best_rest(heights: Sequence[int], costs: Sequence[float]) -> list[tuple[float, _Tiles]]:
-    """Return, for each number of rows up to twice the tallest, the best one or two tiles and their cycles."""
+    """Return, for each number of rows up to twice the tallest, the best one or two tiles and their cycles, infinitely
+    many where it takes more tiles."""
     found: list[tuple[float, _Tiles]] = [(0.0, (0, 0))]
     for rows in range(1, 2 * heights[-1] + 1):
         pairs = [(rows, 0)] if rows in heights else []
@@ -125,7 +137,7 @@ def _best_rest(heights: Sequence[int], costs: Sequence[float]) -> list[tuple[flo
             two = next((height for height in heights if one >= height >= rows - one), 0)
             if one < rows and two:
                 pairs.append((one, two))
-        found.append(min((costs[one] + costs[two], (one, two)) for one, two in pairs))
+        found.append(min(((costs[one] + costs[two], (one, two)) for one, two in pairs), default=(inf, (0, 0))))
     return found
 
 
@@ -147,7 +159,7 @@ class RowTiles:
     @staticmethod
     def of(nest: Nest, table: RowTable, first: Expr, rows: Expr) -> RowTiles:
         """Return the tiles of these rows, how many of which there are put into `nest`."""
-        height = table.tile.height
+        height = table.heights[-1]
         shortest = len(table.rest) - height
         whole = nest.settle("whole_tiles", tirx.truncdiv(tirx.max(rows - shortest, int64(0)), int64(height)))
         left = nest.settle("rest", rows - whole * height)
@@ -165,7 +177,7 @@ class RowTiles:
     def tile(self, nest: Nest, index: Expr) -> tuple[Expr, Expr]:
         """Return the height and the first row of tile `index`."""
         one, two = self.rest
-        tallest = self.table.tile.height
+        tallest = self.table.heights[-1]
         rest = tirx.Select(index == self.whole, one, two)
         height = nest.settle("height", tirx.Select(index < self.whole, int64(tallest), rest))
         return height, nest.settle("y", self.first + tirx.min(index * tallest, self.rows - height))

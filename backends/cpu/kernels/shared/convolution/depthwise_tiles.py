@@ -59,6 +59,11 @@ def depthwise_tiles(shape: tuple[int, ...], taps: int, machine: Machine, threads
 
     # Two vectors where one pixel row alone would leave the FMA units waiting.
     vectors = 2 if channels >= 2 * machine.vector_lanes and width <= 8 else 1
-    most = min((machine.vector_registers - _SPARE_REGISTERS) // vectors, _MAX_WIDTH)
+    most = widest_tile(machine, vectors)
     blocks = -(-channels // (vectors * machine.vector_lanes))
     return Space(point(vectors, most, 1 if batch * height >= 8 * threads else min(blocks, threads)), every)
+
+
+def widest_tile(machine: Machine, vectors: int) -> int:
+    """Return how many pixels of so many vectors a register tile has at most by default."""
+    return min((machine.vector_registers - _SPARE_REGISTERS) // vectors, _MAX_WIDTH)

@@ -19,8 +19,9 @@ from backends.cpu.kernels.shared.padded_rows import PaddedRows
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, ramp
+from backends.tensorir.extents import Extent, typical
 from backends.tensorir.roles import Roles
-from backends.tensorir.stages import dtype_of, shape_of
+from backends.tensorir.stages import dims_of, dtype_of, shape_of
 
 
 def taps_extents(
@@ -38,12 +39,12 @@ def taps_extents(
     )  # fmt: skip
 
 
-def sum_over_taps(roles: Roles, machine: Machine, rows: int) -> tuple[Contraction, Prologue | None]:
-    """Return the convolution as a contraction, and what copies its padded input for tasks of up to `rows` rows of the
-    result."""
+def sum_over_taps(roles: Roles, machine: Machine, rows: Extent) -> tuple[Contraction, Prologue | None]:
+    """Return the convolution as a contraction, at typical sizes where they are open, and what copies its padded input
+    for tasks of up to `rows` rows of the result."""
     data, packed = roles.operands
-    window = Window.from_annotation(roles.attrs["window"])
-    all_channels = shape_of(data)[3]
+    window, image = Window.from_annotation(roles.attrs["window"]), [typical(extent) for extent in dims_of(data)]
+    all_channels = image[3]
     groups, lanes = shape_of(packed)[0], machine.vector_lanes
     out_channels = roles.shape[3]
     arithmetic, merged = arithmetic_of(dtype_of(data), machine), window.merges(groups)
@@ -54,7 +55,7 @@ def sum_over_taps(roles: Roles, machine: Machine, rows: int) -> tuple[Contractio
         return tirx.BufferLoad(packed, [group, tirx.floordiv(n, lanes), taps[0], tap, step, ramp(0, count)])
 
     work = Contraction(
-        taps_extents(window, shape_of(data), groups=groups, channels=out_channels, lanes=lanes, arithmetic=arithmetic),
+        taps_extents(window, image, groups=groups, channels=out_channels, lanes=lanes, arithmetic=arithmetic),
         padded_weights=True, arithmetic=arithmetic,
         load_rows=load_from(data, 0, lambda n, row, element: [n, row, 0, element]),
         load_weights=weights,

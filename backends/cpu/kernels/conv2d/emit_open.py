@@ -1,0 +1,40 @@
+"""A convolution over images of which only a call knows the sizes, as a sum over its taps."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from backends.cpu.kernels.conv2d.plan import conv2d_space
+from backends.cpu.kernels.shared.convolution.sum_over_taps import sum_over_taps
+from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradPlan
+from backends.cpu.kernels.shared.open_image_contraction import choose_panels, emit_open_image, panels_of
+from backends.cpu.kernels.shared.open_images import OpenGrid
+from backends.cpu.kernels.shared.window import Window
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Nest
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import read_roles
+from backends.tensorir.stages import dims_of
+from fusion.declined import Declined
+from partition.access import CONV2D
+
+
+def emit_open_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
+    """Return the loops for images of any size.
+
+    Raises:
+        Declined: It has another form.
+    """
+    roles, nest = read_roles(func), Nest()
+    if isinstance(conv2d_space(roles, machine, threads).default, WinogradPlan):
+        raise Declined("Winograd's method has no form for images of any size")
+    work, _ = sum_over_taps(roles, machine, 1)
+    panels = choose_panels(work.extents, machine)
+    batch, rows, columns, _ = roles.shape
+    _, _, width, depth = dims_of(roles.operands[0])
+    window = Window.from_annotation(roles.attrs["window"])
+    row_bytes = width * (work.arithmetic.bytes * depth * window.strides[0])
+    grid = OpenGrid.of(batch, rows, row_bytes, panels_of(work.extents, panels), machine=machine, threads=threads)
+    work, prologue = sum_over_taps(roles, machine, grid.most_rows)
+    emit_open_image(nest, work, panels, grid, width=columns, prologue=prologue)
+    return Scheduled(func.with_body(nest.finish()), CONV2D, f"{grid}; {panels.table}; panels by {panels.block}")

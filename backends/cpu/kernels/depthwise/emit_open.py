@@ -1,0 +1,129 @@
+"""A depthwise convolution, or one in narrow groups, over images of which only a call knows the sizes.
+
+    parallel (image, rows, blocks of channels)      `shared/open_images`
+      for row, block of channels, x tile            a body for each of a few widths, `shared/row_tiles`
+        acc[pixels] = sum over the window           taps that may fall outside ask where they are
+        outputs = epilogue(acc)
+
+Of a tile as wide as the table's widest only the first and the last pixels may see the border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from backends.cpu.costs import LOADS_PER_CYCLE, TILE_CYCLES
+from backends.cpu.kernels.depthwise.plan import taps_of
+from backends.cpu.kernels.depthwise.tile import TileWriter
+from backends.cpu.kernels.shared.convolution.depthwise_tiles import widest_tile
+from backends.cpu.kernels.shared.epilogue import Epilogue
+from backends.cpu.kernels.shared.open_images import OpenGrid
+from backends.cpu.kernels.shared.register_tile import RegisterTile
+from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, guard, int64
+from backends.tensorir.extents import Extent
+from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import read_roles
+from backends.tensorir.stages import dims_of
+
+_LOSS = 1.5
+"""How much longer a row may take for want of a body of its width."""
+_COMPUTED_AGAIN = 1.15
+"""By how much more channels may be computed, for the last block to be as wide as the others, than with a body of its
+own."""
+
+
+def emit_open_depthwise(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
+    """Return the loops for images of any size.
+
+    Raises:
+        Declined: It has another form.
+    """
+    roles, nest = read_roles(func), Nest()
+    batch, height, width, channels = roles.shape
+    blocks, table = ChannelBlocks(channels, machine.vector_lanes), _table(taps_of(roles), machine)
+    grid = OpenGrid.of(batch, height, 1, blocks.count, machine=machine, threads=threads)
+    with grid.tasks(nest) as task:
+        tiles = RowTiles.of(nest, table, int64(0), int64(width))
+        epilogue = Epilogue.prepare(nest, roles.outputs, table.heights[-1] * machine.vector_lanes)
+        writer = TileWriter.of(nest, roles, machine.vector_lanes)
+        with nest.loop("row", task.end - task.first) as step:
+            y = nest.settle("y", task.first + step)
+            for channel, many in blocks.loop(nest, task.start, task.stop):
+                with nest.loop("x_tile", tiles.count) as tile:
+                    _emit_tile(writer, epilogue, tiles, tile, line=(task.image, y), channel=channel, channels=many)
+    return Scheduled(func.with_body(nest.finish()), roles.kind, f"{grid}; {table}")
+
+
+def _table(taps: int, machine: Machine) -> RowTable:
+    """Return the widths of tiles of one vector of channels, where sums of a tile hide the latency of those before."""
+    tile = RegisterTile(1, widest_tile(machine, 1), 1)
+    costs = (taps * (width + 1) / LOADS_PER_CYCLE + TILE_CYCLES + 2 * width for width in range(1, tile.width + 1))
+    return RowTable.by_costs(tile, [0.0, *costs], _LOSS)
+
+
+def _emit_tile(
+    writer: TileWriter, epilogue: Epilogue, tiles: RowTiles, index: Expr, line: tuple[Expr, Expr], channel: Expr,
+    channels: int,
+) -> None:  # fmt: skip
+    """Emit tile `index` of a line, (image, y), for some channels."""
+    nest, (image, y) = writer.nest, line
+    size, x = tiles.tile(nest, index)
+    for width in reversed(tiles.table.heights):
+        with nest.when(size == width):
+            border = _Border(writer, x, width, dims_of(writer.data)[2])
+            registers = writer.sums((image, y, x), width, channel, channels, border.inside)
+            epilogue.store(
+                nest, registers, (1, width), registers.parts, lambda _, i, c: [image, y, x + i, channel + c]
+            )
+
+
+@dataclass(frozen=True)
+class _Border:
+    """What a tile of `width` pixels from `x` on, which all are in the result, sees of an image with `columns`."""
+
+    writer: TileWriter
+    x: Expr
+    width: int
+    columns: Extent
+
+    def inside(self, pixel: int, rx: int) -> bool | Expr:
+        """Return whether a tap at a pixel is inside, or the question where that depends on where the tile is."""
+        window = self.writer.window
+        column = self.writer.column(self.x + pixel, rx)
+        before = pixel * window.strides[1] + rx * window.dilation[1] - window.padding[1] < 0
+        # The last pixel of the result sees up to as many columns behind the image as it is padded with.
+        left = (self.width - 1 - pixel) * window.strides[1] + (window.kernel[1] - 1 - rx) * window.dilation[1]
+        asked = ([column >= 0] if before else []) + ([column < self.columns] if left < window.padding[3] else [])
+        return tirx.all(*asked) if asked else True
+
+
+@dataclass(frozen=True)
+class ChannelBlocks:
+    """Channels in blocks of `size`, of which the last begins so much earlier that it is as wide as the others, or has
+    a body of its own where that computes too much again."""
+
+    channels: int
+    size: int
+
+    @property
+    def count(self) -> int:
+        """How many blocks there are."""
+        return -(-self.channels // self.size)
+
+    def loop(self, nest: Nest, start: Expr, stop: Expr) -> Iterator[tuple[Expr, int]]:
+        """Yield (first channel, how many) inside a loop over blocks start..stop-1, once for each body."""
+        rest = self.channels - (self.count - 1) * self.size
+        with nest.loop("block", stop - start) as step:
+            index = nest.settle("block_of_channels", start + step)
+            if self.count == 1 or self.count * self.size <= self.channels * _COMPUTED_AGAIN:
+                first = tirx.min(index * self.size, int64(max(0, self.channels - self.size)))
+                yield nest.settle("channel", first), min(self.channels, self.size)
+                return
+            for condition, many in ((index < self.count - 1, self.size), (index >= self.count - 1, rest)):
+                with guard(nest, condition):
+                    yield nest.settle("channel", index * self.size), many

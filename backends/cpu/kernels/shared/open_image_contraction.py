@@ -1,0 +1,56 @@
+"""Contractions over images of which only a call knows the sizes: the loops of `contraction`, cut at the call.
+
+    parallel task: (image, rows, panels)              `open_images`
+      [prologue: the task's input, padded, into scratch]
+      for block of panels, row, tile of its pixels    `open_panels`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from backends.cpu import bfloat16
+from backends.cpu.kernels.shared.arithmetic import BFloat16
+from backends.cpu.kernels.shared.contraction import Contraction, Prologue
+from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.open_images import OpenGrid
+from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct
+from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.extents import Extent
+
+_LOSS = 1.75
+"""How much longer a row of pixels may take for want of a body of its width: most are longer than a few tiles."""
+
+
+def choose_panels(extents: Extents, machine: Machine) -> OpenPanels:
+    """Return the tiles of a contraction whose images are of any size."""
+    table = RowTable.choose([extents], machine, _LOSS)
+    panel_bytes = 4 * table.tile.vectors * extents.lanes * extents.steps
+    return OpenPanels.of(table, extents.lanes, max(1, machine.l2_bytes // 2 // panel_bytes), machine)
+
+
+def panels_of(extents: Extents, panels: OpenPanels) -> int:
+    """Return how many panels the channels make up."""
+    return -(-extents.vectors // panels.table.tile.vectors) * extents.groups
+
+
+def emit_open_image(
+    nest: Nest, work: Contraction, panels: OpenPanels, grid: OpenGrid, width: Extent, prologue: Prologue | None
+) -> None:
+    """Add the loops of `work`, whose result has `width` pixels in a row and whose channels `grid` cuts by panels."""
+    if isinstance(work.arithmetic, BFloat16):
+        nest.use_functions(bfloat16.FUNCTIONS)
+    with grid.tasks(nest) as task:
+        load_rows = prologue(nest, task.image, task.first, task.end) if prologue else work.load_rows
+        tiles = RowTiles.of(nest, panels.table, int64(0), int64(width))
+        product = PanelProduct.of(nest, work, panels, load_rows, task.image)
+
+        @contextmanager
+        def lines() -> Iterator[Expr]:
+            with nest.loop("y", task.end - task.first) as step:
+                yield nest.settle("line", task.first + step)
+
+        product.emit(task.start, task.stop - task.start, tiles, lines)

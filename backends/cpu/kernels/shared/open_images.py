@@ -1,0 +1,85 @@
+"""How the tasks of a kernel over images are cut of which only a call knows how many there are, and how large.
+
+    rows of a task            what they take stays in half of L2, and all threads have some
+    parallel task: (image, rows, part of the channels)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.tirx import ForKind
+
+from backends.cpu.kernels.shared.open_panels import chunk_of
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.extents import Extent
+
+_ROUNDS = 2
+"""Tasks of a thread: with one each, all wait for the slowest."""
+
+
+@dataclass(frozen=True)
+class OpenTask:
+    """What a task has: rows first..end-1 of an image, and parts start..stop-1 of its channels."""
+
+    image: Expr
+    first: Expr
+    end: Expr
+    start: Expr
+    stop: Expr
+
+
+@dataclass(frozen=True)
+class OpenGrid:
+    """The tasks of images.
+
+    Attributes:
+        images, rows: How many images there are, and rows of each.
+        most_rows: Of a task.
+        parts: Into how many pieces the channels may be cut.
+        threads: Among which they are shared out.
+    """
+
+    images: Extent
+    rows: Extent
+    most_rows: Expr
+    parts: int
+    threads: int
+
+    @staticmethod
+    def of(
+        images: Extent, rows: Extent, row_bytes: Extent, parts: int, machine: Machine, threads: int
+    ) -> OpenGrid:
+        """Return the grid where a row of a task takes `row_bytes`."""
+        most = tirx.max(tirx.truncdiv(int64(machine.l2_bytes // 2), tirx.max(int64(row_bytes), int64(1))), int64(1))
+        if threads > 1:
+            each = threads * _ROUNDS
+            most = tirx.min(most, tirx.truncdiv(int64(images) * rows + (each - 1), int64(each)))
+        return OpenGrid(images, rows, tirx.max(tirx.min(most, int64(rows)), int64(1)), parts, threads)
+
+    @contextmanager
+    def tasks(self, nest: Nest) -> Iterator[OpenTask]:
+        """Open the loop over tasks."""
+        rows = int64(self.rows)
+        most = nest.settle("most_rows", self.most_rows)
+        bands = nest.settle("bands", tirx.truncdiv(rows + (most - 1), most))
+        cuts = nest.settle("cuts", self._cuts(int64(self.images) * bands))
+        kind = ForKind.PARALLEL if self.threads > 1 else ForKind.SERIAL
+        with nest.loop("task", int64(self.images) * bands * cuts, kind) as task:
+            pair = nest.settle("band_of_images", tirx.truncdiv(task, cuts))
+            start, stop = chunk_of(nest, "part", tirx.truncmod(task, cuts), int64(self.parts), cuts)
+            first, end = chunk_of(nest, "row", tirx.truncmod(pair, bands), rows, bands)
+            yield OpenTask(nest.settle("image", tirx.truncdiv(pair, bands)), first, end, start, stop)
+
+    def _cuts(self, bands: Expr) -> Expr:
+        """Return into how many pieces the channels are cut: where there are fewer bands than threads, all the same."""
+        if self.threads == 1 or self.parts == 1:
+            return int64(1)
+        return tirx.Select(bands >= self.threads, int64(1), int64(min(self.parts, self.threads)))
+
+    def __str__(self) -> str:
+        return f"open images, {self.parts} parts of the channels"

@@ -1,0 +1,148 @@
+"""The panels of a contraction over tiles of rows of which only a call knows how many there are.
+
+    for block of panels
+      for tile of rows
+        for panel: sums of the tile             a body for each height
+        for panel: outputs = epilogue(sums)     one for all of them
+
+The sums go through scratch, as LLVM takes time for the epilogue of each body: 2% of a product of 128 steps of k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from backends.cpu.kernels.shared.arithmetic import BFloat16
+from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel
+from backends.cpu.kernels.shared.epilogue import Epilogue
+from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles, look_up
+from backends.cpu.machine import Machine
+from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
+
+Lines = Callable[[], AbstractContextManager[Expr]]
+"""Opens a loop over lines of an image, and returns its variable."""
+
+
+@dataclass(frozen=True)
+class OpenPanels:
+    """How the panels of a task with any number of rows are cut.
+
+    Attributes:
+        table: The tiles of its rows.
+        most: Panels of a block at most, so that the sums of a tile stay in L1.
+        block: Panels whose weights stay in L2 while the rows of a task pass.
+    """
+
+    table: RowTable
+    most: int
+    block: int
+
+    @staticmethod
+    def of(table: RowTable, lanes: int, block: int, machine: Machine) -> OpenPanels:
+        """Return the cut for such tiles where the weights of `block` panels stay in L2."""
+        kept = 4 * table.tile.rows * table.tile.vectors * lanes
+        most = max(1, machine.l1_bytes // 2 // kept)
+        return OpenPanels(table, most, min(block, most))
+
+    def of_block(self, rows: Expr) -> Expr:
+        """Return how many panels of a task of so many rows make a block: where there is one tile, no weights are read
+        again. LLVM unrolls a loop of which it knows that it is short, and runs out of registers."""
+        return look_up(rows, [(0, self.most), (self.table.tile.height + 1, self.block)])
+
+
+def chunk_of(nest: Nest, name: str, index: Expr, extent: Expr, count: Expr) -> tuple[Expr, Expr]:
+    """Return where chunk `index` of `count` begins and ends."""
+    first = nest.settle(f"first_{name}", tirx.truncdiv(index * extent, count))
+    return first, nest.settle(f"end_{name}", tirx.truncdiv((index + 1) * extent, count))
+
+
+@dataclass(frozen=True)
+class PanelProduct:
+    """One product of a task.
+
+    Attributes:
+        kernel: Its epilogue has scratch for the sums of a tile's rows in all panels of a block.
+    """
+
+    nest: Nest
+    panels: OpenPanels
+    kernel: MicroKernel
+
+    @staticmethod
+    def of(
+        nest: Nest, work: Contraction, panels: OpenPanels, load_rows: Callable[..., Expr], outer: Expr = 0
+    ) -> PanelProduct:
+        """Return the product, its scratch allocated."""
+        tile = panels.table.tile
+        scratch = nest.allocate("sums", (panels.most * tile.rows * tile.vectors * work.extents.lanes,))
+        epilogue = Epilogue(work.outputs, scratch, isinstance(work.arithmetic, BFloat16))
+        kernel = MicroKernel(
+            nest=nest, work=work, blocking=Blocking(tile, 1, 1, panels.block), load_rows=load_rows,
+            outer=int64(outer), epilogue=epilogue,
+        )  # fmt: skip
+        return PanelProduct(nest, panels, kernel)
+
+    def emit(self, first: Expr, panels: Expr, tiles: RowTiles, lines: Lines | None = None) -> None:
+        """Emit `panels` panels from `first` on over all `tiles`, which are those of rows, or, with `lines`, of the
+        pixels of each line."""
+        nest, block = self.nest, self.panels.of_block(tiles.rows)
+        blocks = nest.settle("blocks", tirx.truncdiv(panels + (block - 1), block))
+        with nest.loop("block", blocks) as index:
+            begin, end = chunk_of(nest, "panel_of_block", index, panels, blocks)
+            start, many = first + begin, end - begin
+            with lines() if lines else nullcontext() as line, nest.loop("y_tile", tiles.count) as step:
+                height, y = tiles.tile(nest, step)
+                tile = _Pixels(line, y)
+                for rows in reversed(self.panels.table.heights):
+                    with nest.when(height == rows), nest.loop("panel", many) as panel:
+                        self._sums(panel, *self._vector(start + panel), tile, rows)
+                with nest.loop("panel", many) as panel:
+                    self._store(panel, *self._vector(start + panel), tile, height)
+
+    def _vector(self, panel: Expr) -> tuple[Expr, Expr]:
+        """Return the group and the first vector of a panel: the last one of a group begins so much earlier that it is
+        as wide as the others."""
+        width, extents = self.panels.table.tile.vectors, self.kernel.work.extents
+        group: Expr = int64(0)
+        if extents.groups > 1:
+            of_group = -(-extents.vectors // width)
+            group = self.nest.settle("group", tirx.truncdiv(panel, int64(of_group)))
+            panel = tirx.truncmod(panel, int64(of_group))
+        return group, self.nest.settle("vector", tirx.min(panel * width, int64(extents.vectors - width)))
+
+    def _sums(self, panel: Expr, group: Expr, vector: Expr, tile: _Pixels, rows: int) -> None:
+        """Emit the sums of a tile of so many rows."""
+        tallest, lanes = self.panels.table.tile, self.kernel.work.extents.lanes
+        width = tallest.vectors * lanes
+        registers = self.kernel.sums(group, vector * lanes, width, [tile.at(i) for i in range(rows)])
+        self.kernel.epilogue.keep(self.nest, registers, panel * (tallest.rows * width))
+
+    def _store(self, panel: Expr, group: Expr, vector: Expr, tile: _Pixels, height: Expr) -> None:
+        """Emit the epilogue of a tile: one loop for tiles of all heights, as LLVM takes time for each."""
+        nest, tallest, work = self.nest, self.panels.table.tile, self.kernel.work
+        lanes, last = work.extents.lanes, work.extents.vectors - tallest.vectors
+        width, rest = tallest.vectors * lanes, work.extents.channels - last * lanes
+        kinds = [(vector < last, width), (vector >= last, rest)] if rest != width else [(None, width)]
+        for condition, channels in kinds:
+            with guard(nest, condition):
+                self.kernel.epilogue.store_kept(
+                    nest, (height, 1), width, pieces(channels, lanes),
+                    lambda i, j, c: work.coordinates(self.kernel.outer, group, *tile.at(i), vector * lanes + c),
+                    panel * (tallest.rows * width),
+                )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Pixels:
+    """Rows from `first` on, or pixels of a line."""
+
+    line: Expr | None
+    first: Expr
+
+    def at(self, index: Expr) -> tuple[Expr, Expr]:
+        """Return y and x of one of them."""
+        return (self.first + index, int64(0)) if self.line is None else (self.line, self.first + index)

@@ -1,0 +1,43 @@
+"""Convolutions over images of which only a call knows the sizes."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from backends.cpu.kernels.shared.window import Window
+from tests.backends.cpu.kernels.anchored import normal
+from tests.backends.cpu.kernels.open_images import OpenKernel, check_sizes
+from tests.targets import AVX2
+
+
+def convolution(window: Window, groups: int, depth: int, channels: int) -> OpenKernel:
+    """Return a convolution with a residual behind it."""
+    weight = relax.const(normal((channels, depth, *window.kernel), 1))
+    bias = relax.const(normal((channels,), 2))
+
+    def build(b: relax.BlockBuilder, x: relax.Var, residual: relax.Var) -> relax.Expr:
+        conv = b.emit(
+            op.nn.conv2d(x, weight, window.strides, window.padding, window.dilation, groups, data_layout="NHWC")
+        )
+        return op.add(b.emit(op.nn.relu(b.emit(op.add(conv, bias)))), residual)
+
+    return OpenKernel(
+        build, lambda n, h, w: [(n, h, w, groups * depth), (n, *window.output(h, w), channels)], window
+    )
+
+
+CASES = {
+    "strided": convolution(Window((3, 3), (2, 2), (1, 1, 1, 1), (1, 1)), 1, 24, 40),
+    "wide": convolution(Window((1, 7), (1, 1), (0, 3, 0, 3), (1, 1)), 1, 16, 70),
+    "dilated": convolution(Window((3, 3), (1, 1), (2, 2, 2, 2), (2, 2)), 1, 5, 16),
+    "groups": convolution(Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), 2, 20, 72),
+    "one side": convolution(Window((3, 2), (3, 2), (2, 1, 0, 0), (1, 1)), 1, 16, 16),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
+def test_sums_over_taps(case: str, threads: int, target: str) -> None:
+    check_sizes(CASES[case], "conv2d", threads, target)

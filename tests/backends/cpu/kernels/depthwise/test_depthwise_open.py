@@ -1,0 +1,43 @@
+"""Depthwise convolutions over images of which only a call knows the sizes."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from backends.cpu.kernels.shared.window import Window
+from tests.backends.cpu.kernels.anchored import normal
+from tests.backends.cpu.kernels.open_images import OpenKernel, check_sizes
+from tests.targets import AVX2
+
+
+def depthwise(window: Window, groups: int, members: int = 1) -> OpenKernel:
+    """Return a convolution in groups of `members` channels, with a costly function behind it."""
+    channels = groups * members
+    weight = relax.const(normal((channels, members, *window.kernel), 1))
+    bias = relax.const(normal((channels,), 2))
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        conv = b.emit(
+            op.nn.conv2d(x, weight, window.strides, window.padding, window.dilation, groups, data_layout="NHWC")
+        )
+        return op.sigmoid(b.emit(op.add(conv, bias)))
+
+    return OpenKernel(build, lambda n, h, w: [(n, h, w, channels)], window)
+
+
+CASES = {
+    "large": (depthwise(Window((5, 5), (1, 1), (2, 2, 2, 2), (1, 1)), 40), "depthwise_conv2d"),
+    "strided": (depthwise(Window((3, 3), (2, 2), (1, 1, 1, 1), (1, 1)), 24), "depthwise_conv2d"),
+    "even": (depthwise(Window((4, 4), (1, 1), (1, 1, 2, 2), (1, 1)), 8), "depthwise_conv2d"),
+    "dilated": (depthwise(Window((3, 3), (1, 3), (4, 4, 4, 4), (4, 4)), 32), "depthwise_conv2d"),
+    "narrow groups": (depthwise(Window((3, 3), (2, 1), (1, 1, 1, 1), (1, 1)), 12, 4), "grouped_conv2d"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
+def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str) -> None:
+    kernel, template = CASES[case]
+    check_sizes(kernel, template, threads, target)
