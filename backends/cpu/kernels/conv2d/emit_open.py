@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from backends.cpu.kernels.conv2d.plan import conv2d_space
+from backends.cpu.kernels.conv2d.emit_open_winograd import emit_open_winograd
+from backends.cpu.kernels.conv2d.plan import conv2d_space, shape_for_winograd
 from backends.cpu.kernels.shared.convolution.sum_over_taps import sum_over_taps
 from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradPlan
 from backends.cpu.kernels.shared.open_image_contraction import choose_panels, emit_open_image, panels_of
@@ -15,7 +16,6 @@ from backends.tensorir.emit import Nest
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import read_roles
 from backends.tensorir.stages import dims_of
-from fusion.declined import Declined
 from partition.access import CONV2D
 
 
@@ -26,8 +26,11 @@ def emit_open_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sch
         Declined: It has another form.
     """
     roles, nest = read_roles(func), Nest()
-    if isinstance(conv2d_space(roles, machine, threads).default, WinogradPlan):
-        raise Declined("Winograd's method has no form for images of any size")
+    form = conv2d_space(roles, machine, threads).default
+    if isinstance(form, WinogradPlan):
+        shape = shape_for_winograd(roles, machine)
+        assert shape is not None, "a plan comes from its space"
+        return emit_open_winograd(func, roles, machine, threads, typical=(shape, form))
     work, _ = sum_over_taps(roles, machine, 1)
     panels = choose_panels(work.extents, machine)
     batch, rows, columns, _ = roles.shape
@@ -37,4 +40,4 @@ def emit_open_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sch
     grid = OpenGrid.of(batch, rows, row_bytes, panels_of(work.extents, panels), machine=machine, threads=threads)
     work, prologue = sum_over_taps(roles, machine, grid.most_rows)
     emit_open_image(nest, work, panels, grid, width=columns, prologue=prologue)
-    return Scheduled(func.with_body(nest.finish()), CONV2D, f"{grid}; {panels.table}; panels by {panels.block}")
+    return Scheduled(func.with_body(nest.finish()), CONV2D, f"{grid}; {panels}")

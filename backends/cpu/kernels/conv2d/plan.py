@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, arithmetic_of
 from backends.cpu.kernels.shared.blocking import blocking_space
 from backends.cpu.kernels.shared.contraction import Blocking
-from backends.cpu.kernels.shared.convolution.sum_over_taps import taps_extents
+from backends.cpu.kernels.shared.convolution.sum_over_taps import extents_of_sum
 from backends.cpu.kernels.shared.convolution.winograd_plan import (
     WinogradPlan,
+    WinogradShape,
     plan_winograd,
     winograd_plans,
     winograd_shape,
@@ -26,12 +27,9 @@ from backends.tensorir.stages import dims_of, dtype_of, shape_of
 def conv2d_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking | WinogradPlan]:
     """Return the blockings of the sum, and the plans of Winograd's method where it applies; at typical sizes where they
     are open."""
-    data, packed = roles.operands
-    window, arithmetic = Window.from_annotation(roles.attrs["window"]), arithmetic_of(dtype_of(data), machine)
-    image = [typical(extent) for extent in dims_of(data)]
-    sizes = (window, image, shape_of(packed)[0], roles.shape[3], machine.vector_lanes)
-    sums = blocking_space(taps_extents(*sizes, arithmetic), machine, threads)
-    shape = winograd_shape(*sizes) if arithmetic is FLOAT32 else None
+    sums = blocking_space(extents_of_sum(roles, machine), machine, threads)
+    has_transform = arithmetic_of(dtype_of(roles.operands[0]), machine) is FLOAT32
+    shape = shape_for_winograd(roles, machine) if has_transform else None
     best = plan_winograd(shape, machine, threads) if shape else None
     if shape is None or best is None:
         return Space(sums.default, sums.every)
@@ -41,3 +39,11 @@ def conv2d_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking
         yield from winograd_plans(shape, machine, threads)
 
     return Space(best if best.cycles < sums.default.cycles else sums.default, every)
+
+
+def shape_for_winograd(roles: Roles, machine: Machine) -> WinogradShape | None:
+    """Return the sizes for Winograd's method, typical ones where they are open; None where it is none for it."""
+    data, packed = roles.operands
+    image = [typical(extent) for extent in dims_of(data)]
+    window = Window.from_annotation(roles.attrs["window"])
+    return winograd_shape(window, image, shape_of(packed)[0], roles.shape[3], machine.vector_lanes)

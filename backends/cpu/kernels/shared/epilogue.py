@@ -122,12 +122,13 @@ class Epilogue:
 
     def store_kept(
         self, nest: Nest, size: tuple[Expr, Expr], stride: int, channels: Sequence[tuple[int, int]], at: Coordinates,
-        begin: Expr = 0,
+        begin: Expr = 0, pitch: Expr | None = None,
     ) -> None:  # fmt: skip
-        """Store a tile as `store` does, whose accumulators are in scratch from `begin` on, `stride` a row."""
+        """Store a tile as `store` does, whose accumulators are in scratch from `begin` on, `stride` a pixel and as many
+        pixels as it is wide, or `pitch`, a row."""
         height, width = size
         with nest.loop("row_of_tile", height) as i, nest.loop("column_of_tile", width) as j:
-            base = begin + (i * width + j) * stride
+            base = begin + (i * (width if pitch is None else pitch) + j) * stride
             self._row(
                 nest,
                 channels,

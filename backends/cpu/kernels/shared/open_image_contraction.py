@@ -2,23 +2,22 @@
 
     parallel task: (image, rows, panels)              `open_images`
       [prologue: the task's input, padded, into scratch]
-      for block of panels, row, tile of its pixels    `open_panels`
+      for block of panels, tile of pixels             `open_panels`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 
 from backends.cpu import bfloat16
 from backends.cpu.kernels.shared.arithmetic import BFloat16
 from backends.cpu.kernels.shared.contraction import Contraction, Prologue
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_images import OpenGrid
-from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct
+from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct, TilePixels, TileRows
 from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles
 from backends.cpu.machine import Machine
-from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.emit import Nest, int64
 from backends.tensorir.extents import Extent
 
 _LOSS = 1.75
@@ -38,19 +37,27 @@ def panels_of(extents: Extents, panels: OpenPanels) -> int:
 
 
 def emit_open_image(
-    nest: Nest, work: Contraction, panels: OpenPanels, grid: OpenGrid, width: Extent, prologue: Prologue | None
-) -> None:
-    """Add the loops of `work`, whose result has `width` pixels in a row and whose channels `grid` cuts by panels."""
+    nest: Nest, work: Contraction, panels: OpenPanels, grid: OpenGrid, width: Extent, prologue: Prologue | None,
+    by_lines: bool = False,
+) -> None:  # fmt: skip
+    """Add the loops of `work`, whose result has `width` pixels in a row and whose channels `grid` cuts by panels.
+
+    Args:
+        by_lines: Whether tiles end where a row ends: for rows that are long, and whose pixels share the addresses of
+            taps that lie apart. 3x100x100, 32 channels: 1.15 and 1.96 times as long as the kernel of that size.
+    """
     if isinstance(work.arithmetic, BFloat16):
         nest.use_functions(bfloat16.FUNCTIONS)
     with grid.tasks(nest) as task:
         load_rows = prologue(nest, task.image, task.first, task.end) if prologue else work.load_rows
-        tiles = RowTiles.of(nest, panels.table, int64(0), int64(width))
+        columns, rows = nest.settle("columns", int64(width)), task.end - task.first
+        tiles = RowTiles.of(nest, panels.table, int64(0), columns if by_lines else rows * columns)
         product = PanelProduct.of(nest, work, panels, load_rows, task.image)
-
-        @contextmanager
-        def lines() -> Iterator[Expr]:
-            with nest.loop("y", task.end - task.first) as step:
-                yield nest.settle("line", task.first + step)
-
-        product.emit(task.start, task.stop - task.start, tiles, lines)
+        emit = partial(product.emit, task.start, task.stop - task.start, tiles)
+        if not by_lines:
+            most = panels.table.heights[-1]
+            emit(lambda first: TilePixels.of(nest, task.first, columns, first, most=most))
+            return
+        with nest.loop("line_of_task", rows) as step:
+            line = nest.settle("line", task.first + step)
+            emit(lambda first: TileRows(first, line))

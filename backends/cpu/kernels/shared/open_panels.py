@@ -11,10 +11,10 @@ The sums go through scratch, as LLVM takes time for the epilogue of each body: 2
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from tvm import tirx
+from tvm.ir import Var
 
 from backends.cpu.kernels.shared.arithmetic import BFloat16
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel
@@ -22,9 +22,6 @@ from backends.cpu.kernels.shared.epilogue import Epilogue
 from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles, look_up
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
-
-Lines = Callable[[], AbstractContextManager[Expr]]
-"""Opens a loop over lines of an image, and returns its variable."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +45,9 @@ class OpenPanels:
         most = max(1, machine.l1_bytes // 2 // kept)
         return OpenPanels(table, most, min(block, most))
 
+    def __str__(self) -> str:
+        return f"{self.table}; panels by {self.block}"
+
     def of_block(self, rows: Expr) -> Expr:
         """Return how many panels of a task of so many rows make a block: where there is one tile, no weights are read
         again. LLVM unrolls a loop of which it knows that it is short, and runs out of registers."""
@@ -58,6 +58,61 @@ def chunk_of(nest: Nest, name: str, index: Expr, extent: Expr, count: Expr) -> t
     """Return where chunk `index` of `count` begins and ends."""
     first = nest.settle(f"first_{name}", tirx.truncdiv(index * extent, count))
     return first, nest.settle(f"end_{name}", tirx.truncdiv((index + 1) * extent, count))
+
+
+@dataclass(frozen=True)
+class TileRows:
+    """Rows of a matmul from `first` on, or pixels of a line of an image.
+
+    Attributes:
+        line: Of the image; None for a matmul.
+    """
+
+    first: Expr
+    line: Expr | None = None
+
+    def at(self, index: Expr) -> tuple[Expr, Expr]:
+        """Return y and x of one of them."""
+        return (self.first + index, int64(0)) if self.line is None else (self.line, self.first + index)
+
+    def all(self, nest: Nest, count: int) -> list[tuple[Expr, Expr]]:
+        """Return y and x of the first `count`."""
+        return [self.at(index) for index in range(count)]
+
+
+@dataclass(frozen=True)
+class TilePixels:
+    """Pixels of an image, which go on in the next line where one ends: their y and x, in buffers."""
+
+    ys: Var
+    xs: Var
+
+    @staticmethod
+    def of(nest: Nest, line: Expr, columns: Expr, first: Expr, most: int) -> TilePixels:
+        """Return `most` pixels from number `first` on, counted from the beginning of `line`."""
+        pixels = TilePixels(*(nest.allocate(name, (most,), "int64") for name in ("ys", "xs")))
+        y = nest.keep("y", line + tirx.truncdiv(first, columns))
+        x = nest.keep("x", tirx.truncmod(first, columns))
+        for place in range(most):
+            nest.store(pixels.ys, [int64(place)], y)
+            nest.store(pixels.xs, [int64(place)], x)
+            ends = nest.settle("ends", tirx.Cast("int64", x + 1 == columns))
+            nest.store(y.source, [int64(0)], y + ends)
+            nest.store(x.source, [int64(0)], (x + 1) * (1 - ends))
+        return pixels
+
+    def at(self, index: Expr) -> tuple[Expr, Expr]:
+        """Return y and x of one of them."""
+        return tirx.BufferLoad(self.ys, [int64(index)]), tirx.BufferLoad(self.xs, [int64(index)])
+
+    def all(self, nest: Nest, count: int) -> list[tuple[Expr, Expr]]:
+        """Return y and x of the first `count`, by names that stand for them in loops."""
+        places = [self.at(index) for index in range(count)]
+        return [(nest.settle(f"y{i}", y), nest.settle(f"x{i}", x)) for i, (y, x) in enumerate(places)]
+
+
+Place = Callable[[Expr], TileRows | TilePixels]
+"""Where the rows of a tile are, from the first of them."""
 
 
 @dataclass(frozen=True)
@@ -86,22 +141,21 @@ class PanelProduct:
         )  # fmt: skip
         return PanelProduct(nest, panels, kernel)
 
-    def emit(self, first: Expr, panels: Expr, tiles: RowTiles, lines: Lines | None = None) -> None:
-        """Emit `panels` panels from `first` on over all `tiles`, which are those of rows, or, with `lines`, of the
-        pixels of each line."""
+    def emit(self, first: Expr, panels: Expr, tiles: RowTiles, place: Place = TileRows) -> None:
+        """Emit `panels` panels from `first` on over all `tiles`, whose rows are where `place` says."""
         nest, block = self.nest, self.panels.of_block(tiles.rows)
         blocks = nest.settle("blocks", tirx.truncdiv(panels + (block - 1), block))
         with nest.loop("block", blocks) as index:
             begin, end = chunk_of(nest, "panel_of_block", index, panels, blocks)
             start, many = first + begin, end - begin
-            with lines() if lines else nullcontext() as line, nest.loop("y_tile", tiles.count) as step:
+            with nest.loop("y_tile", tiles.count) as step:
                 height, y = tiles.tile(nest, step)
-                tile = _Pixels(line, y)
+                pixels = place(y)
                 for rows in reversed(self.panels.table.heights):
                     with nest.when(height == rows), nest.loop("panel", many) as panel:
-                        self._sums(panel, *self._vector(start + panel), tile, rows)
+                        self._sums(panel, *self._vector(start + panel), pixels, rows)
                 with nest.loop("panel", many) as panel:
-                    self._store(panel, *self._vector(start + panel), tile, height)
+                    self._store(panel, *self._vector(start + panel), pixels, height)
 
     def _vector(self, panel: Expr) -> tuple[Expr, Expr]:
         """Return the group and the first vector of a panel: the last one of a group begins so much earlier that it is
@@ -114,14 +168,14 @@ class PanelProduct:
             panel = tirx.truncmod(panel, int64(of_group))
         return group, self.nest.settle("vector", tirx.min(panel * width, int64(extents.vectors - width)))
 
-    def _sums(self, panel: Expr, group: Expr, vector: Expr, tile: _Pixels, rows: int) -> None:
+    def _sums(self, panel: Expr, group: Expr, vector: Expr, pixels: TileRows | TilePixels, rows: int) -> None:
         """Emit the sums of a tile of so many rows."""
         tallest, lanes = self.panels.table.tile, self.kernel.work.extents.lanes
         width = tallest.vectors * lanes
-        registers = self.kernel.sums(group, vector * lanes, width, [tile.at(i) for i in range(rows)])
+        registers = self.kernel.sums(group, vector * lanes, width, pixels.all(self.nest, rows))
         self.kernel.epilogue.keep(self.nest, registers, panel * (tallest.rows * width))
 
-    def _store(self, panel: Expr, group: Expr, vector: Expr, tile: _Pixels, height: Expr) -> None:
+    def _store(self, panel: Expr, group: Expr, vector: Expr, pixels: TileRows | TilePixels, height: Expr) -> None:
         """Emit the epilogue of a tile: one loop for tiles of all heights, as LLVM takes time for each."""
         nest, tallest, work = self.nest, self.panels.table.tile, self.kernel.work
         lanes, last = work.extents.lanes, work.extents.vectors - tallest.vectors
@@ -131,18 +185,6 @@ class PanelProduct:
             with guard(nest, condition):
                 self.kernel.epilogue.store_kept(
                     nest, (height, 1), width, pieces(channels, lanes),
-                    lambda i, j, c: work.coordinates(self.kernel.outer, group, *tile.at(i), vector * lanes + c),
+                    lambda i, j, c: work.coordinates(self.kernel.outer, group, *pixels.at(i), vector * lanes + c),
                     panel * (tallest.rows * width),
                 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Pixels:
-    """Rows from `first` on, or pixels of a line."""
-
-    line: Expr | None
-    first: Expr
-
-    def at(self, index: Expr) -> tuple[Expr, Expr]:
-        """Return y and x of one of them."""
-        return (self.first + index, int64(0)) if self.line is None else (self.line, self.first + index)

@@ -24,22 +24,23 @@ from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, ramp, splat, vector_runs
+from backends.tensorir.extents import Extent, typical
 from backends.tensorir.roles import Roles
-from backends.tensorir.stages import shape_of
+from backends.tensorir.stages import dims_of
 
 
 def planes_extents(roles: Roles, machine: Machine) -> Extents:
-    """Return the sizes of the sum: planes are taps, k runs over the window."""
-    batch, planes, height, width = shape_of(roles.operands[0])
+    """Return the sizes of the sum, typical ones where they are open: planes are taps, k runs over the window."""
+    batch, planes, height, width = (typical(extent) for extent in dims_of(roles.operands[0]))
     kernel = Window.from_annotation(roles.attrs["window"]).kernel
-    _, out_height, out_width, channels = roles.shape
+    _, out_height, out_width, channels = (typical(extent) for extent in roles.shape)
     return Extents(
         outer=batch, groups=1, height=out_height, width=out_width, channels=channels, taps=(planes,),
         depth=prod(kernel), lanes=machine.vector_lanes, input_bytes=4 * planes * height * width,
     )  # fmt: skip
 
 
-def sum_over_planes(roles: Roles, machine: Machine, rows: int) -> tuple[Contraction, Prologue | None]:
+def sum_over_planes(roles: Roles, machine: Machine, rows: Extent) -> tuple[Contraction, Prologue | None]:
     """Return the convolution as a contraction, and what copies its padded image for tasks of up to `rows` rows of the
     result."""
     data, packed = roles.operands
@@ -77,12 +78,12 @@ class _PaddedPlanes:
 
     data: Var
     window: Window
-    rows: int  # output rows of the largest task
+    rows: Extent  # output rows of the largest task
     lanes: int
 
     def fill(self, nest: Nest, image: Expr, first: Expr, end: Expr) -> Callable[..., Expr]:
         """Copy what lies under the output rows first..end-1; return the `load_rows` that reads it."""
-        _, planes, height, width = shape_of(self.data)
+        _, planes, height, width = dims_of(self.data)
         top, left, _, right = self.window.padding
         padded = left + width + right
         scratch = nest.allocate("padded", (planes, self.window.rows_under(self.rows), padded))

@@ -39,12 +39,21 @@ def taps_extents(
     )  # fmt: skip
 
 
-def sum_over_taps(roles: Roles, machine: Machine, rows: Extent) -> tuple[Contraction, Prologue | None]:
-    """Return the convolution as a contraction, at typical sizes where they are open, and what copies its padded input
-    for tasks of up to `rows` rows of the result."""
+def extents_of_sum(roles: Roles, machine: Machine) -> Extents:
+    """Return the sizes of the sum that a convolution is, typical ones where they are open."""
     data, packed = roles.operands
-    window, image = Window.from_annotation(roles.attrs["window"]), [typical(extent) for extent in dims_of(data)]
-    all_channels = image[3]
+    return taps_extents(
+        Window.from_annotation(roles.attrs["window"]), [typical(extent) for extent in dims_of(data)],
+        groups=shape_of(packed)[0], channels=roles.shape[3], lanes=machine.vector_lanes,
+        arithmetic=arithmetic_of(dtype_of(data), machine),
+    )  # fmt: skip
+
+
+def sum_over_taps(roles: Roles, machine: Machine, rows: Extent) -> tuple[Contraction, Prologue | None]:
+    """Return the convolution as a contraction, and what copies its padded input for tasks of up to `rows` rows of the
+    result."""
+    data, packed = roles.operands
+    window, all_channels = Window.from_annotation(roles.attrs["window"]), dims_of(data)[3]
     groups, lanes = shape_of(packed)[0], machine.vector_lanes
     out_channels = roles.shape[3]
     arithmetic, merged = arithmetic_of(dtype_of(data), machine), window.merges(groups)
@@ -55,8 +64,7 @@ def sum_over_taps(roles: Roles, machine: Machine, rows: Extent) -> tuple[Contrac
         return tirx.BufferLoad(packed, [group, tirx.floordiv(n, lanes), taps[0], tap, step, ramp(0, count)])
 
     work = Contraction(
-        taps_extents(window, image, groups=groups, channels=out_channels, lanes=lanes, arithmetic=arithmetic),
-        padded_weights=True, arithmetic=arithmetic,
+        extents_of_sum(roles, machine), padded_weights=True, arithmetic=arithmetic,
         load_rows=load_from(data, 0, lambda n, row, element: [n, row, 0, element]),
         load_weights=weights,
         coordinates=lambda n, group, y, x, c: [n, y, x, group * (out_channels // groups) + c],

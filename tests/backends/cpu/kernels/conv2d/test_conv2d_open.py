@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tvm import relax
 from tvm.relax import op
@@ -14,7 +15,7 @@ from tests.targets import AVX2
 
 def convolution(window: Window, groups: int, depth: int, channels: int) -> OpenKernel:
     """Return a convolution with a residual behind it."""
-    weight = relax.const(normal((channels, depth, *window.kernel), 1))
+    weight = relax.const(normal((channels, depth, *window.kernel), 1) / np.float32(3 * depth**0.5))
     bias = relax.const(normal((channels,), 2))
 
     def build(b: relax.BlockBuilder, x: relax.Var, residual: relax.Var) -> relax.Expr:
@@ -32,6 +33,7 @@ CASES = {
     "strided": convolution(Window((3, 3), (2, 2), (1, 1, 1, 1), (1, 1)), 1, 24, 40),
     "wide": convolution(Window((1, 7), (1, 1), (0, 3, 0, 3), (1, 1)), 1, 16, 70),
     "dilated": convolution(Window((3, 3), (1, 1), (2, 2, 2, 2), (2, 2)), 1, 5, 16),
+    "small": convolution(Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), 1, 4, 16),
     "groups": convolution(Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), 2, 20, 72),
     "one side": convolution(Window((3, 2), (3, 2), (2, 1, 0, 0), (1, 1)), 1, 16, 16),
 }
@@ -41,3 +43,15 @@ CASES = {
 @pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
 def test_sums_over_taps(case: str, threads: int, target: str) -> None:
     check_sizes(CASES[case], "conv2d", threads, target)
+
+
+WINOGRAD = {
+    "padded": convolution(Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), 1, 40, 72),
+    "one side": convolution(Window((3, 3), (1, 1), (2, 0, 1, 3), (1, 1)), 1, 32, 48),
+}
+
+
+@pytest.mark.parametrize("case", WINOGRAD)
+@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
+def test_winograd(case: str, threads: int, target: str) -> None:
+    check_sizes(WINOGRAD[case], "winograd", threads, target)
