@@ -97,7 +97,7 @@ def _reading_cycles(sizes: ChainSizes, machine: Machine, band: int, rows: int) -
     passes = 1 if weights + lines <= machine.l2_bytes // 2 else -(-band // rows)
     again = passes * lines if lines > machine.l2_bytes // 2 else 0
     image = sizes.input_bytes * sizes.made_rows(band) / sizes.height
-    return (passes * weights + again) / MEMORY_BYTES_PER_CYCLE + image / L2_BYTES_PER_CYCLE
+    return float((passes * weights + again) / MEMORY_BYTES_PER_CYCLE + image / L2_BYTES_PER_CYCLE)
 
 
 def estimate(chain: ChainStages, machine: Machine, threads: int) -> Estimate:

@@ -62,7 +62,7 @@ def lower_planar_pool(builder: relax.BlockBuilder, call: relax.Call, lanes: int)
     if averages and attrs.ceil_mode:
         raise Declined("with ceil_mode, windows may lie past the padding, and what they count is open")
     window = Window.of(attrs, (int(attrs.pool_size[0]), int(attrs.pool_size[1])))
-    window = fitted_window(window, list(data.ty.shape)[2:], list(call.ty.shape)[2:])
+    window = fitted_window(window, list(data.ty.shape)[2:], list(call.ty.shape)[2:], bool(attrs.ceil_mode))
     if not averages:
         return builder.call_te(partial(_max_pool, window=window), data, primfunc_name_hint="max_pool2d")
     _, _, height, width = (int(n) for n in data.ty.shape)

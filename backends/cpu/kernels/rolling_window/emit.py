@@ -2,55 +2,28 @@
 inverted residuals of MobileNets, whose images between are often six times as wide as what comes in and goes out, and
 the first layers of ResNets.
 
-The loops of one task, which has a band of the result's rows and a chunk of its blocks of channels:
-
-    lines[rows under a window][padded columns][block]    in L1 or L2, its border columns 0, for a maximum -inf
-    for block of channels
-      for row of the band
-        for row of the image under it, not under the one before
-          lines[row % rows] = epilogue(data x weights)   the micro-kernel of `contraction`; the border outside
-        for x tile of `columns` pixels
-          acc[pixels, vectors] = 0                       registers
-          for tap
-            acc[i] += lines[row under the tap, x_i under the tap] * weight[tap]
-          outputs = epilogue(acc)
-
-A projection needs all channels of a pixel: the loop over rows is then outside, every block has a line buffer of its
-own, and
-
-    for row of the band
-      for block of channels
-        lines, acc as above
-        pixels[columns][channels] = epilogue(acc)        in L1 or L2
-      outputs = epilogue(pixels x weights)               the micro-kernel again
-
-Where no convolution makes the image, its rows are copied into the line buffer. Each band computes the rows under its
-border once more than several kernels would; a chunk of the channels costs nothing.
+A task has a band of the result's rows and a chunk of its blocks of channels; its loops are those of `band`. Each band
+computes the rows under its border once more than several kernels would; a chunk of the channels costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
-from math import inf
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.ir import Var
 from tvm.tirx import ForKind
 
+from backends.cpu.kernels.rolling_window.band import BandWriter
 from backends.cpu.kernels.rolling_window.plan import RollingPlan, projection_tile
-from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, Projection, RollingSizes, RollingStages
-from backends.cpu.kernels.shared.chains.image_maker import Band, row_maker, stored_in
-from backends.cpu.kernels.shared.chains.line_buffer import LineBuffer
-from backends.cpu.kernels.shared.contraction import MicroKernel, emit_inside
-from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
+from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, RollingSizes, RollingStages
+from backends.cpu.kernels.shared.chains.image_maker import Band
+from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel, emit_inside
+from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.machine import Machine
-from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, ramp, splat
+from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.result import Scheduled
-from backends.tensorir.roles import Output
 
 
 def emit_rolling_window(func: tirx.PrimFunc, stages: RollingStages, machine: Machine, point: RollingPlan) -> Scheduled:
@@ -71,7 +44,8 @@ def _emit_tasks(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: M
         band = tirx.floormod(tirx.floordiv(task, chunks.count), bands.count)
         first, rows = nest.bind("first_row", int64(bands.start(band))), int64(tile_count(bands, band))
         here = Band(nest.bind("image", int64(image)), first, rows, bands.longest)
-        form = _BandWriter.make(nest, stages, plan, machine, here)
+        cuts = _PlannedCuts(nest, stages.sizes, plan, machine)
+        form = BandWriter.make(nest, stages, cuts, machine, here)
         if stages.projection is None:
             form.emit_blocks(chunks.start(chunk), tile_count(chunks, chunk), first, rows)
         else:
@@ -79,169 +53,36 @@ def _emit_tasks(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: M
 
 
 @dataclass(frozen=True)
-class _BandWriter:
-    """Writes a band of rows.
-
-    Attributes:
-        image: Which one of the batch.
-        lines: The rows under the window, of one block of channels or of all.
-        making: The convolution that makes them, its outputs put into the line buffer; None where they are copied.
-        convolved: What is done with what the window computes.
-        pixels: The rows of the projection: a row of the window's result, each pixel `_stride` elements apart.
-    """
+class _PlannedCuts:
+    """The rows of images whose sizes are known, as the plan cuts them."""
 
     nest: Nest
-    stages: RollingStages
+    sizes: RollingSizes
     plan: RollingPlan
     machine: Machine
-    image: Expr
-    lines: LineBuffer
-    making: MicroKernel | None
-    convolved: Epilogue
-    pixels: Var | None
-
-    @staticmethod
-    def make(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: Machine, band: Band) -> _BandWriter:
-        """Return the form for a band, its buffers allocated."""
-        sizes, width = stages.sizes, plan.tile.vectors * machine.vector_lanes
-        parts = -(-sizes.channels // width) if stages.projection else 1
-        outside = -inf if sizes.pools else 0.0
-        lines = LineBuffer.allocate(nest, sizes, 1, width, machine.vector_lanes, parts=parts, outside=outside)
-        pixels, outputs = None, stages.convolved
-        if stages.projection is not None:
-            stride = _stride(sizes, machine)
-            pixels = nest.allocate("pixels", (sizes.columns * stride,))
-            outputs = tuple(_kept(output, pixels, stride) for output in outputs)
-        making = None
-        if stages.making is not None:
-            making = row_maker(nest, stages.making, sizes=sizes, tile=plan.tile, machine=machine, band=band)
-        convolved = Epilogue.prepare(nest, outputs, plan.columns * width)
-        return _BandWriter(
-            nest=nest,
-            stages=stages,
-            plan=plan,
-            machine=machine,
-            image=band.image,
-            lines=lines,
-            making=making,
-            convolved=convolved,
-            pixels=pixels,
-        )
 
     @property
-    def _width(self) -> int:
-        """Channels of a block."""
-        return self.plan.tile.vectors * self.machine.vector_lanes
+    def tile(self) -> RegisterTile:
+        """Pixels times vectors of the convolution before the window."""
+        return self.plan.tile
 
     @property
-    def _blocks(self) -> int:
-        return -(-self.stages.sizes.channels // self._width)
+    def columns(self) -> int:
+        """Pixels of the window's result at a time, at most."""
+        return self.plan.columns
 
-    def emit_blocks(self, start: Expr, many: Expr, first: Expr, rows: Expr) -> None:
-        """Add the loops of `many` blocks of channels from `start` on, over `rows` rows from `first` on."""
-        for block, channels in self._each_block(start, many):
-            with self.nest.loop("y", rows) as step:
-                self._row(block, channels, first, step)
+    def make_row(self, kernel: MicroKernel, source: Expr, block: Expr, channels: int) -> None:
+        """Emit a row of the image, for a block of channels."""
+        kernel.emit_rows(source, 1, block, 1)
 
-    def emit_rows(self, projection: Projection, first: Expr, rows: Expr) -> None:
-        """Add the loops of `rows` rows from `first` on, each with all channels."""
-        with self.nest.loop("y", rows) as step:
-            for block, channels in self._each_block(0, self._blocks):
-                self._row(block, channels, first, step)
-            self._project(projection, self.nest.bind("projected_row", first + step))
-
-    def _each_block(self, start: Expr, many: Expr) -> Iterator[tuple[Expr, int]]:
-        """Yield (block, channels in it) inside a loop over blocks, once for each number of channels that there is."""
-        rest = self.stages.sizes.channels - (self._blocks - 1) * self._width
-        with self.nest.loop("block", many) as step:
-            index = self.nest.bind("block_of_channels", int64(start + step))
-            kinds = [(index < self._blocks - 1, self._width), (index >= self._blocks - 1, rest)]
-            for condition, channels in kinds if rest != self._width and self._blocks > 1 else [(None, rest)]:
-                with guard(self.nest, condition):
-                    yield index, channels
-
-    def _row(self, block: Expr, channels: int, first: Expr, step: Expr) -> None:
-        """Emit row `first + step` of the window's result, for the `channels` channels of a block."""
-        y = self.nest.bind("row", first + step)
-        self.lines.fill(step == 0, y, 1, partial(self._make, block, channels), self._part(block))
-        self._convolve(block, channels, y)
-
-    def _part(self, block: Expr) -> Expr:
-        """Return the part of the line buffer that a block of channels has."""
-        return block if self.pixels is not None else 0
-
-    def _outside(self, lanes: int) -> Expr:
-        """Return what the window begins with."""
-        return splat(tirx.const(self.lines.outside, "float32"), lanes)
-
-    def _make(self, block: Expr, channels: int, source: Expr, place: Expr) -> None:
-        """Emit what puts one row of the image at `place`."""
-        if self.making is not None:
-            stored_in(self.lines, self.making, place, block * self._width).emit_rows(source, 1, block, 1)
-            return
-        first = block * self._width
-        with self.nest.loop("x", self.stages.sizes.width) as x:
-            for at, lanes in pieces(channels, self.machine.vector_lanes):
-                value = tirx.BufferLoad(self.stages.image, [self.image, source, x, ramp(first + at, lanes)])
-                self.nest.store(self.lines.buffer, [ramp(place + x * self._width + at, lanes)], value)
-
-    def _project(self, projection: Projection, y: Expr) -> None:
-        """Emit the projection of row `y`."""
-        sizes, stride = self.stages.sizes, _stride(self.stages.sizes, self.machine)
-        rows = projection.product(self.machine)
-        work = replace(
-            rows, extents=replace(rows.extents, height=sizes.columns),
-            load_rows=lambda outer, group, x, _, taps, k: tirx.BufferLoad(self.pixels, [x * stride + k]),
-            coordinates=lambda outer, group, x, _, n: [self.image, y, x, n],
-        )  # fmt: skip
-        emit_inside(self.nest, work, projection_tile(sizes, self.machine))
-
-    def _convolve(self, block: Expr, channels: int, y: Expr) -> None:
-        """Emit one row of the window's result."""
-        nest, window = self.nest, self.stages.sizes.window
-        under = (y * window.strides[0] + tap * window.dilation[0] for tap in range(window.kernel[0]))
-        rows = [nest.bind(f"under{tap}", self.lines.place(row, self._part(block))) for tap, row in enumerate(under)]
+    def tiles(self) -> Iterator[tuple[Expr, int]]:
+        """Yield the first pixel and how many for each tile of a row of the result, in its loop."""
         first = 0
-        for columns, many in Split.of(self.stages.sizes.columns, self.plan.columns).sizes():
-            with nest.loop("x_tile", many) as step:
-                self._tile((y, first + step * columns, block * self._width), rows, columns, channels)
+        for columns, many in Split.of(self.sizes.columns, self.columns).sizes():
+            with self.nest.loop("x_tile", many) as step:
+                yield first + step * columns, columns
             first += columns * many
 
-    def _tile(self, at: tuple[Expr, Expr, Expr], rows: Sequence[Expr], columns: int, channels: int) -> None:
-        """Emit the register tile of `columns` pixels and `channels` channels from `at`, (y, x, channel), on."""
-        y, x, channel = at
-        registers = RegisterRows(self.nest, columns, pieces(channels, self.machine.vector_lanes))
-        self._accumulate(registers, channel, rows, x)
-        self.convolved.store(
-            self.nest, registers, (1, columns), registers.parts, lambda _, i, c: [self.image, y, x + i, channel + c]
-        )
-
-    def _accumulate(self, registers: RegisterRows, channel: Expr, rows: Sequence[Expr], x: Expr) -> None:
-        """Take all taps of the window together; `rows` are those of the line buffer under it."""
-        nest, window = self.nest, self.stages.sizes.window
-        if self.stages.taps is None:
-            for i, (part, (_, lanes)) in product(range(registers.rows), enumerate(registers.parts)):
-                registers.write(i, part, self._outside(lanes))
-        for (ry, row), rx in product(enumerate(rows), range(window.kernel[1])):
-            for part, (at, lanes) in enumerate(registers.parts):
-                weight = None
-                if self.stages.taps is not None:
-                    load = tirx.BufferLoad(self.stages.taps, [ry, rx, ramp(channel + at, lanes)])
-                    weight = nest.bind(f"w{ry}_{rx}_{at}", load)
-                for i in range(registers.rows):
-                    column = (x + i) * window.strides[1] + rx * window.dilation[1]
-                    value = tirx.BufferLoad(self.lines.buffer, [ramp(row + column * self._width + at, lanes)])
-                    total = registers.read(i, part)
-                    taken = tirx.max(total, value) if weight is None else total + value * weight
-                    registers.write(i, part, taken)
-
-
-def _stride(sizes: RollingSizes, machine: Machine) -> int:
-    """Return how far apart pixels are kept: by no power of two, which would share a few sets of L1."""
-    return sizes.channels + machine.vector_lanes
-
-
-def _kept(output: Output, pixels: Var, stride: int) -> Output:
-    """Return `output`, an element of the window's result, stored for the projection."""
-    *_, x, channel = output.coordinates
-    return replace(output, buffer=pixels, indices=(x * stride + channel,))
+    def project(self, work: Contraction) -> None:
+        """Emit the projection of a row."""
+        emit_inside(self.nest, work, projection_tile(self.sizes, self.machine))

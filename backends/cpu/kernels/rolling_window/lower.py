@@ -25,7 +25,8 @@ def lower_channels_last_pool(builder: relax.BlockBuilder, call: relax.Call, lane
     check_dtypes(call, FLOAT32)
     check_elements(call, data)
     kernel = int(call.attrs.pool_size[0]), int(call.attrs.pool_size[1])
-    window = fitted_window(Window.of(call.attrs, kernel), list(data.ty.shape)[1:3], list(call.ty.shape)[1:3])
+    window, ceil_mode = Window.of(call.attrs, kernel), bool(call.attrs.ceil_mode)
+    window = fitted_window(window, list(data.ty.shape)[1:3], list(call.ty.shape)[1:3], ceil_mode)
     return builder.call_te(partial(_max_pool, window=window), data, primfunc_name_hint="max_pool2d")
 
 

@@ -161,7 +161,7 @@ def _foreign_cycles(sizes: RollingSizes, chunks: int) -> float:
     """
     result = 4 * sizes.rows * sizes.columns * sizes.channels / chunks
     size = sizes.batch * (sizes.input_bytes + result) * (1 - 1 / chunks)
-    return size / MEMORY_BYTES_PER_CYCLE - size / L2_BYTES_PER_CYCLE
+    return float(size / MEMORY_BYTES_PER_CYCLE - size / L2_BYTES_PER_CYCLE)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class _Block:
         """Return the block of `vectors` vectors, with the register tiles that cost least by themselves."""
         found = [tile for tile in tiles(1, sizes.width, vectors, machine.vector_registers) if tile.vectors == vectors]
         tile = min(found, key=lambda tile: total_cycles(tile, 1, sizes.width, vectors, sizes.steps))
-        return _Block(sizes, machine, tile, Split.of(sizes.columns, _ACCUMULATORS // vectors).longest)
+        return _Block(sizes, machine, tile, Split.of(sizes.columns, widest_window_tile(vectors)).longest)
 
     def cycles(self, rows: int, many: int) -> float:
         """Return the estimate for `rows` rows of the window's result and `many` blocks of channels."""
@@ -202,6 +202,20 @@ class _Block:
         tap of which once more."""
         taps, vectors = prod(self.sizes.window.kernel), self.tile.vectors
         return taps * (columns + 1) * vectors / LOADS_PER_CYCLE + TILE_CYCLES + 2 * columns * vectors
+
+
+def widest_window_tile(vectors: int) -> int:
+    """Return how many pixels of so many vectors the window computes at a time at most."""
+    return _ACCUMULATORS // vectors
+
+
+def open_vectors(sizes: RollingSizes, machine: Machine) -> int:
+    """Return the vectors of a block of channels where images are of any size: fewer than usual where they leave no
+    narrower block, which would take bodies of its own."""
+    vectors = -(-sizes.channels // machine.vector_lanes)
+    usual = min(_USUAL_VECTORS, vectors)
+    whole = sizes.channels % machine.vector_lanes == 0 and vectors % usual != 0
+    return 1 if whole else usual
 
 
 def _window_alone(stages: RollingStages, machine: Machine, threads: int) -> float:

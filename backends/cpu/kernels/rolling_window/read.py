@@ -18,8 +18,9 @@ from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.window import UnderWindow, Window
 from backends.cpu.kernels.template import Marks
 from backends.cpu.machine import Machine
+from backends.tensorir.extents import typical
 from backends.tensorir.roles import Output, Roles, anchor_of, operands_of, result_of
-from backends.tensorir.stages import Stage, dtype_of, read_stages, shape_of
+from backends.tensorir.stages import Stage, dims_of, dtype_of, read_stages
 from fusion.declined import Declined
 from partition.access import DEPTHWISE, IMAGE_MAKERS, MATMUL, POOL
 
@@ -109,11 +110,11 @@ def read_rolling_window(func: tirx.PrimFunc) -> RollingStages:
         raise Declined("the products are not of float32")
     check_loads(stages, [*(making.outputs if making else ()), *convolved])
     check_loads(stages, projection.outputs if projection else ())
-    batch, height, width, channels = shape_of(image)
+    batch, height, width, channels = dims_of(image)
     steps, data = (0, image) if making is None else (steps_of(making), making.operands[0])
     sizes = RollingSizes(
         batch=batch, height=height, width=width, channels=channels, window=_window_of(window),
-        steps=steps, input_bytes=4 * prod(shape_of(data)[1:]), pools=not taps,
+        steps=steps, input_bytes=4 * prod(map(typical, dims_of(data)[1:])), pools=not taps,
         projected=projection.channels if projection else 0,
     )  # fmt: skip
     return RollingStages(
@@ -164,5 +165,5 @@ def _read_results(
     if behind is None:
         return outputs, None
     rows, panels = operands_of(behind)
-    projection = Projection(rows, panels, shape_of(result_of(behind))[-1], outputs)
+    projection = Projection(rows, panels, dims_of(result_of(behind))[-1], outputs)
     return (in_place(window, between(stages, window, behind), rows),), projection

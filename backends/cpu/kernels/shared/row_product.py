@@ -13,14 +13,16 @@ from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import ramp
+from backends.tensorir.extents import typical
 from backends.tensorir.roles import Output
-from backends.tensorir.stages import dtype_of, shape_of
+from backends.tensorir.stages import dims_of, dtype_of
 
 
 def rows_times(data: Var, packed: Var, channels: int, outputs: tuple[Output, ...], machine: Machine) -> Contraction:
-    """Return the product of the rows of `data`, all leading axes taken together, with packed weights."""
-    *lead, depth = shape_of(data)
-    rows = prod(lead)
+    """Return the product of the rows of `data`, all leading axes taken together, with packed weights; how many there
+    are is typical where it is open."""
+    *lead, depth = dims_of(data)
+    rows = prod(map(typical, lead))
     arithmetic = arithmetic_of(dtype_of(data), machine)
     extents = Extents(
         outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,

@@ -65,7 +65,7 @@ class RowTable:
         depth, lanes, registers = products[0].steps, products[0].lanes, machine.vector_registers
         vectors = [each.vectors for each in products]
         widths = [width for width in range(1, min(vectors) + 1) if _tallest(width, registers) >= _LEAST]
-        tables = [RowTable.of(width, depth, registers, lanes, loss) for width in widths]
+        tables = [RowTable.of(width, depth, registers, lanes, loss=loss) for width in widths]
         costs = {table: [table.cycles(rows, vectors, depth, lanes) for rows in _TYPICAL] for table in tables}
         least = [min(found) for found in zip(*costs.values(), strict=True)]
         sums = {table: sum(map(truediv, found, least)) for table, found in costs.items()}
@@ -74,9 +74,11 @@ class RowTable:
 
     @staticmethod
     @cache
-    def of(width: int, depth: int, registers: int, lanes: int, loss: float = _LOSS) -> RowTable:
-        """Return the table of tiles of `width` vectors, with as few bodies as are enough."""
-        tallest = _tallest(width, registers)
+    def of(
+        width: int, depth: int, registers: int, lanes: int, *, loss: float = _LOSS, most: int = _TALLEST
+    ) -> RowTable:
+        """Return the table of tiles of `width` vectors and up to `most` rows, with as few bodies as are enough."""
+        tallest = min(_tallest(width, registers), most)
         return RowTable.by_costs(RegisterTile(tallest, 1, width), tuple(_costs(tallest, width, depth, lanes)), loss)
 
     @staticmethod

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from tvm import te, tirx
 
 from backends.tensorir.emit import Expr
+from backends.tensorir.extents import Extent, least, most
 
 Attrs: TypeAlias = Any  # of any operator with strides, padding and dilation, each of which is another class to TVM
 
@@ -41,7 +42,7 @@ class Window:
     def annotation(self) -> list[int]:
         return [*self.kernel, *self.strides, *self.padding, *self.dilation]
 
-    def output(self, height: int, width: int) -> tuple[int, int]:
+    def output(self, height: Extent, width: Extent) -> tuple[Extent, Extent]:
         """Return the output's height and width."""
         spans = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
         top, left, bottom, right = self.padding
@@ -66,26 +67,28 @@ class Window:
 class UnderWindow:
     """Sizes of `batch` images of height x width pixels and `channels` channels under a window, inside a kernel.
 
+    What follows from open sizes is an expression of them.
+
     Attributes:
         steps: Of k, for each pixel and channel, of the convolution that makes the image; 0 where it is given.
         input_bytes: Of one image that the kernel reads.
     """
 
-    batch: int
-    height: int
-    width: int
+    batch: Extent
+    height: Extent
+    width: Extent
     channels: int
     window: Window
     steps: int
     input_bytes: int
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> Extent:
         """Rows of the result."""
         return self.window.output(self.height, self.width)[0]
 
     @property
-    def columns(self) -> int:
+    def columns(self) -> Extent:
         """Columns of the result."""
         return self.window.output(self.height, self.width)[1]
 
@@ -93,16 +96,23 @@ class UnderWindow:
         """Return how many rows of the padded image lie under `passing` rows of the result."""
         return int(self.window.rows_under(passing))
 
-    def made_rows(self, rows: int) -> int:
+    def made_rows(self, rows: Extent) -> Extent:
         """Return how many rows of the image lie under `rows` rows of the result at most."""
-        return min(self.buffered_rows(rows), self.height)
+        return least(self.window.rows_under(rows), self.height)
 
     @property
-    def buffered_columns(self) -> int:
+    def buffered_columns(self) -> Extent:
         """Columns of the padded image, those under no pixel of the result left out where they are padding."""
         window = self.window
         under = (self.columns - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilation[1] + 1
-        return max(window.padding[1] + self.width, under)
+        return most(window.padding[1] + self.width, under)
+
+    @property
+    def sees_all_rows(self) -> bool:
+        """Whether all rows under the result are rows of the image, at all sizes."""
+        if isinstance(self.height, int):
+            return not self.window.padding[0] and bool(self.window.rows_under(self.rows) <= self.height)
+        return not self.window.padding[0] and not self.window.padding[2]
 
     @property
     def skips_rows(self) -> bool:
@@ -110,16 +120,21 @@ class UnderWindow:
         return bool(self.window.strides[0] > self.buffered_rows())
 
 
-def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr]) -> Window:
+def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr], ceil_mode: bool) -> Window:
     """Return the window over an `image` of height x width with the padding at the end that its `result` needs, which
-    `ceil_mode` may have enlarged."""
-    top, left, _, _ = window.padding
+    `ceil_mode` may have enlarged: the same at all sizes, where it asks for the border anyway."""
+    top, left, bottom, right = window.padding
+    if top or left:
+        more = [stride - 1 if ceil_mode else 0 for stride in window.strides]
+        found = replace(window, padding=(top, left, bottom + more[0], right + more[1]))
+        if found.output(int(image[0]), int(image[1])) == (int(result[0]), int(result[1])):
+            return found
     ends = []
     for axis, before in enumerate((top, left)):
         span = (window.kernel[axis] - 1) * window.dilation[axis] + 1
         last = (int(result[axis]) - 1) * window.strides[axis] - before + span
         ends.append(max(0, last - int(image[axis])))
-    return Window(window.kernel, window.strides, (top, left, ends[0], ends[1]), window.dilation)
+    return replace(window, padding=(top, left, ends[0], ends[1]))
 
 
 def read_into(

@@ -20,8 +20,9 @@ from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.window import UnderWindow
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.extents import Extent, typical
 from backends.tensorir.roles import Roles, operands_of, roles_of
-from backends.tensorir.stages import Stage, shape_of
+from backends.tensorir.stages import Stage, dims_of, shape_of
 from fusion.declined import Declined
 from partition.access import CONV2D, IMAGE_CONV2D
 
@@ -43,10 +44,10 @@ def read_image_maker(stages: Sequence[Stage], block: SBlock, reader: SBlock, ima
 
 def steps_of(maker: Roles) -> int:
     """Return how many products each element of the image is the sum of."""
-    data, packed = (shape_of(operand) for operand in maker.operands)
+    data, packed = (dims_of(operand) for operand in maker.operands)
     if maker.kind == CONV2D:
         return prod(packed[2:-1])
-    return prod(packed[1:-1]) if maker.kind == IMAGE_CONV2D else data[-1]
+    return prod(packed[1:-1]) if maker.kind == IMAGE_CONV2D else int(data[-1])
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Band:
     image: Expr
     first: Expr
     rows: Expr
-    longest: int
+    longest: Extent
 
 
 def row_maker(
@@ -90,7 +91,7 @@ def stored_in(lines: LineBuffer, kernel: MicroKernel, place: Expr, first_channel
     return replace(kernel, epilogue=replace(kernel.epilogue, outputs=(stored,)))
 
 
-def _rows_of(maker: Roles, machine: Machine, rows: int) -> tuple[Contraction, Prologue | None]:
+def _rows_of(maker: Roles, machine: Machine, rows: Extent) -> tuple[Contraction, Prologue | None]:
     """Return the convolution as a contraction over images of N x H x W x C, and what copies its padded input for tasks
     of up to `rows` rows."""
     if maker.kind == CONV2D:
@@ -102,7 +103,7 @@ def _rows_of(maker: Roles, machine: Machine, rows: int) -> tuple[Contraction, Pr
 
 def _pixels(maker: Roles, machine: Machine) -> Contraction:
     data, panels = maker.operands
-    batch, height, width, depth = shape_of(data)
+    batch, height, width, depth = map(typical, dims_of(data))
     rows = rows_times(data, panels, maker.shape[-1], maker.outputs, machine)
     size = 4 * height * width * depth
     return replace(

@@ -8,8 +8,9 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
 
+from backends.tensorir.extents import is_same
 from backends.tensorir.roles import Output, compose, result_of
-from backends.tensorir.stages import Axis, Stage, is_at, loads, shape_of
+from backends.tensorir.stages import Axis, Stage, dims_of, is_at, loads
 from fusion.declined import Declined
 
 
@@ -28,8 +29,9 @@ def in_place(anchor: SBlock, behind: Sequence[Stage], buffer: Var) -> Output:
     """
     result = result_of(anchor)
     (output,) = compose(result, [stage for stage in behind if not stage.buffer.same_as(result)], [buffer])
-    axes = map(Axis, output.coordinates, shape_of(buffer))
-    if shape_of(buffer) != shape_of(result) or not all(map(is_at, output.indices, axes)):
+    axes = map(Axis, output.coordinates, dims_of(buffer))
+    same = len(dims_of(buffer)) == len(dims_of(result)) and all(map(is_same, dims_of(buffer), dims_of(result)))
+    if not same or not all(map(is_at, output.indices, axes)):
         raise Declined(f"{buffer.name} is moved between the convolutions")
     return output
 

@@ -10,6 +10,7 @@ from tvm.ir import Var
 
 from backends.cpu.kernels.shared.window import UnderWindow
 from backends.tensorir.emit import Expr, Nest, int64, ramp, splat, vector_runs
+from backends.tensorir.extents import Extent
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class LineBuffer:
             padded = nest.bind("padded_row", end - new + step)
             place = nest.bind("place", self.place(padded, part) + left * self.pixel)
             source = nest.bind("source", padded - top)
-            if not top and window.rows_under(sizes.rows) <= sizes.height:
+            if sizes.sees_all_rows:
                 make(source, place)
             else:
                 inside = tirx.all(source >= 0, source < sizes.height)
@@ -86,7 +87,7 @@ class LineBuffer:
                 with nest.when(tirx.Not(inside)):
                     self._clear(place, sizes.width)
 
-    def _clear(self, place: Expr, columns: int) -> None:
+    def _clear(self, place: Expr, columns: Extent) -> None:
         for at, lanes in vector_runs(self.nest, columns * self.pixel, self.lanes):
             value = splat(tirx.const(self.outside, "float32"), lanes)
             self.nest.store(self.buffer, [ramp(place + at, lanes)], value)
