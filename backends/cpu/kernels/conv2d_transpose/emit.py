@@ -21,13 +21,14 @@ from tvm.ir import Var
 from backends.cpu.kernels.conv2d_transpose.lower import CONV2D_TRANSPOSE
 from backends.cpu.kernels.conv2d_transpose.phases import pick, tap_step
 from backends.cpu.kernels.conv2d_transpose.plan import Pair, pairs_of
-from backends.cpu.kernels.shared.contraction import Blocking, Contraction, emit
+from backends.cpu.kernels.shared.contraction import Blocking, Contraction, Prologue, emit
 from backends.cpu.kernels.shared.padded_rows import PaddedRows
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, ramp
+from backends.tensorir.extents import Extent
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import Roles
-from backends.tensorir.stages import shape_of
+from backends.tensorir.stages import dims_of
 
 
 def emit_conv2d_transpose(func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Blocking) -> Scheduled:
@@ -40,6 +41,13 @@ def emit_conv2d_transpose(func: tirx.PrimFunc, roles: Roles, machine: Machine, p
 
 def _emit_pair(nest: Nest, pair: Pair, point: Blocking) -> None:
     """Add the loops of a pair."""
+    blocking = pair.within(point)
+    work, prologue = sum_of_pair(pair, blocking.longest_task(pair.rows.count))
+    emit(nest, [work], blocking, prologue)
+
+
+def sum_of_pair(pair: Pair, rows: Extent) -> tuple[Contraction, Prologue | None]:
+    """Return the contraction that a pair is, and what copies its padded input for tasks of up to `rows` rows."""
     data, packed = pair.roles.operands
     direct = _rows_from(pair, data, 0, lambda n, row, column: [n, row, 0, column], (0, 0))
     work = Contraction(
@@ -49,14 +57,13 @@ def _emit_pair(nest: Nest, pair: Pair, point: Blocking) -> None:
         ),
         coordinates=partial(_coordinates, pair), outputs=pair.roles.outputs,
     )  # fmt: skip
-    blocking = pair.within(point)
-    pad = PaddedRows(data, pair.border, blocking.longest_task(pair.rows.count), pair.lanes)
+    pad = PaddedRows(data, pair.border, rows, pair.lanes)
 
     def fill(nest: Nest, *task: Expr) -> Callable[..., Expr]:
         origin = (-pair.border.padding[0], -pair.border.padding[1])
         return _rows_from(pair, *pad.fill(nest, *task), origin)
 
-    emit(nest, [work], blocking, fill if pair.crosses_border else None)
+    return work, fill if pair.crosses_border else None
 
 
 def _phases(pair: Pair, group: Expr) -> tuple[Expr, Expr, Expr]:
@@ -77,7 +84,7 @@ def _rows_from(
 ) -> Callable[..., Expr]:
     """Return a `load_rows` (see `Contraction`); `place`: (image, row, column and channel) -> indices into `source`,
     whose first row and column are those of the input at `origin`."""
-    channels = shape_of(pair.roles.operands[0])[3]
+    channels = dims_of(pair.roles.operands[0])[3]
     step_y, step_x = (tap_step(pair.window, axis) for axis in (0, 1))
 
     def load(n: Expr, group: Expr, y: Expr, x: Expr, taps: Sequence[Expr], k: Expr) -> Expr:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from math import gcd
 
 from tvm import tirx
+from tvm.sym import Analyzer
 
 from backends.cpu.kernels.shared.window import Window
 from backends.tensorir.emit import Expr
+from backends.tensorir.extents import Extent, extent_of, is_same, typical
 
 
 @dataclass(frozen=True)
@@ -58,26 +60,35 @@ class Strip:
     numbers: tuple[int, ...]
     first: tuple[int, ...]
     start: tuple[int, ...]
-    count: int
+    count: Extent
     taps: int
 
     @staticmethod
-    def all_of(window: Window, axis: int, extent: int) -> list[Strip]:
+    def all_of(window: Window, axis: int, extent: Extent) -> list[Strip]:
         """Return the strips of a result of `extent` positions."""
         stride, padding = window.strides[axis], window.padding[axis]
         found = []
         for phase in Phase.all_of(window, axis):
             first = (phase.number - padding) % stride
-            count = -(-(extent - first) // stride)
-            if count > 0:
+            count = _ceildiv(extent - first, stride)
+            if not isinstance(count, int) or count > 0:
                 start = (first + padding) // stride + phase.offset
                 found.append(Strip((phase.number,), (first,), (start,), count, len(phase.taps)))
-        alike = groupby(sorted(found, key=_size), key=_size)
-        return [_joined(list(strips)) for _, strips in alike]
+        alike: list[list[Strip]] = []
+        for strip in sorted(found, key=lambda strip: (strip.taps, typical(strip.count))):
+            same = (some for some in alike if some[0].taps == strip.taps and is_same(some[0].count, strip.count))
+            strips = next(same, None)
+            if strips is None:
+                alike.append([strip])
+            else:
+                strips.append(strip)
+        return [_joined(strips) for strips in alike]
 
 
-def _size(strip: Strip) -> tuple[int, int]:
-    return strip.taps, strip.count
+def _ceildiv(extent: Extent, size: int) -> Extent:
+    if isinstance(extent, int):
+        return -(-extent // size)
+    return extent_of(Analyzer().simplify(tirx.floordiv(extent + (size - 1), size)))
 
 
 def _joined(strips: Sequence[Strip]) -> Strip:

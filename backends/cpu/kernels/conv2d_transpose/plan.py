@@ -12,9 +12,10 @@ from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
+from backends.tensorir.extents import difference, most, typical
 from backends.tensorir.roles import Roles
 from backends.tensorir.space import Space
-from backends.tensorir.stages import shape_of
+from backends.tensorir.stages import dims_of, shape_of
 
 
 def conv2d_transpose_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking]:
@@ -42,10 +43,11 @@ class Pair:
     @property
     def extents(self) -> Extents:
         """Sizes of the contraction."""
-        batch, height, width, channels = shape_of(self.roles.operands[0])
+        batch, height, width, channels = map(typical, dims_of(self.roles.operands[0]))
         phases = len(self.rows.numbers) * len(self.columns.numbers)
         return Extents(
-            outer=batch, groups=phases * self.groups, height=self.rows.count, width=self.columns.count,
+            outer=batch, groups=phases * self.groups, height=typical(self.rows.count),
+            width=typical(self.columns.count),
             channels=self.roles.shape[3] // self.groups, taps=(self.rows.taps, self.columns.taps),
             depth=channels // self.groups, lanes=self.lanes, input_bytes=4 * height * width * channels,
         )  # fmt: skip
@@ -63,11 +65,12 @@ class Pair:
     @property
     def border(self) -> Window:
         """What one position of each strip reads, all phases together, as the window of a convolution of stride 1."""
-        _, height, width, _ = shape_of(self.roles.operands[0])
+        _, height, width, _ = dims_of(self.roles.operands[0])
         lowest = min(self.rows.start), min(self.columns.start)
         highest = [max(s.start) + (s.taps - 1) * tap_step(self.window, axis) for axis, s in enumerate(self.strips)]
-        bottom, right = highest[0] + self.rows.count - height, highest[1] + self.columns.count - width
-        padding = (-lowest[0], max(0, -lowest[1]), max(0, bottom), max(0, right))
+        bottom = difference(highest[0] + self.rows.count, height)
+        right = difference(highest[1] + self.columns.count, width)
+        padding = (-lowest[0], max(0, -lowest[1]), most(0, bottom), most(0, right))
         return Window((highest[0] - lowest[0] + 1, 1), (1, 1), padding, (1, 1))
 
     @property
@@ -77,8 +80,8 @@ class Pair:
 
     @property
     def crosses_border(self) -> bool:
-        """Whether a tap meets what lies outside of the image."""
-        return any(extent > 0 for extent in self.border.padding)
+        """Whether a tap may meet what lies outside of the image."""
+        return any(not isinstance(extent, int) or extent > 0 for extent in self.border.padding)
 
     def within(self, point: Blocking) -> Blocking:
         """Return `point` with no more chunks of rows than there are tiles of them."""

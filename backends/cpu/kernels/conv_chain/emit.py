@@ -30,6 +30,7 @@ from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.extents import typical
 from backends.tensorir.result import Scheduled
 from partition.access import CONV2D
 
@@ -77,7 +78,7 @@ class _BandWriter:
         sizes = chain.sizes
         lines = LineBuffer.allocate(nest, sizes, plan.rows, sizes.channels, machine.vector_lanes)
         making = row_maker(nest, chain.first, sizes=sizes, tile=plan.first, machine=machine, band=band)
-        work = _reading(chain, machine, lines)
+        work = reading_of(chain, machine, lines)
         return _BandWriter(lines, making, MicroKernel.inside(nest, work, plan.second, band.image))
 
     def fill(self, index: Expr, start: Expr, many: Expr) -> None:
@@ -94,7 +95,7 @@ class _BandWriter:
         self.reading.emit_rows(start, many, int64(0), self.reading.panels)
 
 
-def _reading(chain: ChainStages, machine: Machine, lines: LineBuffer) -> Contraction:
+def reading_of(chain: ChainStages, machine: Machine, lines: LineBuffer) -> Contraction:
     """Return the second convolution as a contraction of the rows in the line buffer."""
     sizes, second = chain.sizes, chain.second
     load_rows = rows_from(
@@ -110,7 +111,7 @@ def _reading(chain: ChainStages, machine: Machine, lines: LineBuffer) -> Contrac
     image, panels = second.operands
     work = rows_times(image, panels, sizes.made, second.outputs, machine)
     return replace(
-        work, extents=replace(work.extents, height=sizes.rows, width=sizes.columns),
+        work, extents=replace(work.extents, height=typical(sizes.rows), width=typical(sizes.columns)),
         load_rows=lambda outer, group, y, x, taps, k: load_rows(outer, group, y, x, [0], k),
         coordinates=lambda outer, group, y, x, n: [outer, y, x, n],
     )  # fmt: skip

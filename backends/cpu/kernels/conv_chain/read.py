@@ -11,8 +11,9 @@ from backends.cpu.kernels.shared.chains.image_maker import read_image_maker, ste
 from backends.cpu.kernels.shared.chains.kernel_parts import check_loads, results_behind
 from backends.cpu.kernels.shared.window import UnderWindow, Window
 from backends.cpu.kernels.template import Marks
+from backends.tensorir.extents import typical
 from backends.tensorir.roles import Roles, operands_of, roles_of
-from backends.tensorir.stages import dtype_of, read_stages, shape_of
+from backends.tensorir.stages import dims_of, dtype_of, read_stages, shape_of
 from fusion.declined import Declined
 from partition.access import CONV2D, IMAGE_MAKERS, MATMUL
 
@@ -77,7 +78,7 @@ def read_conv_chain(func: tirx.PrimFunc) -> ChainStages:
 
 
 def _sizes(first: Roles, second: Roles) -> ChainSizes:
-    (batch, height, width, channels), input_bytes = first.shape, 4 * prod(shape_of(first.operands[0])[1:])
+    (batch, height, width, channels), input_bytes = first.shape, 4 * prod(map(typical, dims_of(first.operands[0])[1:]))
     window = Window((1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
     if second.kind == CONV2D:
         window = Window.from_annotation(second.attrs["window"])

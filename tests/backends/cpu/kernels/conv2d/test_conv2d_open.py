@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from tvm import relax
@@ -9,8 +11,7 @@ from tvm.relax import op
 
 from backends.cpu.kernels.shared.window import Window
 from tests.backends.cpu.kernels.anchored import normal
-from tests.backends.cpu.kernels.open_images import OpenKernel, check_sizes
-from tests.targets import AVX2
+from tests.backends.cpu.kernels.open_images import RUNS, OpenKernel, Size, check_sizes
 
 
 def convolution(window: Window, groups: int, depth: int, channels: int) -> OpenKernel:
@@ -40,9 +41,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
-def test_sums_over_taps(case: str, threads: int, target: str) -> None:
-    check_sizes(CASES[case], "conv2d", threads, target)
+@pytest.mark.parametrize(("threads", "target", "sizes"), RUNS)
+def test_sums_over_taps(case: str, threads: int, target: str, sizes: Sequence[Size]) -> None:
+    check_sizes(CASES[case], "conv2d", threads, target, sizes)
 
 
 WINOGRAD = {
@@ -52,6 +53,6 @@ WINOGRAD = {
 
 
 @pytest.mark.parametrize("case", WINOGRAD)
-@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
-def test_winograd(case: str, threads: int, target: str) -> None:
-    check_sizes(WINOGRAD[case], "winograd", threads, target)
+@pytest.mark.parametrize(("threads", "target", "sizes"), RUNS)
+def test_winograd(case: str, threads: int, target: str, sizes: Sequence[Size]) -> None:
+    check_sizes(WINOGRAD[case], "winograd", threads, target, sizes)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tvm import relax
 from tvm.relax import op
 
 from backends.cpu.kernels.shared.window import Window
 from tests.backends.cpu.kernels.anchored import normal
-from tests.backends.cpu.kernels.open_images import OpenKernel, check_sizes
-from tests.targets import AVX2
+from tests.backends.cpu.kernels.open_images import RUNS, OpenKernel, Size, check_sizes
 
 
 def of_planes(window: Window, planes: int, channels: int) -> OpenKernel:
@@ -31,6 +32,6 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
-def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str) -> None:
-    check_sizes(CASES[case], "image_conv2d", threads, target)
+@pytest.mark.parametrize(("threads", "target", "sizes"), RUNS)
+def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str, sizes: Sequence[Size]) -> None:
+    check_sizes(CASES[case], "image_conv2d", threads, target, sizes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from tvm import relax
@@ -9,8 +11,7 @@ from tvm.relax import op
 
 from backends.cpu.kernels.shared.window import Window
 from tests.backends.cpu.kernels.anchored import normal
-from tests.backends.cpu.kernels.open_images import OpenKernel, check_sizes
-from tests.targets import AVX2
+from tests.backends.cpu.kernels.open_images import RUNS, OpenKernel, Size, check_sizes
 
 SAME = Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1))
 HALF = Window((3, 3), (2, 2), (1, 1, 1, 1), (1, 1))
@@ -70,6 +71,6 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
-def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str) -> None:
-    check_sizes(CASES[case], "rolling_window", threads, target)
+@pytest.mark.parametrize(("threads", "target", "sizes"), RUNS)
+def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str, sizes: Sequence[Size]) -> None:
+    check_sizes(CASES[case], "rolling_window", threads, target, sizes)
