@@ -31,6 +31,7 @@ from backends.tensorir.stages import dtype_of, shape_of, substitute
 from fusion.declined import Declined
 from fusion.structural import map_nodes
 
+_REDUCED = 2  # tirx.IterVar.CommReduce
 ROWS = 2**31 - 1
 """Rows of a row form: a prime, so that no other extents of a buffer make up as many."""
 
@@ -60,9 +61,7 @@ class RowView:
         shape = list(buffer.ty.shape)
         merged = _rows_in(shape, lead)
         axes = merged or tuple(range(1 + max(place for place, dim in enumerate(shape) if not _is_number(dim))))
-        rest = [int(dim.value) for place, dim in enumerate(shape) if place not in axes and _is_number(dim)]
-        if len(rest) + len(axes) != len(shape):
-            raise Declined(f"{buffer.name} has an open size beside its rows")
+        rest = [dim for place, dim in enumerate(shape) if place not in axes]
         own = tirx.decl_buffer((ROWS if merged else _FEWER_ROWS, *rest), dtype_of(buffer), buffer.name)
         return RowView(buffer, own, axes, bool(merged))
 
@@ -112,7 +111,8 @@ class RowForm:
         """
         root = _root_of(func)
         buffers = [*(param for param in func.params if hasattr(param.ty, "shape")), *root.alloc_buffers]
-        views = {buffer: RowView.of(buffer, lead) for buffer in buffers if not all(map(_is_number, buffer.ty.shape))}
+        rows = Analyzer().simplify(reduce(mul, lead))
+        views = {buffer: RowView.of(buffer, lead) for buffer in buffers if _has_open_rows(buffer, rows)}
         if any(buffer in views and not views[buffer].whole for buffer in root.alloc_buffers):
             raise Declined("something is computed for a part of the rows' axes")
         nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
@@ -122,7 +122,7 @@ class RowForm:
         block = SBlock([], [], [], root.name_hint, body, None, made, [], root.annotations)
         params = [views[param].own if param in views else param for param in func.params]
         form = tirx.PrimFunc(params, SBlockRealize([], True, block), func.ret_type, func.attrs)
-        return RowForm(form, Analyzer().simplify(reduce(mul, lead)), {view.own: view for view in views.values()})
+        return RowForm(form, rows, {view.own: view for view in views.values()})
 
     def restore(self, body: tirx.Stmt) -> tirx.Stmt:
         """Return loops over the row form with the kernel's own buffers."""
@@ -171,7 +171,8 @@ class _Merge:
             for index, place in zip(stored, divided(row, view.dims, tirx.floordiv, tirx.floormod), strict=True):
                 if isinstance(index, Var):
                     places[index] = place
-        if not all(_is_number(extent) or var in places for var, extent in extents.items()):
+        summed = {axis.var for axis in block.iter_vars if int(axis.iter_type) == _REDUCED}
+        if not all(_is_number(extent) or var in places or var in summed for var, extent in extents.items()):
             raise Declined(f"block {block.name_hint} has an open size beside its rows")
         for var, extent in extents.items():
             analyzer.bind(var, Range(tirx.const(0, extent.ty.dtype), extent))
@@ -248,6 +249,12 @@ def divided(row: Expr, dims: Sequence[Expr], divide: Any = tirx.truncdiv, remain
             indices.append(remainder(row, dims[axis]))
             row = divide(row, dims[axis])
     return indices[::-1]
+
+
+def _has_open_rows(buffer: Var, rows: Expr) -> bool:
+    """Return whether a buffer has symbols in its shape, and not only beside rows whose number is known."""
+    shape = list(buffer.ty.shape)
+    return not all(map(_is_number, shape)) and not (_is_number(rows) and _rows_in(shape, [rows]))
 
 
 def _rows_in(shape: Sequence[Expr], lead: Sequence[Expr]) -> tuple[int, ...]:

@@ -24,7 +24,9 @@ from fusion.symbolic.fit import fit
 
 Node = dict[str, Any]
 Func = TypeVar("Func", relax.Function, tirx.PrimFunc)
-_NUMBER, _CONSTANT = "int", "ir.IntImm"
+_NUMBER, _CONSTANT, _FLOAT = "int", "ir.IntImm", "ir.FloatImm"
+_MOST_EXACT = 2**53
+"""Beyond it not every whole number is a float64."""
 
 
 def unify(funcs: Sequence[Func], probes: Sequence[Sizes]) -> Func:
@@ -81,6 +83,10 @@ class _Text:
                     data[key] = None
                     text.numbers.append(found[place]["data"])
                     text.readers.append((number, key))
+            if _is_count(node):
+                text.numbers.append(int(data["value"]))
+                text.readers.append((number, "value"))
+                data["value"] = None
         return text
 
     def with_extents(self, extents: Sequence[Extent]) -> Any:
@@ -93,8 +99,8 @@ class _Text:
         for (place, key), number, extent in zip(self.readers, self.numbers, extents, strict=True):
             node = self.nodes[place]
             data: Any = node["data"]
-            data[key] = writer.literal(_NUMBER, number)
-            if not extent.is_static and node["type"] != _CONSTANT:
+            data[key] = float(number) if node["type"] == _FLOAT else writer.literal(_NUMBER, number)
+            if not extent.is_static and node["type"] not in (_CONSTANT, _FLOAT):
                 raise Declined(f"a {node['type']} holds a number that depends on the open sizes: {extent}")
             if not extent.is_static:
                 moved[place] = writer.expression(extent, data["ty"])
@@ -140,6 +146,14 @@ class _Writer:
 
     def _add(self, kind: str, **data: Any) -> int:
         return self.literal(kind, data)
+
+
+def _is_count(node: Node) -> bool:
+    """Return whether a node is a float that may be a number of elements, by which a mean divides their sum."""
+    if node["type"] != _FLOAT:
+        return False
+    value = float(node["data"]["value"])
+    return 1 <= value < _MOST_EXACT and value.is_integer()
 
 
 def _references(node: Node) -> list[tuple[Any, int]]:

@@ -13,6 +13,7 @@ from fusion.declined import Declined
 from fusion.extents import Extent
 from fusion.symbolic.fit import fit
 from fusion.symbolic.unify import unify
+from tests.backends.cpu.kernels.anchored import one_kernel
 
 PROBES = ({"rows": 11, "columns": 127}, {"rows": 11, "columns": 131}, {"rows": 13, "columns": 131})
 
@@ -45,6 +46,15 @@ def test_functions_with_symbols_are_the_static_ones_at_their_sizes() -> None:
 def test_what_does_not_depend_on_the_sizes_stays_as_it_is() -> None:
     func = _legal(2, 3)["add"]
     assert unify([func] * 3, PROBES) is func
+
+
+def test_a_mean_divides_by_an_open_number_of_elements() -> None:
+    def means(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return relax.op.mean(x, [0, 1])
+
+    forms = [one_kernel(means, [np.zeros((*sizes.values(), 4), "float32")]) for sizes in PROBES]
+    func, sizes = unify(forms, PROBES), {"rows": 5, "columns": 7}
+    assert structural_equal(bind(func, sizes), one_kernel(means, [np.zeros((5, 7, 4), "float32")]))
 
 
 def test_functions_that_differ_in_more_than_numbers_are_declined() -> None:

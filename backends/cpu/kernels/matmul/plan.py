@@ -19,9 +19,10 @@ from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.stitching.plan import has_turn, stitched_work
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
+from backends.tensorir.extents import typical
 from backends.tensorir.rows import RowBlock
 from backends.tensorir.space import Space
-from backends.tensorir.stages import dtype_of, loads, shape_of
+from backends.tensorir.stages import dims_of, dtype_of, loads, shape_of
 
 _BLOCK_ROWS = 64
 """Of what products make at a time: four tiles of AVX-512."""
@@ -114,7 +115,7 @@ def _source_bytes(parts: RowProducts) -> int:
     """Return the size of what the rows are made of."""
     made = {stage.buffer for stage in parts.before}
     sources = {load.source for stage in parts.before for load in loads(stage.value)} - made
-    return sum(prod(shape_of(source)) * tvm_ffi.dtype(dtype_of(source)).itemsize for source in sources)
+    return sum(prod(map(typical, dims_of(source))) * tvm_ffi.dtype(dtype_of(source)).itemsize for source in sources)
 
 
 def _spilled_bytes(parts: RowProducts, machine: Machine, threads: int) -> int:
