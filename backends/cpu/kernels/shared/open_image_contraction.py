@@ -23,10 +23,14 @@ from backends.tensorir.extents import Extent
 _LOSS = 1.75
 """How much longer a row of pixels may take for want of a body of its width: most are longer than a few tiles."""
 
+_SHORT, _LONG = 8, 28
+"""Pixels of the largest tile: as many as there are registers for their addresses, and where one vector for each leaves
+the sums waiting, more of one row, which share an address."""
+
 
 def choose_panels(extents: Extents, machine: Machine) -> OpenPanels:
     """Return the tiles of a contraction whose images are of any size."""
-    table = RowTable.choose([extents], machine, _LOSS)
+    table = RowTable.choose([extents], machine, _LOSS, _LONG if extents.vectors == 1 else _SHORT)
     panel_bytes = 4 * table.tile.vectors * extents.lanes * extents.steps
     return OpenPanels.of(table, extents.lanes, max(1, machine.l2_bytes // 2 // panel_bytes), machine)
 
@@ -43,9 +47,11 @@ def emit_open_image(
     """Add the loops of `work`, whose result has `width` pixels in a row and whose channels `grid` cuts by panels.
 
     Args:
-        by_lines: Whether tiles end where a row ends: for rows that are long, and whose pixels share the addresses of
-            taps that lie apart. 3x100x100, 32 channels: 1.15 and 1.96 times as long as the kernel of that size.
+        by_lines: Whether tiles end where a row ends, as long ones do: for rows that are long, and whose pixels share
+            the addresses of taps that lie apart. 3x100x100, 32 channels: 1.15 and 1.96 times as long as the kernel of
+            that size.
     """
+    by_lines = by_lines or panels.table.heights[-1] > _SHORT
     if isinstance(work.arithmetic, BFloat16):
         nest.use_functions(bfloat16.FUNCTIONS)
     with grid.tasks(nest) as task:

@@ -55,17 +55,20 @@ class RowTable:
     rest: tuple[_Tiles, ...]
 
     @staticmethod
-    def choose(products: Sequence[Extents], machine: Machine, loss: float = _LOSS) -> RowTable:
+    def choose(
+        products: Sequence[Extents], machine: Machine, loss: float = _LOSS, most: int = _TALLEST
+    ) -> RowTable:
         """Return the table for products of the same rows: of those that take little longer than the fastest the one
         with the least code.
 
         Args:
             loss: How much longer any number of rows may take for want of a body of its height.
+            most: Rows of a tile at most.
         """
         depth, lanes, registers = products[0].steps, products[0].lanes, machine.vector_registers
         vectors = [each.vectors for each in products]
-        widths = [width for width in range(1, min(vectors) + 1) if _tallest(width, registers) >= _LEAST]
-        tables = [RowTable.of(width, depth, registers, lanes, loss=loss) for width in widths]
+        widths = [width for width in range(1, min(vectors) + 1) if _tallest(width, registers, most) >= _LEAST]
+        tables = [RowTable.of(width, depth, registers, lanes, loss=loss, most=most) for width in widths]
         costs = {table: [table.cycles(rows, vectors, depth, lanes) for rows in _TYPICAL] for table in tables}
         least = [min(found) for found in zip(*costs.values(), strict=True)]
         sums = {table: sum(map(truediv, found, least)) for table, found in costs.items()}
@@ -78,7 +81,7 @@ class RowTable:
         width: int, depth: int, registers: int, lanes: int, *, loss: float = _LOSS, most: int = _TALLEST
     ) -> RowTable:
         """Return the table of tiles of `width` vectors and up to `most` rows, with as few bodies as are enough."""
-        tallest = min(_tallest(width, registers), most)
+        tallest = _tallest(width, registers, most)
         return RowTable.by_costs(RegisterTile(tallest, 1, width), tuple(_costs(tallest, width, depth, lanes)), loss)
 
     @staticmethod
@@ -116,9 +119,9 @@ class RowTable:
         return f"{self.tile}, of the rest {' '.join(map(str, lower))}"
 
 
-def _tallest(width: int, registers: int) -> int:
-    """Return how many rows a tile of `width` vectors has at most."""
-    return min((registers - width - 1) // width, _TALLEST)
+def _tallest(width: int, registers: int, most: int) -> int:
+    """Return how many rows a tile of `width` vectors has, `most` at most."""
+    return min((registers - width - 1) // width, most)
 
 
 @cache
