@@ -8,8 +8,7 @@ from backends.cpu.kernels.conv2d.emit_open_winograd import emit_open_winograd
 from backends.cpu.kernels.conv2d.plan import conv2d_space, shape_for_winograd
 from backends.cpu.kernels.shared.convolution.sum_over_taps import sum_over_taps
 from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradPlan
-from backends.cpu.kernels.shared.open_image_contraction import choose_panels, emit_open_image, panels_of
-from backends.cpu.kernels.shared.open_images import OpenGrid
+from backends.cpu.kernels.shared.open_image_contraction import choose_panels, emit_open_image, grid_of
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Nest
@@ -37,7 +36,7 @@ def emit_open_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sch
     _, _, width, depth = dims_of(roles.operands[0])
     window = Window.from_annotation(roles.attrs["window"])
     row_bytes = width * (work.arithmetic.bytes * depth * window.strides[0])
-    grid = OpenGrid.of(batch, rows, row_bytes, panels_of(work.extents, panels), machine=machine, threads=threads)
+    grid = grid_of(work, panels, batch, rows, row_bytes, machine=machine, threads=threads)
     work, prologue = sum_over_taps(roles, machine, grid.most_rows)
     emit_open_image(nest, work, panels, grid, width=columns, prologue=prologue)
     return Scheduled(func.with_body(nest.finish()), CONV2D, f"{grid}; {panels}")

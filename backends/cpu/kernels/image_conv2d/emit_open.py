@@ -5,8 +5,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from backends.cpu.kernels.shared.convolution.sum_over_planes import sum_over_planes
-from backends.cpu.kernels.shared.open_image_contraction import choose_panels, emit_open_image, panels_of
-from backends.cpu.kernels.shared.open_images import OpenGrid
+from backends.cpu.kernels.shared.open_image_contraction import choose_panels, emit_open_image, grid_of
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Nest
@@ -28,8 +27,7 @@ def emit_open_image_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) 
     batch, rows, columns, _ = roles.shape
     _, planes, _, width = dims_of(roles.operands[0])
     row_bytes = width * (4 * planes * Window.from_annotation(roles.attrs["window"]).strides[0])
-    parts = panels_of(work.extents, panels)
-    grid = OpenGrid.of(batch, rows, row_bytes, parts, machine=machine, threads=threads)
+    grid = grid_of(work, panels, batch, rows, row_bytes, machine=machine, threads=threads)
     work, prologue = sum_over_planes(roles, machine, grid.most_rows)
     emit_open_image(nest, work, panels, grid, width=columns, prologue=prologue, by_lines=True)
     return Scheduled(func.with_body(nest.finish()), IMAGE_CONV2D, f"{grid}; {panels}")

@@ -35,6 +35,21 @@ def choose_panels(extents: Extents, machine: Machine) -> OpenPanels:
     return OpenPanels.of(table, extents.lanes, max(1, machine.l2_bytes // 2 // panel_bytes), machine)
 
 
+def grid_of(
+    work: Contraction, panels: OpenPanels, images: Extent, rows: Extent, row_bytes: Extent, *, machine: Machine,
+    threads: int,
+) -> OpenGrid:  # fmt: skip
+    """Return the tasks of `work`, whose result has so many images of so many rows, for each of which it reads
+    `row_bytes` of the image."""
+    extents = work.extents
+    weight_bytes = work.arithmetic.bytes * work.arithmetic.step * extents.steps * extents.vectors * extents.lanes
+    weight_bytes *= extents.groups
+    return OpenGrid.of(
+        images, rows, row_bytes, panels_of(extents, panels), machine=machine, threads=threads,
+        weight_bytes=weight_bytes,
+    )  # fmt: skip
+
+
 def panels_of(extents: Extents, panels: OpenPanels) -> int:
     """Return how many panels the channels make up."""
     return -(-extents.vectors // panels.table.tile.vectors) * extents.groups

@@ -18,8 +18,8 @@ from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.extents import Extent
 
-_ROUNDS = 2
-"""Tasks of a thread: with one each, all wait for the slowest."""
+_LONG_SHARE = 32
+"""Rows of a thread that are two tasks, as all wait for the slowest: of fewer, those under the border take too long."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,18 @@ class OpenGrid:
 
     @staticmethod
     def of(
-        images: Extent, rows: Extent, row_bytes: Extent, parts: int, machine: Machine, threads: int
-    ) -> OpenGrid:
-        """Return the grid where a row of a task takes `row_bytes`."""
+        images: Extent, rows: Extent, row_bytes: Extent, parts: int, machine: Machine, threads: int,
+        weight_bytes: int = 0,
+    ) -> OpenGrid:  # fmt: skip
+        """Return the grid where a row of a task takes `row_bytes`, and the weights that all rows take so many: what is
+        larger is not read by several threads, where the other can be cut."""
         most = tirx.max(tirx.truncdiv(int64(machine.l2_bytes // 2), tirx.max(int64(row_bytes), int64(1))), int64(1))
         if threads > 1:
-            each = threads * _ROUNDS
-            most = tirx.min(most, tirx.truncdiv(int64(images) * rows + (each - 1), int64(each)))
+            share = tirx.truncdiv(int64(images) * rows + (threads - 1), int64(threads))
+            share = tirx.Select(share >= _LONG_SHARE, tirx.truncdiv(share + 1, int64(2)), share)
+            fewer = tirx.min(most, share)
+            by_rows = int64(rows) * row_bytes >= weight_bytes
+            most = tirx.Select(by_rows, fewer, most) if parts >= threads else fewer
         return OpenGrid(images, rows, tirx.max(tirx.min(most, int64(rows)), int64(1)), parts, threads)
 
     @contextmanager
