@@ -39,11 +39,12 @@ def taps_extents(
     )  # fmt: skip
 
 
-def extents_of_sum(roles: Roles, machine: Machine) -> Extents:
-    """Return the sizes of the sum that a convolution is, typical ones where they are open."""
+def extents_of_sum(roles: Roles, machine: Machine, image: Sequence[int] | None = None) -> Extents:
+    """Return the sizes of the sum that a convolution is over an image of this shape; None: of the data, typical where
+    it is open."""
     data, packed = roles.operands
     return taps_extents(
-        Window.from_annotation(roles.attrs["window"]), [typical(extent) for extent in dims_of(data)],
+        Window.from_annotation(roles.attrs["window"]), image or [typical(extent) for extent in dims_of(data)],
         groups=shape_of(packed)[0], channels=roles.shape[3], lanes=machine.vector_lanes,
         arithmetic=arithmetic_of(dtype_of(data), machine),
     )  # fmt: skip
