@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -31,3 +31,29 @@ class Extent:
         factors = [*([str(self.coefficient)] if self.coefficient != 1 else []), *self.symbols]
         rest = f" {'-' if self.constant < 0 else '+'} {abs(self.constant)}" if self.constant else ""
         return " * ".join(factors) + rest if self.symbols else str(self.constant)
+
+
+@dataclass(frozen=True)
+class DerivedSize:
+    """The size of a symbol that follows from those of others: `sum(parts) // divisor`, as that of an image behind a
+    stride of 2, `(width + 1) // 2`, or that of two rows behind one another."""
+
+    symbol: str
+    parts: tuple[Extent, ...]
+    divisor: int = 1
+
+    def at(self, sizes: Sizes) -> int:
+        """Return the number that it is at the sizes of the others."""
+        return sum(part.at(sizes) for part in self.parts) // self.divisor
+
+    def __str__(self) -> str:
+        total = " + ".join(map(str, self.parts))
+        return f"{self.symbol} = {total if self.divisor == 1 else f'({total}) // {self.divisor}'}"
+
+
+def with_derived(sizes: Sizes, derived: Iterable[DerivedSize]) -> dict[str, int]:
+    """Return `sizes` and those that follow from them, each from those before it."""
+    found = dict(sizes)
+    for size in derived:
+        found[size.symbol] = size.at(found)
+    return found

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import operator
+from collections.abc import Callable, Mapping
 
 from tvm import relax, tirx
 
-from fusion.declined import Declined
-from fusion.extents import Extent, Sizes
+from fusion.extents import Sizes
 
 Dims = tuple[int | None, ...]
+_OPERATORS: Mapping[type, Callable[[int, int], int]] = {
+    tirx.Add: operator.add,
+    tirx.Sub: operator.sub,
+    tirx.Mul: operator.mul,
+    tirx.FloorDiv: operator.floordiv,
+    tirx.FloorMod: operator.mod,
+}
+"""What is computed of sizes."""
 
 
 def dims_of(shape: relax.Expr | None) -> Dims | None:
@@ -31,49 +39,28 @@ def known_shape(value: relax.Expr) -> tuple[int, ...] | None:
     return known_extents(value.ty.shape) if isinstance(value.ty, relax.TensorType) else None
 
 
-def read_shape(value: relax.Expr) -> tuple[Extent, ...] | None:
-    """Return the extents of a tensor; None where not all of them are known but for sizes of the call."""
-    shape = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
-    try:
-        return tuple(map(read_extent, shape.values)) if isinstance(shape, relax.ShapeExpr) else None
-    except Declined:
-        return None
-
-
-def read_extent(expr: tirx.PrimExpr) -> Extent:
-    """Return what `fit` found of an expression that it became.
-
-    Raises:
-        Declined: It is another expression.
-    """
-    match expr:
-        case tirx.IntImm():
-            return Extent(int(expr.value))
-        case tirx.Var():
-            return Extent(0, 1, (expr.name,))
-        case tirx.Mul():
-            first, second = read_extent(expr.a), read_extent(expr.b)
-            if second.is_static and not first.constant:
-                return Extent(0, first.coefficient * second.constant, first.symbols)
-            if first.is_static and not second.constant:
-                return Extent(0, second.coefficient * first.constant, second.symbols)
-            if not first.constant and not second.constant:
-                symbols = sorted((*first.symbols, *second.symbols))
-                return Extent(0, first.coefficient * second.coefficient, tuple(symbols))
-        case tirx.Add() | tirx.Sub():
-            first, second = read_extent(expr.a), read_extent(expr.b)
-            sign = 1 if isinstance(expr, tirx.Add) else -1
-            if second.is_static:
-                return replace(first, constant=first.constant + sign * second.constant)
-    raise Declined(f"the extent {expr} is no product of sizes")
-
-
 def shape_at(value: relax.Expr, sizes: Sizes) -> tuple[int, ...] | None:
     """Return the shape of `value` where its symbols have these sizes; None unless that is all it depends on."""
     if not sizes:
         return known_shape(value)
-    extents = read_shape(value)
-    return None if extents is None else tuple(extent.at(sizes) for extent in extents)
+    shape = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    found = [_extent_at(extent, sizes) for extent in shape.values]
+    return None if None in found else tuple(extent for extent in found if extent is not None)
+
+
+def _extent_at(expr: tirx.PrimExpr, sizes: Sizes) -> int | None:
+    """Return the number that an expression is at `sizes`; None where it depends on more."""
+    if isinstance(expr, tirx.IntImm):
+        return int(expr.value)
+    if isinstance(expr, tirx.Var):
+        return sizes.get(expr.name)
+    compute = _OPERATORS.get(type(expr))
+    if compute is None:
+        return None
+    first, second = _extent_at(expr.a, sizes), _extent_at(expr.b, sizes)
+    return None if first is None or second is None else compute(first, second)
 
 
 def is_static(value: relax.Expr) -> bool:

@@ -17,14 +17,14 @@ from typing import Any
 
 from backends.kernel import KernelInfo
 from fusion.errors import OptionError
-from fusion.extents import Extent, Sizes
+from fusion.extents import DerivedSize, Extent, Sizes, with_derived
 from fusion.module.plan import Argument, KernelCall, RunPlan
 from fusion.module.settings import Settings
 from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
 from fusion.tensors import tensor_bytes
 
-FORMAT = 7
+FORMAT = 8
 """Raised when a file of the old form cannot be read any more."""
 
 
@@ -52,12 +52,14 @@ class StoredOpenPlan:
 
     Attributes:
         dims: For each input the size of each dimension as text, or its symbol.
+        derived: Symbols whose sizes follow from those before them.
     """
 
     typical_sizes: Mapping[str, int]
     buffers: tuple[tuple[Extent, ...], ...]
     arguments: tuple[tuple[tuple[Extent, ...], ...], ...]
     dims: tuple[tuple[str, ...], ...]
+    derived: tuple[DerivedSize, ...]
     bounds: Mapping[str, tuple[int, ...]]
     weights: tuple[StoredOpenWeight, ...]
 
@@ -201,18 +203,28 @@ def _check_open(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan) -> None
     for dims, spec in zip(opened.dims, form.inputs, strict=True):
         if [int(dim) if is_number(dim) else None for dim in dims] != list(spec.shape or ()):
             raise ValueError(f"the form for all sizes has other dimensions of input {spec.name!r}")
+    _check_sizes(opened)
+    for place in (0, 1):
+        corner = {symbol: bounds[place] for symbol, bounds in opened.bounds.items()}
+        _check_open_calls(form, plan, opened, with_derived(corner, opened.derived))
+
+
+def _check_sizes(opened: StoredOpenPlan) -> None:
+    """Raise unless the sizes that extents depend on are those of inputs, or follow from these."""
     known = {dim for dims in opened.dims for dim in dims if not is_number(dim)}
     extents = [extent for shape in opened.buffers for extent in shape]
     extents += [extent for shapes in opened.arguments for shape in shapes for extent in shape]
     extents += [extent for weight in opened.weights for extent in (*weight.shape, *(weight.counts or ()))]
     same = known == opened.bounds.keys() == opened.typical_sizes.keys()
+    for size in opened.derived:
+        if size.divisor < 1 or size.symbol in known or any(not known.issuperset(part.symbols) for part in size.parts):
+            raise ValueError(f"the form for all sizes has no size {size.symbol!r} that follows from others")
+        known.add(size.symbol)
     if not same or any(not known.issuperset(extent.symbols) for extent in extents):
         raise ValueError("the form for all sizes has extents of unknown sizes")
     for symbol, bounds in opened.bounds.items():
         if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
             raise ValueError(f"the sizes of {symbol!r} have no bounds")
-    for place in (0, 1):
-        _check_open_calls(form, plan, opened, {symbol: bounds[place] for symbol, bounds in opened.bounds.items()})
 
 
 def is_number(dim: str) -> bool:

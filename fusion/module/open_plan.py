@@ -25,7 +25,7 @@ class OpenRunPlan:
         arguments: Those of what each call of a kernel takes.
         dims: The dimensions of the inputs.
         bounds: The smallest and the largest size of each symbol.
-        weights: What `main` takes after the inputs, at the sizes of the call.
+        weights: What `main` takes after the inputs, at all sizes of the call.
     """
 
     typical: RunPlan
@@ -37,7 +37,8 @@ class OpenRunPlan:
     weights: tuple[OpenWeight, ...]
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
-        """Return the size of each symbol where inputs have these shapes; None where the plan is not for them."""
+        """Return the size of each symbol of the inputs where they have these shapes; None where the plan is not for
+        them."""
         sizes = self.dims.sizes(shapes)
         if sizes is None or any(not low <= sizes[symbol] <= high for symbol, (low, high) in self.bounds.items()):
             return None
@@ -48,7 +49,7 @@ class OpenRunPlan:
         return ", ".join(f"{symbol} {low} to {high}" for symbol, (low, high) in self.bounds.items())
 
     def at(self, sizes: Sizes) -> RunPlan:
-        """Return the plan at `sizes`: a storage is as large as the largest tensor that lies in it."""
+        """Return the plan at all sizes of a call: a storage is as large as the largest tensor that lies in it."""
         buffers, storages = list[TensorPlan](), [0] * len(self.typical.storages)
         for buffer, shape in zip(self.typical.buffers, self.buffers, strict=True):
             known = replace(buffer, shape=tuple(extent.at(sizes) for extent in shape))
@@ -57,7 +58,7 @@ class OpenRunPlan:
         return replace(self.typical, storages=tuple(storages), buffers=tuple(buffers))
 
     def calls_at(self, sizes: Sizes) -> tuple[KernelCall, ...]:
-        """Return the calls with the shapes that their arguments have at `sizes`."""
+        """Return the calls with the shapes that their arguments have at all sizes of a call."""
         calls = []
         for call, shapes in zip(self.typical.calls, self.arguments, strict=True):
             known = (tuple(extent.at(sizes) for extent in shape) for shape in shapes)

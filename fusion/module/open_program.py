@@ -40,7 +40,7 @@ class OpenProgram(KernelProgram):
     def calls(self, arrays: Sequence[np.ndarray]) -> tuple[KernelCall, ...]:
         """See `KernelProgram.calls`."""
         sizes = self.open_plan.sizes([array.shape for array in arrays])
-        return () if sizes is None else self.open_plan.calls_at(sizes)
+        return () if sizes is None else self.open_plan.calls_at(self.open_plan.dims.all_sizes(sizes))
 
     def _make_memory(self) -> RunMemory:
         return OpenArena(self)
@@ -79,6 +79,7 @@ class OpenArena:
                 f"the module has no compiled form for the input shapes {', '.join(map(str, shapes))}",
                 why="they changed while the call began",
             )
+        sizes = opened.dims.all_sizes(sizes)
         plan = opened.at(sizes)
         slots = tuple(InputSlot(spec, shape) for spec, shape in zip(program.inputs, shapes, strict=True))
         weights = tuple(as_tensor(weight.at(sizes)) for weight in opened.weights)

@@ -151,7 +151,7 @@ def _load_open(
     )
     dims = tuple(tuple(int(dim) if is_number(dim) else dim for dim in dims) for dims in stored.dims)
     bounds = {symbol: (low, high) for symbol, (low, high) in stored.bounds.items()}
-    known = OpenDims(tuple(spec.name for spec in inputs), dims)
+    known = OpenDims(tuple(spec.name for spec in inputs), dims, stored.derived)
     return OpenRunPlan(
         typical=plan,
         typical_sizes=stored.typical_sizes,

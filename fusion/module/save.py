@@ -158,6 +158,7 @@ def _describe_open(plan: OpenRunPlan, weights: _Weights) -> StoredOpenPlan:
         buffers=plan.buffers,
         arguments=plan.arguments,
         dims=dims,
+        derived=plan.dims.derived,
         bounds=plan.bounds,
         weights=stored,
     )

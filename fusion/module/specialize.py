@@ -22,7 +22,6 @@ from fusion.module.share_weights import share_weights
 from fusion.module.specialization import Code, Specialization
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
-from fusion.symbolic.fit import fit
 from fusion.symbolic.open_model import OpenModel
 
 Signature = tuple[TensorSpec, ...]
@@ -69,7 +68,7 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
 
 def specialize_open(model: OpenModel, inputs: Signature, outputs: Signature, ctx: Context) -> Specialization:
     """Build the program of `model`, which runs at all sizes of the dimensions that its `inputs` leave open."""
-    built = build(model.lowered, len(inputs) + len(model.weights), ctx, sizes=model.probes)
+    built = build(model.lowered, len(inputs) + len(model.weights), ctx, sizes=model.fit.probes)
     assert built.library is not None
     weights = share_weights(model.lowered.weights)
     plan = join_plans(built.plan, built.others, model)
@@ -91,12 +90,12 @@ def join_plans(typical: RunPlan, others: Sequence[RunPlan], model: OpenModel) ->
 
     def shapes(tensors: Sequence[Sequence[TensorPlan | Argument]]) -> tuple[tuple[Extent, ...], ...]:
         at_probes = zip(*([tensor.shape for tensor in each] for each in tensors), strict=True)
-        return tuple(tuple(fit(column, model.probes) for column in zip(*each, strict=True)) for each in at_probes)
+        return tuple(tuple(map(model.fit.extent, zip(*each, strict=True))) for each in at_probes)
 
     calls = zip(*(plan.calls for plan in plans), strict=True)
     return OpenRunPlan(
         typical=typical,
-        typical_sizes=model.probes[0],
+        typical_sizes={symbol: model.fit.probes[0][symbol] for symbol in model.dims.symbols},
         buffers=shapes([plan.buffers for plan in plans]),
         arguments=tuple(shapes([call.arguments for call in each]) for each in calls),
         dims=model.dims,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import tvm
@@ -13,9 +14,10 @@ from tvm.s_tir.stmt import SBlock
 
 from backends.tensorir.symbols import symbols_of
 from fusion.declined import Declined
-from fusion.extents import Sizes
+from fusion.extents import DerivedSize
 from fusion.passes.lift_weights import lift_weights
-from fusion.structural import find
+from fusion.structural import find, map_nodes
+from fusion.symbolic.fit import Fit
 from fusion.symbolic.open_weights import OpenWeight, join_weight
 from fusion.symbolic.unify import unify
 from fusion.tensors import as_numpy
@@ -29,44 +31,46 @@ class Probe:
         mod: Its `main` takes the inputs, then `weights`.
     """
 
-    sizes: Sizes
     mod: tvm.IRModule
     weights: tuple[np.ndarray, ...]
 
     @classmethod
-    def of(cls, mod: tvm.IRModule, sizes: Sizes) -> Probe:
+    def of(cls, mod: tvm.IRModule) -> Probe:
         """Return `mod` apart from its weights."""
         lifted, weights = lift_weights(mod)
-        return cls(sizes, lifted, tuple(map(as_numpy, weights)))
+        return cls(lifted, tuple(map(as_numpy, weights)))
 
 
-def join_kernels(probes: Sequence[Probe]) -> tvm.IRModule:
-    """Return what the modules of `probes` have in common, with symbols; weights are parameters of its `main`.
+def join_kernels(probes: Sequence[Probe], fit: Fit, derived: Sequence[DerivedSize]) -> tvm.IRModule:
+    """Return what the modules of `probes`, made at those of `fit`, have in common, with symbols; weights are parameters
+    of its `main`, which computes sizes that are `derived`, while the kernels are told them.
 
     Raises:
         Declined: They differ in more than sizes, for this reason.
     """
-    sizes, mods = [probe.sizes for probe in probes], [probe.mod for probe in probes]
-    main = unify([mod["main"] for mod in mods], sizes)
+    mods = [probe.mod for probe in probes]
+    main = unify([mod["main"] for mod in mods], fit, derived)
     called = {symbol.name_hint: symbol for symbol in find(main, GlobalVar)}
+    symbols = frozenset(fit.probes[0])
     names = [symbol.name_hint for symbol in mods[0].functions if symbol.name_hint != "main"]
     kernels = {
-        called.get(name, GlobalVar(name)): _told(unify([_kernel(mod, name) for mod in mods], sizes), name, sizes[0])
+        called.get(name, GlobalVar(name)): _told(
+            unify([_kernel(mod, name) for mod in mods], fit), name, symbols, derived
+        )
         for name in names
     }
     return tvm.IRModule({**kernels, GlobalVar("main"): main})
 
 
-def join_weights(probes: Sequence[Probe]) -> list[np.ndarray | OpenWeight]:
-    """Return the weights of the modules of `probes` for all sizes.
+def join_weights(probes: Sequence[Probe], fit: Fit) -> list[np.ndarray | OpenWeight]:
+    """Return the weights of the modules of `probes`, made at those of `fit`, for all sizes.
 
     Raises:
         Declined: One of them differs in more than where it ends, for this reason.
     """
-    sizes = [probe.sizes for probe in probes]
     if len({len(probe.weights) for probe in probes}) > 1:
         raise Declined("passes made other constants of it at other sizes")
-    return [join_weight(values, sizes) for values in zip(*(probe.weights for probe in probes), strict=True)]
+    return [join_weight(values, fit) for values in zip(*(probe.weights for probe in probes), strict=True)]
 
 
 def with_constants(mod: tvm.IRModule, weights: Sequence[np.ndarray | OpenWeight]) -> tvm.IRModule:
@@ -81,19 +85,39 @@ def with_constants(mod: tvm.IRModule, weights: Sequence[np.ndarray | OpenWeight]
     return tvm.IRModule({**mod.functions, mod.get_global_var("main"): main.bind_params(values)})
 
 
-def _told(kernel: tirx.PrimFunc, name: str, symbols: Iterable[str]) -> tirx.PrimFunc:
-    """Return `kernel` if a call tells all of `symbols` that it reads, by the shapes of what it passes.
+def _told(kernel: tirx.PrimFunc, name: str, symbols: Collection[str], derived: Sequence[DerivedSize]) -> tirx.PrimFunc:
+    """Return `kernel` if a call tells all of `symbols` that it reads, by the shapes of what it passes; sizes that
+    follow from these it computes.
 
     Raises:
         Declined: A check of indices, say, reads the size of what they are in.
     """
-    own = {loop.loop_var for loop in find(kernel.body, tirx.For)}
-    own |= {each.var for block in find(kernel.body, SBlock) for each in block.iter_vars}
-    read = {var for var in find(kernel.body, Var) if var.name in symbols}
-    if unknown := read - own - set(symbols_of(kernel)):
-        names = ", ".join(sorted(var.name for var in unknown))
+    for size in reversed(derived):
+        told = {var.name: var for var in symbols_of(kernel)}
+        reads = {part_symbol for part in size.parts for part_symbol in part.symbols}
+        if size.symbol not in told and any(var.name == size.symbol for var in _read(kernel, symbols)):
+            known = {symbol: told.get(symbol, Var(symbol, "int64")) for symbol in reads}
+            kernel = _computing(kernel, size, known)
+    if unknown := {var.name for var in _read(kernel, symbols)} - {var.name for var in symbols_of(kernel)}:
+        names = ", ".join(sorted(unknown))
         raise Declined(f"{name} depends on {names}, which no tensor that it takes has among its extents")
     return kernel
+
+
+def _read(kernel: tirx.PrimFunc, symbols: Collection[str]) -> set[Var]:
+    own = {loop.loop_var for loop in find(kernel.body, tirx.For)}
+    own |= {each.var for block in find(kernel.body, SBlock) for each in block.iter_vars}
+    return {var for var in find(kernel.body, Var) if var.name in symbols} - own
+
+
+def _computing(kernel: tirx.PrimFunc, size: DerivedSize, known: Mapping[str, Var]) -> tirx.PrimFunc:
+    """Return `kernel` with the expression of `size` in place of it."""
+    total = tirx.const(0, "int64")
+    for part in size.parts:
+        product = reduce(lambda a, b: a * b, (known[symbol] for symbol in part.symbols), tirx.const(1, "int64"))
+        total = total + product * part.coefficient + part.constant
+    value = total if size.divisor == 1 else tirx.floordiv(total, size.divisor)
+    return map_nodes(kernel, (Var, lambda var: value if var.name == size.symbol else var))
 
 
 def _kernel(mod: tvm.IRModule, name: str) -> tirx.PrimFunc:

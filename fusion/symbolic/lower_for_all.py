@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 import numpy as np
@@ -20,6 +19,9 @@ from fusion.pipeline import lower_graph, lower_open
 from fusion.signature import TensorSpec
 from fusion.stages import stage
 from fusion.structural import find
+from fusion.symbolic.choose_probes import choose_probes
+from fusion.symbolic.derive import Deduction, deduce, telling
+from fusion.symbolic.fit import Fit, NotLinearError
 from fusion.symbolic.join import Probe, join_kernels, join_weights, with_constants
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_model import OpenModel
@@ -31,6 +33,10 @@ from partition.formed import Grouping
 Import = Callable[[Mapping[str, Sequence[int]]], ImportedModel]
 _LARGEST = 4096
 """Of a symbol that nothing in the model bounds."""
+_SMALL = (8, 32)
+"""Smallest sizes that are tried of images that are too small for a window at 1."""
+_SEEN, _MOST_SEEN = 4, 12
+"""Imports that tell which sizes follow from others: at first, and at most."""
 _BOUNDED = (512, 1024, 2048)
 """Sizes of others, such as of one that counts positions in a table: the largest for which the model is the same."""
 
@@ -47,21 +53,39 @@ def lower_for_all(read: Import, inputs: Sequence[TensorSpec], ctx: Context) -> O
     if dims is None:
         raise Declined("the rank of an input is open, or it is no tensor")
     importer = _Importer(read, dims)
-    near, graph = importer.near()
+    found = importer.find()
+    near = found.near
     imported = [importer.read(sizes) for sizes in near]
-    bounds = importer.bounds(graph, near)
     first = lower_graph(imported[0], ctx)
     groups = first.fact.get(Grouping)
     others = [lower_graph(mod, ctx, groups).mod for mod in imported[1:]]
-    probes = [Probe.of(mod, sizes) for mod, sizes in zip((first.mod, *others), near, strict=True)]
-    mod = join_kernels(probes)
+    probes = [Probe.of(mod) for mod in (first.mod, *others)]
+    fit = Fit(near, found.graph.extents)
+    mod = join_kernels(probes, fit, found.dims.derived)
     weights = [
-        weight.to(importer.largest(weight, bounds, near)) if isinstance(weight, OpenWeight) else weight
-        for weight in join_weights(probes)
+        weight.to(importer.largest(weight, found)) if isinstance(weight, OpenWeight) else weight
+        for weight in join_weights(probes, fit)
     ]
     lowered = lower_open(with_constants(mod, weights), ctx)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
-    return OpenModel(lowered, dims, opened, bounds, near)
+    return OpenModel(lowered, found.dims, opened, found.bounds, fit)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What imports tell of a model.
+
+    Attributes:
+        dims: Its dimensions, with the sizes that follow from those of its inputs.
+        near: All sizes at which passes are to see it.
+        graph: Its operators.
+        bounds: The smallest and the largest size of each symbol of the inputs.
+    """
+
+    dims: OpenDims
+    near: tuple[Sizes, Sizes]
+    graph: OpenOutline
+    bounds: Mapping[str, tuple[int, int]]
 
 
 @dataclass
@@ -88,55 +112,93 @@ class _Importer:
             self._read[key] = imported.mod
         return self._read[key]
 
-    def near(self) -> tuple[tuple[Sizes, Sizes], OpenOutline]:
-        """Return the largest two sizes of those that passes may see at which the model is the same, and its operators.
+    def find(self) -> _Found:
+        """Return what the model is for all sizes.
 
         Raises:
-            Declined: It is another one at all of them, for this reason at the smallest.
-            FusionError: It cannot be imported at these.
+            Declined: It is another one at some, for this reason.
+            FusionError: It cannot be imported at the sizes that passes may see.
         """
         choices = list(self.dims.probes())
         if not choices:
             raise Declined(f"it leaves {len(self.dims.symbols)} sizes open that have nothing to do with each other")
-        last = choices.pop()
-        for near in choices:
-            with contextlib.suppress(Declined, FusionError):
-                return near, self._outline(near)
-        return last, self._outline(last)
+        for near in choices[:-1]:
+            try:
+                return self._found(near)
+            except NotLinearError as reason:
+                return self._found_derived(near, reason)
+            except (Declined, FusionError):
+                continue
+        try:
+            return self._found(choices[-1])
+        except (Declined, FusionError) as reason:
+            return self._found_derived(choices[0], reason)
 
-    def _outline(self, near: Sequence[Sizes]) -> OpenOutline:
-        return OpenOutline.of([outline(self.read(sizes)) for sizes in near], near)
+    def _found(self, near: tuple[Sizes, Sizes]) -> _Found:
+        """Return the model if all its numbers are extents of the open sizes."""
+        graph = OpenOutline.of([outline(self.read(sizes)) for sizes in near], Fit(near))
+        return _Found(self.dims, near, graph, self._bounds(self.dims, graph, near))
 
-    def bounds(self, graph: OpenOutline, near: Sequence[Sizes]) -> dict[str, tuple[int, int]]:
+    def _found_derived(self, small: Sequence[Sizes], reason: Exception) -> _Found:
+        """Return the model with sizes that follow from others; it has `reason` to have no form without."""
+        try:
+            deduction = self._deduce()
+        except (Declined, FusionError):
+            deduction = None
+        if deduction is None or not deduction.derived:
+            raise reason
+        dims = replace(self.dims, derived=deduction.derived)
+        near = choose_probes(dims, small, deduction.graph.fixed)
+        if not all(self._is_same(sizes, deduction.graph, dims) for sizes in near):
+            raise Declined("sizes in it that follow from others do so otherwise elsewhere")
+        return _Found(dims, near, deduction.graph, self._bounds(dims, deduction.graph, near))
+
+    def _deduce(self) -> Deduction:
+        """Return what follows from the numbers of the model at as many sizes as tell all of it."""
+        seen = [self.dims.spread(place) for place in range(_SEEN)]
+        while True:
+            try:
+                deduction = deduce([outline(self.read(sizes)) for sizes in seen], seen)
+                sizes = telling(deduction, self.dims.spread(len(seen)))
+            except NotLinearError:
+                sizes = self.dims.spread(len(seen))
+                if len(seen) >= _MOST_SEEN:
+                    raise
+            if sizes is None or len(seen) >= _MOST_SEEN:
+                return deduction
+            seen.append(sizes)
+
+    def _bounds(self, dims: OpenDims, graph: OpenOutline, near: Sequence[Sizes]) -> dict[str, tuple[int, int]]:
         """Return the smallest and the largest size of each symbol at which the imported model is known to be `graph`:
         the other symbols keep theirs.
 
         Raises:
-            Declined: It is not, where one symbol alone is larger: a sum of two sizes, or what is left of a division.
+            NotLinearError: It is not, where one symbol alone is larger: a sum of two sizes, or what is left of a
+                division.
         """
-        ones = dict.fromkeys(self.dims.symbols, 1)
-        all_ones = self._is_same(ones, graph)
+        all_ones = self._is_same(dict.fromkeys(dims.symbols, 1), graph, dims)
         found = {}
-        for symbol in self.dims.symbols:
-            low = 1 if all_ones or self._is_same({**near[0], symbol: 1}, graph) else near[0][symbol]
-            found[symbol] = low, self._largest(symbol, graph, near)
+        for symbol in dims.symbols:
+            sizes = (1,) if all_ones else (1, *(_SMALL if dims.derived else ()))
+            smallest = (size for size in sizes if all_ones or self._is_same({**near[0], symbol: size}, graph, dims))
+            found[symbol] = next(smallest, near[0][symbol]), self._largest(symbol, dims, graph, near)
         return found
 
-    def _largest(self, symbol: str, graph: OpenOutline, near: Sequence[Sizes]) -> int:
-        if self._is_same({**near[0], symbol: _LARGEST}, graph):
+    def _largest(self, symbol: str, dims: OpenDims, graph: OpenOutline, near: Sequence[Sizes]) -> int:
+        if self._is_same({**near[0], symbol: _LARGEST}, graph, dims):
             return _LARGEST
-        if not self._is_same({**near[0], symbol: near[0][symbol] + 1}, graph):
-            raise Declined(f"a size in it is no product of open sizes where {symbol} alone is another")
-        same = takewhile(lambda size: self._is_same({**near[0], symbol: size}, graph), _BOUNDED)
+        if not self._is_same({**near[0], symbol: near[0][symbol] + 1}, graph, dims):
+            raise NotLinearError(f"a size in it is no product of open sizes where {symbol} alone is another")
+        same = takewhile(lambda size: self._is_same({**near[0], symbol: size}, graph, dims), _BOUNDED)
         return max((*same, *(sizes[symbol] for sizes in near)))
 
-    def _is_same(self, sizes: Sizes, graph: OpenOutline) -> bool:
+    def _is_same(self, sizes: Sizes, graph: OpenOutline, dims: OpenDims) -> bool:
         try:
-            return graph.is_at(outline(self.read(sizes)), sizes)
+            return graph.is_at(outline(self.read(sizes)), dims.all_sizes(sizes))
         except (Declined, FusionError):
             return False
 
-    def largest(self, weight: OpenWeight, bounds: Mapping[str, tuple[int, int]], near: Sequence[Sizes]) -> np.ndarray:
+    def largest(self, weight: OpenWeight, found: _Found) -> np.ndarray:
         """Return the table of `weight` at the largest sizes, as the model has it when it is imported.
 
         Raises:
@@ -144,10 +206,12 @@ class _Importer:
         """
         if not weight.grows:
             return weight.table
+        near = found.near
         beginning = weight.at(near[0])
         held = _constants(self.read(near[0]))
         place = next((place for place, value in enumerate(held) if _equal(value, beginning)), None)
-        sizes = {symbol: bounds[symbol][1] if symbol in weight.symbols else near[0][symbol] for symbol in bounds}
+        grown = {symbol: high for symbol, (_, high) in found.bounds.items() if symbol in weight.symbols}
+        sizes = {symbol: grown.get(symbol, near[0][symbol]) for symbol in found.bounds}
         if place is None or not self._has_constants(sizes, len(held)):
             raise Declined("passes make a constant that depends on the sizes of another one")
         return _constants(self.read(sizes))[place]

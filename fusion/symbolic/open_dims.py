@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fusion.extents import Sizes
+from fusion.extents import DerivedSize, Sizes, with_derived
 from fusion.signature import TensorSpec
 
 Shape = tuple[int, ...]
@@ -34,10 +34,12 @@ class OpenDims:
     Attributes:
         inputs: Names of the inputs.
         dims: For each input the size of each dimension, or its symbol.
+        derived: Symbols whose sizes follow from those of the inputs.
     """
 
     inputs: tuple[str, ...]
     dims: tuple[tuple[int | str, ...], ...]
+    derived: tuple[DerivedSize, ...] = ()
 
     @classmethod
     def of(cls, specs: Sequence[TensorSpec]) -> OpenDims | None:
@@ -48,8 +50,18 @@ class OpenDims:
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
-        """The symbols in the order in which they come."""
+        """The symbols of the inputs in the order in which they come."""
         return tuple(dict.fromkeys(dim for dims in self.dims for dim in dims if isinstance(dim, str)))
+
+    @cached_property
+    def leading(self) -> tuple[str, ...]:
+        """Those that are the first dimension of an input: batches, mostly."""
+        first_axes = {dims[0] for dims in self.dims if dims}
+        return tuple(symbol for symbol in self.symbols if symbol in first_axes)
+
+    def all_sizes(self, sizes: Sizes) -> dict[str, int]:
+        """Return `sizes`, which are those of the inputs, and those that follow from them."""
+        return with_derived(sizes, self.derived)
 
     def shapes(self, sizes: Sizes) -> dict[str, Shape]:
         """Return the shape of each input, by name."""
@@ -71,9 +83,8 @@ class OpenDims:
     def probes(self) -> Iterator[tuple[Sizes, Sizes]]:
         """Yield two choices of sizes at which passes may see the model, the largest first; no two symbols have the
         same, and none has the same in both. There is no such choice where there are many symbols."""
-        first_axes = {dims[0] for dims in self.dims if dims}
-        leading = [symbol for symbol in self.symbols if symbol in first_axes]
-        inner = [symbol for symbol in self.symbols if symbol not in first_axes]
+        leading = self.leading
+        inner = [symbol for symbol in self.symbols if symbol not in leading]
         for start in _INNER_FROM:
             of_inner = _PAIRS[start : start + len(inner)]
             of_leading = [pair for pair in _PAIRS if pair not in of_inner][: len(leading)]
@@ -81,6 +92,16 @@ class OpenDims:
                 pairs = dict(zip((*leading, *inner), (*of_leading, *of_inner), strict=True))
                 first, second = ({symbol: pairs[symbol][place] for symbol in self.symbols} for place in (0, 1))
                 yield first, second
+
+    def spread(self, place: int) -> dict[str, int]:
+        """Return the sizes at the given place of a sequence without a pattern, odd and even: the first
+        dimensions of inputs are small."""
+        return {
+            symbol: 2 + (3 * place + number) % 7
+            if symbol in self.leading
+            else 101 + 37 * number + (49 + 6 * place) * place
+            for number, symbol in enumerate(self.symbols)
+        }
 
 
 def _dims(spec: TensorSpec) -> tuple[int | str, ...]:
@@ -94,4 +115,3 @@ def _dims(spec: TensorSpec) -> tuple[int | str, ...]:
 def _symbol(name: str) -> str:
     """Return the name as TensorIR's variables may have it."""
     return re.sub(r"\W", "_", f"_{name}" if name[0].isdigit() else name)
-

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fusion.extents import Sizes
 from fusion.lowered import Lowered
+from fusion.symbolic.fit import Fit
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight
 
@@ -19,11 +19,11 @@ class OpenModel:
         lowered: Its `main` takes the inputs, `weights` and those of `lowered`.
         weights: Constants that depend on the sizes.
         bounds: The smallest and the largest size of each symbol that it is known to be right for.
-        probes: The sizes at which passes saw it; its memory is planned at the first.
+        fit: Knows the sizes at which passes saw it, its probes; its memory is planned at the first.
     """
 
     lowered: Lowered
     dims: OpenDims
     weights: tuple[OpenWeight, ...]
     bounds: Mapping[str, tuple[int, int]]
-    probes: tuple[Sizes, ...]
+    fit: Fit

@@ -10,7 +10,7 @@ import numpy as np
 
 from fusion.declined import Declined
 from fusion.extents import Extent, Sizes
-from fusion.symbolic.fit import fit
+from fusion.symbolic.fit import Fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,16 +57,16 @@ class OpenWeight:
         return value if is_whole else np.array(np.broadcast_to(value, shape))
 
 
-def join_weight(values: Sequence[np.ndarray], probes: Sequence[Sizes]) -> np.ndarray | OpenWeight:
+def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | OpenWeight:
     """Return what constants at several sizes have in common: the constant, or one that depends on the sizes.
 
     Args:
-        values: The constant at each of `probes`.
+        values: The constant at each of the probes of `fit`.
 
     Raises:
         Declined: They differ otherwise.
     """
-    shape = _extents(values, probes)
+    shape = _extents(values, fit)
     if all(extent.is_static for extent in shape):
         if any(not np.array_equal(value, values[0]) for value in values):
             raise Declined("a constant of one shape holds other numbers at other sizes")
@@ -74,16 +74,16 @@ def join_weight(values: Sequence[np.ndarray], probes: Sequence[Sizes]) -> np.nda
     short = [_without_copies(value, shape) for value in values]
     largest = max(short, key=lambda value: value.size)
     if all(map(_counts, short)) and len({tuple(value.reshape(-1)[:2]) for value in short}) == 1:
-        return OpenWeight(shape, largest.reshape(-1)[:2], _extents(short, probes))
+        return OpenWeight(shape, largest.reshape(-1)[:2], _extents(short, fit))
     if any(not np.array_equal(value, _beginning(largest, value.shape)) for value in short):
         raise Declined("a constant is another one at other sizes, and not the beginning of one")
     return OpenWeight(shape, largest)
 
 
-def _extents(values: Sequence[np.ndarray], probes: Sequence[Sizes]) -> tuple[Extent, ...]:
+def _extents(values: Sequence[np.ndarray], fit: Fit) -> tuple[Extent, ...]:
     if len({value.ndim for value in values}) > 1:
         raise Declined("a constant has another rank at other sizes")
-    return tuple(fit(column, probes) for column in zip(*(value.shape for value in values), strict=True))
+    return tuple(map(fit.extent, zip(*(value.shape for value in values), strict=True)))
 
 
 def _without_copies(value: np.ndarray, shape: Sequence[Extent]) -> np.ndarray:

@@ -16,7 +16,7 @@ from tvm import relax
 from fusion.bindings import Bindings, call_name
 from fusion.declined import Declined
 from fusion.extents import Extent, Sizes
-from fusion.symbolic.fit import fit
+from fusion.symbolic.fit import Fit
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
 _MOVES_NOTHING = frozenset({"reshape", "broadcast_to", "squeeze", "expand_dims", "permute_dims", "astype", "tile"})
@@ -59,9 +59,19 @@ class OpenOutline:
 
     lines: tuple[tuple[OperatorLine, tuple[Extent, ...]], ...]
 
+    @property
+    def extents(self) -> frozenset[Extent]:
+        """Those of its numbers that depend on sizes."""
+        return frozenset(extent for _, extents in self.lines for extent in extents if not extent.is_static)
+
+    @property
+    def fixed(self) -> frozenset[int]:
+        """Those of its numbers that are the same at all sizes."""
+        return frozenset(extent.constant for _, extents in self.lines for extent in extents if extent.is_static)
+
     @classmethod
-    def of(cls, outlines: Sequence[tuple[OperatorLine, ...]], probes: Sequence[Sizes]) -> OpenOutline:
-        """Return what outlines at `probes` have in common.
+    def of(cls, outlines: Sequence[tuple[OperatorLine, ...]], fit: Fit) -> OpenOutline:
+        """Return what outlines at the probes of `fit` have in common.
 
         Raises:
             Declined: They differ in more than sizes, for this reason.
@@ -74,7 +84,7 @@ class OpenOutline:
                 raise Declined(f"its {lines[0].operator or 'graph'} is another one at other sizes")
             numbers = zip(*(line.numbers for line in lines), strict=True)
             try:
-                found.append((lines[0], tuple(fit(column, probes) for column in numbers)))
+                found.append((lines[0], tuple(map(fit.extent, numbers))))
             except Declined as reason:
                 raise Declined(f"{lines[0].operator or 'its graph'}: {reason}") from None
         return cls(tuple(found))

@@ -8,7 +8,7 @@ expression that `fit` finds for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
@@ -19,8 +19,8 @@ from tvm_ffi.core import TypeInfo, _lookup_or_register_type_info_from_type_key
 from tvm_ffi.serialization import from_json_graph_str
 
 from fusion.declined import Declined
-from fusion.extents import Extent, Sizes
-from fusion.symbolic.fit import fit
+from fusion.extents import DerivedSize, Extent
+from fusion.symbolic.fit import Fit
 
 Node = dict[str, Any]
 Func = TypeVar("Func", relax.Function, tirx.PrimFunc)
@@ -29,10 +29,10 @@ _MOST_EXACT = 2**53
 """Beyond it not every whole number is a float64."""
 
 
-def unify(funcs: Sequence[Func], probes: Sequence[Sizes]) -> Func:
-    """Return the function that is each of `funcs` at the sizes of the same place in `probes`.
+def unify(funcs: Sequence[Func], fit: Fit, derived: Sequence[DerivedSize] = ()) -> Func:
+    """Return the function that is each of `funcs` at the sizes of the same place in the probes of `fit`.
 
-    Its symbols are int64 variables of their names, which only it has.
+    Its symbols are int64 variables of their names, which only it has; `derived` stand in it as expressions of others.
 
     Raises:
         Declined: The functions differ in more than numbers, or in a number that is no expression of the sizes.
@@ -44,8 +44,8 @@ def unify(funcs: Sequence[Func], probes: Sequence[Sizes]) -> Func:
         if any(other != node for other in others):
             raise Declined(f"passes made another {node['type']} of it at other sizes")
     rows = zip(*(text.numbers for text in texts), strict=True)
-    extents = [fit(values, probes) for values in rows]
-    return funcs[0] if all(extent.is_static for extent in extents) else texts[0].with_extents(extents)
+    extents = list(map(fit.extent, rows))
+    return funcs[0] if all(extent.is_static for extent in extents) else texts[0].with_extents(extents, derived)
 
 
 @dataclass
@@ -89,13 +89,13 @@ class _Text:
                 data["value"] = None
         return text
 
-    def with_extents(self, extents: Sequence[Extent]) -> Any:
+    def with_extents(self, extents: Sequence[Extent], derived: Sequence[DerivedSize]) -> Any:
         """Return the function with `extents` in place of its numbers, which it is made of now.
 
         Raises:
             Declined: Something else than a constant of TensorIR depends on the sizes.
         """
-        writer, moved = _Writer(self.nodes), {}
+        writer, moved = _Writer(self.nodes, {size.symbol: size for size in derived}), {}
         for (place, key), number, extent in zip(self.readers, self.numbers, extents, strict=True):
             node = self.nodes[place]
             data: Any = node["data"]
@@ -116,11 +116,19 @@ class _Writer:
     """Adds expressions to the nodes of a function."""
 
     nodes: list[Node]
+    derived: Mapping[str, DerivedSize]
     _variables: dict[str, int] = field(default_factory=dict, init=False)
 
     def expression(self, extent: Extent, kind: int) -> int:
         """Return the place of `extent` as an expression of the type at `kind`."""
         wide = self._add("ir.PrimType", span=0, dtype="int64")
+        result = self._extent(extent, wide)
+        narrow = self.nodes[kind]["data"]["dtype"] != "int64"
+        return self._add("prim.Cast", span=0, ty=kind, value=result) if narrow else result
+
+    def _extent(self, extent: Extent, wide: int) -> int:
+        if extent.is_static:
+            return self._constant(extent.constant, wide)
         result = self._variable(extent.symbols[0], wide)
         for symbol in extent.symbols[1:]:
             result = self._add("prim.Mul", span=0, ty=wide, a=result, b=self._variable(symbol, wide))
@@ -128,8 +136,7 @@ class _Writer:
             result = self._add("prim.Mul", span=0, ty=wide, a=result, b=self._constant(extent.coefficient, wide))
         if extent.constant:
             result = self._add("prim.Add", span=0, ty=wide, a=result, b=self._constant(extent.constant, wide))
-        narrow = self.nodes[kind]["data"]["dtype"] != "int64"
-        return self._add("prim.Cast", span=0, ty=kind, value=result) if narrow else result
+        return result
 
     def literal(self, kind: str, value: object) -> int:
         """Return the place of a new node that holds `value`."""
@@ -138,8 +145,21 @@ class _Writer:
 
     def _variable(self, name: str, kind: int) -> int:
         if name not in self._variables:
-            self._variables[name] = self._add("ir.Var", span=0, ty=kind, name=self.literal("ffi.String", name))
+            size = self.derived.get(name)
+            self._variables[name] = (
+                self._add("ir.Var", span=0, ty=kind, name=self.literal("ffi.String", name))
+                if size is None
+                else self._derived(size, kind)
+            )
         return self._variables[name]
+
+    def _derived(self, size: DerivedSize, kind: int) -> int:
+        result, *others = (self._extent(part, kind) for part in size.parts)
+        for other in others:
+            result = self._add("prim.Add", span=0, ty=kind, a=result, b=other)
+        if size.divisor == 1:
+            return result
+        return self._add("prim.FloorDiv", span=0, ty=kind, a=result, b=self._constant(size.divisor, kind))
 
     def _constant(self, value: int, kind: int) -> int:
         return self._add(_CONSTANT, span=0, ty=kind, value=self.literal(_NUMBER, value))

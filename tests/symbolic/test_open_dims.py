@@ -8,10 +8,11 @@ import pytest
 from fusion.declined import Declined
 from fusion.extents import Extent
 from fusion.signature import TensorSpec
+from fusion.symbolic.fit import Fit
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight, join_weight
 
-PROBES = ({"b": 2, "l": 31}, {"b": 3, "l": 47})
+FIT = Fit(({"b": 2, "l": 31}, {"b": 3, "l": 47}))
 
 
 def dims_of(*specs: tuple[tuple[int | None, ...], tuple[str, ...]]) -> OpenDims:
@@ -52,13 +53,13 @@ def test_too_many_symbols_have_no_sizes() -> None:
 
 def test_a_constant_that_is_the_same_stays_one() -> None:
     array = np.arange(6).reshape(2, 3)
-    assert join_weight([array, array.copy()], PROBES) is array
+    assert join_weight([array, array.copy()], FIT) is array
     with pytest.raises(Declined, match="other numbers"):
-        join_weight([array, array + 1], PROBES)
+        join_weight([array, array + 1], FIT)
 
 
 def opened(*values: np.ndarray) -> OpenWeight:
-    weight = join_weight(values, PROBES)
+    weight = join_weight(values, FIT)
     assert isinstance(weight, OpenWeight)
     return weight
 
@@ -71,7 +72,7 @@ def test_the_beginning_of_a_table() -> None:
     np.testing.assert_array_equal(weight.at({"b": 9, "l": 5}), table[:5])
     np.testing.assert_array_equal(weight.to(table).at({"b": 9, "l": 64}), table)
     with pytest.raises(Declined, match="not the beginning"):
-        join_weight([table[:31], table[1:48]], PROBES)
+        join_weight([table[:31], table[1:48]], FIT)
 
 
 def test_what_counts_and_what_is_copied() -> None:
@@ -83,4 +84,4 @@ def test_what_counts_and_what_is_copied() -> None:
     assert (copied.table.size, copied.grows) == (1, False)
     np.testing.assert_array_equal(copied.at({"b": 5, "l": 900}), np.ones((5, 1, 900), np.float32))
     with pytest.raises(Declined, match="another rank"):
-        join_weight([np.ones(2), np.ones((3, 1))], PROBES)
+        join_weight([np.ones(2), np.ones((3, 1))], FIT)

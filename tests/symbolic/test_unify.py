@@ -11,11 +11,12 @@ from tvm_ffi.structural import structural_equal
 from backends.tensorir.symbols import bind, symbols_of
 from fusion.declined import Declined
 from fusion.extents import Extent
-from fusion.symbolic.fit import fit
+from fusion.symbolic.fit import Fit
 from fusion.symbolic.unify import unify
 from tests.backends.cpu.kernels.anchored import one_kernel
 
 PROBES = ({"rows": 11, "columns": 127}, {"rows": 11, "columns": 131}, {"rows": 13, "columns": 131})
+FIT = Fit(PROBES)
 
 
 def _legal(rows: int, columns: int) -> tvm.IRModule:
@@ -33,11 +34,11 @@ def test_functions_with_symbols_are_the_static_ones_at_their_sizes() -> None:
     forms = [_legal(*sizes.values()) for sizes in PROBES]
     for symbol in forms[0].functions:
         if symbol.name_hint == "main":
-            main = unify([form["main"] for form in forms], PROBES)
+            main = unify([form["main"] for form in forms], FIT)
             assert str(main.ret_ty.shape.values[0]) == "columns * rows"
             assert main.params[0].ty.shape.values[0].same_as(main.ret_ty.shape.values[0].b)
         else:
-            func = unify([form[symbol.name_hint] for form in forms], PROBES)
+            func = unify([form[symbol.name_hint] for form in forms], FIT)
             assert {var.name for var in symbols_of(func)} == {"rows", "columns"}
             for form, sizes in zip(forms, PROBES, strict=True):
                 assert structural_equal(bind(func, sizes), form[symbol.name_hint])
@@ -45,7 +46,7 @@ def test_functions_with_symbols_are_the_static_ones_at_their_sizes() -> None:
 
 def test_what_does_not_depend_on_the_sizes_stays_as_it_is() -> None:
     func = _legal(2, 3)["add"]
-    assert unify([func] * 3, PROBES) is func
+    assert unify([func] * 3, FIT) is func
 
 
 def test_a_mean_divides_by_an_open_number_of_elements() -> None:
@@ -53,14 +54,14 @@ def test_a_mean_divides_by_an_open_number_of_elements() -> None:
         return relax.op.mean(x, [0, 1])
 
     forms = [one_kernel(means, [np.zeros((*sizes.values(), 4), "float32")]) for sizes in PROBES]
-    func, sizes = unify(forms, PROBES), {"rows": 5, "columns": 7}
+    func, sizes = unify(forms, FIT), {"rows": 5, "columns": 7}
     assert structural_equal(bind(func, sizes), one_kernel(means, [np.zeros((5, 7, 4), "float32")]))
 
 
 def test_functions_that_differ_in_more_than_numbers_are_declined() -> None:
     plain, other = _legal(11, 127)["add"], _legal(11, 131)["reshape"]
     with pytest.raises(Declined, match="another"):
-        unify([plain, other], PROBES[:2])
+        unify([plain, other], Fit(PROBES[:2]))
 
 
 @pytest.mark.parametrize(
@@ -74,10 +75,10 @@ def test_functions_that_differ_in_more_than_numbers_are_declined() -> None:
     ],
 )
 def test_extents_are_found_from_what_they_are_at_the_probes(values: tuple[int, ...], extent: Extent) -> None:
-    assert fit(values, PROBES) == extent
+    assert FIT.extent(values) == extent
     assert tuple(map(extent.at, PROBES)) == values
 
 
 def test_a_half_of_a_size_is_no_extent() -> None:
     with pytest.raises(Declined, match=r"63 at .*columns.: 127"):
-        fit((63, 65, 65), PROBES)
+        FIT.extent((63, 65, 65))

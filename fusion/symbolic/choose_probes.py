@@ -1,0 +1,105 @@
+"""At which sizes passes see a model with derived sizes: such that no number they make is taken for another one.
+
+Of a number only what it is at two sizes is known. Where it grows by `a * d` for a symbol that grows by d, it would also
+be a multiple of another symbol that grows by e if e divides that: so no growth divides a small multiple of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import permutations
+from math import gcd
+
+import numpy as np
+
+from fusion.declined import Declined
+from fusion.extents import DerivedSize, Sizes, with_derived
+from fusion.symbolic.open_dims import OpenDims
+
+_SIZES = range(65, 705)
+"""Those that are tried: of images that are not tiny, as stems halve them five times."""
+_COUNTED_BY = 4
+"""What kernels count by has this factor: neither sizes nor the first that follow from them are multiples."""
+_COUNTED = 3
+_GROWTH = 5
+"""So much grows each size at least, and by a factor that is neither 2 nor 3 more than others."""
+_TRIED = 60
+"""Smaller sizes of a symbol, from which the best larger one is looked for."""
+
+
+def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]) -> tuple[Sizes, Sizes]:
+    """Return two choices of all sizes of `dims`, with those of `small` for symbols from which nothing follows.
+
+    Args:
+        fixed: Numbers that the model has at all sizes. A size is none of them: kernels that are equal become one.
+
+    Raises:
+        Declined: There are none.
+    """
+    read = {name for size in dims.derived for part in size.parts for name in part.symbols}
+    kept = [symbol for symbol in dims.symbols if symbol not in read or symbol in dims.leading]
+    first, second = ({symbol: sizes[symbol] for symbol in kept} for sizes in small)
+    grown = list[int]()
+    for symbol in dims.symbols:
+        if symbol not in first:
+            derived = [size for size in _following(dims.derived, {*first, symbol}) if size.symbol not in first]
+            first[symbol], second[symbol], grown = _choose(symbol, derived, (first, second), (grown, fixed))
+            first, second = with_derived(first, derived), with_derived(second, derived)
+    return dims.all_sizes(first), dims.all_sizes(second)
+
+
+def _following(derived: Sequence[DerivedSize], known: set[str]) -> list[DerivedSize]:
+    """Return those that follow from `known` symbols alone."""
+    found = []
+    for size in derived:
+        if known.issuperset(name for part in size.parts for name in part.symbols):
+            found.append(size)
+            known.add(size.symbol)
+    return found
+
+
+def _choose(
+    symbol: str, derived: Sequence[DerivedSize], known: tuple[Sizes, Sizes], others: tuple[list[int], Collection[int]]
+) -> tuple[int, int, list[int]]:
+    """Return two sizes of `symbol`, and what all symbols grow by that are not kept; `others` are what those before it
+    grow by, and fixed numbers."""
+    grown, fixed = others
+    names = [symbol, *(size.symbol for size in derived)]
+    first, second = (_table(names, {**sizes, symbol: np.array(_SIZES)}, derived) for sizes in known)
+    counted = [
+        (values[:_COUNTED] % _COUNTED_BY).all(axis=0) & ~np.isin(values, [*fixed, *sizes.values()]).any(axis=0)
+        for values, sizes in zip((first, second), known, strict=True)
+    ]
+    best = (-1, 0, 0)
+    for low in np.flatnonzero(counted[0])[:_TRIED]:
+        growth = second - first[:, low : low + 1]
+        able = counted[1] & (abs(growth) >= _GROWTH).all(axis=0) & (second[0] > first[0, low])
+        for high in np.flatnonzero(able):
+            apart = _apart([*grown, *map(int, growth[:, high])])
+            best = max(best, (min(apart, _GROWTH), -int(low), -int(high)))
+            if apart >= _GROWTH:
+                break
+        if best[0] >= _GROWTH:
+            break
+    if best[0] < 0:
+        raise Declined(f"no two sizes of {symbol} tell what follows from it apart")
+    smaller, larger = -best[1], -best[2]
+    return _SIZES[smaller], _SIZES[larger], [*grown, *map(int, second[:, larger] - first[:, smaller])]
+
+
+def _table(names: Sequence[str], sizes: Mapping[str, int | np.ndarray], derived: Sequence[DerivedSize]) -> np.ndarray:
+    values = with_derived(sizes, derived)  # type: ignore[arg-type]
+    return np.array([np.broadcast_to(values[name], len(_SIZES)) for name in names])
+
+
+def _apart(grown: Sequence[int]) -> int:
+    """Return the least factor, but for 2 and 3, by which one of these grows more often than another."""
+    pairs = permutations(grown, 2)
+    return min((_without_2_and_3(abs(b) // gcd(a, b)) for a, b in pairs), default=_GROWTH)
+
+
+def _without_2_and_3(number: int) -> int:
+    for factor in (2, 3):
+        while number % factor == 0:
+            number //= factor
+    return number

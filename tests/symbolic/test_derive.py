@@ -1,0 +1,136 @@
+"""Sizes that follow from open ones by strides, concatenations and the like: models with them have one form too."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, numpy_helper
+from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
+
+import fusion
+from fusion.declined import Declined
+from fusion.extents import DerivedSize, Extent, with_derived
+from fusion.symbolic.choose_probes import choose_probes
+from fusion.symbolic.derive import Deduction, deduce, telling
+from fusion.symbolic.fit import Fit
+from fusion.symbolic.open_dims import OpenDims
+from fusion.symbolic.outline import OperatorLine
+
+WIDTHS = (138, 195, 264, 349, 446, 559)
+
+
+def deduced(function: object, widths: tuple[int, ...] = WIDTHS) -> Deduction:
+    """Return what is deduced of a model with the numbers that `function` makes of a width."""
+    numbers = [function(width) for width in widths]  # type: ignore[operator]
+    return deduce([(OperatorLine("op", "#", each),) for each in numbers], [{"w": width} for width in widths])
+
+
+def at(deduction: Deduction, width: int) -> tuple[int, ...]:
+    sizes = with_derived({"w": width}, deduction.derived)
+    return tuple(extent.at(sizes) for _, extents in deduction.graph.lines for extent in extents)
+
+
+@pytest.mark.parametrize("offset", [-5, -1, 0, 1, 6, 15])
+@pytest.mark.parametrize("divisor", [2, 3, 7, 16])
+def test_quotients_that_differ_somewhere_are_told_apart(offset: int, divisor: int) -> None:
+    def numbers(width: int) -> tuple[int, ...]:
+        quotient = (width + offset) // divisor
+        return width, quotient, quotient * 24, quotient + 2, 2 * quotient - width
+
+    widths, found = WIDTHS, deduced(numbers)
+    while (sizes := telling(found, {"w": widths[-1] + 31})) is not None:
+        widths = (*widths, sizes["w"])
+        found = deduced(numbers, widths)
+    assert len(widths) <= 12
+    for width in range(1, 400):
+        assert at(found, width) == numbers(width)
+
+
+def test_quotients_of_quotients_are_symbols_and_their_multiples_extents() -> None:
+    found = deduced(lambda width: (width, (width + 1) // 2, (width + 3) // 4, 8 * ((width + 3) // 4) + 1))
+    half, quarter = found.derived
+    assert (half.parts, half.divisor) == ((Extent(1, 1, ("w",)),), 2)
+    assert (quarter.parts, quarter.divisor) == ((Extent(1, 1, (half.symbol,)),), 2)
+    assert str(half) == "w_by_2 = (w + 1) // 2"
+
+
+def test_what_is_no_quotient_is_declined() -> None:
+    with pytest.raises(Declined, match="no multiple"):
+        deduced(lambda width: (width, width * width // 3))
+
+
+def test_probes_tell_sizes_apart() -> None:
+    def half(of: str, symbol: str) -> DerivedSize:
+        return DerivedSize(symbol, (Extent(1, 1, (of,)),), 2)
+
+    derived = tuple(half(f"{axis}{n}", f"{axis}{n + 1}") for axis in "hw" for n in range(3))
+    dims = OpenDims(("x",), (("b", 3, "h0", "w0"),), derived)
+    fixed = {17, 33, 35}
+    probes = choose_probes(dims, ({"b": 5, "h0": 31, "w0": 59}, {"b": 7, "h0": 47, "w0": 61}), fixed)
+    assert [sizes["b"] for sizes in probes] == [5, 7]
+    assert all(sizes == dims.all_sizes(sizes) for sizes in probes)
+    names = [f"{axis}{n}" for axis in "hw" for n in range(4)]
+    assert all(len({sizes[name] for name in names}) == len(names) for sizes in probes)
+    assert not fixed & {sizes[name] for sizes in probes for name in names}
+    known = [Extent(0, a, (name,)) for name in names for a in (1, 2, 4)]
+    fit = Fit(probes, known)
+    for each in known:
+        for constant in (0, 1, -1, 2):
+            extent = Extent(constant, each.coefficient, each.symbols)
+            assert fit.extent([extent.at(sizes) for sizes in probes]) == extent
+
+
+def test_an_index_of_the_last_row_is_no_square_of_batches() -> None:
+    probes = ({"b": 2, "h": 9}, {"b": 3, "h": 19})
+    assert Fit(probes, [Extent(0, 1, ("h",)), Extent(0, 1, ("b",))]).extent((8, 18)) == Extent(-1, 1, ("h",))
+
+
+def picture_model() -> onnx.ModelProto:
+    """Return strides, a pool, an upsampling, a concatenation and a mean over pictures of any size."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "k1": rng.standard_normal((16, 3, 3, 3)) / 5, "k2": rng.standard_normal((16, 16, 3, 3)) / 12,
+        "k3": rng.standard_normal((16, 32, 1, 1)) / 6, "scales": np.array([1, 1, 2, 2]),
+    }  # fmt: skip
+    strided = {"pads": [1, 1, 1, 1], "strides": [2, 2]}
+    nodes = [
+        make_node("Conv", ["x", "k1"], ["half"], **strided),
+        make_node("Relu", ["half"], ["kept"]),
+        make_node("MaxPool", ["kept"], ["pooled"], kernel_shape=[2, 2], strides=[2, 2]),
+        make_node("Conv", ["pooled", "k2"], ["eighth"], **strided),
+        make_node("Resize", ["eighth", "", "scales"], ["large"], mode="nearest",
+                  coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        make_node("Relu", ["large"], ["again"]),
+        make_node("Concat", ["again", "large"], ["both"], axis=1),
+        make_node("Conv", ["both", "k3"], ["y"]),
+        make_node("GlobalAveragePool", ["eighth"], ["mean"]),
+    ]  # fmt: skip
+    graph = make_graph(
+        nodes,
+        "pictures",
+        [make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, "height", "width"])],
+        [make_tensor_value_info(name, TensorProto.FLOAT, [None] * 4) for name in ("y", "mean")],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()],
+    )
+    model = make_model(graph, opset_imports=[make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def pictures() -> tuple[fusion.CompiledModule, onnxruntime.InferenceSession]:
+    model = picture_model()
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return fusion.compile(model, wait=True, cache=False, threads=1), session
+
+
+@pytest.mark.parametrize("size", [(1, 8, 8), (2, 8, 9), (1, 33, 47), (1, 10, 200), (3, 70, 71), (1, 250, 131)])
+def test_pictures_of_all_sizes(size: tuple[int, int, int], pictures: tuple) -> None:  # type: ignore[type-arg]
+    module, session = pictures
+    batch, height, width = size
+    x = np.random.default_rng(width).standard_normal((batch, 3, height, width)).astype(np.float32)
+    for result, wanted in zip(module(x), session.run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
+    assert [form.opened is not None for form in module.specializations] == [True], module.explain()
