@@ -56,7 +56,7 @@ class RowTable:
 
     @staticmethod
     def choose(
-        products: Sequence[Extents], machine: Machine, loss: float = _LOSS, most: int = _TALLEST
+        products: Sequence[Extents], machine: Machine, loss: float = _LOSS, most: int = _TALLEST, least: int = _LEAST
     ) -> RowTable:
         """Return the table for products of the same rows: of those that take little longer than the fastest the one
         with the least code.
@@ -64,14 +64,16 @@ class RowTable:
         Args:
             loss: How much longer any number of rows may take for want of a body of its height.
             most: Rows of a tile at most.
+            least: Rows of the tallest tile at least; fewer than 8 where the registers hold no more.
         """
         depth, lanes, registers = products[0].steps, products[0].lanes, machine.vector_registers
         vectors = [each.vectors for each in products]
-        widths = [width for width in range(1, min(vectors) + 1) if _tallest(width, registers, most) >= _LEAST]
+        lowest = min(least, max(_LEAST, registers // 4))
+        widths = [width for width in range(1, min(vectors) + 1) if _tallest(width, registers, most) >= lowest]
         tables = [RowTable.of(width, depth, registers, lanes, loss=loss, most=most) for width in widths]
         costs = {table: [table.cycles(rows, vectors, depth, lanes) for rows in _TYPICAL] for table in tables}
-        least = [min(found) for found in zip(*costs.values(), strict=True)]
-        sums = {table: sum(map(truediv, found, least)) for table, found in costs.items()}
+        best = [min(found) for found in zip(*costs.values(), strict=True)]
+        sums = {table: sum(map(truediv, found, best)) for table, found in costs.items()}
         near = [table for table in tables if sums[table] <= _NEAR * min(sums.values())]
         return min(near, key=lambda table: sum(table.heights) * table.tile.vectors)
 
