@@ -16,6 +16,7 @@ from backends.tensorir.result import Scheduled
 from backends.tensorir.symbols import bind, symbols_of
 from fusion import context
 from fusion.structural import find
+from fusion.symbolic.fit import Fit
 from fusion.symbolic.unify import unify
 from tests.backends.cpu.kernels.anchored import normal, one_kernel
 from tests.passes.modules import Build
@@ -54,7 +55,7 @@ class OpenKernel:
         """Return the kernel with symbols."""
         inputs = [[np.zeros(shape, "float32") for shape in self.shapes(*size)] for size in PROBES]
         return unify(
-            [one_kernel(self.build, each, lanes) for each in inputs], [self.sizes(size) for size in PROBES]
+            [one_kernel(self.build, each, lanes) for each in inputs], Fit([self.sizes(size) for size in PROBES])
         )
 
 
