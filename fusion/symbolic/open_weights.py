@@ -54,7 +54,7 @@ class OpenWeight:
             first, second = self.table
             value = (first + (second - first) * np.arange(prod(counts), dtype=self.table.dtype)).reshape(counts)
         is_whole = value.shape == shape and value.flags.carray
-        return value if is_whole else np.array(np.broadcast_to(value, shape))
+        return value if is_whole else np.array(np.broadcast_to(value, shape), order="C")
 
 
 def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | OpenWeight:

@@ -85,3 +85,10 @@ def test_what_counts_and_what_is_copied() -> None:
     np.testing.assert_array_equal(copied.at({"b": 5, "l": 900}), np.ones((5, 1, 900), np.float32))
     with pytest.raises(Declined, match="another rank"):
         join_weight([np.ones(2), np.ones((3, 1))], FIT)
+
+
+def test_copies_lie_in_memory_row_by_row() -> None:
+    row = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
+    copies = opened(np.repeat(row, 2, 0), np.repeat(row, 3, 0)).at({"b": 5, "l": 1})
+    np.testing.assert_array_equal(copies, np.repeat(row, 5, 0))
+    assert copies.flags.c_contiguous
