@@ -8,25 +8,29 @@ import tempfile
 from pathlib import Path
 
 from bench import cache, inputs
-from bench.zoo import architectures, light, scale, trained
+from bench.zoo import architectures, light, open_batch, scale, trained
 from bench.zoo.beyond import configurations, networks
 from bench.zoo.model import Recipe, ZooModel
 from fusion.errors import OptionError
 
 # Part of the folder's name: raise it when a recipe changes, so that nobody measures an old file.
 VERSION = 1
-ZOO, BEYOND, OPEN = "zoo", "beyond", "open"
-# What the project is judged and tuned on, what it has not met, and files of the first with dimensions left open.
+ZOO, BEYOND, OPEN, BATCH = "zoo", "beyond", "open", "batch"
+_FIRST = (*architectures.RECIPES, *light.RECIPES, *trained.RECIPES)
+_SECOND = (*configurations.RECIPES, *networks.RECIPES)
+# What the project is judged and tuned on, what it has not met, files of the first with all dimensions of texts left
+# open, and files of both with the batch left open.
 SETS = {
-    ZOO: (*architectures.RECIPES, *light.RECIPES, *trained.RECIPES),
-    BEYOND: (*configurations.RECIPES, *networks.RECIPES),
+    ZOO: _FIRST,
+    BEYOND: _SECOND,
     OPEN: (*architectures.OPEN_RECIPES, *trained.OPEN_RECIPES),
+    BATCH: tuple(map(open_batch.open_batch, (*_FIRST, *_SECOND))),
 }
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipes in SETS.values() for recipe in recipes}
 
 
 def names(which: str = ZOO) -> list[str]:
-    """Return the names of all models of the set `which`: ZOO, BEYOND or OPEN."""
+    """Return the names of all models of the set `which`: ZOO, BEYOND, OPEN or BATCH."""
     return [recipe.name for recipe in SETS[which]]
 
 
@@ -39,7 +43,7 @@ def make(name: str, folder: str | os.PathLike[str] | None = None) -> ZooModel:
     """Return the model `name`, making its file in the cache folder first where it is not there yet.
 
     Args:
-        name: One of `names()`, `names(BEYOND)` or `names(OPEN)`.
+        name: One of `names(which)`.
         folder: Cache folder to use in place of the default.
 
     Raises:

@@ -14,7 +14,7 @@ import pytest
 import bench.__main__
 import fusion
 from bench import zoo
-from bench.zoo import scale
+from bench.zoo import open_batch, scale
 from bench.zoo.registry import RECIPES
 from fusion.errors import OptionError
 from tests.targets import judge
@@ -58,8 +58,9 @@ def test_outputs_without_meaning_are_refused(bad: np.ndarray) -> None:
 
 
 def test_the_other_sets_are_known_by_name_but_not_part_of_the_first() -> None:
-    first, second, third = zoo.names(), zoo.names(zoo.BEYOND), zoo.names(zoo.OPEN)
-    assert len(RECIPES) == len(first) + len(second) + len(third)
+    first, second, third, batches = (zoo.names(which) for which in (zoo.ZOO, zoo.BEYOND, zoo.OPEN, zoo.BATCH))
+    assert len(RECIPES) == len(first) + len(second) + len(third) + len(batches)
+    assert batches == [f"{name}{open_batch.SUFFIX}" for name in (*first, *second)]
     assert set(zoo.available(zoo.BEYOND)) <= set(second)
     assert set(first).isdisjoint(second)
 
@@ -76,6 +77,25 @@ def test_an_open_file_has_the_network_of_the_static_one_for_any_shape(cache: Pat
         np.testing.assert_allclose(found, expected, atol=1e-5)
     hidden, pooled = one.run(None, {name: np.ones((3, 5), np.int64) for name in feeds})
     assert (hidden.shape, pooled.shape) == ((3, 5, 128), (3, 128))
+
+
+@pytest.mark.parametrize("name", ["shufflenet", "conv3d", "silero_vad"])
+def test_a_file_with_an_open_batch_has_the_network_for_any_batch(name: str, cache: Path) -> None:
+    if f"{name}{open_batch.SUFFIX}" not in zoo.available(zoo.BATCH):
+        pytest.skip(f"a package that {name} is made from is not installed")
+    opened, static = zoo.make(f"{name}{open_batch.SUFFIX}", cache), zoo.make(name, cache)
+    feeds = [static.inputs(seed) for seed in range(3)]
+    batch = {
+        key: value if axis is None else np.concatenate([each[key] for each in feeds], axis)
+        for key, value in feeds[0].items()
+        for axis in [open_batch.batch_axis(value.shape)]
+    }
+    assert {key: value.shape for key, value in batch.items()} == open_batch.batched(static.shapes, 3)
+    one, other = (onnxruntime.InferenceSession(model.path) for model in (opened, static))
+    each = [other.run(None, feed) for feed in feeds]
+    for found, expected in zip(one.run(None, batch), zip(*each, strict=True), strict=True):
+        joined = np.concatenate(expected, open_batch.batch_axis(expected[0].shape) or 0)
+        np.testing.assert_allclose(found, joined, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", zoo.names(zoo.BEYOND))
