@@ -30,6 +30,10 @@ class RecurrenceSizes:
     batch: int
     hidden: int
 
+    def wide(self) -> RecurrenceSizes:
+        """Return the sizes as int64 constants, which extents of all kernels are."""
+        return RecurrenceSizes(*(tirx.const(size, "int64") for size in (self.steps, self.batch, self.hidden)))
+
     def shapes(self, recurrence: Recurrence) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter of the PrimFunc."""
         directions, width = recurrence.directions, recurrence.gates * self.hidden
@@ -65,6 +69,7 @@ def call_recurrence(
 
 def recurrence_func(recurrence: Recurrence, sizes: RecurrenceSizes, dtype: str) -> tirx.PrimFunc:
     """Return the PrimFunc, its parameters those of `Recurrence.parameters`."""
+    sizes = sizes.wide()
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_name(recurrence.kind.lower())
         T.func_attr({"tirx.noalias": True, RECURRENCE: recurrence.attribute()})

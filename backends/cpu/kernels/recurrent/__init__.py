@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backends.cpu.kernels.recurrent.emit import RECURRENT, emit_recurrent
+from backends.cpu.kernels.recurrent.emit import RECURRENT, emit_open_recurrent, emit_recurrent
 from backends.cpu.kernels.recurrent.plan import recurrent_space
 from backends.cpu.kernels.recurrent.read import read_recurrent
 from backends.cpu.kernels.template import Template
@@ -12,5 +12,6 @@ TEMPLATE = Template(
     read=read_recurrent,
     space=recurrent_space,
     emit=emit_recurrent,
+    emit_open=emit_open_recurrent,
     claims=lambda marks: marks.is_recurrence,
 )

@@ -6,6 +6,7 @@ run knows are brought into that order before the first step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -13,10 +14,14 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.kernels.recurrent.loops import Loops
+from backends.cpu.kernels.recurrent.loops import emit_loops
+from backends.cpu.kernels.recurrent.open_loops import emit_open_loops
+from backends.cpu.kernels.recurrent.open_plan import OpenRecurrentPlan
 from backends.cpu.kernels.recurrent.plan import RecurrentPlan
-from backends.cpu.kernels.recurrent.read import RecurrentKernel
+from backends.cpu.kernels.recurrent.read import RecurrentKernel, read_recurrent
+from backends.cpu.kernels.recurrent.step import Steps
 from backends.cpu.kernels.shared.lowering.packing import Array, pack_matmul
+from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Nest
 from backends.tensorir.result import Repack, Scheduled
@@ -28,23 +33,43 @@ RECURRENT = "recurrent"
 
 def emit_recurrent(func: tirx.PrimFunc, kernel: RecurrentKernel, machine: Machine, point: RecurrentPlan) -> Scheduled:
     """Return the loops of a point of the space."""
+    return _emitted(func, kernel, machine, tile=point.tile, cut=str(point), emit=lambda steps: emit_loops(steps, point))
+
+
+def emit_open_recurrent(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
+    """Return the loops for any number of steps and sequences.
+
+    Raises:
+        Declined: It is no recurrence in float32.
+    """
+    kernel = read_recurrent(func)
+    plan = OpenRecurrentPlan.of(kernel, machine, threads)
+    return _emitted(
+        func, kernel, machine, tile=plan.table.tile, cut=str(plan), emit=lambda steps: emit_open_loops(steps, plan)
+    )
+
+
+def _emitted(
+    func: tirx.PrimFunc, kernel: RecurrentKernel, machine: Machine, tile: RegisterTile, cut: str,
+    emit: Callable[[Steps], None],
+) -> Scheduled:  # fmt: skip
     recurrence, weights = kernel.recurrence, kernel.parameters["weights"]
-    hidden = shape_of(kernel.parameters["sequence"])[-1]
-    width = point.tile.vectors * machine.vector_lanes
+    *_, hidden = shape_of(weights)
+    width = tile.vectors * machine.vector_lanes
     shape = (recurrence.directions, recurrence.gates, -(-hidden // width), hidden, width)
     nest = Nest()
     packed = tirx.decl_buffer(shape, "float32", "packed")
     if not recurrence.constant:
         nest.add(tirx.AllocBuffer(packed))
         _pack(nest, weights, packed)
-    Loops.make(nest, recurrence, {**kernel.parameters, "weights": packed}, point, machine).emit()
+    emit(Steps.make(nest, recurrence, {**kernel.parameters, "weights": packed}, tile, machine))
     body = nest.finish()
     if not recurrence.constant:
-        return Scheduled(func.with_body(body), RECURRENT, str(point))
+        return Scheduled(func.with_body(body), RECURRENT, cut)
     params = [packed if param.same_as(weights) else param for param in func.params]
     made = tirx.PrimFunc(params, body, func.ret_type, attrs=func.attrs)
     repack = Repack(_WEIGHTS, partial(_packed, gates=recurrence.gates, width=width))
-    return Scheduled(made, RECURRENT, str(point), repack=repack)
+    return Scheduled(made, RECURRENT, cut, repack=repack)
 
 
 def _packed(weights: Array, gates: int, width: int) -> Array:

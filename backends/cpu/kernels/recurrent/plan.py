@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import ceil
 
 from backends.cpu.costs import L2_BYTES_PER_CYCLE, PREFETCH_STEPS, REGION_CYCLES, TASK_CYCLES
 from backends.cpu.kernels.recurrent.costs import GATE_VECTOR_CYCLES, L2_SHARE, L3_BYTES_PER_CYCLE, UNHIDDEN_STREAM
@@ -18,7 +19,7 @@ from backends.cpu.kernels.shared.register_tile import RegisterTile, tiles, total
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
-from backends.tensorir.stages import shape_of
+from backends.tensorir.stages import dims_of
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,17 @@ class RecurrentDemand:
     hidden: int
 
     @staticmethod
-    def of(kernel: RecurrentKernel) -> RecurrentDemand:
-        """Return what `kernel` demands."""
+    def of(kernel: RecurrentKernel, unknown_steps: int = 0) -> RecurrentDemand:
+        """Return what `kernel` demands, for one sequence and `unknown_steps` where only a call knows how many there
+        are."""
         recurrence = kernel.recurrence
-        steps, directions, batch, hidden = shape_of(kernel.parameters["sequence"])
+        steps, directions, batch, hidden = dims_of(kernel.parameters["sequence"])
         return RecurrentDemand(
             directions=directions,
             gates=recurrence.gates,
             phases=len(recurrence.phases()),
-            steps=steps,
-            batch=batch,
+            steps=steps if isinstance(steps, int) else unknown_steps,
+            batch=batch if isinstance(batch, int) else 1,
             hidden=hidden,
         )
 
@@ -82,12 +84,13 @@ def recurrent_space(kernel: RecurrentKernel, machine: Machine, threads: int) -> 
     calm = [tile for tile in found if PREFETCH_STEPS * 4 * machine.vector_lanes * tile.vectors <= machine.l1_bytes // 4]
 
     def cut(some: list[RegisterTile]) -> Iterator[RecurrentPlan]:
-        return (plan for tile in some for plan in _cuts(demand, tile, machine, threads))
+        return (plan for tile in some for plan in cuts(demand, tile, machine, threads))
 
     return Space(min(cut(calm), key=lambda plan: plan.cycles), lambda: cut(found))
 
 
-def _cuts(demand: RecurrentDemand, tile: RegisterTile, machine: Machine, threads: int) -> Iterator[RecurrentPlan]:
+def cuts(demand: RecurrentDemand, tile: RegisterTile, machine: Machine, threads: int) -> Iterator[RecurrentPlan]:
+    """Yield the cuts into tasks worth looking at."""
     vectors = -(-demand.hidden // machine.vector_lanes)
     panels = -(-vectors // tile.vectors)
     for chunks in chunk_counts(Split.of(demand.batch, tile.height).count, threads):
@@ -105,6 +108,20 @@ def _cuts(demand: RecurrentDemand, tile: RegisterTile, machine: Machine, threads
                 _step(demand, tile, machine=machine, rows=demand.batch, vectors=mine, sets=rounds) + TASK_CYCLES
             )
             yield RecurrentPlan(tile, 1, shares, demand.steps * (step + demand.phases * REGION_CYCLES))
+
+
+def steps_to_share(demand: RecurrentDemand, plan: RecurrentPlan, machine: Machine, threads: int) -> int:
+    """Return how many steps it takes at least until the tasks of `plan` end before a single one does; 0 where they are
+    never one."""
+    if plan.shares > 1 or demand.directions > 1:
+        return 0
+    rounds = -(-plan.row_chunks // threads)
+    vectors = -(-demand.hidden // machine.vector_lanes)
+    apart, one = (
+        _step(demand, plan.tile, machine=machine, rows=rows, vectors=vectors, sets=1)
+        for rows in (plan.longest_task(demand.batch), demand.batch)
+    )
+    return ceil((REGION_CYCLES + (rounds - 1) * TASK_CYCLES) / max(one - rounds * apart, 1))
 
 
 def _step(demand: RecurrentDemand, tile: RegisterTile, machine: Machine, rows: int, vectors: int, sets: int) -> float:

@@ -219,9 +219,9 @@ class MicroKernel:
                         pixels = [
                             (rows.start(y) + i, columns.start(x) + j) for i in range(height) for j in range(width)
                         ]
-                        self._panels(start, many, pixels, (height, width))
+                        self.emit_panels(start, many, pixels, (height, width))
 
-    def _panels(self, start: Expr, many: Expr, pixels: Pixels, size: tuple[int, int]) -> None:
+    def emit_panels(self, start: Expr, many: Expr, pixels: Pixels, size: tuple[int, int]) -> None:
         """Emit the panels of one block over one tile of rows; the last panel of a group may be narrower."""
         vectors, lanes = self.blocking.tile.vectors, self.work.extents.lanes
         per_group = self.panels
