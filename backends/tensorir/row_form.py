@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import combinations
 from operator import mul
 from typing import Any
 
@@ -275,7 +276,13 @@ def _has_open_rows(buffer: Var, rows: Expr) -> bool:
 
 
 def _rows_in(shape: Sequence[Expr], lead: Sequence[Expr]) -> tuple[int, ...]:
-    """Return which axes of a shape make up the rows: the first ones, or those of `lead` in order; () where none do."""
+    """Return which axes of a shape make up the rows: the first ones, or those of `lead` in order; () where none do.
+
+    Where the first ones are those of `lead` in another order, the rows lie transposed.
+    """
+    transposed = _transposed(shape[: len(lead)], lead)
+    if transposed:
+        return transposed
     analyzer = Analyzer()
     total = reduce(mul, lead)
     for count in range(1, len(shape) + 1):
@@ -286,6 +293,15 @@ def _rows_in(shape: Sequence[Expr], lead: Sequence[Expr]) -> tuple[int, ...]:
         if len(found) < len(lead) and structural_equal(dim, lead[len(found)]):
             found.append(axis)
     return tuple(found) if len(found) == len(lead) else ()
+
+
+def _transposed(shape: Sequence[Expr], lead: Sequence[Expr]) -> tuple[int, ...]:
+    """Return the axis of `shape` that each extent of `lead` is on; () where it has others, or all in order."""
+    if any(structural_equal(one, two) for one, two in combinations(lead, 2)):
+        return ()
+    places = [[axis for axis, dim in enumerate(shape) if structural_equal(dim, extent)] for extent in lead]
+    found = tuple(axes[0] for axes in places if axes)
+    return found if len(found) == len(lead) and found != tuple(range(len(lead))) else ()
 
 
 def _spread(indices: Sequence[Expr], shape: Sequence[int]) -> list[Expr]:

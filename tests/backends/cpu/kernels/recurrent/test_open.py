@@ -28,13 +28,17 @@ PROBES = ({STEPS: 5, BATCH: 11}, {STEPS: 7, BATCH: 13})
 
 
 def layers(kind: str, directions: int, attributes: dict[str, int]) -> onnx.ModelProto:
-    """Return two layers, the first with an initial state of the caller, the second with peepholes if it is an LSTM."""
+    """Return two layers, the first with an initial state of the caller, the second with peepholes if it is an LSTM; the
+    sequences of those of two directions come batch first."""
     random, gates = np.random.default_rng(len(kind)), GATES[kind]
     states = ["h", "c"] if kind == "LSTM" else ["h"]
     dims = [directions, BATCH, HIDDEN]
     state_inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in states]
     nodes, weights, outputs = [], [numpy_helper.from_array(np.array([0, 0, directions * HIDDEN]), "flat")], []
-    source = "x"
+    source, outer = "x", [STEPS, BATCH]
+    if directions == 2:
+        source, outer = "steps_first", [BATCH, STEPS]
+        nodes.append(helper.make_node("Transpose", ["x"], [source], perm=[1, 0, 2]))
     for layer, width in enumerate((WIDTH, directions * HIDDEN)):
         shapes = {"w": (gates * HIDDEN, width), "r": (gates * HIDDEN, HIDDEN), "b": (2 * gates * HIDDEN,)}
         if kind == "LSTM" and layer:
@@ -54,7 +58,7 @@ def layers(kind: str, directions: int, attributes: dict[str, int]) -> onnx.Model
         source, outputs = f"z{layer}", [*outputs, *last]
     graph = helper.make_graph(
         nodes, kind,
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [STEPS, BATCH, WIDTH]), *state_inputs],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [*outer, WIDTH]), *state_inputs],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * 3) for name in (source, *outputs)],
         weights,
     )  # fmt: skip
