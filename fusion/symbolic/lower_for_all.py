@@ -187,9 +187,9 @@ class _Importer:
     def _largest(self, symbol: str, dims: OpenDims, graph: OpenOutline, near: Sequence[Sizes]) -> int:
         if self._is_same({**near[0], symbol: _LARGEST}, graph, dims):
             return _LARGEST
-        if not self._is_same({**near[0], symbol: near[0][symbol] + 1}, graph, dims):
+        same = [*takewhile(lambda size: self._is_same({**near[0], symbol: size}, graph, dims), _BOUNDED)]
+        if not same and not self._is_same({**near[0], symbol: near[0][symbol] + 1}, graph, dims):
             raise NotLinearError(f"a size in it is no product of open sizes where {symbol} alone is another")
-        same = takewhile(lambda size: self._is_same({**near[0], symbol: size}, graph, dims), _BOUNDED)
         return max((*same, *(sizes[symbol] for sizes in near)))
 
     def _is_same(self, sizes: Sizes, graph: OpenOutline, dims: OpenDims) -> bool:

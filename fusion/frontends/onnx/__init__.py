@@ -12,7 +12,7 @@ from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx.bind_shapes import bind_shapes
 from fusion.frontends.onnx.fallback import can_cross, not_held, whole_model
 from fusion.frontends.onnx.load import load_model
-from fusion.frontends.onnx.read_model import read_model
+from fusion.frontends.onnx.read_model import ReadModel, read_model
 from fusion.frontends.onnx.signature import overridable_inputs, read_specs, spec_of, true_inputs
 from fusion.frontends.onnx.translate import translate
 from fusion.frontends.onnx.whole import import_whole_onnx
@@ -24,16 +24,16 @@ def onnx_importer(
     source: Path | onnx.ModelProto, *, strict: bool
 ) -> Callable[[Mapping[str, Sequence[int]]], ImportedModel]:
     """Return what turns the ONNX model at or in `source`, which is read once, into Relax for given shapes; see
-    `fusion.frontends.import_model`."""
-    model, notes = read_model(source)
-    return lambda shapes: dataclasses.replace(_import(model, shapes, strict), notes=notes)
+    `fusion.frontends.import_model`. Its weights stay in memory, which all that it returns share."""
+    model = read_model(source)
+    return lambda shapes: dataclasses.replace(_import(model, shapes, strict), notes=model.notes)
 
 
-def _import(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], strict: bool) -> ImportedModel:
-    odd = [value for value in true_inputs(model.graph) if not can_cross(value.type)]
+def _import(model: ReadModel, shapes: Mapping[str, Sequence[int]], strict: bool) -> ImportedModel:
+    odd = [value for value in true_inputs(model.proto.graph) if not can_cross(value.type)]
     if odd and not strict:
-        return whole_model(model, not_held(odd[0].name, odd[0].type))
-    return translate(model, bind_shapes(model.graph, shapes), strict=strict)
+        return whole_model(model.proto, not_held(odd[0].name, odd[0].type))
+    return translate(model.proto, model.weights, bind_shapes(model.proto.graph, shapes), strict=strict)
 
 
 def read_onnx_signature(source: Path | onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

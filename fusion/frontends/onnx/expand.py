@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 from fusion.frontends.onnx.infer import schema_of
 from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import HALVES, dims_of
-from fusion.frontends.onnx.weights import read_weights
+from fusion.frontends.onnx.weights import Weights
 
 _OF_AXES = ("Squeeze", "Unsqueeze")
 _WHOLE = ("AffineGrid", "ReduceL2", "ReduceLogSumExp")
@@ -66,9 +66,9 @@ def expand_if(node: NodeProto, opset: int, scope: ValueScope, fresh: Callable[[s
     graph = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
     if len(graph.output) != len(node.output):
         return None
-    weights = list(read_weights(graph))
-    names = {tensor.name: fresh(tensor.name) for tensor in weights}
-    constants = {names[tensor.name]: tensor for tensor in weights}
+    weights = Weights.of(graph).protos
+    names = {name: fresh(name) for name in weights}
+    constants = {names[name]: tensor for name, tensor in weights.items()}
     nodes = [_instantiate(inner, names, {}, fresh) for inner in graph.node]
     results = zip(node.output, graph.output, strict=True)
     outputs = {actual: names.get(value.name, value.name) for actual, value in results if actual}

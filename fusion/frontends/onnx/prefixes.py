@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
-from onnx import inliner
 
 from fusion.frontends.imported import ImportedModel
 from fusion.frontends.onnx.bind_shapes import bind_shapes
@@ -21,8 +20,8 @@ class Prefixes:
     """The nodes of a model in their order, local functions put in."""
 
     def __init__(self, source: Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
-        model, self._notes = read_model(source)
-        self._model = inliner.inline_local_functions(model) if model.functions else model
+        read = read_model(source)
+        self._model, self._weights, self._notes = read.proto, read.weights, read.notes
         self._inputs = bind_shapes(self._model.graph, shapes)
         self.nodes = list(self._model.graph.node)
 
@@ -33,7 +32,7 @@ class Prefixes:
             declined: Nodes, by their first output, that ONNX Runtime is to run, and why.
         """
         if count == len(self.nodes):
-            whole = translate(self._model, self._inputs, strict=False, declined=declined)
+            whole = translate(self._model, self._weights, self._inputs, strict=False, declined=declined)
             return replace(whole, notes=self._notes)
         cut = onnx.ModelProto()
         cut.CopyFrom(self._model)
@@ -45,7 +44,7 @@ class Prefixes:
         outputs = [declared.get(name, onnx.ValueInfoProto(name=name)) for name in later if name in made]
         del cut.graph.output[:]
         cut.graph.output.extend(outputs)
-        return translate(cut, self._inputs, strict=False, declined=declined)
+        return translate(cut, self._weights, self._inputs, strict=False, declined=declined)
 
     def whole(self, reason: str) -> ImportedModel:
         """Return the model as one subgraph for ONNX Runtime."""

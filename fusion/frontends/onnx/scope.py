@@ -8,13 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import tvm
 from onnx import TensorProto, TypeProto, numpy_helper
-from tvm import relax
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.fold_cost import Budget
 from fusion.frontends.onnx.types import type_of_tensor
+from fusion.frontends.onnx.weights import Weights, constant
 
 
 @dataclass
@@ -40,11 +39,19 @@ class ValueScope:
     budget: Budget = field(default_factory=Budget)
     materialize: Callable[[str], None] = field(default=lambda name: None)
     _arrays: dict[str, np.ndarray] = field(default_factory=dict, init=False)
+    _weights: Weights = field(default_factory=Weights, init=False)
 
     def add_constant(self, name: str, tensor: TensorProto) -> None:
         """Record that the value `name` is `tensor`."""
         self.constants[name] = tensor
         self.types[name] = type_of_tensor(tensor)
+
+    def add_weights(self, weights: Weights) -> None:
+        """Record the values that `weights` are."""
+        self._weights = weights
+        self._arrays.update(weights.arrays)
+        for name, tensor in weights.protos.items():
+            self.add_constant(name, tensor)
 
     def array(self, name: str) -> np.ndarray:
         """Return the constant `name` as an array; the caller does not write to it."""
@@ -57,15 +64,9 @@ class ValueScope:
         if name not in self.exprs and name not in self.constants:
             self.materialize(name)
         if name not in self.exprs:
-            self.exprs[name] = constant(self.array(name))
+            is_weight = name in self._weights.arrays
+            self.exprs[name] = self._weights.operand(name) if is_weight else constant(self.array(name))
         return self.exprs[name]
-
-
-def constant(array: np.ndarray) -> Expr:
-    """Return `array` as an operand, its dtype kept (`relax.const` alone narrows int64)."""
-    if not array.size:  # TVM writes constants without elements to a file that it cannot read
-        return relax.op.zeros(array.shape, str(array.dtype))
-    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape)))
 
 
 def identifier(name: str) -> str:

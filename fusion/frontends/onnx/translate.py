@@ -10,7 +10,7 @@ from itertools import count
 from types import MappingProxyType
 
 import onnx
-from onnx import NodeProto, TensorProto, TypeProto, inliner
+from onnx import NodeProto, TensorProto, TypeProto
 from tvm import relax
 
 from fusion.declined import Declined
@@ -47,18 +47,24 @@ from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallback
 from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.signature import spec_of
 from fusion.frontends.onnx.types import dtype_name, element_bytes, known_dims, type_name, type_of_spec
-from fusion.frontends.onnx.weights import read_weights
+from fusion.frontends.onnx.weights import Weights
 from fusion.frontends.origins import Origins
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def translate(
-    model: onnx.ModelProto, inputs: dict[str, TypeProto], *, strict: bool, declined: Mapping[str, str] = _NONE
+    model: onnx.ModelProto,
+    weights: Weights,
+    inputs: dict[str, TypeProto],
+    *,
+    strict: bool,
+    declined: Mapping[str, str] = _NONE,
 ) -> ImportedModel:
-    """Return `model` as Relax, its inputs typed as `inputs` says.
+    """Return `model`, which has no local functions, as Relax, its inputs typed as `inputs` says.
 
     Args:
+        weights: Those of its graph.
         declined: Nodes, by their first output, that ONNX Runtime is to run, and why.
 
     Raises:
@@ -66,12 +72,12 @@ def translate(
         InvalidModelError: A node breaks its operator's definition.
         ShapeError: Attributes or inputs of a node contradict each other.
     """
-    if model.functions:
-        model = inliner.inline_local_functions(model)
     domains = {"": 1, **{o.domain: o.version for o in model.opset_import}}
     try:
         shared = _Shared(strict, count(), _budget(model))
-        translator = _Translator(model.graph, domains, inputs=inputs, constants={}, shared=shared, declined=declined)
+        translator = _Translator(
+            model.graph, weights, domains, inputs=inputs, constants={}, shared=shared, declined=declined
+        )
         imported = whole_model(model, translator.whole) if translator.whole else translator.run()
     except NotATensor as error:
         imported = whole_model(model, str(error))
@@ -114,7 +120,8 @@ class _Shared:
 class _Translator:
     """The state of one pass over a graph, or over a branch: what is known of each value, and the work still to do.
 
-    `constants` are those of the graph around a branch that it reads; `declined` is as in `translate`.
+    `weights` are its own, `constants` those of the graph around a branch that it reads; `declined`
+    is as in `translate`.
 
     Attributes:
         whole: Why ONNX Runtime is to run the whole graph; "" where it is not.
@@ -123,6 +130,7 @@ class _Translator:
     def __init__(
         self,
         graph: onnx.GraphProto,
+        weights: Weights,
         domains: dict[str, int],
         inputs: Mapping[str, TypeProto],
         constants: Mapping[str, TensorProto],
@@ -132,8 +140,9 @@ class _Translator:
         self._domains = domains
         self._shared = shared
         self._scope = ValueScope(types=dict(inputs), budget=shared.budget)
-        for name, tensor in (*constants.items(), *((tensor.name, tensor) for tensor in read_weights(graph))):
+        for name, tensor in constants.items():
             self._scope.add_constant(name, tensor)
+        self._scope.add_weights(weights)
         self._inputs = inputs
         self._outputs = list(graph.output)
         self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
@@ -277,8 +286,9 @@ class _Translator:
                 self._scope.exprs[name] = result if len(specs) == 1 else self._builder.emit(item, identifier(name))
 
     def _branch(self, branch: Branch, domains: dict[str, int]) -> _Translator:
+        graph, inputs, constants = branch.graph, branch.inputs, branch.constants
         return _Translator(
-            branch.graph, domains, inputs=branch.inputs, constants=branch.constants, shared=self._shared, declined=_NONE
+            graph, Weights.of(graph), domains, inputs=inputs, constants=constants, shared=self._shared, declined=_NONE
         )
 
     def _expand_or_defer(self, node: NodeProto, opset: int, standard_opset: int, reason: str) -> None:

@@ -1,13 +1,17 @@
-"""The weights of a graph, checked."""
+"""The weights of a graph, checked, as arrays and as operands."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
+import tvm
 from onnx import TensorProto, numpy_helper
+from tvm import relax
+from tvm.relax import Expr
 
 from fusion.errors import InvalidModelError, ModelFileError
 from fusion.frontends.nan_note import nan_note
@@ -16,35 +20,60 @@ from fusion.frontends.onnx.parts import tensors
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
-def read_weights(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Yield every initializer of `graph`, the sparse ones made dense.
+@dataclass(eq=False)
+class Weights:
+    """The initializers of a graph, the sparse ones made dense: all imports of it read the same memory.
 
-    Raises:
-        ModelFileError: A weight's data lies in a file that was not read.
-        InvalidModelError: A weight's data does not fill its shape.
+    Attributes:
+        protos, arrays: Each by its name; nobody writes to the arrays.
     """
-    for tensor in graph.initializer:
-        _check(tensor)
-        yield tensor
-    for sparse in graph.sparse_initializer:
-        yield _dense(sparse)
+
+    protos: Mapping[str, TensorProto] = field(default_factory=dict)
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    _operands: dict[str, Expr] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def of(cls, graph: onnx.GraphProto) -> Weights:
+        """Return the weights of `graph`.
+
+        Raises:
+            ModelFileError: A weight's data lies in a file that was not read.
+            InvalidModelError: A weight's data does not fill its shape.
+        """
+        protos = {tensor.name: tensor for tensor in (*graph.initializer, *map(_dense, graph.sparse_initializer))}
+        return cls(protos, {name: _checked_array(tensor) for name, tensor in protos.items()})
+
+    def operand(self, name: str) -> Expr:
+        """Return the weight `name` as an operand."""
+        if name not in self._operands:
+            self._operands[name] = constant(self.arrays[name])
+        return self._operands[name]
 
 
-def weights_with_nan(model: onnx.ModelProto) -> Iterator[str]:
-    """Yield a note on every weight of `model` that holds NaN. Infinity is legitimate: attention masks hold it."""
+def constant(array: np.ndarray) -> Expr:
+    """Return `array` as an operand, its dtype kept (`relax.const` alone narrows int64)."""
+    if not array.size:  # TVM writes constants without elements to a file that it cannot read
+        return relax.op.zeros(array.shape, str(array.dtype))
+    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape)))
+
+
+def weights_with_nan(model: onnx.ModelProto, weights: Weights) -> Iterator[str]:
+    """Yield a note on every weight of `model` that holds NaN, where `weights` are those of its graph. Infinity is
+    legitimate: attention masks hold it."""
     for tensor in tensors(model):
         if tensor.data_type in _FLOATS:
-            yield from nan_note(tensor.name, _array(tensor))
+            known = weights.protos.get(tensor.name) is tensor
+            yield from nan_note(tensor.name, weights.arrays[tensor.name] if known else _array(tensor))
 
 
-def _check(tensor: TensorProto) -> None:
+def _checked_array(tensor: TensorProto) -> np.ndarray:
     if tensor.data_location == TensorProto.EXTERNAL:
         raise ModelFileError(
             f"the data of weight {tensor.name!r} lies in another file",
             where=tensor.name,
             hint="give the path of the model, or call onnx.load_external_data_for_model first",
         )
-    _array(tensor)
+    return _array(tensor)
 
 
 def _array(tensor: TensorProto) -> np.ndarray:

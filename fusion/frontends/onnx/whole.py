@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-from onnx import inliner
 from tvm import relax
 
 from fusion.frontends.imported import ImportedModel
@@ -20,7 +19,6 @@ from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.parts import nodes
 from fusion.frontends.onnx.read_model import read_model
 from fusion.frontends.onnx.scope import ValueScope
-from fusion.frontends.onnx.weights import read_weights
 
 _CHECKED_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 """ONNX Runtime's own operators end the process for some attributes and operands (Attention without a bias)."""
@@ -32,14 +30,12 @@ def import_whole_onnx(source: Path | onnx.ModelProto) -> ImportedModel | None:
     Raises:
         FusionError: The model breaks its format's rules, or ONNX Runtime does not take it.
     """
-    model, _ = read_model(source)
-    if model.functions:
-        model = inliner.inline_local_functions(model)
+    read = read_model(source)
+    model = read.proto
     if any(has_checked_operand(node) or node.domain not in _CHECKED_DOMAINS for node in nodes(model)):
         return None
     scope, builder, opset = ValueScope(), relax.BlockBuilder(), _opset(model)
-    for tensor in read_weights(model.graph):
-        scope.add_constant(tensor.name, tensor)
+    scope.add_weights(read.weights)
     for node in model.graph.node:
         check_node(Node(node, opset, (), scope, builder))
     return whole_model(model, "its form is being compiled")

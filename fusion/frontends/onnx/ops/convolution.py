@@ -13,7 +13,7 @@ from tvm.relax import Expr
 from fusion.declined import Declined
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
-from fusion.frontends.onnx.scope import constant
+from fusion.frontends.onnx.weights import constant
 from fusion.frontends.onnx.windows import transposed_window, window_of
 
 _CONV: dict[int, Callable[..., Expr]] = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}

@@ -12,8 +12,8 @@ from tvm.relax import Expr
 from fusion.declined import Declined
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
-from fusion.frontends.onnx.scope import constant
 from fusion.frontends.onnx.types import Shape
+from fusion.frontends.onnx.weights import constant
 
 Reduce = Callable[[Expr, list[int], bool], Expr]
 
