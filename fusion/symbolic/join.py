@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.ir import GlobalVar, Var
@@ -32,13 +31,12 @@ class Probe:
     """
 
     mod: tvm.IRModule
-    weights: tuple[np.ndarray, ...]
+    weights: tuple[tvm.runtime.Tensor, ...]
 
     @classmethod
     def of(cls, mod: tvm.IRModule) -> Probe:
         """Return `mod` apart from its weights."""
-        lifted, weights = lift_weights(mod)
-        return cls(lifted, tuple(map(as_numpy, weights)))
+        return cls(*lift_weights(mod))
 
 
 def join_kernels(probes: Sequence[Probe], fit: Fit, derived: Sequence[DerivedSize]) -> tvm.IRModule:
@@ -62,7 +60,7 @@ def join_kernels(probes: Sequence[Probe], fit: Fit, derived: Sequence[DerivedSiz
     return tvm.IRModule({**kernels, GlobalVar("main"): main})
 
 
-def join_weights(probes: Sequence[Probe], fit: Fit) -> list[np.ndarray | OpenWeight]:
+def join_weights(probes: Sequence[Probe], fit: Fit) -> list[tvm.runtime.Tensor | OpenWeight]:
     """Return the weights of the modules of `probes`, made at those of `fit`, for all sizes.
 
     Raises:
@@ -70,15 +68,22 @@ def join_weights(probes: Sequence[Probe], fit: Fit) -> list[np.ndarray | OpenWei
     """
     if len({len(probe.weights) for probe in probes}) > 1:
         raise Declined("passes made other constants of it at other sizes")
-    return [join_weight(values, fit) for values in zip(*(probe.weights for probe in probes), strict=True)]
+    return [_join(values, fit) for values in zip(*(probe.weights for probe in probes), strict=True)]
 
 
-def with_constants(mod: tvm.IRModule, weights: Sequence[np.ndarray | OpenWeight]) -> tvm.IRModule:
+def _join(values: Sequence[tvm.runtime.Tensor], fit: Fit) -> tvm.runtime.Tensor | OpenWeight:
+    if all(value.same_as(values[0]) for value in values):  # as imports share them
+        return values[0]
+    joined = join_weight([as_numpy(value) for value in values], fit)
+    return joined if isinstance(joined, OpenWeight) else values[0]
+
+
+def with_constants(mod: tvm.IRModule, weights: Sequence[tvm.runtime.Tensor | OpenWeight]) -> tvm.IRModule:
     """Return `mod` with those of `weights` in it that are the same at all sizes."""
     main = mod["main"]
     params = main.params[len(main.params) - len(weights) :]
     values = {
-        param: relax.const(tvm.runtime.tensor(weight))
+        param: relax.const(weight)
         for param, weight in zip(params, weights, strict=True)
         if not isinstance(weight, OpenWeight)
     }
