@@ -31,10 +31,12 @@ class Fit:
         probes: The sizes at which numbers are known.
         known: Extents that the model is known to have: where several go through the same numbers, one of these does
             so by no accident.
+        has_doubts: Whether there were several through some numbers, and none that is or moves one of these.
     """
 
     probes: Sequence[Sizes]
     known: Collection[Extent] = ()
+    has_doubts: bool = field(default=False, init=False)
     _found: dict[tuple[int, ...], Extent] = field(default_factory=dict, init=False, repr=False)
 
     def extent(self, values: Sequence[int]) -> Extent:
@@ -48,12 +50,19 @@ class Fit:
             self._found[key] = self._extent(key)
         return self._found[key]
 
+    def _is_moved(self, line: Extent) -> bool:
+        """Whether `line` is an extent that the model has but for a small constant."""
+        is_near = line in self.known or abs(line.constant) <= _EDGES
+        return is_near and (line.coefficient, line.symbols) in self._known_lines
+
     def _extent(self, values: tuple[int, ...]) -> Extent:
         if len(set(values)) == 1:
             return Extent(values[0])
         lines = list(self._lines(values))
         if lines:
-            return min(lines, key=self._doubt)
+            likeliest = min(lines, key=self._doubt)
+            self.has_doubts |= len(lines) > 1 and not self._is_moved(likeliest)
+            return likeliest
         at = "; ".join(f"{value} at {dict(sizes)}" for value, sizes in zip(values, self.probes, strict=True))
         raise NotLinearError(f"a number is no multiple of the open sizes and their products: {at}")
 
@@ -75,10 +84,9 @@ class Fit:
 
         Without the second, a height of 9 and 19 had the last row 2 * batch * batch, of batches of 2 and 3.
         """
-        is_moved = (line.coefficient, line.symbols) in self._known_lines and abs(line.constant) <= _EDGES
         is_new = len(line.symbols) > 1 and line.symbols not in self._known_products
         is_whole = line.constant == 0
-        signs = (line in self.known, is_moved, is_whole and not is_new, is_whole, not is_new, True)
+        signs = (line in self.known, self._is_moved(line), is_whole and not is_new, is_whole, not is_new, True)
         return signs.index(True), abs(line.constant)
 
     @cached_property
@@ -87,7 +95,8 @@ class Fit:
 
     @cached_property
     def _known_lines(self) -> frozenset[tuple[int, tuple[str, ...]]]:
-        return frozenset((extent.coefficient, extent.symbols) for extent in self.known)
+        itself = ((1, (name,)) for name in self.probes[0])
+        return frozenset((*itself, *((extent.coefficient, extent.symbols) for extent in self.known)))
 
     @cached_property
     def _products(self) -> tuple[list[tuple[str, ...]], np.ndarray]:

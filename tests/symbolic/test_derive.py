@@ -87,6 +87,19 @@ def test_an_index_of_the_last_row_is_no_square_of_batches() -> None:
     assert Fit(probes, [Extent(0, 1, ("h",)), Extent(0, 1, ("b",))]).extent((8, 18)) == Extent(-1, 1, ("h",))
 
 
+def test_a_third_choice_of_sizes_decides_between_extents_that_the_model_has_not() -> None:
+    near = ({"b": 2, "h": 9}, {"b": 3, "h": 19})
+    known = [Extent(0, 1, ("h",)), Extent(0, 1, ("b",))]
+    two = Fit(near, known)
+    assert (two.extent((9, 19)), two.has_doubts) == (Extent(0, 1, ("h",)), False)
+    two.extent((36, 76))  # 4 * h, or 40 * b - 44
+    assert two.has_doubts
+    three = Fit((*near, {"b": 5, "h": 40}), known)
+    assert three.extent((36, 76, 160)) == Extent(0, 4, ("h",))
+    assert three.extent((36, 76, 156)) == Extent(-44, 40, ("b",))
+
+
+
 def picture_model() -> onnx.ModelProto:
     """Return strides, a pool, an upsampling, a concatenation and a mean over pictures of any size."""
     rng = np.random.default_rng(0)
