@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -147,3 +149,16 @@ def test_pictures_of_all_sizes(size: tuple[int, int, int], pictures: tuple) -> N
     for result, wanted in zip(module(x), session.run(None, {"x": x}), strict=True):
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
     assert [form.opened is not None for form in module.specializations] == [True], module.explain()
+
+
+def test_a_saved_form_computes_what_follows_from_a_new_size(
+    pictures: tuple,  # type: ignore[type-arg]
+    tmp_path: Path,
+) -> None:
+    module, session = pictures
+    x = np.random.default_rng(1).standard_normal((2, 3, 61, 90)).astype(np.float32)
+    module(x[:1, :, :40, :40])
+    module.save(tmp_path / "pictures.fusion")
+    loaded = fusion.load(tmp_path / "pictures.fusion")
+    for result, wanted in zip(loaded(x), session.run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
