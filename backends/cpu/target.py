@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tvm
 import tvm_ffi
@@ -18,13 +18,27 @@ def resolve_target(fields: Mapping[str, object]) -> tvm.target.Target:
     Raises:
         TargetError: LLVM knows no such CPU or system, or fusion does not compile for it.
     """
-    named = bool(fields.get("mcpu") or fields.get("mtriple"))
-    known = dict(fields) if named else {**fields, "mcpu": host_cpu()}
+    known = dict(fields)
+    # TVM writes this machine's triple into each of its targets that names no CPU.
+    if not known.get("mcpu") and known.get("mtriple") in (None, "", host_triple()):
+        known["mcpu"] = host_cpu()
+        given = known.get("mattr")
+        known["mattr"] = [*_hidden_features(host_cpu()), *(given if isinstance(given, Sequence) else ())]
     _check_names(str(known.get("mtriple") or ""), str(known.get("mcpu") or ""))
     try:
         return tvm.target.Target({key: value for key, value in known.items() if key not in ("tag", "keys")})
     except Exception as error:
         raise TargetError(f"TVM does not accept the target {known!r}", why=str(error).splitlines()[-1]) from error
+
+
+def _hidden_features(cpu: str) -> list[str]:
+    """Return what CPUs of this machine's name have and this one hides, as attributes of a target.
+
+    Hypervisors mask features, AMX most of all, and LLVM tells a CPU by its model alone.
+    """
+    here = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
+    implied = features_of(tvm.target.Target({"kind": "llvm", "mcpu": cpu}))
+    return [f"-{name}" for name in sorted(implied) if not here.get(name, True)]
 
 
 def _check_names(triple: str, cpu: str) -> None:

@@ -1,8 +1,8 @@
 """Which CPU features code may need, by LLVM's name, and whether this CPU has them; without LLVM itself.
 
 The kernel lists x86's in /proc/cpuinfo under names of its own; Arm's it gives as bits, which emulators set too. Only
-features whose instructions LLVM can generate from the code fusion makes are here: privileged ones and tuning hints
-("prefer-256-bit") do not keep a module from running.
+features whose instructions LLVM can generate from the code fusion makes are here: privileged ones, tuning hints
+("prefer-256-bit") and AMX, which is only reached by name, do not keep a module from running.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ _X86 = {
     "avx512vl": "avx512vl", "avx512ifma": "avx512ifma", "avx512vbmi": "avx512vbmi", "avx512vbmi2": "avx512_vbmi2",
     "avx512vnni": "avx512_vnni", "avx512bitalg": "avx512_bitalg", "avx512vpopcntdq": "avx512_vpopcntdq",
     "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16", "avx512vp2intersect": "avx512_vp2intersect",
-    "avxvnni": "avx_vnni", "avxifma": "avx_ifma", "amx-tile": "amx_tile", "amx-int8": "amx_int8",
-    "amx-bf16": "amx_bf16", "amx-fp16": "amx_fp16", "gfni": "gfni", "vaes": "vaes", "vpclmulqdq": "vpclmulqdq",
+    "avxvnni": "avx_vnni", "avxifma": "avx_ifma", "gfni": "gfni", "vaes": "vaes", "vpclmulqdq": "vpclmulqdq",
     "pclmul": "pclmulqdq", "aes": "aes", "sha": "sha_ni", "adx": "adx",
 }  # fmt: skip
 # (16 for AT_HWCAP or 26 for AT_HWCAP2, bit), of Linux's arch/arm64/include/uapi/asm/hwcap.h.

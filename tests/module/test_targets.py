@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import helper
+from tvm_ffi import get_global_func
 
 import fusion
-from backends.cpu import machine
+from backends.cpu import machine, target
 from fusion import context
 from fusion.errors import SavedFileError, ShapeError, TargetError
 from fusion.module import linker
@@ -130,6 +132,20 @@ def test_a_target_has_its_own_vectors_and_caches(monkeypatch: pytest.MonkeyPatch
     assert arm == machine.Machine(4, 32, 32 << 10, 1 << 20, 0)
     haswell = context.resolve("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").compiler.machine
     assert haswell == machine.Machine(8, 16, 32 << 10, 1 << 20, 16 << 20)
+
+
+def test_a_target_of_tvm_that_names_no_cpu_is_this_machine() -> None:
+    assert target.is_host(target.resolve_target(dict(tvm.target.Target("llvm").export())))
+
+
+def test_features_that_a_hypervisor_hides_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
+    shown = next(name for name in ("fma", "fp-armv8", "d") if here.get(name, False))
+    functions = {"tvm.codegen.llvm.GetHostCPUFeatures": lambda: {**here, shown: False}}
+    monkeypatch.setattr(target.tvm_ffi, "get_global_func", lambda name: functions.get(name) or get_global_func(name))
+    assert shown not in target.features_of(target.resolve_target({"kind": "llvm"}))
+    assert shown in target.features_of(target.resolve_target({"kind": "llvm", "mattr": [f"+{shown}"]}))
+    assert shown in target.features_of(target.resolve_target({"kind": "llvm", "mcpu": target.host_cpu()}))
 
 
 def test_systems_whose_files_fusion_cannot_link_are_refused() -> None:
