@@ -7,6 +7,7 @@ cancels. Before an engine is timed, all others have put their threads to sleep.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from bench.remote import EngineError, Worker
 from bench.result import ComparisonResult, EngineResult
 from fusion.cpus import default_threads
 
+Evaluate = Callable[[Arrays], Arrays]
 BASELINE = "onnxruntime"
 # By precision: the engine whose error measures what is allowed.
 _MEASURES = {"fp32": BASELINE, "bf16": "openvino"}
@@ -137,14 +139,30 @@ def start(
     return worker
 
 
+def open_model(
+    engine: str, job: Job, deadline_s: float, result: EngineResult, stack: contextlib.ExitStack
+) -> Worker:
+    """Return a worker that has opened the model for inputs of any shape."""
+    if not bench.peers.installed(engine):
+        raise EngineError("it is not installed")
+    worker = stack.enter_context(Worker(engine, job.threads))
+    result.load_s = worker.ask(deadline_s, "open", job)
+    return worker
+
+
 def check(
     job: Job,
     plan: ComparisonPlan,
     workers: Mapping[str, Worker],
     results: Mapping[str, EngineResult],
     checked: Mapping[int, Arrays],
+    in_float64: Evaluate | None = None,
 ) -> None:
-    """Put every engine's outputs through the gate."""
+    """Put every engine's outputs through the gate. `in_float64` evaluates inputs; None for the job's file.
+
+    Raises:
+        EngineError: One that all are checked against has no results.
+    """
     outputs: dict[str, list[Arrays]] = {}
     for engine, worker in workers.items():
         with noting(results[engine]):
@@ -153,7 +171,8 @@ def check(
     for needed in (BASELINE, measure):
         if needed not in outputs:
             raise EngineError(f"{needed}, which all are checked against, has no results: {results[needed].failure}")
-    kind, references = _references(job.path, checked.values(), outputs[BASELINE])
+    in_float64 = in_float64 or functools.partial(evaluate, job.path)
+    kind, references = _references(in_float64, checked.values(), outputs[BASELINE])
     baseline = outputs[measure]
     for engine, produced in outputs.items():
         verdict = gate.Verdict(reference=kind, baseline=measure)
@@ -162,9 +181,11 @@ def check(
         results[engine].verdict = verdict
 
 
-def _references(path: Path, checked: Iterable[Arrays], baseline: list[Arrays]) -> tuple[str, list[Arrays]]:
+def _references(
+    in_float64: Evaluate, checked: Iterable[Arrays], baseline: list[Arrays]
+) -> tuple[str, list[Arrays]]:
     try:
-        references = [evaluate(path, arrays) for arrays in checked]
+        references = list(map(in_float64, checked))
     except NoReferenceError:
         return BASELINE, baseline
     for outputs, reference in zip(baseline, references, strict=True):

@@ -13,7 +13,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import bench.peers
 from bench import gate, protocol
 from bench.peers import OURS, STANDARD
 from bench.peers.engine import Arrays, Job
@@ -84,7 +83,9 @@ def run_stream(job: Job, plan: StreamPlan, calls: Sequence[Shapes], draw: Draw, 
         running = _Running(found, plan, draw)
         for engine in engines:
             with protocol.noting(found.engines[engine]):
-                running.workers[engine] = _open(engine, job, found.engines[engine], plan, stack)
+                running.workers[engine] = protocol.open_model(
+                    engine, job, deadline_s=plan.call_s, result=found.engines[engine], stack=stack
+                )
         for first_seed in range(0, _PASSES * len(calls), len(calls)):
             outputs = {engine: _run_pass(running, engine, first_seed) for engine in running.workers}
             _compare(found, outputs)
@@ -92,14 +93,6 @@ def run_stream(job: Job, plan: StreamPlan, calls: Sequence[Shapes], draw: Draw, 
         _check(running, job)
         _time_statics(running, job)
     return found
-
-
-def _open(engine: str, job: Job, result: EngineResult, plan: StreamPlan, stack: contextlib.ExitStack) -> Worker:
-    if not bench.peers.installed(engine):
-        raise EngineError("it is not installed")
-    worker = stack.enter_context(Worker(engine, plan.threads))
-    result.load_s = worker.ask(plan.call_s, "open", job)
-    return worker
 
 
 def _run_pass(running: _Running, engine: str, first_seed: int) -> Samples:
