@@ -1,4 +1,5 @@
-"""At which sizes passes see a model with derived sizes: such that no number they make is taken for another one.
+"""At which sizes passes see a model with derived sizes: such that no number they make is taken for another one; and at
+which ones any model where two choices do not tell enough.
 
 Of a number only what it is at two sizes is known. Where it grows by `a * d` for a symbol that grows by d, it would also
 be a multiple of another symbol that grows by e if e divides that: so no growth divides a small multiple of another.
@@ -25,6 +26,8 @@ _GROWTH = 5
 """So much grows each size at least, and by a factor that is neither 2 nor 3 more than others."""
 _TRIED = 60
 """Smaller sizes of a symbol, from which the best larger one is looked for."""
+_STEPS = (2, 3, 4, 5, 6, 7)
+"""Sizes further on are so many times as far from the second choice as that is from the first."""
 
 
 def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]) -> tuple[Sizes, Sizes]:
@@ -46,6 +49,24 @@ def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]
             first[symbol], second[symbol], grown = _choose(symbol, derived, (first, second), (grown, fixed))
             first, second = with_derived(first, derived), with_derived(second, derived)
     return dims.all_sizes(first), dims.all_sizes(second)
+
+
+def choose_further(dims: OpenDims, near: tuple[Sizes, Sizes], largest: Sizes) -> Sizes:
+    """Return other sizes, larger than both of `near`, at which passes are to see the model where these do not tell
+    enough: as few multiples of what kernels count by as there are.
+
+    Raises:
+        Declined: The model, which takes those up to `largest`, takes no larger ones.
+    """
+    first, second = near
+    steps = [
+        dims.all_sizes({name: (1 + step) * second[name] - step * first[name] for name in dims.symbols})
+        for step in _STEPS
+    ]
+    steps = [sizes for sizes in steps if all(sizes[name] <= largest[name] for name in dims.symbols)]
+    if not steps:
+        raise Declined("it takes too few sizes to tell how numbers in it follow from them")
+    return max(steps, key=lambda sizes: sum(size % _COUNTED_BY != 0 for size in sizes.values()))
 
 
 def _following(derived: Sequence[DerivedSize], known: set[str]) -> list[DerivedSize]:

@@ -50,11 +50,6 @@ class Fit:
             self._found[key] = self._extent(key)
         return self._found[key]
 
-    def _is_moved(self, line: Extent) -> bool:
-        """Whether `line` is an extent that the model has but for a small constant."""
-        is_near = line in self.known or abs(line.constant) <= _EDGES
-        return is_near and (line.coefficient, line.symbols) in self._known_lines
-
     def _extent(self, values: tuple[int, ...]) -> Extent:
         if len(set(values)) == 1:
             return Extent(values[0])
@@ -88,6 +83,11 @@ class Fit:
         is_whole = line.constant == 0
         signs = (line in self.known, self._is_moved(line), is_whole and not is_new, is_whole, not is_new, True)
         return signs.index(True), abs(line.constant)
+
+    def _is_moved(self, line: Extent) -> bool:
+        """Whether `line` is an extent that the model has but for a small constant."""
+        is_near = line in self.known or abs(line.constant) <= _EDGES
+        return is_near and (line.coefficient, line.symbols) in self._known_lines
 
     @cached_property
     def _known_products(self) -> frozenset[tuple[str, ...]]:

@@ -39,13 +39,29 @@ class Probe:
         return cls(*lift_weights(mod))
 
 
-def join_kernels(probes: Sequence[Probe], fit: Fit, derived: Sequence[DerivedSize]) -> tvm.IRModule:
-    """Return what the modules of `probes`, made at those of `fit`, have in common, with symbols; weights are parameters
-    of its `main`, which computes sizes that are `derived`, while the kernels are told them.
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """What modules at several sizes have in common.
+
+    Attributes:
+        mod: With symbols; `weights` are the last parameters of its `main`.
+    """
+
+    mod: tvm.IRModule
+    weights: list[tvm.runtime.Tensor | OpenWeight]
+
+
+def join(probes: Sequence[Probe], fit: Fit, derived: Sequence[DerivedSize]) -> Joined:
+    """Return what the modules of `probes`, made at those of `fit`, have in common; `main` computes sizes that are
+    `derived`, while the kernels are told them.
 
     Raises:
         Declined: They differ in more than sizes, for this reason.
     """
+    return Joined(_join_kernels(probes, fit, derived), _join_weights(probes, fit))
+
+
+def _join_kernels(probes: Sequence[Probe], fit: Fit, derived: Sequence[DerivedSize]) -> tvm.IRModule:
     mods = [probe.mod for probe in probes]
     main = unify([mod["main"] for mod in mods], fit, derived)
     called = {symbol.name_hint: symbol for symbol in find(main, GlobalVar)}
@@ -60,12 +76,7 @@ def join_kernels(probes: Sequence[Probe], fit: Fit, derived: Sequence[DerivedSiz
     return tvm.IRModule({**kernels, GlobalVar("main"): main})
 
 
-def join_weights(probes: Sequence[Probe], fit: Fit) -> list[tvm.runtime.Tensor | OpenWeight]:
-    """Return the weights of the modules of `probes`, made at those of `fit`, for all sizes.
-
-    Raises:
-        Declined: One of them differs in more than where it ends, for this reason.
-    """
+def _join_weights(probes: Sequence[Probe], fit: Fit) -> list[tvm.runtime.Tensor | OpenWeight]:
     if len({len(probe.weights) for probe in probes}) > 1:
         raise Declined("passes made other constants of it at other sizes")
     return [_join(values, fit) for values in zip(*(probe.weights for probe in probes), strict=True)]

@@ -19,10 +19,10 @@ from fusion.pipeline import lower_graph, lower_open
 from fusion.signature import TensorSpec
 from fusion.stages import stage
 from fusion.structural import find
-from fusion.symbolic.choose_probes import choose_probes
+from fusion.symbolic.choose_probes import choose_further, choose_probes
 from fusion.symbolic.derive import Deduction, deduce, telling
 from fusion.symbolic.fit import Fit, NotLinearError
-from fusion.symbolic.join import Probe, join_kernels, join_weights, with_constants
+from fusion.symbolic.join import Probe, join, with_constants
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
@@ -37,8 +37,6 @@ _SMALL = (8, 32)
 """Smallest sizes that are tried of images that are too small for a window at 1."""
 _SEEN, _MOST_SEEN = 4, 12
 """Imports that tell which sizes follow from others: at first, and at most."""
-_STEPS, _COUNTED_BY = (2, 3, 4, 5, 6, 7), 4
-"""Sizes further on are so many times as far from the second at which passes see a model as that is from the first."""
 _BOUNDED = (512, 1024, 2048)
 """Sizes of others, such as of one that counts positions in a table: the largest for which the model is the same."""
 
@@ -61,16 +59,18 @@ def lower_for_all(read: Import, inputs: Sequence[TensorSpec], ctx: Context) -> O
     second = lower_graph(importer.read(found.near[1]), ctx, groups)
     probes = [Probe.of(first.mod), Probe.of(second.mod)]
     fit = Fit(found.near, found.graph.extents)
-    mod, joined = join_kernels(probes, fit, found.dims.derived), join_weights(probes, fit)
+    joined = join(probes, fit, found.dims.derived)
     if fit.has_doubts:
-        further = found.further()
+        largest = {symbol: high for symbol, (_, high) in found.bounds.items()}
+        further = choose_further(found.dims, found.near, largest)
         probes.append(Probe.of(lower_graph(importer.read(further), ctx, groups).mod))
         fit = Fit((*found.near, further), found.graph.extents)
-        mod, joined = join_kernels(probes, fit, found.dims.derived), join_weights(probes, fit)
+        joined = join(probes, fit, found.dims.derived)
     weights = [
-        weight.to(importer.largest(weight, found)) if isinstance(weight, OpenWeight) else weight for weight in joined
+        weight.to(importer.largest(weight, found)) if isinstance(weight, OpenWeight) else weight
+        for weight in joined.weights
     ]
-    lowered = lower_open(with_constants(mod, weights), ctx)
+    lowered = lower_open(with_constants(joined.mod, weights), ctx)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     return OpenModel(lowered, found.dims, opened, found.bounds, fit)
 
@@ -90,23 +90,6 @@ class _Found:
     near: tuple[Sizes, Sizes]
     graph: OpenOutline
     bounds: Mapping[str, tuple[int, int]]
-
-    def further(self) -> Sizes:
-        """Return other sizes, larger than those, at which passes are to see it where these do not tell enough: as few
-        multiples of what kernels count by as there are.
-
-        Raises:
-            Declined: The model takes no larger ones.
-        """
-        first, second = self.near
-        steps = [
-            self.dims.all_sizes({name: (1 + step) * second[name] - step * first[name] for name in self.dims.symbols})
-            for step in _STEPS
-        ]
-        steps = [sizes for sizes in steps if all(sizes[name] <= high for name, (_, high) in self.bounds.items())]
-        if not steps:
-            raise Declined("it takes too few sizes to tell how numbers in it follow from them")
-        return max(steps, key=lambda sizes: sum(size % _COUNTED_BY != 0 for size in sizes.values()))
 
 
 @dataclass
