@@ -36,6 +36,7 @@ from fusion.module.open_form import OpenForm
 from fusion.module.overrides import Overrides
 from fusion.module.program import Program
 from fusion.module.settings import refusal, settings_of
+from fusion.module.specialization import Shapes as CallShapes
 from fusion.module.specialization import Specialization
 from fusion.module.specializations import Specializations
 from fusion.module.specialize import specialize, specialize_open
@@ -149,10 +150,14 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
         return CompiledModule(form.inputs, form.outputs, settings, fixed=form, overrides=overrides)
     _require_result(outputs)
     pinned.pin()
+
+    def make_open(first: CallShapes | None) -> Specialization:
+        return _open_form(pinned, (bound, outputs), shapes, ctx, first)
+
     forms = Specializations(
         bound,
         lambda concrete: _specialize(pinned, concrete, ctx),
-        opened=OpenForm(lambda: _open_form(pinned, (bound, outputs), shapes, ctx)) if new.dynamic else None,
+        opened=OpenForm(make_open if new.dynamic else None),
         hot=HotShapes(new.hot_shapes),
         stand_in=None if ctx.strict or not is_onnx(model) else StandIn(lambda: _whole(pinned, ctx), outputs),
         wait=new.wait,
@@ -209,8 +214,11 @@ def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specializat
     return model.read(make, digest=uses_cache(ctx))
 
 
-def _open_form(model: PinnedModel, signature: Signature, shapes: Shapes, ctx: Context) -> Specialization:
-    """Return the form of `model` for all sizes of the dimensions that `signature`, with `shapes`, leaves open.
+def _open_form(
+    model: PinnedModel, signature: Signature, shapes: Shapes, ctx: Context, first: CallShapes | None
+) -> Specialization:
+    """Return the form of `model` for all sizes of the dimensions that `signature`, with `shapes`, leaves open; for
+    those like the ones of the `first` call, if it does not take all.
 
     Raises:
         Declined: It has none, for this reason.
@@ -221,11 +229,14 @@ def _open_form(model: PinnedModel, signature: Signature, shapes: Shapes, ctx: Co
     def compile_open(opened: Any) -> Specialization:
         with _compiling, keeping_interrupts():
             checkpoint()()
-            lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, ctx)
+            lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, ctx, first)
             return specialize_open(lowered, inputs, outputs, ctx)
 
+    def fits(form: Specialization) -> bool:
+        return first is None or form.opened is None or form.opened.is_made_for(first)
+
     def make(opened: Any, digest: ModelDigest | None) -> Specialization:
-        return find_or_compile(digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs)
+        return find_or_compile(digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs, fits=fits)
 
     return model.read(make, digest=uses_cache(ctx))
 

@@ -46,12 +46,14 @@ def find_or_compile(
     compile: Callable[[], Specialization],
     *,
     open_inputs: Sequence[TensorSpec] = (),
+    fits: Callable[[Specialization], bool] = lambda form: True,
 ) -> Specialization:
     """Return the form for `shapes` of the model with this digest from the cache of `ctx`, or what `compile` returns,
     and keep that; of a model that has no whole one, what `compile` returns.
 
     Args:
         open_inputs: Those of a form for all sizes that they leave open.
+        fits: Whether a form that was kept is one that `compile` would return: which it is, the first call may decide.
     """
     if model is None or not model.whole or ctx.cache is None or not uses_cache(ctx):
         return compile()
@@ -63,7 +65,7 @@ def find_or_compile(
         return compile()
     with _lock_of(key):
         form = _find(store, key)
-        if form is None:
+        if form is None or not fits(form):
             form = compile()
             if model.current():
                 _keep(store, key, form, ctx)

@@ -24,7 +24,7 @@ from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
 from fusion.tensors import tensor_bytes
 
-FORMAT = 8
+FORMAT = 9
 """Raised when a file of the old form cannot be read any more."""
 
 
@@ -53,6 +53,7 @@ class StoredOpenPlan:
     Attributes:
         dims: For each input the size of each dimension as text, or its symbol.
         derived: Symbols whose sizes follow from those before them.
+        bounds: The smallest and the largest size of each symbol, and how far apart those between are.
     """
 
     typical_sizes: Mapping[str, int]
@@ -223,8 +224,13 @@ def _check_sizes(opened: StoredOpenPlan) -> None:
     if not same or any(not known.issuperset(extent.symbols) for extent in extents):
         raise ValueError("the form for all sizes has extents of unknown sizes")
     for symbol, bounds in opened.bounds.items():
-        if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
+        if len(bounds) != 3 or not (0 <= bounds[0] <= bounds[1] and bounds[2] > 0 and bounds[1] in _range(bounds)):
             raise ValueError(f"the sizes of {symbol!r} have no bounds")
+
+
+def _range(bounds: Sequence[int]) -> range:
+    smallest, largest, step = bounds
+    return range(smallest, largest + 1, step)
 
 
 def is_number(dim: str) -> bool:

@@ -15,8 +15,10 @@ from fusion.failures import report
 from fusion.forks import Lock
 from fusion.module import background
 from fusion.module.specialization import Shapes, Specialization
+from fusion.symbolic.open_dims import CallAtFault
 
 _PASSING = (ResourceError, ModelChangedError, ModelFileError)
+Make = Callable[[Shapes | None], Specialization]
 _UNDER_WAY = "being compiled for all sizes"
 _log = logging.getLogger("fusion")
 
@@ -24,23 +26,26 @@ _log = logging.getLogger("fusion")
 class OpenForm:
     """Makes the form, and says for which shapes it is."""
 
-    def __init__(self, make: Callable[[], Specialization] | None, ready: Specialization | None = None) -> None:
+    def __init__(self, make: Make | None, ready: Specialization | None = None) -> None:
         """
         Args:
-            make: Compiles it. Raises `Declined` with the reason where the model has none; None where it is not made.
+            make: Compiles it, given the shapes of the first call, None without one: a model that does not take all
+                sizes has a form for some that are like these. Raises `Declined` with the reason where the model has
+                none, `CallAtFault` where another call may be the first. None where it is not made.
             ready: The form itself, of a loaded module.
         """
         self._make = make
         self.form = ready
         self.reason = ""
         """Why the model has none, once that is known."""
+        self._first: Shapes | None = None
         self._making: Future[None] | None = None
         self._lock = Lock(self._forget_other_threads)
 
     def renewed(self, ready: Specialization | None) -> OpenForm:
         """Return the same with `ready` in place of the form there is."""
         again = OpenForm(self._make, ready)
-        again.reason = self.reason
+        again.reason, again._first = self.reason, self._first
         return again
 
     @property
@@ -69,8 +74,13 @@ class OpenForm:
         plan = None if self.form is None else self.form.opened
         return [] if plan is None else [f"that for {plan.describe_bounds()}"]
 
-    def finish(self) -> None:
-        """Make it, or wait until another thread has."""
+    def finish(self, first: Shapes | None = None) -> None:
+        """Make it, or wait until another thread has.
+
+        Args:
+            first: The shapes of the call that needs it, None without one.
+        """
+        self._note(first)
         while self.is_due:
             making: Future[None] = Future()
             self._run(making)
@@ -81,8 +91,10 @@ class OpenForm:
                 return None
             # It was abandoned, or somebody interrupted the thread that made it: this one makes it itself.
 
-    def begin(self) -> bool:
-        """Have the background make it, unless somebody does; False if that takes no jobs."""
+    def begin(self, first: Shapes) -> bool:
+        """Have the background make it for a call with the shapes `first`, unless somebody does; False if that takes no
+        jobs."""
+        self._note(first)
         with self._lock:
             if self._making is not None or not self.is_due:
                 return True
@@ -92,6 +104,14 @@ class OpenForm:
                 return False
             self._making = making
             return True
+
+    def _note(self, first: Shapes | None) -> None:
+        """Note the shapes of the first call; a reason not to make it that was found without holds no longer."""
+        with self._lock:
+            if self._first is None and first is not None:
+                self._first = first
+                if self.reason:
+                    self.reason, self._making = "", None
 
     def _run(self, making: Future[None]) -> None:
         """Make it and fulfil `making`, unless it is made or another's to make."""
@@ -122,18 +142,26 @@ class OpenForm:
     def _find_out(self) -> None:
         """Make the form, or note why the model has none: there is one for each shape then. Of what passes, a lack of
         memory or a file that is away, calls for one shape tell."""
-        make = self._make
+        make, first = self._make, self._first
         assert make is not None
         try:
-            self.form = make()
+            self.form = make(first)
+        except CallAtFault as reason:
+            self._first = None
+            _log.info("there is no form for all sizes yet: %s", reason)
         except Declined as reason:
-            self.reason = str(reason)
+            self._decline(str(reason), first)
         except (MemoryError, *_PASSING) as error:
             _log.info("there is no form for all sizes yet: %s", error)
         except FusionError as error:
-            self.reason = error.what
+            self._decline(error.what, first)
         except Exception as error:  # a defect, or whatever TVM's checks raise
             self.reason = report("compiling for all sizes failed", error)
+
+    def _decline(self, reason: str, first: Shapes | None) -> None:
+        """Note why the model has none, unless that is for want of a first call that has come meanwhile."""
+        with self._lock:
+            self.reason = reason if self._first is first else ""
 
     def _forget_other_threads(self) -> None:
         self._making = None

@@ -24,7 +24,7 @@ class OpenRunPlan:
         buffers: The extents of each of its buffers.
         arguments: Those of what each call of a kernel takes.
         dims: The dimensions of the inputs.
-        bounds: The smallest and the largest size of each symbol.
+        bounds: The sizes of each symbol.
         weights: What `main` takes after the inputs, at all sizes of the call.
     """
 
@@ -33,20 +33,26 @@ class OpenRunPlan:
     buffers: tuple[Shape, ...]
     arguments: tuple[tuple[Shape, ...], ...]
     dims: OpenDims
-    bounds: Mapping[str, tuple[int, int]]
+    bounds: Mapping[str, range]
     weights: tuple[OpenWeight, ...]
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         """Return the size of each symbol of the inputs where they have these shapes; None where the plan is not for
         them."""
         sizes = self.dims.sizes(shapes)
-        if sizes is None or any(not low <= sizes[symbol] <= high for symbol, (low, high) in self.bounds.items()):
+        if sizes is None or any(sizes[symbol] not in taken for symbol, taken in self.bounds.items()):
             return None
         return sizes
 
+    def is_made_for(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Return whether a model whose first call has these shapes has this form: it may lie beyond its bounds."""
+        sizes = self.dims.sizes(shapes)
+        steps = ((sizes[symbol] - taken.start) % taken.step for symbol, taken in self.bounds.items()) if sizes else ()
+        return sizes is not None and not any(steps)
+
     def describe_bounds(self) -> str:
         """Return for which sizes it is, as reports and errors show it."""
-        return ", ".join(f"{symbol} {low} to {high}" for symbol, (low, high) in self.bounds.items())
+        return ", ".join(f"{symbol} {_describe(taken)}" for symbol, taken in self.bounds.items())
 
     def at(self, sizes: Sizes) -> RunPlan:
         """Return the plan at all sizes of a call: a storage is as large as the largest tensor that lies in it."""
@@ -65,3 +71,7 @@ class OpenRunPlan:
             pairs = zip(call.arguments, known, strict=True)
             calls.append(replace(call, arguments=tuple(replace(argument, shape=shape) for argument, shape in pairs)))
         return tuple(calls)
+
+
+def _describe(taken: range) -> str:
+    return f"{taken[0]} to {taken[-1]}" + (f" in steps of {taken.step}" if taken.step > 1 else "")

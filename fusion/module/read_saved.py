@@ -150,7 +150,7 @@ def _load_open(
         for weight, table in zip(stored.weights, tables, strict=True)
     )
     dims = tuple(tuple(int(dim) if is_number(dim) else dim for dim in dims) for dims in stored.dims)
-    bounds = {symbol: (low, high) for symbol, (low, high) in stored.bounds.items()}
+    bounds = {symbol: range(low, high + 1, step) for symbol, (low, high, step) in stored.bounds.items()}
     known = OpenDims(tuple(spec.name for spec in inputs), dims, stored.derived)
     return OpenRunPlan(
         typical=plan,

@@ -159,6 +159,6 @@ def _describe_open(plan: OpenRunPlan, weights: _Weights) -> StoredOpenPlan:
         arguments=plan.arguments,
         dims=dims,
         derived=plan.dims.derived,
-        bounds=plan.bounds,
+        bounds={symbol: (taken[0], taken[-1], taken.step) for symbol, taken in plan.bounds.items()},
         weights=stored,
     )

@@ -147,12 +147,12 @@ class Specializations:
 
     def _open_program(self, key: Shapes, stand_in: StandIn | None) -> Program | None:
         """Return what runs `key` of the form for all sizes, or while that is made; None where it is not for `key`."""
-        if self._opened.is_due and stand_in is not None and not stand_in.lacking and self._opened.begin():
+        if self._opened.is_due and stand_in is not None and not stand_in.lacking and self._opened.begin(key):
             program = stand_in.open()
             form = self._opened.find(key)
             if form is None and program is not None and self._opened.is_due:
                 return stand_in.answering(program, lambda values: self.program(values, wait=True))
-        self._opened.finish()
+        self._opened.finish(key)
         form = self._opened.find(key)
         return None if form is None else form.program
 

@@ -67,7 +67,8 @@ def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -
 
 
 def specialize_open(model: OpenModel, inputs: Signature, outputs: Signature, ctx: Context) -> Specialization:
-    """Build the program of `model`, which runs at all sizes of the dimensions that its `inputs` leave open."""
+    """Build the program of `model`, which runs at all sizes it takes of the dimensions that its `inputs` leave open."""
+    inputs = model.dims.bind(inputs)
     built = build(model.lowered, len(inputs) + len(model.weights), ctx, sizes=model.fit.probes)
     assert built.library is not None
     weights = share_weights(model.lowered.weights)
@@ -80,8 +81,14 @@ def specialize_open(model: OpenModel, inputs: Signature, outputs: Signature, ctx
         kernels=model.lowered.kernels,
         fallbacks=(),
         subgraphs={},
-        notes=(*model.lowered.notes, *built.notes),
+        notes=(*_notes_of_sizes(model), *model.lowered.notes, *built.notes),
     )
+
+
+def _notes_of_sizes(model: OpenModel) -> tuple[str, ...]:
+    if not model.reason:
+        return ()
+    return (f"it is for sizes like those of the first call: {model.reason}",)
 
 
 def join_plans(typical: RunPlan, others: Sequence[RunPlan], model: OpenModel) -> OpenRunPlan:

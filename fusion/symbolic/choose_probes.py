@@ -17,10 +17,13 @@ from fusion.declined import Declined
 from fusion.extents import DerivedSize, Sizes, with_derived
 from fusion.symbolic.open_dims import OpenDims
 
-_SIZES = range(65, 705)
+_SMALLEST, _LARGEST = 65, 704
 """Those that are tried: of images that are not tiny, as stems halve them five times."""
+_FEWEST = 32
+"""So many are tried at least of those that are steps apart."""
 _COUNTED_BY = 4
-"""What kernels count by has this factor: neither sizes nor the first that follow from them are multiples."""
+"""What kernels count by has this factor: neither sizes nor the first that follow from them are multiples of it, or of
+what all of them have in common and it."""
 _COUNTED = 3
 _GROWTH = 5
 """So much grows each size at least, and by a factor that is neither 2 nor 3 more than others."""
@@ -46,7 +49,9 @@ def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]
     for symbol in dims.symbols:
         if symbol not in first:
             derived = [size for size in _following(dims.derived, {*first, symbol}) if size.symbol not in first]
-            first[symbol], second[symbol], grown = _choose(symbol, derived, (first, second), (grown, fixed))
+            sizes = _tried(dims.taken(symbol))
+            first[symbol], second[symbol], more = _choose((symbol, sizes), derived, (first, second), (grown, fixed))
+            grown += more
             first, second = with_derived(first, derived), with_derived(second, derived)
     return dims.all_sizes(first), dims.all_sizes(second)
 
@@ -79,24 +84,35 @@ def _following(derived: Sequence[DerivedSize], known: set[str]) -> list[DerivedS
     return found
 
 
+def _tried(taken: range) -> np.ndarray:
+    """Return those of the sizes that a symbol takes of which two are chosen."""
+    large = [size for size in taken if size >= _SMALLEST]
+    return np.array([size for place, size in enumerate(large) if size <= _LARGEST or place < _FEWEST])
+
+
 def _choose(
-    symbol: str, derived: Sequence[DerivedSize], known: tuple[Sizes, Sizes], others: tuple[list[int], Collection[int]]
+    tried: tuple[str, np.ndarray],
+    derived: Sequence[DerivedSize],
+    known: tuple[Sizes, Sizes],
+    others: tuple[list[int], Collection[int]],
 ) -> tuple[int, int, list[int]]:
-    """Return two sizes of `symbol`, and what all symbols grow by that are not kept; `others` are what those before it
-    grow by, and fixed numbers."""
-    grown, fixed = others
+    """Return two sizes of a symbol out of those `tried`, and what it and those that follow from it grow by; `others`
+    are what those before it grow by, and fixed numbers."""
+    (symbol, sizes), (grown, fixed) = tried, others
     names = [symbol, *(size.symbol for size in derived)]
-    first, second = (_table(names, {**sizes, symbol: np.array(_SIZES)}, derived) for sizes in known)
+    first, second = (_table(names, {**each, symbol: sizes}, derived) for each in known)
     counted = [
-        (values[:_COUNTED] % _COUNTED_BY).all(axis=0) & ~np.isin(values, [*fixed, *sizes.values()]).any(axis=0)
-        for values, sizes in zip((first, second), known, strict=True)
+        (_without_common(values[:_COUNTED]) % _COUNTED_BY).all(axis=0)
+        & ~np.isin(values, [*fixed, *each.values()]).any(axis=0)
+        for values, each in zip((first, second), known, strict=True)
     ]
     best = (-1, 0, 0)
+    distinct = _distinct(first)
     for low in np.flatnonzero(counted[0])[:_TRIED]:
         growth = second - first[:, low : low + 1]
         able = counted[1] & (abs(growth) >= _GROWTH).all(axis=0) & (second[0] > first[0, low])
         for high in np.flatnonzero(able):
-            apart = _apart([*grown, *map(int, growth[:, high])])
+            apart = _apart([*grown, *map(int, growth[distinct, high])])
             best = max(best, (min(apart, _GROWTH), -int(low), -int(high)))
             if apart >= _GROWTH:
                 break
@@ -105,12 +121,27 @@ def _choose(
     if best[0] < 0:
         raise Declined(f"no two sizes of {symbol} tell what follows from it apart")
     smaller, larger = -best[1], -best[2]
-    return _SIZES[smaller], _SIZES[larger], [*grown, *map(int, second[:, larger] - first[:, smaller])]
+    return int(sizes[smaller]), int(sizes[larger]), list(map(int, (second[:, larger] - first[:, smaller])[distinct]))
 
 
 def _table(names: Sequence[str], sizes: Mapping[str, int | np.ndarray], derived: Sequence[DerivedSize]) -> np.ndarray:
+    """Return what each of `names` is, a row each, at all sizes of the first of them."""
     values = with_derived(sizes, derived)  # type: ignore[arg-type]
-    return np.array([np.broadcast_to(values[name], len(_SIZES)) for name in names])
+    return np.array([np.broadcast_to(values[name], np.shape(sizes[names[0]])) for name in names])
+
+
+def _without_common(rows: np.ndarray) -> np.ndarray:
+    """Return the rows without the factor that all numbers of one have in common."""
+    common: np.ndarray = np.gcd.reduce(rows, axis=1, keepdims=True)
+    divided: np.ndarray = rows // np.maximum(common, 1)
+    return divided
+
+
+def _distinct(rows: np.ndarray) -> list[int]:
+    """Return the places of rows that are no multiples of others, nor those moved: which of such a number is a multiple
+    of, makes no difference."""
+    risen = _without_common(rows - rows[:, :1])
+    return [place for place in range(len(rows)) if not (risen[:place] == risen[place]).all(axis=1).any()]
 
 
 def _apart(grown: Sequence[int]) -> int:

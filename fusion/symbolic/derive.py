@@ -16,6 +16,7 @@ import numpy as np
 
 from fusion.extents import DerivedSize, Extent, Sizes, with_derived
 from fusion.symbolic.fit import Fit, NotLinearError
+from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.outline import OpenOutline, OperatorLine
 
 Column = tuple[int, ...]
@@ -23,7 +24,7 @@ _DIVISORS = range(2, 65)
 """Of quotients: strides, and the sides of patches."""
 _TERMS = (2, 3)
 """So many are added up: two rows, or those of images of three sizes, as heads of detectors put them together."""
-_SCANNED = np.arange(65, 577)
+_SCANNED = range(65, 577)
 """Sizes at which quotients are told apart."""
 
 
@@ -151,22 +152,23 @@ def _solved(terms: Sequence[Sequence[int]], column: Column) -> list[int] | None:
     return [int(factor) for factor in factors] if right else None
 
 
-def telling(deduction: Deduction, sizes: Sizes) -> dict[str, int] | None:
-    """Return sizes at which most of the rivals of a deduction differ, for those that can be told apart: others are as
-    in `sizes`; None where none can."""
+def telling(deduction: Deduction, dims: OpenDims, sizes: Sizes) -> dict[str, int] | None:
+    """Return sizes that `dims` take at which most of the rivals of a deduction differ, for those that can be told
+    apart: others are as in `sizes`; None where none can."""
     found = dict(sizes)
     for symbol in sizes:
-        scanned = with_derived({**sizes, symbol: _SCANNED}, deduction.derived)  # type: ignore[dict-item]
-        scores = sum((_told_apart(rivals, scanned) for rivals in deduction.rivals), np.zeros(len(_SCANNED), np.int64))
+        scanned = np.array([size for size in dims.taken(symbol) if size in _SCANNED])
+        known = with_derived({**sizes, symbol: scanned}, deduction.derived)  # type: ignore[dict-item]
+        scores = sum((_told_apart(rivals, known, len(scanned)) for rivals in deduction.rivals), np.zeros(len(scanned)))
         if scores.any():
-            found[symbol] = int(_SCANNED[scores.argmax()])
+            found[symbol] = int(scanned[scores.argmax()])
     return None if found == dict(sizes) else found
 
 
-def _told_apart(rivals: Sequence[DerivedSize], sizes: Sizes) -> np.ndarray:
-    """Return at each of the scanned sizes how many of `rivals` cannot be if it is as most of them say."""
-    values = np.array([np.broadcast_to(rival.at(sizes), _SCANNED.shape) for rival in rivals])
-    most = np.zeros(len(_SCANNED), np.int64)
+def _told_apart(rivals: Sequence[DerivedSize], sizes: Sizes, count: int) -> np.ndarray:
+    """Return at each of `count` scanned sizes how many of `rivals` cannot be if it is as most of them say."""
+    values = np.array([np.broadcast_to(rival.at(sizes), count) for rival in rivals])
+    most = np.zeros(count, np.int64)
     for row in values:
         most = np.maximum(most, (values == row).sum(axis=0))
     return len(rivals) - most

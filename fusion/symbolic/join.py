@@ -17,6 +17,7 @@ from fusion.extents import DerivedSize
 from fusion.passes.lift_weights import lift_weights
 from fusion.structural import find, map_nodes
 from fusion.symbolic.fit import Fit
+from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight, join_weight
 from fusion.symbolic.unify import unify
 from fusion.tensors import as_numpy
@@ -51,25 +52,25 @@ class Joined:
     weights: list[tvm.runtime.Tensor | OpenWeight]
 
 
-def join(probes: Sequence[Probe], fit: Fit, derived: Sequence[DerivedSize]) -> Joined:
-    """Return what the modules of `probes`, made at those of `fit`, have in common; `main` computes sizes that are
-    `derived`, while the kernels are told them.
+def join(probes: Sequence[Probe], fit: Fit, dims: OpenDims) -> Joined:
+    """Return what the modules of `probes`, made at those of `fit`, have in common; `main` computes sizes that follow
+    from those of the inputs, while the kernels are told them.
 
     Raises:
         Declined: They differ in more than sizes, for this reason.
     """
-    return Joined(_join_kernels(probes, fit, derived), _join_weights(probes, fit))
+    return Joined(_join_kernels(probes, fit, dims), _join_weights(probes, fit))
 
 
-def _join_kernels(probes: Sequence[Probe], fit: Fit, derived: Sequence[DerivedSize]) -> tvm.IRModule:
+def _join_kernels(probes: Sequence[Probe], fit: Fit, dims: OpenDims) -> tvm.IRModule:
     mods = [probe.mod for probe in probes]
-    main = unify([mod["main"] for mod in mods], fit, derived)
+    main = unify([mod["main"] for mod in mods], fit, dims.derived)
     called = {symbol.name_hint: symbol for symbol in find(main, GlobalVar)}
     symbols = frozenset(fit.probes[0])
     names = [symbol.name_hint for symbol in mods[0].functions if symbol.name_hint != "main"]
     kernels = {
         called.get(name, GlobalVar(name)): _told(
-            unify([_kernel(mod, name) for mod in mods], fit), name, symbols, derived
+            unify([_kernel(mod, name) for mod in mods], fit), name, symbols, dims.relations
         )
         for name in names
     }
@@ -101,23 +102,39 @@ def with_constants(mod: tvm.IRModule, weights: Sequence[tvm.runtime.Tensor | Ope
     return tvm.IRModule({**mod.functions, mod.get_global_var("main"): main.bind_params(values)})
 
 
-def _told(kernel: tirx.PrimFunc, name: str, symbols: Collection[str], derived: Sequence[DerivedSize]) -> tirx.PrimFunc:
+def _told(
+    kernel: tirx.PrimFunc, name: str, symbols: Collection[str], relations: Sequence[DerivedSize]
+) -> tirx.PrimFunc:
     """Return `kernel` if a call tells all of `symbols` that it reads, by the shapes of what it passes; sizes that
-    follow from these it computes.
+    follow from these by `relations` it computes.
 
     Raises:
         Declined: A check of indices, say, reads the size of what they are in.
     """
-    for size in reversed(derived):
-        told = {var.name: var for var in symbols_of(kernel)}
-        reads = {part_symbol for part in size.parts for part_symbol in part.symbols}
-        if size.symbol not in told and any(var.name == size.symbol for var in _read(kernel, symbols)):
-            known = {symbol: told.get(symbol, Var(symbol, "int64")) for symbol in reads}
+    told = {var.name: var for var in symbols_of(kernel)}
+    for size in reversed(_following(relations, set(told))):
+        if any(var.name == size.symbol for var in _read(kernel, symbols)):
+            known = {symbol: told.get(symbol, Var(symbol, "int64")) for symbol in _parts(size)}
             kernel = _computing(kernel, size, known)
     if unknown := {var.name for var in _read(kernel, symbols)} - {var.name for var in symbols_of(kernel)}:
         names = ", ".join(sorted(unknown))
         raise Declined(f"{name} depends on {names}, which no tensor that it takes has among its extents")
     return kernel
+
+
+def _following(relations: Sequence[DerivedSize], known: set[str]) -> list[DerivedSize]:
+    """Return by which of `relations` sizes follow from those `known`, each from these and from those before it."""
+    found = list[DerivedSize]()
+    while True:
+        more = [size for size in relations if size.symbol not in known and known.issuperset(_parts(size))]
+        if not more:
+            return found
+        found.append(more[0])
+        known.add(more[0].symbol)
+
+
+def _parts(size: DerivedSize) -> set[str]:
+    return {symbol for part in size.parts for symbol in part.symbols}
 
 
 def _read(kernel: tirx.PrimFunc, symbols: Collection[str]) -> set[Var]:

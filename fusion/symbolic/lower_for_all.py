@@ -23,16 +23,15 @@ from fusion.symbolic.choose_probes import choose_further, choose_probes
 from fusion.symbolic.derive import Deduction, deduce, telling
 from fusion.symbolic.fit import Fit, NotLinearError
 from fusion.symbolic.join import Probe, join, with_constants
-from fusion.symbolic.open_dims import OpenDims
+from fusion.symbolic.narrow import Narrowing
+from fusion.symbolic.open_dims import CallAtFault, OpenDims
 from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
-from fusion.symbolic.outline import OpenOutline, outline
+from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
 from fusion.tensors import as_numpy
 from partition.formed import Grouping
 
 Import = Callable[[Mapping[str, Sequence[int]]], ImportedModel]
-_LARGEST = 4096
-"""Of a symbol that nothing in the model bounds."""
 _SMALL = (8, 32)
 """Smallest sizes that are tried of images that are too small for a window at 1."""
 _SEEN, _MOST_SEEN = 4, 12
@@ -42,37 +41,44 @@ _BOUNDED = (512, 1024, 2048)
 
 
 @stage("open form")
-def lower_for_all(read: Import, inputs: Sequence[TensorSpec], ctx: Context) -> OpenModel:
+def lower_for_all(
+    read: Import, inputs: Sequence[TensorSpec], ctx: Context, first: Sequence[tuple[int, ...]] | None = None
+) -> OpenModel:
     """Return the model that `read` imports at given shapes, for all sizes of the dimensions its `inputs` leave open.
+
+    Args:
+        first: The shapes of the first call, which the model is for if it does not take all sizes; None without one.
 
     Raises:
         Declined: It has no such form, for this reason.
+        CallAtFault: It has none for all sizes, and those of `first` it does not take.
         FusionError: `read` refuses the model.
     """
     dims = OpenDims.of(inputs)
     if dims is None:
         raise Declined("the rank of an input is open, or it is no tensor")
-    importer = _Importer(read, dims)
+    importer = _Importer(read, dims, None if first is None else dims.sizes(first))
     found = importer.find()
-    first = lower_graph(importer.read(found.near[0]), ctx)
-    groups = first.fact.get(Grouping)
-    second = lower_graph(importer.read(found.near[1]), ctx, groups)
-    probes = [Probe.of(first.mod), Probe.of(second.mod)]
+    importer = replace(importer, dims=found.dims)
+    one = lower_graph(importer.read(found.near[0]), ctx)
+    groups = one.fact.get(Grouping)
+    other = lower_graph(importer.read(found.near[1]), ctx, groups)
+    probes = [Probe.of(one.mod), Probe.of(other.mod)]
     fit = Fit(found.near, found.graph.extents)
-    joined = join(probes, fit, found.dims.derived)
+    joined = join(probes, fit, found.dims)
     if fit.has_doubts:
-        largest = {symbol: high for symbol, (_, high) in found.bounds.items()}
+        largest = {symbol: taken[-1] for symbol, taken in found.bounds.items()}
         further = choose_further(found.dims, found.near, largest)
         probes.append(Probe.of(lower_graph(importer.read(further), ctx, groups).mod))
         fit = Fit((*found.near, further), found.graph.extents)
-        joined = join(probes, fit, found.dims.derived)
+        joined = join(probes, fit, found.dims)
     weights = [
         weight.to(importer.largest(weight, found)) if isinstance(weight, OpenWeight) else weight
         for weight in joined.weights
     ]
     lowered = lower_open(with_constants(joined.mod, weights), ctx)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
-    return OpenModel(lowered, found.dims, opened, found.bounds, fit)
+    return OpenModel(lowered, found.dims, opened, found.bounds, fit, found.reason)
 
 
 @dataclass(frozen=True)
@@ -83,22 +89,29 @@ class _Found:
         dims: Its dimensions, with the sizes that follow from those of its inputs.
         near: All sizes at which passes are to see it.
         graph: Its operators.
-        bounds: The smallest and the largest size of each symbol of the inputs.
+        bounds: The sizes of each symbol of the inputs.
+        reason: Why these are not all; empty where they are.
     """
 
     dims: OpenDims
     near: tuple[Sizes, Sizes]
     graph: OpenOutline
-    bounds: Mapping[str, tuple[int, int]]
+    bounds: Mapping[str, range]
+    reason: str = ""
 
 
 @dataclass
 class _Importer:
-    """Imports a model at sizes of its symbols, once at each."""
+    """Imports a model at sizes of its symbols, once at each.
+
+    Attributes:
+        first: The sizes of the first call, if they are known.
+    """
 
     read_shapes: Import
     dims: OpenDims
-    _read: dict[tuple[int, ...], tvm.IRModule] = field(default_factory=dict, init=False)
+    first: Sizes | None = None
+    _read: dict[tuple[tuple[int, ...], ...], tvm.IRModule] = field(default_factory=dict)
 
     def read(self, sizes: Sizes) -> tvm.IRModule:
         """Return the model at `sizes`.
@@ -106,9 +119,10 @@ class _Importer:
         Raises:
             Declined: A part of it is run by a library, or it has branches, for which there is no open form.
         """
-        key = tuple(sizes[symbol] for symbol in self.dims.symbols)
+        shapes = self.dims.shapes(sizes)
+        key = tuple(shapes.values())
         if key not in self._read:
-            imported = self.read_shapes(self.dims.shapes(sizes))
+            imported = self.read_shapes(shapes)
             if imported.mod is None or imported.subgraphs:
                 raise Declined("ONNX Runtime runs a part of it")
             if imported.branches:
@@ -117,7 +131,49 @@ class _Importer:
         return self._read[key]
 
     def find(self) -> _Found:
-        """Return what the model is for all sizes.
+        """Return what the model is for all sizes, or else for those it takes beside the ones of the first call.
+
+        Raises:
+            Declined: It is another one at some, for this reason.
+            CallAtFault: It cannot be imported at those of the first call either.
+            FusionError: It cannot be imported at the sizes that passes may see.
+        """
+        try:
+            return self._find()
+        except (Declined, FusionError):
+            found = None if self.first is None or not all(self.first.values()) else self._find_narrowed(self.first)
+            if found is None:
+                raise
+            return found
+
+    def _find_narrowed(self, sizes: Sizes) -> _Found | None:
+        """Return what the model is for those sizes that it takes beside `sizes`; None where these are no others, or it
+        is no one model for them.
+
+        Raises:
+            CallAtFault: It does not take `sizes`.
+        """
+        try:
+            self.read(sizes)
+        except Declined:
+            return None
+        except FusionError as error:
+            raise CallAtFault(error.what) from error
+        narrowing, dims = Narrowing(self._outline, sizes), self.dims
+        for narrow in (narrowing.by_import, narrowing.by_outline):
+            narrowed = narrow(dims)
+            if narrowed != dims and narrowed.symbols:
+                try:
+                    return replace(replace(self, dims=narrowed)._find(), reason=narrowing.describe(narrowed))
+                except (Declined, FusionError):
+                    dims = narrowed
+        return None
+
+    def _outline(self, sizes: Sizes) -> tuple[OperatorLine, ...]:
+        return outline(self.read(sizes))
+
+    def _find(self) -> _Found:
+        """Return what the model is for all sizes that its symbols take.
 
         Raises:
             Declined: It is another one at some, for this reason.
@@ -126,6 +182,8 @@ class _Importer:
         choices = list(self.dims.probes())
         if not choices:
             raise Declined(f"it leaves {len(self.dims.symbols)} sizes open that have nothing to do with each other")
+        if self.dims.steps:
+            return self._found_deduced(choices[0], self._deduce())
         for near in choices[:-1]:
             try:
                 return self._found(near)
@@ -151,6 +209,9 @@ class _Importer:
             deduction = None
         if deduction is None or not deduction.derived:
             raise reason
+        return self._found_deduced(small, deduction)
+
+    def _found_deduced(self, small: Sequence[Sizes], deduction: Deduction) -> _Found:
         dims = replace(self.dims, derived=deduction.derived)
         near = choose_probes(dims, small, deduction.graph.fixed)
         if not all(self._is_same(sizes, deduction.graph, dims) for sizes in near):
@@ -163,7 +224,7 @@ class _Importer:
         while True:
             try:
                 deduction = deduce([outline(self.read(sizes)) for sizes in seen], seen)
-                sizes = telling(deduction, self.dims.spread(len(seen)))
+                sizes = telling(deduction, self.dims, self.dims.spread(len(seen)))
             except NotLinearError:
                 sizes = self.dims.spread(len(seen))
                 if len(seen) >= _MOST_SEEN:
@@ -172,27 +233,37 @@ class _Importer:
                 return deduction
             seen.append(sizes)
 
-    def _bounds(self, dims: OpenDims, graph: OpenOutline, near: Sequence[Sizes]) -> dict[str, tuple[int, int]]:
-        """Return the smallest and the largest size of each symbol at which the imported model is known to be `graph`:
-        the other symbols keep theirs.
+    def _bounds(self, dims: OpenDims, graph: OpenOutline, near: Sequence[Sizes]) -> dict[str, range]:
+        """Return the sizes of each symbol at which the imported model is known to be `graph`: the other symbols keep
+        theirs.
 
         Raises:
             NotLinearError: It is not, where one symbol alone is larger: a sum of two sizes, or what is left of a
                 division.
         """
-        all_ones = self._is_same(dict.fromkeys(dims.symbols, 1), graph, dims)
+        all_smallest = self._is_same({symbol: dims.taken(symbol)[0] for symbol in dims.symbols}, graph, dims)
+        if not (all_smallest or dims.derived):
+            one, other = near
+            mixed = {symbol: (one if symbol in dims.leading else other)[symbol] for symbol in dims.symbols}
+            if not self._is_same(mixed, graph, dims):
+                raise NotLinearError("a size in it is no product of open sizes")
         found = {}
         for symbol in dims.symbols:
-            sizes = (1,) if all_ones else (1, *(_SMALL if dims.derived else ()))
-            smallest = (size for size in sizes if all_ones or self._is_same({**near[0], symbol: size}, graph, dims))
-            found[symbol] = next(smallest, near[0][symbol]), self._largest(symbol, dims, graph, near)
+            taken = dims.taken(symbol)
+            sizes = [taken[0], *(dims.at_least(symbol, size) for size in _SMALL if dims.derived)]
+            sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near[0][symbol] else []
+            smallest = (size for size in sizes if all_smallest or self._is_same({**near[0], symbol: size}, graph, dims))
+            largest = self._largest(symbol, dims, graph, near)
+            found[symbol] = range(next(smallest, near[0][symbol]), largest + 1, taken.step)
         return found
 
     def _largest(self, symbol: str, dims: OpenDims, graph: OpenOutline, near: Sequence[Sizes]) -> int:
-        if self._is_same({**near[0], symbol: _LARGEST}, graph, dims):
-            return _LARGEST
-        same = [*takewhile(lambda size: self._is_same({**near[0], symbol: size}, graph, dims), _BOUNDED)]
-        if not same and not self._is_same({**near[0], symbol: near[0][symbol] + 1}, graph, dims):
+        taken = dims.taken(symbol)
+        if self._is_same({**near[0], symbol: taken[-1]}, graph, dims):
+            return taken[-1]
+        sizes = [dims.at_most(symbol, size) for size in _BOUNDED]
+        same = [*takewhile(lambda size: self._is_same({**near[0], symbol: size}, graph, dims), sizes)]
+        if not same and not self._is_same({**near[0], symbol: near[0][symbol] + taken.step}, graph, dims):
             raise NotLinearError(f"a size in it is no product of open sizes where {symbol} alone is another")
         return max((*same, *(sizes[symbol] for sizes in near)))
 
@@ -214,7 +285,7 @@ class _Importer:
         beginning = weight.at(near[0])
         held = _constants(self.read(near[0]))
         place = next((place for place, value in enumerate(held) if _equal(value, beginning)), None)
-        grown = {symbol: high for symbol, (_, high) in found.bounds.items() if symbol in weight.symbols}
+        grown = {symbol: taken[-1] for symbol, taken in found.bounds.items() if symbol in weight.symbols}
         sizes = {symbol: grown.get(symbol, near[0][symbol]) for symbol in found.bounds}
         if place is None or not self._has_constants(sizes, len(held)):
             raise Declined("passes make a constant that depends on the sizes of another one")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from fusion.extents import DerivedSize, Sizes, with_derived
+import numpy as np
+
+from fusion.declined import Declined
+from fusion.extents import DerivedSize, Extent, Sizes, with_derived
 from fusion.signature import TensorSpec
 
 Shape = tuple[int, ...]
+LARGEST = 4096
+"""Of a symbol that nothing in the model bounds."""
 _PAIRS = (
     (2, 3), (5, 7), (11, 13), (17, 19), (31, 47), (41, 43), (59, 61), (67, 71), (79, 83), (97, 101), (103, 107),
     (109, 113),
@@ -26,6 +31,13 @@ What is chosen for a few rows costs many rows little, not the other way round: M
 3 x 127 took 1.4 times as long as its static form at 1 x 16, with those of 2 x 31 1.1 times, and as long at 9 x 167.
 """
 
+_RESTS = (2, 1, 3, 0)
+"""What a division by 4 leaves of the number of steps to sizes that are steps apart."""
+
+
+class CallAtFault(Declined):
+    """The model has no form for all sizes, and does not take those of the call that it was to be made for."""
+
 
 @dataclass(frozen=True)
 class OpenDims:
@@ -35,11 +47,13 @@ class OpenDims:
         inputs: Names of the inputs.
         dims: For each input the size of each dimension, or its symbol.
         derived: Symbols whose sizes follow from those of the inputs.
+        steps: The sizes of symbols that do not take all, as multiples of 32 do not.
     """
 
     inputs: tuple[str, ...]
     dims: tuple[tuple[int | str, ...], ...]
     derived: tuple[DerivedSize, ...] = ()
+    steps: Mapping[str, range] = field(default_factory=dict)
 
     @classmethod
     def of(cls, specs: Sequence[TensorSpec]) -> OpenDims | None:
@@ -58,6 +72,47 @@ class OpenDims:
         """Those that are the first dimension of an input: batches, mostly."""
         first_axes = {dims[0] for dims in self.dims if dims}
         return tuple(symbol for symbol in self.symbols if symbol in first_axes)
+
+    def bind(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """Return `specs`, those of the inputs, with the sizes that are no symbols."""
+        return tuple(
+            replace(spec, shape=tuple(None if isinstance(dim, str) else dim for dim in dims))
+            for spec, dims in zip(specs, self.dims, strict=True)
+        )
+
+    def taken(self, symbol: str) -> range:
+        """Return the sizes that a symbol of the inputs may have."""
+        return self.steps.get(symbol, range(1, LARGEST + 1))
+
+    def every(self, symbol: str, step: int, size: int) -> OpenDims:
+        """Return the same where `symbol` has `size` or sizes that are `step` or a multiple of it apart from that."""
+        if step == 1:
+            return self
+        return replace(self, steps={**self.steps, symbol: range(size % step or step, LARGEST + 1, step)})
+
+    def fixed(self, symbol: str, size: int) -> OpenDims:
+        """Return the same where `symbol` is no symbol, as it has one size."""
+        dims = tuple(tuple(size if dim == symbol else dim for dim in each) for each in self.dims)
+        return replace(self, dims=dims, steps={name: sizes for name, sizes in self.steps.items() if name != symbol})
+
+    @cached_property
+    def relations(self) -> tuple[DerivedSize, ...]:
+        """How sizes follow from others: those that are derived and, where a division leaves nothing of any size that
+        the symbols take, what is divided from the quotient."""
+        sizes = {symbol: np.array(self.taken(symbol)) for symbol in self.symbols}
+        known, found = dict[str, np.ndarray](), []
+        for size in self.derived:
+            part, *others = size.parts
+            found.append(size)
+            if not others and part.coefficient == 1 and len(part.symbols) == 1:
+                (name,) = part.symbols
+                known |= {name: sizes[name]} if name in sizes else {}
+                if name in known:
+                    divided = known[name] + part.constant
+                    known[size.symbol] = divided // size.divisor
+                    if not (divided % size.divisor).any():
+                        found.append(DerivedSize(name, (Extent(-part.constant, size.divisor, (size.symbol,)),)))
+        return tuple(found)
 
     def all_sizes(self, sizes: Sizes) -> dict[str, int]:
         """Return `sizes`, which are those of the inputs, and those that follow from them."""
@@ -82,26 +137,47 @@ class OpenDims:
 
     def probes(self) -> Iterator[tuple[Sizes, Sizes]]:
         """Yield two choices of sizes at which passes may see the model, the largest first; no two symbols have the
-        same, and none has the same in both. There is no such choice where there are many symbols."""
+        same, and none has the same in both. There is no such choice where there are many symbols. Those that take
+        sizes a step apart have that of this place among these: few choices, as they are far apart."""
         leading = self.leading
         inner = [symbol for symbol in self.symbols if symbol not in leading]
-        for start in _INNER_FROM:
+        for start in _INNER_FROM[-1:] if self.steps else _INNER_FROM:
             of_inner = _PAIRS[start : start + len(inner)]
             of_leading = [pair for pair in _PAIRS if pair not in of_inner][: len(leading)]
             if len(of_inner) + len(of_leading) == len(self.symbols):
                 pairs = dict(zip((*leading, *inner), (*of_leading, *of_inner), strict=True))
-                first, second = ({symbol: pairs[symbol][place] for symbol in self.symbols} for place in (0, 1))
+                first, second = (
+                    {symbol: self._taken_at(symbol, pairs[symbol][place] - 1) for symbol in self.symbols}
+                    for place in (0, 1)
+                )
                 yield first, second
 
     def spread(self, place: int) -> dict[str, int]:
-        """Return the sizes at the given place of a sequence without a pattern, odd and even: the first
-        dimensions of inputs are small."""
-        return {
-            symbol: 2 + (3 * place + number) % 7
-            if symbol in self.leading
-            else 101 + 37 * number + (49 + 6 * place) * place
-            for number, symbol in enumerate(self.symbols)
-        }
+        """Return the sizes at the given place of a sequence without a pattern, odd and even, and in steps of both: the
+        first dimensions of inputs are small."""
+        found = {}
+        for number, symbol in enumerate(self.symbols):
+            size = 101 + 37 * number + (49 + 6 * place) * place
+            if symbol in self.leading:
+                size = 2 + (3 * place + number) % 7
+            step = self.taken(symbol).step
+            steps = 4 * (size // step // 4 + place) + _RESTS[(place + number) % len(_RESTS)]
+            found[symbol] = size if step == 1 else self._taken_at(symbol, steps)
+        return found
+
+    def at_most(self, symbol: str, size: int) -> int:
+        """Return the largest size that `symbol` takes up to `size`, or the smallest of all."""
+        taken = self.taken(symbol)
+        return self._taken_at(symbol, max(0, (size - taken.start) // taken.step))
+
+    def at_least(self, symbol: str, size: int) -> int:
+        """Return the smallest size that `symbol` takes from `size` on, or the largest of all."""
+        taken = self.taken(symbol)
+        return self._taken_at(symbol, max(0, -((taken.start - size) // taken.step)))
+
+    def _taken_at(self, symbol: str, place: int) -> int:
+        taken = self.taken(symbol)
+        return taken[min(place, len(taken) - 1)]
 
 
 def _dims(spec: TensorSpec) -> tuple[int | str, ...]:

@@ -18,12 +18,14 @@ class OpenModel:
     Attributes:
         lowered: Its `main` takes the inputs, `weights` and those of `lowered`.
         weights: Constants that depend on the sizes.
-        bounds: The smallest and the largest size of each symbol that it is known to be right for.
+        bounds: The sizes of each symbol that it is known to be right for.
         fit: Knows the sizes at which passes saw it, its probes; its memory is planned at the first.
+        reason: Why it is not for all sizes of the dimensions that the model leaves open; empty where it is.
     """
 
     lowered: Lowered
     dims: OpenDims
     weights: tuple[OpenWeight, ...]
-    bounds: Mapping[str, tuple[int, int]]
+    bounds: Mapping[str, range]
     fit: Fit
+    reason: str = ""

@@ -122,7 +122,7 @@ def test_tensors_without_elements_wait_meanwhile(gate: Gate) -> None:
 def test_a_module_that_is_gone_is_not_compiled(gate: Gate) -> None:
     kept, dropped = (fusion.compile(TWO.proto, wait=True) for _ in range(2))
     for module in (kept, dropped):
-        assert module._forms._opened.begin()
+        assert module._forms._opened.begin(((3, 8), (3, 8)))
     assert gate.begun.wait(20)
     del module, dropped
     gc.collect()

@@ -21,6 +21,7 @@ from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.outline import OperatorLine
 
 WIDTHS = (138, 195, 264, 349, 446, 559)
+DIMS = OpenDims(("x",), (("w",),))
 
 
 def deduced(function: object, widths: tuple[int, ...] = WIDTHS) -> Deduction:
@@ -42,7 +43,7 @@ def test_quotients_that_differ_somewhere_are_told_apart(offset: int, divisor: in
         return width, quotient, quotient * 24, quotient + 2, 2 * quotient - width
 
     widths, found = WIDTHS, deduced(numbers)
-    while (sizes := telling(found, {"w": widths[-1] + 31})) is not None:
+    while (sizes := telling(found, DIMS, {"w": widths[-1] + 31})) is not None:
         widths = (*widths, sizes["w"])
         found = deduced(numbers, widths)
     assert len(widths) <= 12
