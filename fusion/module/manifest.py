@@ -22,6 +22,7 @@ from fusion.module.plan import Argument, KernelCall, RunPlan
 from fusion.module.settings import Settings
 from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
+from fusion.symbolic.open_weights import repeats
 from fusion.tensors import tensor_bytes
 
 FORMAT = 9
@@ -250,7 +251,8 @@ def _check_open_calls(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan, s
         shape, table = at(weight.shape), weight.table
         inputs.append(_bytes(shape, table.dtype))
         begins = len(table.shape) == len(shape) and all(
-            known in (1, extent) or known > extent for known, extent in zip(table.shape, shape, strict=True)
+            known >= extent.at(sizes) or repeats(known, extent)
+            for known, extent in zip(table.shape, weight.shape, strict=True)
         )
         if not (begins if weight.counts is None else table.shape == (2,) and min(at(weight.counts), default=0) >= 0):
             raise ValueError(f"a table of {table.shape} is shorter than {shape}")

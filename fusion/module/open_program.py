@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import accumulate
+from math import prod
 
 import numpy as np
 
 from fusion.errors import InputError
+from fusion.extents import Sizes
 from fusion.library import LoadedLibrary
 from fusion.module.input_slot import InputSlot
 from fusion.module.open_plan import OpenRunPlan
@@ -52,6 +54,7 @@ class OpenArena:
     def __init__(self, program: OpenProgram) -> None:
         self._program = program
         self._memory = np.zeros(0, np.uint8)
+        self._largest: dict[int, np.ndarray] = {}
         self._frames: OrderedDict[tuple[tuple[int, ...], ...], Arena] = OrderedDict()
 
     def at(self, arrays: Sequence[np.ndarray]) -> Arena:
@@ -82,9 +85,21 @@ class OpenArena:
         sizes = opened.dims.all_sizes(sizes)
         plan = opened.at(sizes)
         slots = tuple(InputSlot(spec, shape) for spec, shape in zip(program.inputs, shapes, strict=True))
-        weights = tuple(as_tensor(weight.at(sizes)) for weight in opened.weights)
+        weights = tuple(as_tensor(self._weight(place, sizes)) for place in range(len(opened.weights)))
         buffers = self._buffers(plan)
         return Arena(slots, buffers, (*weights, *program.weights, *buffers))
+
+    def _weight(self, place: int, sizes: Sizes) -> np.ndarray:
+        """Return what an open weight is at these sizes: the beginning of the largest one seen, where it can be. The
+        masks of a Swin of 32 images are 134 MB, and those of all smaller batches would be 2 GB more."""
+        weight = self._program.open_plan.weights[place]
+        if not weight.is_prefix:
+            return weight.at(sizes)
+        shape = tuple(extent.at(sizes) for extent in weight.shape)
+        if place not in self._largest or self._largest[place].size < prod(shape):
+            self._frames.clear()  # the tensors that are smaller ones
+            self._largest[place] = weight.at(sizes)
+        return self._largest[place].reshape(-1)[: prod(shape)].reshape(shape)
 
     def _buffers(self, plan: RunPlan) -> tuple[Tensor, ...]:
         """Return the activations of `plan`, in memory that grows if they do not fit it."""

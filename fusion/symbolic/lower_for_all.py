@@ -8,7 +8,6 @@ from itertools import takewhile
 
 import numpy as np
 import tvm
-from tvm.ir import GenericConst
 
 from fusion.context import Context
 from fusion.declined import Declined
@@ -18,17 +17,16 @@ from fusion.frontends.imported import ImportedModel
 from fusion.pipeline import lower_graph, lower_open
 from fusion.signature import TensorSpec
 from fusion.stages import stage
-from fusion.structural import find
 from fusion.symbolic.choose_probes import choose_further, choose_probes
 from fusion.symbolic.derive import Deduction, deduce, telling
 from fusion.symbolic.fit import Fit, NotLinearError
+from fusion.symbolic.imported_constants import ImportedConstants
 from fusion.symbolic.join import Probe, join, with_constants
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import CallAtFault, OpenDims
 from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
-from fusion.tensors import as_numpy
 from partition.formed import Grouping
 
 Import = Callable[[Mapping[str, Sequence[int]]], ImportedModel]
@@ -36,6 +34,8 @@ _SMALL = (8, 32)
 """Smallest sizes that are tried of images that are too small for a window at 1."""
 _SEEN, _MOST_SEEN = 4, 12
 """Imports that tell which sizes follow from others: at first, and at most."""
+_CHECKED = (2048, 1024, 512, 128, 32, 8)
+"""Sizes at which constants are looked at where those of the largest are left to the run."""
 _BOUNDED = (512, 1024, 2048)
 """Sizes of others, such as of one that counts positions in a table: the largest for which the model is the same."""
 
@@ -89,6 +89,7 @@ class _Found:
         dims: Its dimensions, with the sizes that follow from those of its inputs.
         near: All sizes at which passes are to see it.
         graph: Its operators.
+        constants: Those of the imports.
         bounds: The sizes of each symbol of the inputs.
         reason: Why these are not all; empty where they are.
     """
@@ -96,8 +97,13 @@ class _Found:
     dims: OpenDims
     near: tuple[Sizes, Sizes]
     graph: OpenOutline
-    bounds: Mapping[str, range]
+    constants: ImportedConstants
+    bounds: Mapping[str, range] = field(default_factory=dict)
     reason: str = ""
+
+    def with_size(self, symbol: str, size: int) -> Sizes:
+        """Return sizes at which that of `symbol` alone is another one than the smaller one that passes see."""
+        return self.dims.all_sizes({**self.near[0], symbol: size})
 
 
 @dataclass
@@ -199,7 +205,7 @@ class _Importer:
     def _found(self, near: tuple[Sizes, Sizes]) -> _Found:
         """Return the model if all its numbers are extents of the open sizes."""
         graph = OpenOutline.of([outline(self.read(sizes)) for sizes in near], Fit(near))
-        return _Found(self.dims, near, graph, self._bounds(self.dims, graph, near))
+        return self._bounded(self.dims, near, graph)
 
     def _found_derived(self, small: Sequence[Sizes], reason: Exception) -> _Found:
         """Return the model with sizes that follow from others; it has `reason` to have no form without."""
@@ -214,9 +220,9 @@ class _Importer:
     def _found_deduced(self, small: Sequence[Sizes], deduction: Deduction) -> _Found:
         dims = replace(self.dims, derived=deduction.derived)
         near = choose_probes(dims, small, deduction.graph.fixed)
-        if not all(self._is_same(sizes, deduction.graph, dims) for sizes in near):
+        if not all(self._is_same(dims.all_sizes(sizes), deduction.graph) for sizes in near):
             raise Declined("sizes in it that follow from others do so otherwise elsewhere")
-        return _Found(dims, near, deduction.graph, self._bounds(dims, deduction.graph, near))
+        return self._bounded(dims, near, deduction.graph)
 
     def _deduce(self) -> Deduction:
         """Return what follows from the numbers of the model at as many sizes as tell all of it."""
@@ -233,43 +239,67 @@ class _Importer:
                 return deduction
             seen.append(sizes)
 
-    def _bounds(self, dims: OpenDims, graph: OpenOutline, near: Sequence[Sizes]) -> dict[str, range]:
-        """Return the sizes of each symbol at which the imported model is known to be `graph`: the other symbols keep
-        theirs.
+    def _bounded(self, dims: OpenDims, near: tuple[Sizes, Sizes], graph: OpenOutline) -> _Found:
+        """Return the model that has `graph` at the sizes `near`, with its bounds.
 
         Raises:
-            NotLinearError: It is not, where one symbol alone is larger: a sum of two sizes, or what is left of a
+            NotLinearError: It is another one where one symbol alone is larger: a sum of two sizes, or what is left of a
                 division.
         """
-        all_smallest = self._is_same({symbol: dims.taken(symbol)[0] for symbol in dims.symbols}, graph, dims)
+        constants = ImportedConstants.of([self.read(sizes) for sizes in near], Fit(near, graph.extents))
+        found = _Found(dims, near, graph, constants)
+        all_smallest = self._is_same(dims.all_sizes({symbol: dims.taken(symbol)[0] for symbol in dims.symbols}), graph)
         if not (all_smallest or dims.derived):
             one, other = near
             mixed = {symbol: (one if symbol in dims.leading else other)[symbol] for symbol in dims.symbols}
-            if not self._is_same(mixed, graph, dims):
+            if not self._is_same(mixed, graph):
                 raise NotLinearError("a size in it is no product of open sizes")
-        found = {}
+        bounds = {}
         for symbol in dims.symbols:
             taken = dims.taken(symbol)
             sizes = [taken[0], *(dims.at_least(symbol, size) for size in _SMALL if dims.derived)]
             sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near[0][symbol] else []
-            smallest = (size for size in sizes if all_smallest or self._is_same({**near[0], symbol: size}, graph, dims))
-            largest = self._largest(symbol, dims, graph, near)
-            found[symbol] = range(next(smallest, near[0][symbol]), largest + 1, taken.step)
-        return found
+            smallest = (size for size in sizes if all_smallest or self._is_same(found.with_size(symbol, size), graph))
+            largest = self._largest(symbol, found)
+            bounds[symbol] = range(next(smallest, near[0][symbol]), largest + 1, taken.step)
+        return replace(found, bounds=bounds)
 
-    def _largest(self, symbol: str, dims: OpenDims, graph: OpenOutline, near: Sequence[Sizes]) -> int:
-        taken = dims.taken(symbol)
-        if self._is_same({**near[0], symbol: taken[-1]}, graph, dims):
+    def _largest(self, symbol: str, found: _Found) -> int:
+        """Return the largest size of `symbol` at which operators and constants are known to be the same.
+
+        Imports leave constants to the run that would be too large: no table of them may have to be larger, and a
+        smaller size tells how they go on.
+        """
+        highest, seen = self._largest_graph(symbol, found), found.near[1][symbol]
+        if not found.constants.depend_on(symbol):
+            return highest
+        left, smaller = 0, dict.fromkeys(found.dims.at_most(symbol, size) for size in _CHECKED)
+        for size in (highest, *(size for size in smaller if seen < size < highest)):
+            sizes = found.with_size(symbol, size)
+            if found.graph.leaves(outline(self.read(sizes))):
+                left = max(left, 0 if found.constants.grow_with(symbol) else size)
+            elif found.constants.can_be(self.read(sizes), sizes):
+                return max(left, size)
+            else:
+                left = 0
+        return seen
+
+    def _largest_graph(self, symbol: str, found: _Found) -> int:
+        def is_same(size: int) -> bool:
+            return self._is_same(found.with_size(symbol, size), found.graph)
+
+        dims, taken = found.dims, found.dims.taken(symbol)
+        if is_same(taken[-1]):
             return taken[-1]
-        sizes = [dims.at_most(symbol, size) for size in _BOUNDED]
-        same = [*takewhile(lambda size: self._is_same({**near[0], symbol: size}, graph, dims), sizes)]
-        if not same and not self._is_same({**near[0], symbol: near[0][symbol] + taken.step}, graph, dims):
+        same = [*takewhile(is_same, (dims.at_most(symbol, size) for size in _BOUNDED))]
+        if not same and not is_same(found.near[0][symbol] + taken.step):
             raise NotLinearError(f"a size in it is no product of open sizes where {symbol} alone is another")
-        return max((*same, *(sizes[symbol] for sizes in near)))
+        return max((*same, *(sizes[symbol] for sizes in found.near)))
 
-    def _is_same(self, sizes: Sizes, graph: OpenOutline, dims: OpenDims) -> bool:
+    def _is_same(self, sizes: Sizes, graph: OpenOutline) -> bool:
+        """Return whether the operators at all `sizes`, those that follow from others too, are those of `graph`."""
         try:
-            return graph.is_at(outline(self.read(sizes)), dims.all_sizes(sizes))
+            return graph.is_at(outline(self.read(sizes)), sizes)
         except (Declined, FusionError):
             return False
 
@@ -281,25 +311,7 @@ class _Importer:
         """
         if not weight.grows:
             return weight.table
-        near = found.near
-        beginning = weight.at(near[0])
-        held = _constants(self.read(near[0]))
-        place = next((place for place, value in enumerate(held) if _equal(value, beginning)), None)
+        near, dims = found.near[0], found.dims
         grown = {symbol: taken[-1] for symbol, taken in found.bounds.items() if symbol in weight.symbols}
-        sizes = {symbol: grown.get(symbol, near[0][symbol]) for symbol in found.bounds}
-        if place is None or not self._has_constants(sizes, len(held)):
-            raise Declined("passes make a constant that depends on the sizes of another one")
-        return _constants(self.read(sizes))[place]
-
-    def _has_constants(self, sizes: Sizes, count: int) -> bool:
-        return len(_constants(self.read(sizes))) == count
-
-
-def _constants(mod: tvm.IRModule) -> list[np.ndarray]:
-    """Return the constants of `main`, one for each place where one is read."""
-    held = find(mod["main"], GenericConst)
-    return [as_numpy(constant.value) for constant in held if isinstance(constant.value, tvm.runtime.Tensor)]
-
-
-def _equal(first: np.ndarray, second: np.ndarray) -> bool:
-    return first.shape == second.shape and first.dtype == second.dtype and np.array_equal(first, second)
+        sizes = dims.all_sizes({**{symbol: near[symbol] for symbol in dims.symbols}, **grown})
+        return found.constants.grown(weight, near, self.read(sizes), sizes)

@@ -1,4 +1,4 @@
-"""Constants that passes made of the sizes of a call: positions, masks of ones, the used part of a table."""
+"""Constants that passes made of the sizes of a call: positions, masks for each image, the used part of a table."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class OpenWeight:
 
     Attributes:
         shape: Its extents.
-        table: What it is the beginning of along an axis; of extent 1 where it is the same all along an open axis. The
-            first number and the second, if it counts.
+        table: What it is the beginning of along an axis. Along an open axis it has as few rows as come again and again:
+            one where all are the same, 64 where each image has the same 64. The first number and the second, if it
+            counts.
         counts: The extents of what is counted, each number one step further than the one before; None for a table.
     """
 
@@ -36,25 +37,58 @@ class OpenWeight:
     @property
     def grows(self) -> bool:
         """Whether larger sizes need a larger table."""
-        open_axes = zip(self.table.shape, self.shape, strict=True) if self.counts is None else ()
-        return any(known > 1 and not extent.is_static for known, extent in open_axes)
+        axes = zip(self.table.shape, self.shape, strict=True) if self.counts is None else ()
+        return any(not extent.is_static and not repeats(known, extent) for known, extent in axes)
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether at smaller sizes it is, in memory, the beginning of what it is at larger ones."""
+        first = next(axis for axis, extent in enumerate(self.shape) if not extent.is_static)
+        outer, inner = self.shape[:first], self.shape[first + 1 :]
+        return all(extent == Extent(1) for extent in outer) and all(extent.is_static for extent in inner)
 
     def to(self, table: np.ndarray) -> OpenWeight:
         """Return the same with another table, which may be larger."""
-        one_of_copies = tuple(slice(1) if known == 1 else slice(None) for known in self.table.shape)
-        return replace(self, table=table if self.counts else table[one_of_copies])
+        return self if self.counts else replace(self, table=self._without_repeats(table))
 
     def at(self, sizes: Sizes) -> np.ndarray:
         """Return the constant, which nobody writes to, at sizes that are no larger than those it was made of."""
-        shape = tuple(extent.at(sizes) for extent in self.shape)
-        if self.counts is None:
-            value = _beginning(self.table, shape)
-        else:
-            counts = [extent.at(sizes) for extent in self.counts]
-            first, second = self.table
-            value = (first + (second - first) * np.arange(prod(counts), dtype=self.table.dtype)).reshape(counts)
-        is_whole = value.shape == shape and value.flags.carray
-        return value if is_whole else np.array(np.broadcast_to(value, shape), order="C")
+        shape = self._shape_at(sizes)
+        value = self._counted(sizes) if self.counts else _beginning(self.table, shape)
+        if value.shape != shape:
+            value = np.tile(value, [extent // max(known, 1) for known, extent in zip(value.shape, shape, strict=True)])
+        return value if value.flags.carray else np.array(value, order="C")
+
+    def can_be(self, value: np.ndarray, sizes: Sizes) -> bool:
+        """Return whether `value` is the constant at `sizes`, which may be larger than its table is."""
+        if value.shape != self._shape_at(sizes):
+            return False
+        if self.counts:
+            return np.array_equal(self.at(sizes), value)
+        short = self._without_repeats(value)
+        axes = [axis for axis, known in enumerate(short.shape) if known < value.shape[axis]]
+        repeated = all(_is_repeated(value, short.shape[axis], axis) for axis in axes)
+        return repeated and np.array_equal(_beginning(short, self.table.shape), _beginning(self.table, short.shape))
+
+    def _shape_at(self, sizes: Sizes) -> tuple[int, ...]:
+        return tuple(extent.at(sizes) for extent in self.shape)
+
+    def _counted(self, sizes: Sizes) -> np.ndarray:
+        first, second = self.table
+        counts = [extent.at(sizes) for extent in self.counts or ()]
+        counted = first + (second - first) * np.arange(prod(counts), dtype=self.table.dtype)
+        return np.asarray(counted.reshape(counts))
+
+    def _without_repeats(self, value: np.ndarray) -> np.ndarray:
+        """Return the beginning of `value` along the axes on which the constant is the same again and again."""
+        axes = zip(self.table.shape, self.shape, strict=True)
+        return value[tuple(slice(known if repeats(known, extent) else None) for known, extent in axes)]
+
+
+def repeats(known: int, extent: Extent) -> bool:
+    """Return whether the `known` rows of a table come again and again along an axis of this extent: one row, or as many
+    as it is a multiple of."""
+    return known == 1 or (extent.constant == 0 and known == extent.coefficient)
 
 
 def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | OpenWeight:
@@ -71,7 +105,7 @@ def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | OpenWeig
         if any(not np.array_equal(value, values[0]) for value in values):
             raise Declined("a constant of one shape holds other numbers at other sizes")
         return values[0]
-    short = [_without_copies(value, shape) for value in values]
+    short = [_shortest(value, shape) for value in values]
     largest = max(short, key=lambda value: value.size)
     if all(map(_counts, short)) and len({tuple(value.reshape(-1)[:2]) for value in short}) == 1:
         return OpenWeight(shape, largest.reshape(-1)[:2], _extents(short, fit))
@@ -86,13 +120,23 @@ def _extents(values: Sequence[np.ndarray], fit: Fit) -> tuple[Extent, ...]:
     return tuple(map(fit.extent, zip(*(value.shape for value in values), strict=True)))
 
 
-def _without_copies(value: np.ndarray, shape: Sequence[Extent]) -> np.ndarray:
-    """Return `value` with extent 1 along each open axis on which it is the same everywhere."""
+def _shortest(value: np.ndarray, shape: Sequence[Extent]) -> np.ndarray:
+    """Return `value` with as few rows along each open axis as come again and again."""
     for axis, extent in enumerate(shape):
-        first = value.take([0], axis) if value.shape[axis] else value
-        if not extent.is_static and np.array_equal(np.broadcast_to(first, value.shape), value):
-            value = first
+        if not extent.is_static:
+            periods = (1, *([extent.coefficient] if extent.constant == 0 else []))
+            period = next((rows for rows in periods if _is_repeated(value, rows, axis)), value.shape[axis])
+            value = value.take(range(period), axis)
     return value
+
+
+def _is_repeated(value: np.ndarray, rows: int, axis: int) -> bool:
+    """Return whether the first `rows` along an axis come again and again."""
+    before, behind = value.shape[:axis], value.shape[axis + 1 :]
+    if value.shape[axis] == 0 or value.shape[axis] % rows:
+        return False
+    parts = value.reshape(*before, -1, rows, *behind)
+    return np.array_equal(np.broadcast_to(parts.take([0], axis), parts.shape), parts)
 
 
 def _counts(value: np.ndarray) -> bool:

@@ -1,7 +1,8 @@
 """The operators of an imported model and every number in them: what it is at other sizes, compared without its weights.
 
 Expressions may be shared or not, and an operator that moves nothing at some size, as a broadcast from 1 to 1, may be
-left out: neither makes another model.
+left out: neither makes another model. Nor do operators of constants only that are computed by the import at smaller
+sizes, while at larger ones the result is too large.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from fusion.bindings import Bindings, call_name
+from fusion.bindings import Bindings, call_name, variables
 from fusion.declined import Declined
 from fusion.extents import Extent, Sizes
 from fusion.symbolic.fit import Fit
@@ -30,27 +31,39 @@ class OperatorLine:
     Attributes:
         text: Its name and attributes, without numbers.
         numbers: Those of its attributes, of the shapes it is given and of what it returns, in order.
+        is_known: Whether it works on constants only.
     """
 
     operator: str
     text: str
     numbers: tuple[int, ...]
+    is_known: bool = False
+
+    @property
+    def content(self) -> tuple[str, tuple[int, ...]]:
+        """All that it is."""
+        return self.text, self.numbers
 
 
 def outline(mod: tvm.IRModule) -> tuple[OperatorLine, ...]:
     """Return the operators of `main` in order, and what it returns."""
     bindings = Bindings.of(mod["main"])
-    lines = [_line(binding.value) for binding in bindings.all]
+    known = set[relax.Var]()
+    lines = []
+    for binding in bindings.all:
+        if is_known := known.issuperset(variables(binding.value)):
+            known.add(binding.var)
+        lines.append(_line(binding.value, is_known))
     return (*lines, _line(bindings.result))
 
 
-def _line(value: relax.Expr) -> OperatorLine:
+def _line(value: relax.Expr, is_known: bool = False) -> OperatorLine:
     parts = [str(value.ty)]
     if isinstance(value, relax.Call):
         parts += [str(value.attrs), *(str(arg) for arg in value.args if isinstance(arg, relax.ShapeExpr))]
     text = " ".join(parts)
     numbers = tuple(int(number) for number in _NUMBER.findall(text))
-    return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers)
+    return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers, is_known)
 
 
 @dataclass(frozen=True)
@@ -91,11 +104,16 @@ class OpenOutline:
 
     def is_at(self, lines: Sequence[OperatorLine], sizes: Sizes) -> bool:
         """Return whether a model with these operators is this one at `sizes`."""
-        rest = list(reversed(lines))
+        at = 0
         for line, extents in self.lines:
-            numbers = tuple(extent.at(sizes) for extent in extents)
-            if rest and (rest[-1].text, rest[-1].numbers) == (line.text, numbers):
-                rest.pop()
+            wanted = (line.text, tuple(extent.at(sizes) for extent in extents))
+            found = next((place for place in range(at, len(lines)) if lines[place].content == wanted), None)
+            if found is not None and all(each.is_known for each in lines[at:found]):
+                at = found + 1
             elif line.operator not in _MOVES_NOTHING:
                 return False
-        return not rest
+        return all(each.is_known for each in lines[at:])
+
+    def leaves(self, lines: Sequence[OperatorLine]) -> bool:
+        """Return whether a model with these operators leaves some of constants only that are computed in this one."""
+        return sum(line.is_known for line in lines) > sum(line.is_known for line, _ in self.lines)

@@ -395,3 +395,57 @@ def test_sizes_of_two_names_and_rests_are_told_apart(model: OpenModel, opens: bo
         check(module, model, batch=2, first=first, second=second)
     assert made.count(ALL) == 1
     assert opens == (made == [ALL])
+
+
+def with_constant(*nodes: onnx.NodeProto, **weights: np.ndarray) -> OpenModel:
+    """Return x[batch, 4, 512] + the result c[batch, 4, 512] of `nodes`, which may read `batch` and the `shape` of x."""
+    first = [
+        node("Shape", ["x"], ["shape"]), node("Shape", ["x"], ["one"], end=1),
+        node("Squeeze", ["one"], ["batch"]),
+    ]  # fmt: skip
+    inputs: list[Value] = [("x", FLOAT, ["batch", 4, 512])]
+    every = [*first, *nodes, node("Add", ["x", "c"], ["y"])]
+    return OpenModel(small_models.model(every, inputs, [("y", FLOAT, ["batch", 4, 512])], weights))
+
+
+def counted(*nodes: onnx.NodeProto) -> OpenModel:
+    """Return x[batch, 4, 512] + what `nodes` make of the number of each image."""
+    return with_constant(
+        node("Range", ["zero", "batch", "step"], ["number"]),
+        *nodes,
+        node("Cast", ["made"], ["float"], to=FLOAT),
+        node("Unsqueeze", ["float", "axes"], ["c"]),
+        zero=np.array(0), step=np.array(1), four=np.array(4), axes=np.array([1, 2]),
+    )  # fmt: skip
+
+
+ROWS = np.random.default_rng(0).standard_normal((1, 4, 512)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("model", "largest"),
+    [
+        (with_constant(node("Expand", ["row", "shape"], ["c"]), row=ROWS), 4096),
+        (
+            with_constant(
+                node("Expand", ["rows", "shape"], ["all"]),
+                node("Reshape", ["all", "flat"], ["even"]),
+                node("Add", ["even", "shift"], ["shifted"]),
+                node("Reshape", ["shifted", "shape"], ["c"]),
+                rows=ROWS, flat=np.array([-1, 512]), shift=ROWS[0, :1],
+            ),
+            4096,
+        ),
+        (counted(node("Mul", ["number", "four"], ["made"])), 4096),
+        (counted(node("Div", ["number", "four"], ["made"])), 3),
+    ],
+    ids=["copies", "periods", "counts", "quarters"],
+)  # fmt: skip
+def test_constants_of_the_batch_go_on_as_they_begin(model: OpenModel, largest: int, made: list[Any]) -> None:
+    """Those of the largest batch are more than imports compute; and what is 0 for the first three images need not be 0
+    for the fifth."""
+    module = fusion.compile(model.proto, wait=True)
+    for batch in (1, 3, 9, 32):
+        check(module, model, batch=batch)
+    assert made == [ALL, *({"x": (batch, 4, 512)} for batch in (9, 32) if batch > largest)]
+    assert f"batch 1 to {largest}" in module.explain()

@@ -92,3 +92,32 @@ def test_copies_lie_in_memory_row_by_row() -> None:
     copies = opened(np.repeat(row, 2, 0), np.repeat(row, 3, 0)).at({"b": 5, "l": 1})
     np.testing.assert_array_equal(copies, np.repeat(row, 5, 0))
     assert copies.flags.c_contiguous
+
+
+def test_rows_that_come_again_and_again_are_one_period() -> None:
+    """Each image has the same masks, as those of shifted windows."""
+    masks = np.random.default_rng(0).standard_normal((4, 1, 3)).astype(np.float32)
+    weight = opened(*(np.tile(masks, (count, 1, 1)) for count in (2, 3)))
+    assert (weight.shape[0], weight.table.shape, weight.grows) == (Extent(0, 4, ("b",)), masks.shape, False)
+    many = np.tile(masks, (9, 1, 1))
+    np.testing.assert_array_equal(weight.at({"b": 9, "l": 1}), many)
+    assert weight.can_be(many, {"b": 9, "l": 1})
+    assert weight.is_prefix
+    assert not opened(*(np.tile(masks[None], (1, 1, 1, size)) for size in (31, 47))).is_prefix
+    many[-1] += 1
+    assert not weight.can_be(many, {"b": 9, "l": 1})
+    assert not weight.can_be(many[:-4], {"b": 9, "l": 1})
+
+
+def test_constants_are_told_from_others_that_begin_alike() -> None:
+    table = np.random.default_rng(0).standard_normal((64, 4))
+    weight = opened(table[:31], table[:47])
+    assert weight.can_be(table[:20], {"b": 1, "l": 20})
+    assert weight.can_be(table, {"b": 1, "l": 64})
+    assert not weight.can_be(table[::-1], {"b": 1, "l": 64})
+    counting = opened(np.arange(31), np.arange(47))
+    assert counting.can_be(np.arange(90), {"b": 1, "l": 90})
+    assert not counting.can_be(np.minimum(np.arange(90), 50), {"b": 1, "l": 90})
+    quarters = opened(np.arange(2) // 4, np.arange(3) // 4)
+    assert quarters.can_be(np.arange(4) // 4, {"b": 4, "l": 1})
+    assert not quarters.can_be(np.arange(8) // 4, {"b": 8, "l": 1})
