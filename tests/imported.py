@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 # The folders that hold modules of ours, in the order of pyproject.toml.
-PACKAGES = ("fusion", "partition", "backends", "tuning", "bench")
+PACKAGES = ("fusion", "partition", "placement", "backends", "tuning", "bench")
 
 
 def modules(root: Path, packages: Iterable[str] = PACKAGES) -> dict[str, Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("fusion", "partition", "backends", "tuning", "bench")
+PACKAGES = ("fusion", "partition", "placement", "backends", "tuning", "bench")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TEXTS = [
     *SOURCES,

@@ -128,7 +128,7 @@ def test_it_is_small_and_its_packages_are_as_documented(image: Image) -> None:
     assert sum(file.stat().st_size for file in image.files.rglob("*")) < _MOST_BYTES
     assert not list(site.rglob("libtvm_compiler*"))
     (tops,) = site.glob("fusion-*.dist-info/top_level.txt")
-    assert tops.read_text().split() == ["backends", "bench", "fusion", "partition", "tuning"]
+    assert tops.read_text().split() == ["backends", "bench", "fusion", "partition", "placement", "tuning"]
 
 
 def test_requirements_are_those_of_the_whole() -> None:

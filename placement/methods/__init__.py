@@ -1,0 +1,1 @@
+"""The methods that find plans, from the simplest to the exact one."""

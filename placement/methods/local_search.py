@@ -1,0 +1,116 @@
+"""Local search from a known plan, by simulated annealing over placements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusion.declined import Declined
+from placement.loads import StreamLoads
+from placement.memory_book import MemoryBook
+from placement.methods.method import FoundPlan
+from placement.methods.moves import Moves
+from placement.methods.ranked import ranked_latency, ranked_plan
+from placement.plan import DevicePlan
+from placement.problem import LATENCY, PlacementProblem
+from placement.simulate import schedule_stream
+
+_HOTTEST = 0.02
+"""Temperature at the beginning, as a part of the plan's time; it falls to 0 linearly."""
+_MOVES = 300
+"""Moves for each task at most: small graphs are searched through before."""
+_NORM = 12
+"""Of the loads, in place of their maximum: a move that frees the second-busiest counts for little, but counts."""
+
+
+@dataclass(frozen=True)
+class LocalSearch:
+    """Moves tasks between devices.
+
+    Attributes:
+        known: The plan that it begins with.
+        visits: Tasks and edges that it looks at, which decides how long it takes: about 1e-6 s each.
+        seed: Of the moves that it tries.
+    """
+
+    known: DevicePlan
+    visits: int = 2_000_000
+    seed: int = 0
+    name: str = "local search"
+
+    def find(self, problem: PlacementProblem, objective: str) -> FoundPlan:
+        """Return the best plan it comes by, which is the known one at worst.
+
+        Raises:
+            Declined: There is only one device.
+        """
+        if len(problem.devices) < 2 or not len(problem.tasks):
+            raise Declined("there is nothing to move")
+        search = _latency if objective == LATENCY else _throughput
+        return FoundPlan(search(self, problem))
+
+
+def _latency(search: LocalSearch, problem: PlacementProblem) -> DevicePlan:
+    moves, best = Moves(problem, search.seed), search.known
+    placement, book = list(best.placement), MemoryBook(problem, best.placement)
+    value = ranked_latency(problem, placement)
+    least, found_at = value, list(placement)
+    steps = min(search.visits // (3 * (len(problem.tasks) + len(problem.graph.edges))), _MOVES * len(problem.tasks))
+    for step in range(steps):
+        tasks, target = moves.draw(placement)
+        if not fits(problem, book, tasks, target):
+            continue
+        before = [placement[task] for task in tasks]
+        _move(placement, book, tasks, [target] * len(tasks))
+        latency = ranked_latency(problem, placement)
+        if moves.accepts(latency - value, _HOTTEST * least * (1 - step / steps)):
+            value = latency
+            if value < least:
+                least, found_at = value, list(placement)
+        else:
+            _move(placement, book, tasks, before)
+    return min(best, ranked_plan(problem, found_at), key=lambda plan: plan.latency)
+
+
+def fits(problem: PlacementProblem, book: MemoryBook, tasks: Sequence[int], device: int) -> bool:
+    """Return whether `tasks`, which are elsewhere, fit on `device` together."""
+    return bool(tasks) and sum(problem.memory[task] for task in tasks) <= book.left[device]
+
+
+def _move(placement: list[int], book: MemoryBook, tasks: Sequence[int], targets: Sequence[int]) -> None:
+    for task, target in zip(tasks, targets, strict=True):
+        book.free(task, placement[task])
+        book.take(task, target)
+        placement[task] = target
+
+
+def _throughput(search: LocalSearch, problem: PlacementProblem) -> DevicePlan:
+    moves, book = Moves(problem, search.seed), MemoryBook(problem, search.known.placement)
+    loads = StreamLoads(problem, search.known.placement)
+    best, least, value = list(loads.placement), loads.period, loads.norm(_NORM)
+    visits, temperature = 0, _HOTTEST * least
+    limit = min(search.visits, _MOVES * len(problem.tasks) * (8 + len(loads.busy) // 4 + 8))
+    while visits < limit:
+        tasks, target = moves.draw(loads.placement)
+        visits += 8 + len(loads.busy) // 4 + 8 * len(tasks)
+        if not fits(problem, book, tasks, target):
+            continue
+        source = loads.placement[tasks[0]]
+        _move_load(loads, book, tasks, target)
+        found = loads.norm(_NORM)
+        if moves.accepts(found - value, temperature * (1 - visits / limit)):
+            value = found
+            if loads.period < least:
+                best, least = list(loads.placement), loads.period
+        else:
+            _move_load(loads, book, tasks, source)
+    plan = schedule_stream(problem, best)
+    return min(search.known, plan, key=lambda each: each.period)
+
+
+def _move_load(loads: StreamLoads, book: MemoryBook, tasks: Sequence[int], target: int) -> None:
+    for task in tasks:
+        book.free(task, loads.placement[task])
+        loads.remove(task)
+        loads.put(task, target)
+        book.take(task, target)
