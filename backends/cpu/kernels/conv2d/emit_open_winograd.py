@@ -135,13 +135,12 @@ class _Block:
         )  # fmt: skip
         with nest.loop("y_tile", rows.count) as step:
             height, y = rows.tile(nest, step)
-            for count in reversed(self.table.heights):
-                with nest.when(height == count):
-                    pixels = [(y + i, int64(0)) for i in range(count)]
-                    registers = kernel.sums(int64(0), channel, tile.vectors * lanes, pixels)
-                    for row, part in product(range(count), range(tile.vectors)):
-                        at = [number, y + row, ramp(part * lanes, lanes)]
-                        nest.store(self.made, at, registers.read(row, part))
+            for count in rows.bodies(nest, height):
+                pixels = [(y + i, int64(0)) for i in range(count)]
+                registers = kernel.sums(int64(0), channel, tile.vectors * lanes, pixels)
+                for row, part in product(range(count), range(tile.vectors)):
+                    at = [number, y + row, ramp(part * lanes, lanes)]
+                    nest.store(self.made, at, registers.read(row, part))
 
     def _store(self, tile: Expr, first_vector: Expr, corner: Corner) -> None:
         """Emit the transform of the products of a tile, and its part inside the result."""

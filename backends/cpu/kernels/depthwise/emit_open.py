@@ -73,13 +73,10 @@ def _emit_tile(
     """Emit tile `index` of a line, (image, y), for some channels."""
     nest, (image, y) = writer.nest, line
     size, x = tiles.tile(nest, index)
-    for width in reversed(tiles.table.heights):
-        with nest.when(size == width):
-            border = _Border(writer, x, width, dims_of(writer.data)[2])
-            registers = writer.sums((image, y, x), width, channel, channels, border.inside)
-            epilogue.store(
-                nest, registers, (1, width), registers.parts, lambda _, i, c: [image, y, x + i, channel + c]
-            )
+    for width in tiles.bodies(nest, size):
+        border = _Border(writer, x, width, dims_of(writer.data)[2])
+        registers = writer.sums((image, y, x), width, channel, channels, border.inside)
+        epilogue.store(nest, registers, (1, width), registers.parts, lambda _, i, c: [image, y, x + i, channel + c])
 
 
 @dataclass(frozen=True)

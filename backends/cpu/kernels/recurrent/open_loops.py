@@ -63,10 +63,9 @@ class _RowsOfTable:
         """Emit their products with `panels` panels of weights: a panel stays in L1 for all of them."""
         with self.nest.loop("panel", panels) as panel, self.nest.loop("y_tile", self.tiles.count) as step:
             height, y = self.tiles.tile(self.nest, step)
-            for rows in reversed(self.tiles.table.heights):
-                with self.nest.when(height == rows):
-                    pixels = [(y + i, int64(0)) for i in range(rows)]
-                    kernel.emit_panels(first_panel + panel, 1, pixels, (rows, 1))
+            for rows in self.tiles.bodies(self.nest, height):
+                pixels = [(y + i, int64(0)) for i in range(rows)]
+                kernel.emit_panels(first_panel + panel, 1, pixels, (rows, 1))
 
 
 def _alone(steps: Steps, plan: OpenRecurrentPlan, batch: Expr, kind: ForKind) -> None:

@@ -146,14 +146,14 @@ class _OpenCuts:
     def make_row(self, kernel: MicroKernel, source: Expr, block: Expr, channels: int) -> None:
         """Emit a row of the image, for a block of channels."""
         nest, first = self.nest, block * (self.tile.vectors * self.lanes)
-        for x, count in _bodies(nest, self.made):
+        for x, count in _each(nest, self.made):
             registers = kernel.sums(int64(0), first, channels, [(source, x + i) for i in range(count)])
             coordinates = partial(_pixel, kernel, (source, x), first)
             kernel.epilogue.store(nest, registers, (1, count), pieces(channels, self.lanes), coordinates)
 
     def tiles(self) -> Iterator[tuple[Expr, int]]:
         """Yield the first pixel and how many for each tile of a row of the result, in its loop."""
-        yield from _bodies(self.nest, self.seen)
+        yield from _each(self.nest, self.seen)
 
     def project(self, work: Contraction) -> None:
         """Emit the projection of a row."""
@@ -168,10 +168,9 @@ def _pixel(kernel: MicroKernel, start: tuple[Expr, Expr], first: Expr, _: Expr, 
     return kernel.work.coordinates(kernel.outer, int64(0), start[0], start[1] + i, first + c)
 
 
-def _bodies(nest: Nest, tiles: RowTiles) -> Iterator[tuple[Expr, int]]:
+def _each(nest: Nest, tiles: RowTiles) -> Iterator[tuple[Expr, int]]:
     """Yield the first pixel and the number of them in a loop over tiles, once for each body."""
     with nest.loop("x_tile", tiles.count) as step:
         size, x = tiles.tile(nest, step)
-        for count in reversed(tiles.table.heights):
-            with nest.when(size == count):
-                yield x, count
+        for count in tiles.bodies(nest, size):
+            yield x, count

@@ -151,8 +151,8 @@ class PanelProduct:
             with nest.loop("y_tile", tiles.count) as step:
                 height, y = tiles.tile(nest, step)
                 pixels = place(y)
-                for rows in reversed(self.panels.table.heights):
-                    with nest.when(height == rows), nest.loop("panel", many) as panel:
+                for rows in tiles.bodies(nest, height):
+                    with nest.loop("panel", many) as panel:
                         self._sums(panel, *self._vector(start + panel), pixels, rows)
                 with nest.loop("panel", many) as panel:
                     self._store(panel, *self._vector(start + panel), pixels, height)

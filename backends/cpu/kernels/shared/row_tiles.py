@@ -9,7 +9,7 @@ what it computes again comes out the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
@@ -188,6 +188,12 @@ class RowTiles:
         rest = tirx.Select(index == self.whole, one, two)
         height = nest.settle("height", tirx.Select(index < self.whole, int64(tallest), rest))
         return height, nest.settle("y", self.first + tirx.min(index * tallest, self.rows - height))
+
+    def bodies(self, nest: Nest, height: Expr) -> Iterator[int]:
+        """Yield each height that there is a body for, where a tile of `height` is written."""
+        for each in reversed(self.table.heights):
+            with nest.when(height == each):
+                yield each
 
 
 def look_up(value: Expr, table: Sequence[tuple[int, int]]) -> Expr:
