@@ -71,6 +71,11 @@ class RowView:
         """The extents that are one."""
         return [self.buffer.ty.shape[axis] for axis in self.merged]
 
+    @property
+    def is_leading(self) -> bool:
+        """Whether the elements of a row lie together, one row behind the other: the axes that are one are the first."""
+        return self.merged == tuple(range(len(self.merged)))
+
     def split(self, indices: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
         """Return the indices of the merged axes, and those of the others."""
         merged = [indices[axis] for axis in self.merged]
@@ -81,7 +86,7 @@ class RowView:
 
         Leading axes need no division: an index beyond the end of an axis is the same place in memory.
         """
-        if self.merged == tuple(range(len(self.merged))):
+        if self.is_leading:
             return [int64(0)] * (len(self.merged) - 1) + list(indices)
         row, *rest = _spread(indices, shape_of(self.own))
         merged = dict(zip(self.merged, divided(row, self.dims), strict=True))
@@ -124,6 +129,10 @@ class RowForm:
         params = [views[param].own if param in views else param for param in func.params]
         form = tirx.PrimFunc(params, SBlockRealize([], True, block), func.ret_type, func.attrs)
         return RowForm(form, rows, {view.own: view for view in views.values()})
+
+    def lies_apart(self, buffer: Var) -> bool:
+        """Return whether the elements of a row of `buffer` do not lie together."""
+        return buffer in self.views and not self.views[buffer].is_leading
 
     def restore(self, body: tirx.Stmt) -> tirx.Stmt:
         """Return loops over the row form with the kernel's own buffers."""

@@ -24,7 +24,7 @@ from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradPlan, 
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_images import OpenGrid, OpenTask
-from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles
+from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64, ramp
@@ -74,7 +74,7 @@ def _table(shape: WinogradShape, rows: int, machine: Machine) -> RowTable:
         outer=1, groups=1, height=rows, width=1, channels=shape.vectors * shape.lanes, taps=(), depth=shape.depth,
         lanes=shape.lanes, input_bytes=4 * rows * shape.depth,
     )  # fmt: skip
-    return RowTable.choose([extents], machine, _LOSS)
+    return RowTable.choose([extents], machine, Bodies(_LOSS))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from backends.cpu.kernels.shared.convolution.depthwise_tiles import widest_tile
 from backends.cpu.kernels.shared.epilogue import Epilogue
 from backends.cpu.kernels.shared.open_images import OpenGrid
 from backends.cpu.kernels.shared.register_tile import RegisterTile
-from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles
+from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.extents import Extent
@@ -63,7 +63,7 @@ def _table(taps: int, machine: Machine) -> RowTable:
     """Return the widths of tiles of one vector of channels, where sums of a tile hide the latency of those before."""
     tile = RegisterTile(1, widest_tile(machine, 1), 1)
     costs = (taps * (width + 1) / LOADS_PER_CYCLE + TILE_CYCLES + 2 * width for width in range(1, tile.width + 1))
-    return RowTable.by_costs(tile, [0.0, *costs], _LOSS)
+    return RowTable.by_costs(tile, [0.0, *costs], Bodies(_LOSS))
 
 
 def _emit_tile(

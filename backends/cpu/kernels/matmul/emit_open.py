@@ -11,6 +11,7 @@ from backends.cpu.kernels.matmul.emit import RowMaker
 from backends.cpu.kernels.matmul.plan import block_rows, products_extents
 from backends.cpu.kernels.matmul.read import read_row_products
 from backends.cpu.kernels.shared.open_contraction import OpenBlocking, emit_open
+from backends.cpu.kernels.shared.open_products import has_function
 from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest
@@ -33,14 +34,18 @@ def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> S
     parts = read_row_products(form.func)
     works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
     products = [work.extents for work in works]
-    blocking = OpenBlocking.of(products, products_extents(parts, machine), machine, threads)
+    calls = has_function(works) and (parts.makes_rows or not form.lies_apart(parts.rows))
+    blocking = OpenBlocking.of(products, products_extents(parts, machine), machine, threads, fill=calls)
     # TVM allocates where nothing is known but the symbols.
     block = min(block_rows(parts, machine), _BLOCK_ROWS) if parts.makes_rows else 1
     maker = RowMaker(parts, machine, blocking.longest_task(form.rows), block, is_least=False)
     nest = Nest()
     for buffer in parts.held:
         nest.add(tirx.AllocBuffer(form.views[buffer].buffer))
-    emit_open(nest, works, blocking, form.rows, maker.fill if parts.makes_rows else None, alike=parts.alike)
+    emit_open(
+        nest, works, blocking, form.rows, maker.fill if parts.makes_rows else None, alike=parts.alike,
+        calls=calls,
+    )  # fmt: skip
     return Scheduled(func.with_body(form.restore(nest.finish())), MATMUL, str(blocking))
 
 

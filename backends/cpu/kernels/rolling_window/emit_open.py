@@ -28,7 +28,7 @@ from backends.cpu.kernels.shared.open_image_contraction import choose_panels, pa
 from backends.cpu.kernels.shared.open_images import OpenGrid
 from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct
 from backends.cpu.kernels.shared.register_tile import RegisterTile
-from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles
+from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64, pieces
 from backends.tensorir.result import Scheduled
@@ -85,7 +85,7 @@ class _Tables:
         """Return the tiles for rows of any width."""
         sizes, vectors = stages.sizes, open_vectors(stages.sizes, machine)
         depth, registers = max(sizes.steps, 1), machine.vector_registers
-        made = RowTable.of(vectors, depth, registers, machine.vector_lanes, loss=_LOSS, most=_WIDEST)
+        made = RowTable.of(vectors, depth, registers, machine.vector_lanes, bodies=Bodies(_LOSS), most=_WIDEST)
         projected = choose_panels(stages.projection.product(machine).extents, machine) if stages.projection else None
         return _Tables(vectors, made, _window_table(sizes, vectors), projected)
 
@@ -101,7 +101,7 @@ def _window_table(sizes: RollingSizes, vectors: int) -> RowTable:
         taps * (width + 1) * vectors / LOADS_PER_CYCLE + TILE_CYCLES + 2 * width * vectors
         for width in range(1, widest + 1)
     )
-    return RowTable.by_costs(RegisterTile(1, widest, vectors), [0.0, *costs], _LOSS)
+    return RowTable.by_costs(RegisterTile(1, widest, vectors), [0.0, *costs], Bodies(_LOSS))
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from backends.cpu.kernels.shared.blocking import choose_grid
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, Prologue, share
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct, chunk_of
+from backends.cpu.kernels.shared.open_products import OpenProducts
 from backends.cpu.kernels.shared.register_tile import RegisterTile
-from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles, look_up
+from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles, look_up
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
 
@@ -32,6 +33,14 @@ _PROBES = (1, 2, 3, 4, 6, 8, *(base << power for power in range(2, 10) for base 
 _ONE_TILE = 8
 """So many rows and fewer are one tile where L2 does not keep the weights: MiniLM's 1.3 and 1.2 times as long as its
 static form for 7 and 8 rows came from weights that passed twice, through tiles of 4 and 3 and of 4 and 4."""
+
+_FILLED = 14
+"""Rows of a tile at most where `tile_sums` fills tiles, and of the tallest where L2 does not keep the weights: 9 to 14
+rows took 1.2 to 1.3 times as long as the static kernels in tiles of 8, 1.02 to 1.11 in one."""
+
+_LOSS, _MEMORY_LOSS = 1.15, 1.25
+"""How much longer any number of rows may take, by estimate, where a tile is filled: more where the weights come from
+memory, which takes longer than what a tile computes for nothing."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +58,16 @@ class OpenBlocking:
     parallel: bool
 
     @staticmethod
-    def of(products: Sequence[Extents], extents: Extents, machine: Machine, threads: int) -> OpenBlocking:
+    def of(
+        products: Sequence[Extents], extents: Extents, machine: Machine, threads: int, fill: bool = False
+    ) -> OpenBlocking:
         """Return the tiles and grids of `products` side by side, which together have the sizes `extents` but for the
-        height."""
-        table = _tiles(products, machine)
+        height.
+
+        Args:
+            fill: Whether bodies serve lower tiles too.
+        """
+        table = _tiles(products, machine, fill)
         found = [(rows, _grid(extents, table.tile, rows, machine, threads)) for rows in _PROBES]
         grids = tuple((rows, grid.row_chunks, grid.panel_chunks) for rows, grid in found)
         panels = OpenPanels.of(table, extents.lanes, max(grid.panel_block for _, grid in found), machine)
@@ -96,11 +111,17 @@ class OpenBlocking:
         return f"open rows: {self.panels.table}; tasks {grids}; panels by {self.panels.block}"
 
 
-def _tiles(products: Sequence[Extents], machine: Machine) -> RowTable:
+def _tiles(products: Sequence[Extents], machine: Machine, fill: bool) -> RowTable:
     """Return the tiles of products of the same rows."""
     weights = 4 * sum(each.vectors * each.lanes * each.steps for each in products)
-    if weights > machine.l2_bytes // 2:
-        return RowTable.choose(products, machine, loss=1.0, least=_ONE_TILE)
+    from_memory = weights > machine.l2_bytes // 2
+    if fill and from_memory:
+        bodies = Bodies(_MEMORY_LOSS, fill, one_tile=True)
+        return RowTable.choose(products, machine, bodies, most=_FILLED, least=_FILLED)
+    if fill:
+        return RowTable.choose(products, machine, Bodies(_LOSS, fill), most=_FILLED)
+    if from_memory:
+        return RowTable.choose(products, machine, Bodies(1.0, one_tile=True), least=_ONE_TILE)
     return RowTable.choose(products, machine)
 
 
@@ -115,13 +136,17 @@ def _grid(extents: Extents, tallest: RegisterTile, rows: int, machine: Machine, 
 
 def emit_open(
     nest: Nest, works: Sequence[Contraction], blocking: OpenBlocking, rows: Expr, prologue: Prologue | None = None,
-    alike: bool = False,
+    alike: bool = False, calls: bool = False,
 ) -> None:  # fmt: skip
     """Add the loops of `works`, which have the same `rows`, to `nest`, as `contraction.emit` does where their number is
-    known."""
+    known.
+
+    Args:
+        calls: Whether a function computes the sums, as `has_function` allows.
+    """
     if isinstance(works[0].arithmetic, BFloat16):
         nest.use_functions(bfloat16.FUNCTIONS)
-    tasks = _Tasks(nest, works, nest.settle("rows", rows), prologue, alike)
+    tasks = _Tasks(nest, works, nest.settle("rows", rows), prologue, alike, calls=calls)
     serial = blocking.serial_rows if blocking.parallel else 0
     if serial and len(works) == 1 and prologue is None:
         # A launch takes 0.7 us, as long as few rows of a small matmul; other kernels take longer than that.
@@ -132,13 +157,18 @@ def emit_open(
 
 @dataclass(frozen=True)
 class _Tasks:
-    """What `emit_open` is given, and the loop over tasks."""
+    """What `emit_open` is given, and the loop over tasks.
+
+    Attributes:
+        calls: Whether a function computes the sums.
+    """
 
     nest: Nest
     works: Sequence[Contraction]
     rows: Expr
     prologue: Prologue | None
     alike: bool
+    calls: bool
 
     def emit(self, blocking: OpenBlocking) -> None:
         """Emit the tasks."""
@@ -153,8 +183,14 @@ class _Tasks:
             start, stop = chunk_of(nest, "panel", tirx.truncmod(task, panel_chunks), int64(total), panel_chunks)
             load_rows = self.prologue(nest, int64(0), first, end) if self.prologue else None
             tiles = RowTiles.of(nest, blocking.panels.table, first, end - first)
-            for place, each in enumerate(self.works):
-                count, before = stop - start, sum(panels[:place])
-                mine = (start, count) if self.alike else share(start, count, before, panels[place], total)
+            shares = [
+                (start, stop - start) if self.alike else share(start, stop - start, sum(panels[:place]), own, total)
+                for place, own in enumerate(panels)
+            ]
+            if self.calls:
+                rows = load_rows or self.works[0].load_rows
+                OpenProducts.of(nest, self.works, blocking.panels, rows).emit(shares, tiles)
+                return
+            for each, mine in zip(self.works, shares, strict=True):
                 low, many = nest.settle("first_of_product", mine[0]), nest.settle("panels_of_product", mine[1])
                 PanelProduct.of(nest, each, blocking.panels, load_rows or each.load_rows).emit(low, many, tiles)

@@ -15,7 +15,7 @@ from backends.cpu.kernels.shared.contraction import Contraction, Prologue
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_images import OpenGrid
 from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct, TilePixels, TileRows
-from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles
+from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Nest, int64
 from backends.tensorir.extents import Extent
@@ -30,7 +30,7 @@ the sums waiting, more of one row, which share an address."""
 
 def choose_panels(extents: Extents, machine: Machine) -> OpenPanels:
     """Return the tiles of a contraction whose images are of any size."""
-    table = RowTable.choose([extents], machine, _LOSS, _LONG if extents.vectors == 1 else _SHORT)
+    table = RowTable.choose([extents], machine, Bodies(_LOSS), _LONG if extents.vectors == 1 else _SHORT)
     panel_bytes = 4 * table.tile.vectors * extents.lanes * extents.steps
     return OpenPanels.of(table, extents.lanes, max(1, machine.l2_bytes // 2 // panel_bytes), machine)
 

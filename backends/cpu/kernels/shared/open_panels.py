@@ -10,7 +10,8 @@ The sums go through scratch, as LLVM takes time for the epilogue of each body: 2
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -45,6 +46,10 @@ class OpenPanels:
         most = max(1, machine.l1_bytes // 2 // kept)
         return OpenPanels(table, most, min(block, most))
 
+    def room(self, lanes: int) -> int:
+        """Return how many elements the sums of a tile take in one panel, at most."""
+        return self.table.tile.rows * self.table.tile.vectors * lanes
+
     def __str__(self) -> str:
         return f"{self.table}; panels by {self.block}"
 
@@ -52,6 +57,32 @@ class OpenPanels:
         """Return how many panels of a task of so many rows make a block: where there is one tile, no weights are read
         again. LLVM unrolls a loop of which it knows that it is short, and runs out of registers."""
         return look_up(rows, [(0, self.most), (self.table.tile.height + 1, self.block)])
+
+    @contextmanager
+    def loop(self, nest: Nest, first: Expr, panels: Expr, tiles: RowTiles) -> Iterator[PanelTile]:
+        """Open the loops over blocks of `panels` panels from `first` on and over `tiles`."""
+        block = self.of_block(tiles.rows)
+        blocks = nest.settle("blocks", tirx.truncdiv(panels + (block - 1), block))
+        with nest.loop("block", blocks) as index:
+            begin, end = chunk_of(nest, "panel_of_block", index, panels, blocks)
+            with nest.loop("y_tile", tiles.count) as step:
+                height, y = tiles.tile(nest, step)
+                yield PanelTile(first + begin, end - begin, y, height)
+
+
+@dataclass(frozen=True)
+class PanelTile:
+    """A tile of rows in the panels of a block.
+
+    Attributes:
+        panel, panels: The first panel, and how many there are.
+        first, height: The first row, and how many there are.
+    """
+
+    panel: Expr
+    panels: Expr
+    first: Expr
+    height: Expr
 
 
 def chunk_of(nest: Nest, name: str, index: Expr, extent: Expr, count: Expr) -> tuple[Expr, Expr]:
@@ -129,33 +160,39 @@ class PanelProduct:
 
     @staticmethod
     def of(
-        nest: Nest, work: Contraction, panels: OpenPanels, load_rows: Callable[..., Expr], outer: Expr = 0
-    ) -> PanelProduct:
-        """Return the product, its scratch allocated."""
-        tile = panels.table.tile
-        scratch = nest.allocate("sums", (panels.most * tile.rows * tile.vectors * work.extents.lanes,))
+        nest: Nest, work: Contraction, panels: OpenPanels, load_rows: Callable[..., Expr], outer: Expr = 0,
+        scratch: Var | None = None,
+    ) -> PanelProduct:  # fmt: skip
+        """Return the product; `scratch` is what `PanelProduct.scratch` returns, None for some of its own."""
+        if scratch is None:
+            scratch = PanelProduct.scratch(nest, panels, work.extents.lanes)
         epilogue = Epilogue(work.outputs, scratch, isinstance(work.arithmetic, BFloat16))
         kernel = MicroKernel(
-            nest=nest, work=work, blocking=Blocking(tile, 1, 1, panels.block), load_rows=load_rows,
+            nest=nest, work=work, blocking=Blocking(panels.table.tile, 1, 1, panels.block), load_rows=load_rows,
             outer=int64(outer), epilogue=epilogue,
         )  # fmt: skip
         return PanelProduct(nest, panels, kernel)
 
+    @staticmethod
+    def scratch(nest: Nest, panels: OpenPanels, lanes: int) -> Var:
+        """Return room for the sums of a tile in all panels of a block."""
+        return nest.allocate("sums", (panels.most * panels.room(lanes),))
+
     def emit(self, first: Expr, panels: Expr, tiles: RowTiles, place: Place = TileRows) -> None:
         """Emit `panels` panels from `first` on over all `tiles`, whose rows are where `place` says."""
-        nest, block = self.nest, self.panels.of_block(tiles.rows)
-        blocks = nest.settle("blocks", tirx.truncdiv(panels + (block - 1), block))
-        with nest.loop("block", blocks) as index:
-            begin, end = chunk_of(nest, "panel_of_block", index, panels, blocks)
-            start, many = first + begin, end - begin
-            with nest.loop("y_tile", tiles.count) as step:
-                height, y = tiles.tile(nest, step)
-                pixels = place(y)
-                for rows in tiles.bodies(nest, height):
-                    with nest.loop("panel", many) as panel:
-                        self._sums(panel, *self._vector(start + panel), pixels, rows)
-                with nest.loop("panel", many) as panel:
-                    self._store(panel, *self._vector(start + panel), pixels, height)
+        nest = self.nest
+        with self.panels.loop(nest, first, panels, tiles) as tile:
+            pixels = place(tile.first)
+            for rows in tiles.bodies(nest, tile.height):
+                with nest.loop("panel", tile.panels) as panel:
+                    self._sums(panel, *self._vector(tile.panel + panel), pixels, rows)
+            self.store(tile, pixels)
+
+    def store(self, tile: PanelTile, pixels: TileRows | TilePixels) -> None:
+        """Emit the epilogue of a tile, whose sums are in scratch: one loop for tiles of all heights, as LLVM takes time
+        for each."""
+        with self.nest.loop("panel", tile.panels) as panel:
+            self._store(panel, *self._vector(tile.panel + panel), pixels, tile.height)
 
     def _vector(self, panel: Expr) -> tuple[Expr, Expr]:
         """Return the group and the first vector of a panel: the last one of a group begins so much earlier that it is
@@ -176,7 +213,7 @@ class PanelProduct:
         self.kernel.epilogue.keep(self.nest, registers, panel * (tallest.rows * width))
 
     def _store(self, panel: Expr, group: Expr, vector: Expr, pixels: TileRows | TilePixels, height: Expr) -> None:
-        """Emit the epilogue of a tile: one loop for tiles of all heights, as LLVM takes time for each."""
+        """Emit the epilogue of one panel."""
         nest, tallest, work = self.nest, self.panels.table.tile, self.kernel.work
         lanes, last = work.extents.lanes, work.extents.vectors - tallest.vectors
         width, rest = tallest.vectors * lanes, work.extents.channels - last * lanes

@@ -41,6 +41,42 @@ _Tiles = tuple[int, int]
 
 
 @dataclass(frozen=True)
+class Bodies:
+    """How few bodies are enough.
+
+    Attributes:
+        loss: How much longer any number of rows may take for want of a body of its height.
+        fill: Whether a body serves lower tiles too: it computes the last row several times.
+        one_tile: Whether rows are one tile where a body is high enough: two read all weights twice.
+    """
+
+    loss: float = _LOSS
+    fill: bool = False
+    one_tile: bool = False
+
+    def served_by(self, heights: Sequence[int], tallest: int) -> dict[int, int]:
+        """Return the body of each height of a tile, where there are those of `heights`."""
+        if not self.fill:
+            return {height: height for height in heights}
+        return {height: next(body for body in heights if body >= height) for height in range(1, tallest + 1)}
+
+    def best_rest(self, heights: Sequence[int], costs: Sequence[float]) -> list[tuple[float, _Tiles]]:
+        """Return, for each number of rows up to twice the tallest, the best one or two tiles and their cycles,
+        infinitely many where it takes more tiles."""
+        found: list[tuple[float, _Tiles]] = [(0.0, (0, 0))]
+        cycles = {height: costs[body] for height, body in self.served_by(heights, heights[-1]).items()}
+        for rows in range(1, 2 * heights[-1] + 1):
+            pairs = [(rows, 0)] if rows in cycles else []
+            for one in cycles if not (pairs and self.one_tile) else ():
+                two = next((height for height in cycles if one >= height >= rows - one), 0)
+                if one < rows and two:
+                    pairs.append((one, two))
+            each = (sum(cycles.get(height, 0.0) for height in pair) for pair in pairs)
+            found.append(min(zip(each, pairs, strict=True), default=(inf, (0, 0))))
+        return found
+
+
+@dataclass(frozen=True)
 class RowTable:
     """Which tiles serve how many rows.
 
@@ -48,29 +84,32 @@ class RowTable:
         tile: The tallest.
         heights: Of all bodies, the tallest last.
         rest: By the number of rows that are left behind whole tiles.
+        bodies: What serves a tile of another height.
     """
 
     tile: RegisterTile
     heights: tuple[int, ...]
     rest: tuple[_Tiles, ...]
+    bodies: Bodies = Bodies()
 
     @staticmethod
     def choose(
-        products: Sequence[Extents], machine: Machine, loss: float = _LOSS, most: int = _TALLEST, least: int = _LEAST
-    ) -> RowTable:
+        products: Sequence[Extents], machine: Machine, bodies: Bodies = Bodies(), most: int = _TALLEST,
+        least: int = _LEAST,
+    ) -> RowTable:  # fmt: skip
         """Return the table for products of the same rows: of those that take little longer than the fastest the one
         with the least code.
 
         Args:
-            loss: How much longer any number of rows may take for want of a body of its height.
+            bodies: How few are enough.
             most: Rows of a tile at most.
-            least: Rows of the tallest tile at least; fewer than 8 where the registers hold no more.
+            least: Rows of the tallest tile at least; fewer where the registers hold no more of two vectors.
         """
         depth, lanes, registers = products[0].steps, products[0].lanes, machine.vector_registers
         vectors = [each.vectors for each in products]
-        lowest = min(least, max(_LEAST, registers // 4))
+        lowest = min(least, _tallest(2, registers, most))
         widths = [width for width in range(1, min(vectors) + 1) if _tallest(width, registers, most) >= lowest]
-        tables = [RowTable.of(width, depth, registers, lanes, loss=loss, most=most) for width in widths]
+        tables = [RowTable.of(width, depth, registers, lanes, bodies=bodies, most=most) for width in widths]
         costs = {table: [table.cycles(rows, vectors, depth, lanes) for rows in _TYPICAL] for table in tables}
         best = [min(found) for found in zip(*costs.values(), strict=True)]
         sums = {table: sum(map(truediv, found, best)) for table, found in costs.items()}
@@ -80,32 +119,34 @@ class RowTable:
     @staticmethod
     @cache
     def of(
-        width: int, depth: int, registers: int, lanes: int, *, loss: float = _LOSS, most: int = _TALLEST
+        width: int, depth: int, registers: int, lanes: int, *, bodies: Bodies = Bodies(), most: int = _TALLEST
     ) -> RowTable:
         """Return the table of tiles of `width` vectors and up to `most` rows, with as few bodies as are enough."""
         tallest = _tallest(width, registers, most)
-        return RowTable.by_costs(RegisterTile(tallest, 1, width), tuple(_costs(tallest, width, depth, lanes)), loss)
+        return RowTable.by_costs(RegisterTile(tallest, 1, width), tuple(_costs(tallest, width, depth, lanes)), bodies)
 
     @staticmethod
-    def by_costs(tile: RegisterTile, costs: Sequence[float], loss: float) -> RowTable:
+    def by_costs(tile: RegisterTile, costs: Sequence[float], bodies: Bodies) -> RowTable:
         """Return the table of tiles up to `tile`, with as few bodies as are enough, where `costs` has the cycles of a
         tile of each height, from 0 on."""
         tallest = len(costs) - 1
         heights = tuple(range(1, tallest + 1))
-        least = [cycles for cycles, _ in _best_rest(heights, costs)]
-        for height in range(tallest - 1, 1, -1):
+        least = [cycles for cycles, _ in bodies.best_rest(heights, costs)]
+        for height in range(tallest - 1, 0 if bodies.fill else 1, -1):
             fewer = tuple(each for each in heights if each != height)
-            if all(found[0] <= loss * best for found, best in zip(_best_rest(fewer, costs), least, strict=True)):
+            found = [cycles for cycles, _ in bodies.best_rest(fewer, costs)]
+            if all(cycles <= bodies.loss * best for cycles, best in zip(found, least, strict=True)):
                 heights = fewer
-        rest = _best_rest(heights, costs)
+        rest = bodies.best_rest(heights, costs)
         alone = range(1, tallest + 1)
         shortest = next(rows for rows in alone if costs[-1] + rest[rows][0] <= rest[rows + tallest][0])
         pairs = tuple(pair for _, pair in rest[: tallest + shortest])
-        return RowTable(tile, heights, pairs)
+        return RowTable(tile, heights, pairs, bodies)
 
     def below(self, rows: int) -> RowTable:
         """Return the table with the bodies alone that fewer than `rows` rows take."""
-        taken = {height for pair in self.rest[:rows] for height in pair if height}
+        served = self.bodies.served_by(self.heights, self.heights[-1])
+        taken = {served[height] for pair in self.rest[:rows] for height in pair if height}
         return replace(self, heights=tuple(sorted(taken)))
 
     def cycles(self, rows: int, vectors: Sequence[int], depth: int, lanes: int) -> float:
@@ -113,8 +154,9 @@ class RowTable:
         tallest, width = self.tile.height, self.tile.vectors
         costs = _costs(tallest, width, depth, lanes)
         whole = max(0, rows - (len(self.rest) - tallest)) // tallest
-        rest = self.rest[rows - whole * tallest]
-        return sum(-(-each // width) for each in vectors) * (costs[-1] * whole + sum(costs[height] for height in rest))
+        served = self.bodies.served_by(self.heights, tallest)
+        rest = sum(costs[served[height]] for height in self.rest[rows - whole * tallest] if height)
+        return sum(-(-each // width) for each in vectors) * (costs[-1] * whole + rest)
 
     def __str__(self) -> str:
         *lower, _ = self.heights
@@ -132,20 +174,6 @@ def _costs(tallest: int, width: int, depth: int, lanes: int) -> list[float]:
     weights = width * lanes * 4 * depth / WEIGHT_BYTES_PER_CYCLE
     tiles = [RegisterTile(height, 1, width) for height in range(1, tallest + 1)]
     return [0.0, *(max(tile.cycles(depth), weights) for tile in tiles)]
-
-
-def _best_rest(heights: Sequence[int], costs: Sequence[float]) -> list[tuple[float, _Tiles]]:
-    """Return, for each number of rows up to twice the tallest, the best one or two tiles and their cycles, infinitely
-    many where it takes more tiles."""
-    found: list[tuple[float, _Tiles]] = [(0.0, (0, 0))]
-    for rows in range(1, 2 * heights[-1] + 1):
-        pairs = [(rows, 0)] if rows in heights else []
-        for one in heights:
-            two = next((height for height in heights if one >= height >= rows - one), 0)
-            if one < rows and two:
-                pairs.append((one, two))
-        found.append(min(((costs[one] + costs[two], (one, two)) for one, two in pairs), default=(inf, (0, 0))))
-    return found
 
 
 @dataclass(frozen=True)

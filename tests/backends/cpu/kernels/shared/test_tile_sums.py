@@ -1,0 +1,64 @@
+"""The function that sums tiles of rows, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import tirx
+
+from backends.cpu.codegen.generate import generate_module
+from backends.cpu.kernels.shared.tile_sums import TileCall, TileSums
+from backends.tensorir.emit import Nest, int64
+from fusion import context
+from tests.backends.cpu.kernels.anchored import normal
+
+DEPTH, PITCH, VECTORS, WIDTH = 5, 7, 5, 2
+HEIGHTS = (1, 3, 4)
+PANELS = 3
+
+
+def library(lanes: int, heights: tuple[int, ...]) -> tvm.runtime.Module:
+    """Return a kernel for each height and each of two products: (rows, weights, other weights, sums)."""
+    function = TileSums(heights, WIDTH, lanes, 2)
+    named = {
+        f"h{height}p{product}": kernel(function, height, product)
+        for height in range(1, heights[-1] + 1)
+        for product in range(2)
+    }
+    return generate_module(tvm.IRModule(named), context.resolve().target)
+
+
+def kernel(function: TileSums, height: int, product: int) -> tirx.PrimFunc:
+    room, nest = max(function.heights) * WIDTH * function.lanes, Nest()
+    nest.use_functions(function.llvm_ir)
+    shapes = {"rows": (max(function.heights), PITCH), "sums": (PANELS, room)}
+    weights = (VECTORS, DEPTH, function.lanes)
+    rows, one, two, sums = (
+        tirx.decl_buffer(shapes.get(name, weights), "float32", name) for name in ("rows", "one", "two", "sums")
+    )
+    at = TileCall(
+        height=height, product=product, first=0, panels=PANELS, last=VECTORS - WIDTH, pitch=PITCH,
+        stride=DEPTH * function.lanes, depth=DEPTH, room=room,
+    )  # fmt: skip
+    first = [tirx.BufferLoad(buffer, [int64(0)] * len(buffer.ty.shape)) for buffer in (rows, sums, one, two)]
+    nest.add(function.call(at, first[0], first[1], first[2:]))
+    func = tirx.PrimFunc([rows, one, two, sums], nest.finish())
+    return func.with_attr("global_symbol", f"h{height}p{product}")
+
+
+@pytest.mark.parametrize("lanes", [4, 16])
+def test_sums_are_right_at_all_heights(lanes: int) -> None:
+    made = library(lanes, HEIGHTS)
+    for height in range(1, HEIGHTS[-1] + 1):
+        for product in range(2):
+            rows = normal((max(HEIGHTS), PITCH), 1)
+            weights = [normal((VECTORS, DEPTH, lanes), seed) for seed in (2, 3)]
+            room = max(HEIGHTS) * WIDTH * lanes
+            sums = tvm.runtime.tensor(np.full((PANELS, room), 7, "float32"))
+            made[f"h{height}p{product}"](*map(tvm.runtime.tensor, (rows, *weights)), sums)
+            got = sums.numpy()
+            for panel, vector in enumerate((0, 2, 3)):  # the last panel overlaps the one before
+                packed = weights[product][vector : vector + WIDTH]
+                want = np.einsum("ik,vkl->ivl", rows[:height, :DEPTH].astype("float64"), packed.astype("float64"))
+                np.testing.assert_allclose(got[panel, : want.size], want.ravel(), rtol=1e-5, atol=1e-5)
