@@ -155,4 +155,4 @@ def _choices_of(template: Template[Any, Any], func: tirx.PrimFunc, machine: Mach
     def emit(point: Point) -> Scheduled:
         return replace(template.emit(func, parts, machine, point), cycles=float(point.cycles))
 
-    return Choices(template.space(parts, machine, threads), emit)
+    return Choices(template.name, template.space(parts, machine, threads), emit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -15,6 +15,11 @@ class Point(Protocol):
     @property
     def cycles(self) -> float:
         """Estimate for the slowest thread."""
+        ...
+
+    def axes(self) -> Mapping[str, int]:
+        """Return what it chooses, by the names of the axes of its space: by this records of measurements know it, and
+        no two points of a space choose the same."""
         ...
 
 
@@ -36,15 +41,21 @@ class Space(Generic[P]):
     def __iter__(self) -> Iterator[P]:
         return self.every()
 
+    def find(self, axes: Mapping[str, int]) -> P | None:
+        """Return the point that chooses this; None where there is none."""
+        return next((point for point in self if point.axes() == axes), None)
+
 
 @dataclass(frozen=True)
 class Choices:
     """What the template of a kernel leaves open.
 
     Attributes:
+        family: The name of the template.
         space: The points.
         emit: Returns the loops of one.
     """
 
+    family: str
     space: Space[Any]
     emit: Callable[[Any], Scheduled]

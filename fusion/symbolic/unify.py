@@ -10,19 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, TypeVar
 
 import tvm
 from tvm import relax, tirx
-from tvm_ffi.core import TypeInfo, _lookup_or_register_type_info_from_type_key
 from tvm_ffi.serialization import from_json_graph_str
 
 from fusion.declined import Declined
 from fusion.extents import DerivedSize, Extent
+from fusion.json_graph import Node, references
 from fusion.symbolic.fit import Fit
 
-Node = dict[str, Any]
 Func = TypeVar("Func", relax.Function, tirx.PrimFunc)
 _NUMBER, _CONSTANT, _FLOAT = "int", "ir.IntImm", "ir.FloatImm"
 _MOST_EXACT = 2**53
@@ -76,7 +74,7 @@ class _Text:
         text = cls([found[place] for place in kept], places[graph["root_index"]])
         for number, node in enumerate(text.nodes):
             data: Any = node.get("data")
-            for key, place in _references(node):
+            for key, place in references(node):
                 if place in places:
                     data[key] = places[place]
                 else:
@@ -106,7 +104,7 @@ class _Text:
                 moved[place] = writer.expression(extent, data["ty"])
         for node in self.nodes:
             data = node.get("data")
-            for key, place in _references(node):
+            for key, place in references(node):
                 data[key] = moved.get(place, place)
         return from_json_graph_str(json.dumps({"root_index": self.root, "nodes": self.nodes}))
 
@@ -174,24 +172,3 @@ def _is_count(node: Node) -> bool:
         return False
     value = float(node["data"]["value"])
     return 1 <= value < _MOST_EXACT and value.is_integer()
-
-
-def _references(node: Node) -> list[tuple[Any, int]]:
-    """Return what in `node` is the place of another node, with its key or position."""
-    data = node.get("data")
-    if isinstance(data, dict):
-        plain = _plain_fields(node["type"])
-        return [(key, value) for key, value in data.items() if type(value) is int and key not in plain]
-    return [(key, value) for key, value in enumerate(data) if type(value) is int] if isinstance(data, list) else []
-
-
-@cache
-def _plain_fields(type_key: str) -> frozenset[str]:
-    """Return the fields of a type of node that hold a number itself, and not the place of its node."""
-    kind: TypeInfo | None = _lookup_or_register_type_info_from_type_key(type_key)
-    found: set[str] = set()
-    while kind is not None:
-        schemas = {each.name: json.loads(each.metadata["type_schema"])["type"] for each in kind.fields}
-        found |= {name for name, schema in schemas.items() if schema == "int"}
-        kind = kind.parent_type_info
-    return frozenset(found)

@@ -95,6 +95,10 @@ class AttentionPlan:
     chunks: int
     cycles: float
 
+    def axes(self) -> dict[str, int]:
+        tiles_of_both = {**self.scores.axes("scores"), **self.values.axes("values")}
+        return {"rows": self.rows, "keys": self.keys, **tiles_of_both, "chunks": self.chunks}
+
     def __str__(self) -> str:
         return f"{self.rows} rows by {self.keys} keys, {self.scores} {self.values} rows/{self.chunks}"
 

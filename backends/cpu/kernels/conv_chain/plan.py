@@ -40,6 +40,9 @@ class ChainPlan:
     bands: int
     cycles: float
 
+    def axes(self) -> dict[str, int]:
+        return {**self.first.axes("first"), **self.second.axes("second"), "rows": self.rows, "bands": self.bands}
+
     def __str__(self) -> str:
         return f"{self.first} then {self.second}, {self.rows} at a time, rows/{self.bands}"
 

@@ -22,6 +22,9 @@ class PlainLoops:
     threads: int
     cycles: float = 0.0
 
+    def axes(self) -> dict[str, int]:
+        return {"threads": self.threads}
+
     def __str__(self) -> str:
         return f"{self.threads} threads"
 

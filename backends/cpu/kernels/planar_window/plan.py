@@ -75,6 +75,11 @@ class PlanarPlan:
     threads: int
     cycles: float
 
+    def axes(self) -> dict[str, int]:
+        # The others follow from these and the sizes.
+        cuts = {"bands": self.bands.count, "block": self.block, "threads": self.threads}
+        return {"rows": self.rows, "vectors": self.vectors, **cuts}
+
     def __str__(self) -> str:
         return f"{self.rows}x{self.vectors}v{self.lanes}" + (f" in {self.bands.count} bands" if self.line else "")
 

@@ -38,6 +38,9 @@ class RecurrentPlan:
     shares: int
     cycles: float = 0.0
 
+    def axes(self) -> dict[str, int]:
+        return {**self.tile.axes("tile"), "row_chunks": self.row_chunks, "shares": self.shares}
+
     def longest_task(self, batch: int) -> int:
         """Return how many of `batch` sequences the largest task has at most."""
         tiles_of_rows = Split.of(batch, self.tile.height)

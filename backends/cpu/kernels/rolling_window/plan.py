@@ -58,6 +58,9 @@ class RollingPlan:
     chunks: int
     cycles: float
 
+    def axes(self) -> dict[str, int]:
+        return {**self.tile.axes("tile"), "columns": self.columns, "bands": self.bands, "chunks": self.chunks}
+
     def __str__(self) -> str:
         return f"{self.tile}, {self.columns} columns rows/{self.bands} channels/{self.chunks}"
 

@@ -62,6 +62,10 @@ class Blocking:
         rows = Split.of(height, self.tile.height)
         return Split(rows.count, self.row_chunks).longest * rows.longest
 
+    def axes(self) -> dict[str, int]:
+        cuts = {"row_chunks": self.row_chunks, "panel_chunks": self.panel_chunks, "panel_block": self.panel_block}
+        return {**self.tile.axes("tile"), **cuts}
+
     def __str__(self) -> str:
         return f"{self.tile} rows/{self.row_chunks} panels/{self.panel_chunks} by {self.panel_block}"
 

@@ -35,6 +35,10 @@ class RegisterTile:
         """Return the estimated cycles of one tile over `depth` steps of k."""
         return _tile_cycles(self.rows, self.vectors, depth)
 
+    def axes(self, name: str) -> dict[str, int]:
+        """Return what a point chooses that has this tile as `name`."""
+        return {f"{name}.height": self.height, f"{name}.width": self.width, f"{name}.vectors": self.vectors}
+
     def __str__(self) -> str:
         return f"{self.height}x{self.width}x{self.vectors}v"
 

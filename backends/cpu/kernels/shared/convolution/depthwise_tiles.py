@@ -32,6 +32,9 @@ class DepthwiseTile:
     chunks: int
     cycles: float
 
+    def axes(self) -> dict[str, int]:
+        return {**self.tile.axes("tile"), "chunks": self.chunks}
+
     def __str__(self) -> str:
         return f"{self.tile} channels/{self.chunks}"
 

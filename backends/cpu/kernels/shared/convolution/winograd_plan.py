@@ -64,6 +64,10 @@ class WinogradPlan:
     chunks: int
     cycles: float
 
+    def axes(self) -> dict[str, int]:
+        cuts = {"blocks": self.blocks, "chunks": self.chunks}
+        return {"transform": self.transform.tile, **self.tile.axes("tile"), **cuts}
+
     def __str__(self) -> str:
         return f"F({self.transform.tile}x{self.transform.tile}) {self.tile} tiles/{self.blocks} panels/{self.chunks}"
 

@@ -54,6 +54,10 @@ class Tiling:
     unrolled: int = UNROLLED
     cycles: float = 0.0
 
+    def axes(self) -> dict[str, int]:
+        widths = {"row_vectors": self.row_vectors, "column_vectors": self.column_vectors, "unrolled": self.unrolled}
+        return {"tasks": self.tasks, "tiles": self.tiles, **widths}
+
     def __str__(self) -> str:
         usual = (self.tiles, self.row_vectors, self.column_vectors, self.unrolled) == (
             1, ROW_VECTORS, COLUMN_VECTORS, UNROLLED,
