@@ -8,9 +8,11 @@ import importlib.metadata
 import importlib.util
 import platform
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _OURS = ("fusion", "partition", "backends", "tuning")
+_OF_KERNELS = ("backends",)
 _SOURCES = (".py", ".lark")
 # Of theirs, onnx and NumPy compute constants, ml_dtypes rounds them, and ONNX Runtime says what it has kernels for.
 _THEIRS = ("apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "numpy", "ml_dtypes")
@@ -26,7 +28,17 @@ def build_versions() -> dict[str, str]:
         OSError: The sources are not there, or are not those that this process runs.
     """
     packages = {name: _version(name) for name in _THEIRS}
-    return {**packages, "python": platform.python_version(), "sources": _sources(), "libtvm": _libraries()}
+    return {**packages, "python": platform.python_version(), "sources": _sources(_OURS), "libtvm": _libraries()}
+
+
+@functools.cache
+def kernel_versions() -> dict[str, str]:
+    """Return, by name, the versions of what makes the code of kernels: the same on all machines that have these.
+
+    Raises:
+        OSError: As `build_versions`.
+    """
+    return {"apache-tvm": _version("apache-tvm"), "backends": _sources(_OF_KERNELS)}
 
 
 def _version(package: str) -> str:
@@ -44,9 +56,9 @@ def _folder(package: str) -> Path:
     return Path(places[0])
 
 
-def _sources() -> str:
+def _sources(packages: Sequence[str]) -> str:
     total = hashlib.sha256()
-    for package in _OURS:
+    for package in packages:
         folder = _folder(package)
         found = sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES)
         if not found:  # compiled files alone, which say nothing of what they were made of
