@@ -69,6 +69,7 @@ def compile(
     params: Parameters | None = None,
     dynamic_shapes: Any = None,
     cache: bool = True,
+    database: Any = None,
     wait: bool = False,
     dynamic: bool = True,
     hot_shapes: int = 4,
@@ -98,6 +99,9 @@ def compile(
         dynamic_shapes: Of a torch module, as for `torch.export.export`: the dimensions that stay open.
         cache: Whether compiled code is kept in the user's cache folder, and taken from there where the same model was
             compiled before. The variable `FUSION_CACHE` names another folder, or is 0 for none.
+        database: What was measured of kernels: the path of a file, False for none, or an object with the methods of
+            `tuning.database.RecordStore`. "balanced" looks there before it measures, and keeps there what it measures,
+            by default in the user's cache folder; "fast" looks there if it is named. It is never an error of a model.
         wait: Whether a call with a shape that is new waits until the model is compiled for it. Without, ONNX Runtime
             answers meanwhile where it runs the whole model: that of an ONNX model, without `strict`; results then
             differ in their last bits once the form is ready. `run` and calls of the module take `wait` too.
@@ -110,7 +114,14 @@ def compile(
         FusionError: The subclass says what is wrong with the model, the target or an option.
     """
     ctx = context.resolve(
-        target, threads=threads, effort=effort, strict=strict, backends=backends, precision=precision, cache=cache
+        target,
+        threads=threads,
+        effort=effort,
+        strict=strict,
+        backends=backends,
+        precision=precision,
+        cache=cache,
+        database=database,
     )
     check_flag("wait", wait)
     check_flag("dynamic", dynamic)

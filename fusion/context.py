@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import tvm
 
@@ -26,6 +27,7 @@ from fusion.options import (
     check_precision,
     check_threads,
 )
+from tuning.database import RecordStore, default_database, named_database, try_digest
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Context:
         effort: "balanced" where kernels are chosen by measuring them on this machine, otherwise "fast".
         cache: Where compiled forms are kept; None where they are not, as with libraries, whose versions nobody knows.
         libraries: What parts of the graph are offered to first, by name, in this order.
+        database: What was measured before; None where nothing of it is looked for.
+        measured: What tells the contents of a database that was named from others.
     """
 
     compiler: KernelCompiler
@@ -47,6 +51,8 @@ class Context:
     effort: str = FAST
     cache: DiskCache | None = None
     libraries: Mapping[str, Library] = field(default_factory=dict)
+    database: RecordStore | None = None
+    measured: str = ""
 
     @property
     def target(self) -> tvm.target.Target:
@@ -68,14 +74,15 @@ def resolve(
     backends: Sequence[str] | None = None,
     precision: str = "fp32",
     cache: bool = False,
+    database: Any = None,
 ) -> Context:
     """Return the frozen context for a compilation.
 
     Raises:
         TargetError: The target is unknown, there is no such machine, or it lacks the instructions of
             `precision="bf16"`.
-        OptionError: `effort`, `threads`, `backends`, `precision`, `cache` or a variable of the cache has a value that
-            is not allowed, or the effort is to measure kernels and the target is another machine than this.
+        OptionError: `effort`, `threads`, `backends`, `precision`, `cache`, `database` or a variable of the cache has a
+            value that is not allowed, or the effort is to measure kernels and the target is another machine than this.
     """
     check_effort(effort)
     check_backends(backends, () if backends is None else tuple(others()))
@@ -92,13 +99,20 @@ def resolve(
             hint='use effort="fast", or compile on a machine of that kind',
         )
     libraries = {name: library(name) for name in backends or () if name not in BACKENDS}
+    given = named_database(database)
+    named = None if foreign else given  # of another machine nothing was measured here
+    by_default = database is None and effort != FAST
+    measured = try_digest(named)
+    cached = cache and not libraries and measured is not None
     return Context(
         compiler,
         strict=bool(strict) or (backends is not None and FALLBACK not in backends),
         precision=_resolve_precision(precision, compiler),
         effort=effort,
-        cache=find_place() if cache and not libraries else None,
+        cache=find_place() if cached else None,
         libraries=libraries,
+        database=default_database() if by_default else named,
+        measured=measured or "",
     )
 
 

@@ -1,4 +1,5 @@
-"""What `effort="balanced"` adds to a compilation: chains and points that are chosen by measuring them here."""
+"""What measurements add to a compilation: chains and points that are chosen by those of before, and of
+`effort="balanced"`."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
+from tvm import tirx
 
 from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion.context import Context
@@ -28,6 +30,7 @@ from tuning.chosen import Chosen
 
 if TYPE_CHECKING:
     from tuning.chains import MeasureChains
+    from tuning.known import Knowledge
     from tuning.measuring_session import MeasuringSession
 
 _CHAIN_SECONDS = 10.0
@@ -54,24 +57,36 @@ class Bench:
 
 @dataclass(frozen=True)
 class Measuring:
-    """What measures chains and kernels; without a bench nothing does.
+    """What measures chains and kernels; without a bench nothing does, and without knowledge nothing is looked for.
 
     Attributes:
+        knowledge: What was measured before.
         refusal: Why there is no bench though the effort asks for one.
     """
 
     ctx: Context
+    knowledge: Knowledge | None = None
     bench: Bench | None = None
     chains: MeasureChains | None = None
     refusal: str = ""
 
     def profitability(self) -> Profitability:
         """Return what says which chains are left in parts: it measures where the estimate is a near thing."""
-        return self.chains or self.ctx.compiler.why_not_fused
+        by_estimate = self.ctx.compiler.why_not_fused
+        if self.knowledge is None or self.chains is not None:
+            return self.chains or by_estimate
+        # Here, not above: the other efforts measure nothing.
+        from tuning.chains import RecallChains
 
-    def passes(self, inputs: tuple[TensorSpec, ...]) -> list[MeasureKernels]:
+        return RecallChains(self.knowledge, by_estimate)
+
+    def passes(self, inputs: tuple[TensorSpec, ...]) -> list[TellingPass[Chosen]]:
         """Return what tells faster points of the kernels when it gets the module in which they are to get loops."""
-        return [] if self.bench is None else [MeasureKernels(self.ctx, self.bench, inputs)]
+        if self.knowledge is None:
+            return []
+        if self.bench is None:
+            return [RecallKernels(self.knowledge)]
+        return [MeasureKernels(self.knowledge, self.bench, inputs)]
 
     def notes(self) -> list[str]:
         """Return what was measured of chains, one sentence each, or why nothing was."""
@@ -83,24 +98,45 @@ class Measuring:
 @contextmanager
 def measuring(ctx: Context) -> Iterator[Measuring]:
     """Make a bench where the effort asks for it and this system has what it takes; the notes say where it has not."""
-    toolchain = KernelLibrary(ctx.compiler)
-    if ctx.effort != BALANCED or toolchain.refusal():
-        yield Measuring(ctx, refusal=toolchain.refusal() if ctx.effort == BALANCED else "")
+    if ctx.effort != BALANCED and ctx.database is None:
+        yield Measuring(ctx)
         return
-    # Here, not above: the other efforts measure nothing.
+    # Here, not above: without them nothing is measured.
     from tuning.chains import MeasureChains
+    from tuning.known import Knowledge
     from tuning.measuring_session import MeasuringSession
+
+    knowledge, toolchain = Knowledge.of(ctx.database, ctx.compiler), KernelLibrary(ctx.compiler)
+    refusal = toolchain.refusal() if ctx.effort == BALANCED else ""
+    if ctx.effort != BALANCED or refusal:
+        yield Measuring(ctx, knowledge, refusal=refusal)
+        return
 
     with temporary_folder(_ROOM) as folder, MeasuringSession(folder) as session:
         chains = MeasureChains(
-            compiler=ctx.compiler,
+            knowledge=knowledge,
             by_estimate=ctx.compiler.why_not_fused,
             toolchain=toolchain,
             session=session,
             folder=folder,
             seconds=_CHAIN_SECONDS,
         )
-        yield Measuring(ctx, Bench(toolchain, session, folder), chains)
+        yield Measuring(ctx, knowledge, Bench(toolchain, session, folder), chains)
+
+
+@dataclass(frozen=True)
+class RecallKernels(TellingPass[Chosen]):
+    """Unscheduled PrimFuncs -> the same, and the points of their spaces that were measured to be faster than the
+    default."""
+
+    knowledge: Knowledge
+    name: str = "recall_kernels"
+
+    def run(self, mod: tvm.IRModule) -> PassResult[Chosen]:
+        """Return `mod` itself, and the points."""
+        from tuning.points import recall
+
+        return PassResult(mod, recall(self.knowledge.kernels(kernels_of(mod))))
 
 
 @dataclass(frozen=True)
@@ -108,7 +144,7 @@ class MeasureKernels(TellingPass[Chosen]):
     """Unscheduled PrimFuncs -> the same, and the points of their spaces that are faster in the network than the
     default."""
 
-    ctx: Context
+    knowledge: Knowledge
     bench: Bench
     inputs: tuple[TensorSpec, ...]
     name: str = "measure_kernels"
@@ -126,12 +162,17 @@ class MeasureKernels(TellingPass[Chosen]):
         from tuning.network import Network
         from tuning.points import ChoosePoints
 
-        ctx, bench = self.ctx, self.bench
-        made = ScheduleKernels(ctx.compiler.schedule).run(mod)
+        bench = self.bench
+        made = ScheduleKernels(self.knowledge.compiler.schedule).run(mod)
         scheduled, weights = lift_weights(made.mod)
         _, plan = plan_calls(scheduled, len(self.inputs))
         calls = Counter(call.kernel for call in plan.calls)
         called = {name: made.fact.by_name[name] for name in calls}
         cycles = {name: called[name].made.cycles * count for name, count in calls.items()}
-        choose = ChoosePoints(ctx.compiler, bench.toolchain, bench.session, bench.folder, _POINT_SECONDS)
+        choose = ChoosePoints(self.knowledge, bench.toolchain, bench.session, bench.folder, _POINT_SECONDS)
         return choose(called, Network(plan, weights, arrays), cycles)
+
+
+def kernels_of(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
+    """Return the kernels of a module by name."""
+    return {str(name.name_hint): func for name, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}

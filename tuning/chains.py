@@ -11,15 +11,17 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.backend import KernelCompiler
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.tensors import tensor_bytes
 from partition.profitability import Profitability
 from tuning.build import build_library
+from tuning.chain_forms import APART, TOGETHER, ChainForms
 from tuning.decide import Decision
 from tuning.experiment import Experiment, LibraryCall, Step, Storage, View
+from tuning.known import Knowledge
 from tuning.measuring_session import MeasuringSession
 from tuning.parts import blocks_of, only_moves, split_kernel, weights_of
+from tuning.record import Record
 from tuning.toolchain import Toolchain
 
 _CLOSE = 2.0
@@ -42,19 +44,35 @@ class _Answered:
     reason: str
 
 
+@dataclass(frozen=True)
+class RecallChains:
+    """A `Profitability` that says what was measured before, and the estimate of what was not."""
+
+    knowledge: Knowledge
+    by_estimate: Profitability
+
+    def __call__(self, kernel: tirx.PrimFunc) -> str:
+        """Return why the kernel is better left in parts; "" where it is not."""
+        task, reason = self.knowledge.chain(kernel), self.by_estimate(kernel)
+        if task is None:
+            return reason
+        return ChainForms(task, reason, tuple(self.knowledge.records([task]))).reason
+
+
 @dataclass
 class MeasureChains:
     """A `Profitability` that measures where the estimates are close: the kernel against its parts, their weights as
     cold as they are in a network that is larger than L2.
 
     Attributes:
+        knowledge: What was measured before, which is not measured again.
         by_estimate: Answers without measuring.
         folder: For files.
         seconds: What is left for all of it.
         notes: What was measured, one sentence each.
     """
 
-    compiler: KernelCompiler
+    knowledge: Knowledge
     by_estimate: Profitability
     toolchain: Toolchain
     session: MeasuringSession
@@ -75,27 +93,32 @@ class MeasureChains:
     def _answer(self, kernel: tirx.PrimFunc) -> str:
         reason = self.by_estimate(kernel)
         parts = self._doubtful(kernel)
-        if not parts or self.seconds <= 0:
+        task = self.knowledge.chain(kernel) if parts else None
+        if task is None:
             return reason
+        forms = ChainForms(task, reason, tuple(self.knowledge.records([task])))
+        if not forms.are_known and self.seconds > 0:
+            records = self._compare(kernel, parts, forms)
+            self.knowledge.keep(records)
+            forms = forms.with_records(records)
+        if forms.are_known:
+            self.notes.append(f"{_text(kernel)}: {forms.times}")
+        return forms.reason
+
+    def _compare(self, kernel: tirx.PrimFunc, parts: Sequence[tirx.PrimFunc], forms: ChainForms) -> Sequence[Record]:
+        """Return what both forms are measured to take; nothing where that cannot be measured."""
         started = time.perf_counter()
-        candidates = {"apart": parts, "together": [kernel]} if reason else {"together": [kernel], "apart": parts}
+        kernels = {TOGETHER: [kernel], APART: parts}
         try:
-            decision = self._measure(candidates, weights_of(kernel))
+            decision = self._measure({name: kernels[name] for name in forms.names}, weights_of(kernel))
         except OSError:
             decision = None
         self.seconds -= time.perf_counter() - started
-        if decision is None:
-            return reason
-        usual, other = candidates
-        times = f"{decision.default_s * 1e6:.1f} us {usual}, {decision.other_s * 1e6:.1f} {other}"
-        self.notes.append(f"{_text(kernel)}: {times}")
-        if decision.candidate == 0:
-            return reason
-        return "" if reason else f"measured {times}"
+        return [] if decision is None else forms.decided(decision, time.time())
 
     def _doubtful(self, kernel: tirx.PrimFunc) -> list[tirx.PrimFunc]:
         """Return the parts of a kernel whose estimate is close to theirs, and which runs on any data; [] for others."""
-        estimated = self.compiler.estimate_fusion(kernel)
+        estimated = self.knowledge.compiler.estimate_fusion(kernel)
         if estimated is None:
             return []
         close = 1 / _CLOSE < estimated.weighed / estimated.apart < _CLOSE
@@ -106,7 +129,7 @@ class MeasureChains:
     def _measure(self, candidates: Mapping[str, Sequence[tirx.PrimFunc]], weights: Sequence[Var]) -> Decision | None:
         """Return which of two candidates is faster; None if that cannot be measured."""
         functions = {f"{name}{index}": func for name, some in candidates.items() for index, func in enumerate(some)}
-        scheduled = {name: self.compiler.schedule(func) for name, func in functions.items()}
+        scheduled = {name: self.knowledge.compiler.schedule(func) for name, func in functions.items()}
         if any(kernel.note for kernel in scheduled.values()):
             return None  # plain loops, which may take very long
         made = {name: kernel.func for name, kernel in scheduled.items()}
@@ -125,7 +148,7 @@ class MeasureChains:
             storages=storages,
             tensors=tensors,
             steps=steps,
-            threads=self.compiler.threads,
+            threads=self.knowledge.compiler.threads,
             seconds=_SECONDS,
         )
         results = self.session.run(experiment)
@@ -134,7 +157,7 @@ class MeasureChains:
     def _copies(self, weights: Sequence[Var]) -> int:
         """Return how many copies of the weights do not fit the cores' own caches together."""
         size = sum(tensor_bytes(shape_of(weight), dtype_of(weight)) for weight in weights)
-        return min(_MOST_COPIES, 1 + 2 * self.compiler.private_bytes() // size) if size else 1
+        return min(_MOST_COPIES, 1 + 2 * self.knowledge.compiler.private_bytes() // size) if size else 1
 
 
 @dataclass

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isinf
+from statistics import median
 
-from tuning.rounds import BLOCKS, Times
+from tuning.rounds import BLOCK_RUNS, BLOCKS, SCREENING, Times
 
 _LEAST_GAIN = 0.02
 """Of the default's time, in every block of rounds."""
+
+
+@dataclass(frozen=True)
+class CandidateTimes:
+    """Seconds of a call with one candidate.
+
+    Attributes:
+        seconds: The median of blocks of rounds.
+        spread: From the least of these to the greatest; 0 where there was one.
+        runs: How often it ran.
+        default_s: What the default took in these blocks.
+    """
+
+    candidate: int
+    seconds: float
+    spread: float
+    runs: int
+    default_s: float
 
 
 @dataclass(frozen=True)
@@ -21,6 +41,7 @@ class Decision:
         default_s: With the default.
         other_s: With the fastest other candidate; infinite where none was measured.
         measured: How many candidates were measured.
+        times: Of those, the default among them.
     """
 
     candidate: int
@@ -28,17 +49,41 @@ class Decision:
     default_s: float
     other_s: float
     measured: int
+    times: tuple[CandidateTimes, ...] = ()
 
 
-def decide(times: Mapping[int, Times]) -> Decision:
-    """Return the fastest candidate that beats the default in every block by more than the noise."""
+def decide(times: Mapping[int, Times], uses: int) -> Decision:
+    """Return the fastest candidate that beats the default in every block by more than the noise.
+
+    Args:
+        uses: Calls of the kernel in a run.
+    """
     default = times[0]
     least = {candidate: min([found.screening, *found.blocks]) for candidate, found in times.items()}
     wins = [candidate for candidate, found in times.items() if candidate and _wins(found, default)]
     best = min(wins, key=lambda candidate: min(times[candidate].blocks), default=0)
     others = [seconds for candidate, seconds in least.items() if candidate]
     measured = sum(found.screening < float("inf") for found in times.values())
-    return Decision(best, least[best], least[0], min(others, default=float("inf")), measured)
+    ran = {candidate: found for candidate, found in times.items() if uses and not isinf(found.screening)}
+    return Decision(
+        candidate=best,
+        seconds=least[best],
+        default_s=least[0],
+        other_s=min(others, default=float("inf")),
+        measured=measured,
+        times=tuple(_times_of(candidate, found, default, uses) for candidate, found in ran.items()),
+    )
+
+
+def _times_of(candidate: int, found: Times, default: Times, uses: int) -> CandidateTimes:
+    mine, its = (found.blocks, default.blocks) if found.blocks else ([found.screening], [default.screening])
+    return CandidateTimes(
+        candidate=candidate,
+        seconds=median(mine) / uses,
+        spread=(max(mine) - min(mine)) / uses,
+        runs=len(mine) * (BLOCK_RUNS if found.blocks else SCREENING),
+        default_s=median(its) / uses,
+    )
 
 
 def _wins(times: Times, default: Times) -> bool:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuning.decide import Decision
+from tuning.decide import CandidateTimes, Decision
 
 
 @dataclass(frozen=True)
@@ -84,5 +84,9 @@ def read_answer(line: str) -> Answer:
         return Trying(Trial(**fields["trial"]))
     if fields["kind"] == Failed.__name__:
         return Failed(fields["why"])
-    decisions = tuple(Decision(**decision) for decision in fields["decisions"])
+    decisions = tuple(_decision(**decision) for decision in fields["decisions"])
     return MeasuredNetwork(decisions, fields["before"], fields["after"])
+
+
+def _decision(times: list[dict[str, Any]], **fields: Any) -> Decision:
+    return Decision(**fields, times=tuple(CandidateTimes(**found) for found in times))

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tvm_ffi
 
-from backends.backend import KernelCompiler
 from backends.tensorir.result import Kernel, Scheduled
-from backends.tensorir.space import Point
+from backends.tensorir.space import Choices, Point
 from backends.tensorir.stages import dtype_of, shape_of
 from tuning.build import build_library
 from tuning.candidates import promising_points
 from tuning.chosen import Chosen
 from tuning.experiment import Experiment, LibraryCall, Step, StepCondition
+from tuning.known import Knowledge, KnownKernel
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.network import Memory, Network
+from tuning.record import Record
 from tuning.toolchain import Toolchain
 
 if TYPE_CHECKING:
@@ -49,13 +50,14 @@ class ChoosePoints:
     """Kernels at their default point -> the points at which they are fastest.
 
     Attributes:
+        knowledge: What was measured before, which is not measured again.
         toolchain: Builds.
         session: Measures.
         folder: For files.
         seconds: What all of it may take.
     """
 
-    compiler: KernelCompiler
+    knowledge: Knowledge
     toolchain: Toolchain
     session: MeasuringSession
     folder: Path
@@ -69,40 +71,54 @@ class ChoosePoints:
             estimates: Of all calls of each kernel together, in any unit.
         """
         started = time.perf_counter()
-        candidates = self._candidates(kernels, estimates, started + _EMITTING * self.seconds)
+        known = self.knowledge.kernels({name: kernel.source for name, kernel in kernels.items()})
+        candidates = self._candidates(kernels, known, estimates, started + _EMITTING * self.seconds)
+        if all(len(some) == 1 for some in candidates.values()):
+            return recall(known)
         libraries = self._build(candidates, started + _BUILDING * self.seconds)
         if not libraries:
-            return Chosen({}, ("no kernel was measured: there is nothing but the defaults, or they cannot be built",))
+            return recall(known, ["no kernel was measured: the candidates cannot be built"])
         left = started + self.seconds - time.perf_counter()
         results = self.session.run(self._experiment(candidates, libraries, network, left))
         if results.failure:
-            return Chosen({}, (f"no kernel was measured: {results.failure}",))
-        notes = tuple(_notes(candidates, results, time.perf_counter() - started))
-        if results.after >= results.before:
-            return Chosen({}, notes)
-        chosen = zip(candidates.items(), results.decisions, strict=True)
-        points = {name: some[decision.candidate].point for (name, some), decision in chosen}
-        return Chosen({name: point for name, point in points.items() if point is not None}, notes)
+            return recall(known, [f"no kernel was measured: {results.failure}"])
+        records = list(_records(candidates, known, results))
+        self.knowledge.keep(records)
+        now = {name: kernel.with_records(records) for name, kernel in known.items()}
+        said = _notes(candidates, results, time.perf_counter() - started)
+        return replace(recall(now), notes=(*recall(known).notes, *said))
 
     def _candidates(
-        self, kernels: Mapping[str, Kernel], estimates: Mapping[str, float], until: float
+        self,
+        kernels: Mapping[str, Kernel],
+        known: Mapping[str, KnownKernel],
+        estimates: Mapping[str, float],
+        until: float,
     ) -> dict[str, list[Candidate]]:
-        """Return the candidates for all kernels, those with the most time first; the default alone of what is late."""
+        """Return the candidates for all kernels, those with the most time first; of what is known the best alone, and
+        of what is late the default."""
         worth = sum(estimates.values()) * _LEAST_SHARE
         candidates: dict[str, list[Candidate]] = {}
         for name in sorted(kernels, key=lambda name: -estimates.get(name, 0)):
-            found = [Candidate(f"k{len(candidates)}", kernels[name].made)]
-            if estimates.get(name, 0) >= worth and time.perf_counter() < until:
-                found += self._others(kernels[name], found[0].symbol)
-            candidates[name] = found
+            symbol, kernel = f"k{len(candidates)}", kernels[name]
+            if name in known and known[name].is_known:
+                candidates[name] = [self._best(known[name], kernel, symbol)]
+                continue
+            candidates[name] = [Candidate(symbol, kernel.made)]
+            if name in known and estimates.get(name, 0) >= worth and time.perf_counter() < until:
+                candidates[name] += self._others(known[name].choices, kernel, symbol)
         return candidates
 
-    def _others(self, kernel: Kernel, symbol: str) -> Iterator[Candidate]:
+    def _best(self, known: KnownKernel, kernel: Kernel, symbol: str) -> Candidate:
+        point = known.best()
+        made = kernel.made if point is None else self.knowledge.compiler.schedule(kernel.source, point)
+        return Candidate(symbol, made, point)
+
+    def _others(self, choices: Choices, kernel: Kernel, symbol: str) -> Iterator[Candidate]:
         """Yield the candidates beside the default."""
-        choices = self.compiler.choices(kernel.source)
         seen = [kernel.made.func]
-        for point in () if choices is None else promising_points(choices.space, _MOST, _ALIKE):
-            made = self.compiler.schedule(kernel.source, point)
+        for point in promising_points(choices.space, _MOST, _ALIKE):
+            made = self.knowledge.compiler.schedule(kernel.source, point)
             if not made.note and not any(tvm_ffi.structural_equal(made.func, func) for func in seen):
                 yield Candidate(f"{symbol}_{len(seen)}", made, point)
                 seen.append(made.func)
@@ -141,9 +157,40 @@ class ChoosePoints:
             storages=storages,
             tensors=tensors,
             steps=steps,
-            threads=self.compiler.threads,
+            threads=self.knowledge.compiler.threads,
             seconds=seconds,
         )
+
+
+def recall(known: Mapping[str, KnownKernel], notes: Sequence[str] = ()) -> Chosen:
+    """Return what measurements of before say of kernels; `notes` are of what was done beside."""
+    points = {name: point for name, kernel in known.items() if (point := kernel.best()) is not None}
+    many = sum(kernel.is_known for kernel in known.values())
+    said = f"{many} kernels are as measured before, {len(points)} of them not at their default"
+    return Chosen(points, (*([said] if many else []), *notes))
+
+
+def _records(
+    candidates: Mapping[str, list[Candidate]], known: Mapping[str, KnownKernel], results: Results
+) -> Iterator[Record]:
+    """Yield what was measured of kernels of which there were several candidates."""
+    now = time.time()
+    for (name, some), decision in zip(candidates.items(), results.decisions, strict=True):
+        if len(some) == 1:
+            continue
+        wins = decision.candidate if results.after < results.before else 0
+        for found in decision.times:
+            point = some[found.candidate].point or known[name].choices.space.default
+            yield Record(
+                task=known[name].task,
+                point=point.axes(),
+                seconds=found.seconds,
+                spread=found.spread,
+                runs=found.runs,
+                default_s=found.default_s,
+                wins=0 < found.candidate == wins,
+                measured_at=now,
+            )
 
 
 def _call_of(candidate: Candidate, call: KernelCall, memory: Memory) -> LibraryCall:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-_SCREENING = 5
+SCREENING = 5
 """Runs of each candidate before most of them are dropped."""
 _FINALISTS = 2
 """Candidates beside the first that are measured again."""
 BLOCKS = 4
-_BLOCK_RUNS = 5
+BLOCK_RUNS = 5
 """Runs of each finalist in a block; its time in the block is the least of them."""
 _CHECKS = 12
 """Runs of the network as it is, and as it is to be."""
@@ -57,11 +57,11 @@ class Rounds:
     def compare(self, candidates: Sequence[Sequence[int]]) -> list[dict[int, Times]]:
         """Return the times of each kernel's candidates, the first of which is what others have to beat."""
         usual = [some[0] for some in candidates]
-        screened = self._block(candidates, usual, _SCREENING, crowded=True)
+        screened = self._block(candidates, usual, SCREENING, crowded=True)
         times = [{candidate: Times(seconds) for candidate, seconds in found.items()} for found in screened]
         finals = [_finalists(found, some) for found, some in zip(screened, candidates, strict=True)]
         for _ in range(BLOCKS):
-            block = self._block(finals, usual, _BLOCK_RUNS, crowded=False)
+            block = self._block(finals, usual, BLOCK_RUNS, crowded=False)
             if self.over():
                 break
             for kernel, found in enumerate(block):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,9 @@ def _measure(experiment: Experiment, skipped: Collection[Trial]) -> MeasuredNetw
             lambda: time.perf_counter() > started + seconds,
         )
 
-    decisions = [decide(times) for times in rounds(_COMPARING * experiment.seconds).compare(candidates)]
+    uses = Counter(step.kernel for step in taken)
+    compared = rounds(_COMPARING * experiment.seconds).compare(candidates)
+    decisions = [decide(times, uses[kernel]) for kernel, times in enumerate(compared)]
     chosen = [decision.candidate for decision in decisions]
     before, after = rounds(experiment.seconds).check([0] * len(counts), chosen)
     return MeasuredNetwork(tuple(decisions), before, after)

@@ -21,6 +21,7 @@ from fusion.files import read_file
 if TYPE_CHECKING:
     from fusion.compiled_module import CompiledModule
 
+_ENGINES = ("fusion", "onnxruntime")
 _TOLERANCE = 1e-3
 """What the float64 gate of bench allows where it has only ONNX Runtime to go by."""
 
@@ -33,7 +34,9 @@ def add_parser(verbs: Any) -> None:
     )  # fmt: skip
     add_model(parser)
     parser.add_argument("other", nargs="?", metavar="OTHER", help="what to compare with; MODEL itself by default")
-    parser.add_argument("--with", dest="engine", choices=("fusion", "onnxruntime"), help="what runs OTHER")
+    parser.add_argument(
+        "--with", dest="engine", choices=_ENGINES, metavar="ENGINE", help=f"what runs OTHER: {' or '.join(_ENGINES)}"
+    )
     parser.add_argument(
         "--tolerance", type=float, default=_TOLERANCE, metavar="TOL", help=f"largest relative error ({_TOLERANCE})"
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fusion.compiled_module import CompiledModule
     from fusion.signature import TensorSpec
 
-_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "no_cache", "params")
+_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "no_cache", "params", "db")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -
             with stage("load the compiler"):
                 compile = fusion.compile
             cache = not given.pop("no_cache", False) and dump is None
-            module = compile(path, shapes=shapes or None, cache=cache, wait=True, **given)
+            measured = given.pop("db", None)
+            module = compile(path, shapes=shapes or None, cache=cache, database=measured, wait=True, **given)
     return Opened(module, time.perf_counter() - started, stages)
 
 

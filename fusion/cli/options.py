@@ -56,6 +56,12 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", metavar="P", help="fp32 (default), bf16 or bf16-or-fp32")
     parser.add_argument("--strict", action="store_true", help="refuse models that need a fallback")
     parser.add_argument("--no-cache", action="store_true", help="compile anew, and keep nothing for the next time")
+    add_database(parser, "measurements of kernels: balanced adds to them")
+
+
+def add_database(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add `--db`."""
+    parser.add_argument("--db", metavar="FILE", help=text)
 
 
 def add_timing(parser: argparse.ArgumentParser) -> None:

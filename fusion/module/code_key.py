@@ -15,9 +15,12 @@ from fusion.context import Context
 from fusion.cpus import cpu_model
 from fusion.options import FAST
 
+_PLACES = ("cache", "libraries", "database")
+"""Fields of the context that say where things are; what a database holds that was named is another."""
+
 
 def decided_by(ctx: Context) -> dict[str, Any]:
-    """Return all of that: every field of `ctx` but where the cache is, which is nowhere with libraries."""
+    """Return all of that: every field of `ctx` but where things are: no form is kept with libraries."""
     options = {field.name: getattr(ctx, field.name) for field in dataclasses.fields(ctx)}
     compiler = options.pop("compiler")
     return {
@@ -26,10 +29,10 @@ def decided_by(ctx: Context) -> dict[str, Any]:
         "machine": dataclasses.asdict(compiler.machine),
         "threads": compiler.threads,
         # What was measured holds for CPUs of this model only.
-        "measured": "" if ctx.effort == FAST else cpu_model(),
+        "measured": "" if ctx.effort == FAST and ctx.database is None else cpu_model(),
         "passes": str(tvm.transform.PassContext.current()),
         "versions": build_versions(),
-        "options": {name: value for name, value in options.items() if name not in ("cache", "libraries")},
+        "options": {name: value for name, value in options.items() if name not in _PLACES},
     }
 
 

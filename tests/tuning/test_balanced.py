@@ -16,7 +16,7 @@ from tests.frontends.models import branch, choose
 from tests.module import small_models
 from tests.passes.modules import Build, module
 from tuning import measuring_session
-from tuning.decide import Decision
+from tuning.decide import CandidateTimes, Decision
 from tuning.experiment import Experiment
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.messages import Trial
@@ -47,6 +47,11 @@ def test_kernels_are_measured_and_right(tmp_path: Path) -> None:
     assert measured[0] in fusion.load(tmp_path / "m.fusion").explain()
 
 
+def times_of(count: int) -> tuple[CandidateTimes, ...]:
+    """Return times of candidates of which the last is the fastest."""
+    return tuple(CandidateTimes(index, 1e-6 if index == count - 1 else 2e-6, 0.0, 20, 2e-6) for index in range(count))
+
+
 class LastWins(MeasuringSession):
     """Does not measure: the last candidate for each kernel is the fastest, and the first beside the default crashes."""
 
@@ -54,7 +59,9 @@ class LastWins(MeasuringSession):
 
     def run(self, experiment: Experiment) -> Results:
         self.seen.append(experiment)
-        decisions = [Decision(count - 1, 1e-6, 2e-6, 1e-6, count) for count in experiment.candidate_counts()]
+        decisions = [
+            Decision(count - 1, 1e-6, 2e-6, 1e-6, count, times_of(count)) for count in experiment.candidate_counts()
+        ]
         return Results(decisions, 2e-3, 1e-3, [Trial(0, 1)])
 
 

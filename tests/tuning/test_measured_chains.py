@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tvm import relax, tirx
 
+from backends.backend import KernelCompiler
 from backends.cpu.kernels.priority import TEMPLATES
 from backends.cpu.schedule import schedule
 from fusion import context
@@ -17,9 +19,11 @@ from tests.backends.cpu.kernels.anchored import normal, run
 from tests.backends.cpu.kernels.examples import Example, convolution, examples_of
 from tests.passes.modules import Build
 from tuning import chains
-from tuning.chains import MeasureChains
-from tuning.decide import Decision
+from tuning.chains import MeasureChains, RecallChains
+from tuning.database import Database
+from tuning.decide import CandidateTimes, Decision
 from tuning.experiment import Experiment
+from tuning.known import Knowledge
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.parts import only_moves, split_kernel, weights_of
 
@@ -80,7 +84,20 @@ class Answers:
 
     def run(self, experiment: Experiment) -> Results:
         self.asked.append(experiment)
-        return Results([Decision(self.candidate, 1e-6, 2e-6, 1e-6, 2)], 2.0, 1.0)
+        times = tuple(CandidateTimes(index, 1e-6 * (2 - index), 0.0, 20, 2e-6) for index in range(2))
+        return Results([Decision(self.candidate, 1e-6, 2e-6, 1e-6, 2, times)], 2.0, 1.0)
+
+
+def judge_of(compiler: KernelCompiler, session: Any, folder: Path, estimate: str = "") -> MeasureChains:
+    """Return what measures chains that are estimated so, with a database in `folder`."""
+    return MeasureChains(
+        knowledge=Knowledge.of(Database(folder / "records"), compiler),
+        by_estimate=lambda kernel: estimate,
+        toolchain=KernelLibrary(compiler),
+        session=session,
+        folder=folder,
+        seconds=60.0,
+    )
 
 
 @pytest.mark.parametrize(("estimate", "candidate", "answer"), [
@@ -91,18 +108,23 @@ def test_the_faster_candidate_is_taken(
 ) -> None:
     monkeypatch.setattr(chains, "_CLOSE", 100.0)
     ctx, bench = context.resolve("llvm"), Answers(candidate)
-    judge = MeasureChains(ctx.compiler, lambda kernel: estimate, KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
+    judge = judge_of(ctx.compiler, bench, tmp_path, estimate)
     kernel = chain_of_a_family()
     assert (judge(kernel) == "") is answer
     assert (judge(kernel) == "") is answer
     assert len(bench.asked) == 1, "equal kernels are measured once"
     assert len(judge.notes) == 1
+    again = judge_of(ctx.compiler, bench, tmp_path, estimate)
+    assert again(kernel) == judge(kernel)
+    assert again.notes == judge.notes
+    assert RecallChains(again.knowledge, again.by_estimate)(kernel) == judge(kernel)
+    assert len(bench.asked) == 1, "what is known is not measured again"
 
 
 def test_estimates_far_apart_are_not_questioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chains, "_CLOSE", 1.0)
     ctx, bench = context.resolve("llvm"), Answers(1)
-    judge = MeasureChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)  # type: ignore[arg-type]
+    judge = judge_of(ctx.compiler, bench, tmp_path)
     assert judge(chain_of_a_family()) == ""
     assert not bench.asked
 
@@ -111,7 +133,7 @@ def test_a_chain_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(chains, "_CLOSE", 100.0)
     ctx = context.resolve("llvm")
     with MeasuringSession(tmp_path) as bench:
-        judge = MeasureChains(ctx.compiler, lambda kernel: "", KernelLibrary(ctx.compiler), bench, tmp_path, 60.0)
+        judge = judge_of(ctx.compiler, bench, tmp_path)
         judge(chain_of_a_family())
     assert "us together" in judge.notes[0]
     assert np.isfinite(float(judge.notes[0].split(" us together")[0].rsplit(" ", 1)[1]))

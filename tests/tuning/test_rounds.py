@@ -21,7 +21,7 @@ def never() -> bool:
 def choices(kernels: list[int], candidates: list[list[int]], seconds: Mapping[Step, float]) -> list[int]:
     """Return the candidate that each kernel gets where `seconds` says what a step takes with a candidate."""
     rounds = Rounds(kernels, lambda step, candidate: seconds[step, candidate], never)
-    return [decide(times).candidate for times in rounds.compare(candidates)]
+    return [decide(times, 1).candidate for times in rounds.compare(candidates)]
 
 
 def test_the_fastest_candidate_of_all_uses_of_a_kernel_wins() -> None:
@@ -36,9 +36,9 @@ def test_a_gain_within_the_noise_changes_nothing() -> None:
 
 def test_a_candidate_must_win_in_every_block() -> None:
     default = Times(1.0, [1.0] * BLOCKS)
-    assert decide({0: default, 1: Times(0.5, [0.5] * (BLOCKS - 1) + [1.0])}).candidate == 0
-    assert decide({0: default, 1: Times(0.5, [0.5] * (BLOCKS - 1))}).candidate == 0
-    assert decide({0: default, 1: Times(0.5, [0.5] * BLOCKS)}).candidate == 1
+    assert decide({0: default, 1: Times(0.5, [0.5] * (BLOCKS - 1) + [1.0])}, 1).candidate == 0
+    assert decide({0: default, 1: Times(0.5, [0.5] * (BLOCKS - 1))}, 1).candidate == 0
+    assert decide({0: default, 1: Times(0.5, [0.5] * BLOCKS)}, 1).candidate == 1
 
 
 def test_a_candidate_is_measured_with_the_best_of_its_neighbours() -> None:
@@ -52,7 +52,7 @@ def test_a_candidate_is_measured_with_the_best_of_its_neighbours() -> None:
         return {(0, 1): 0.1, (1, 1): 2.0}.get((last[0], candidate), 1.0)
 
     rounds = Rounds([0, 1], run, never)
-    assert [decide(times).candidate for times in rounds.compare([[0, 1], [0, 1]])] == [1, 0]
+    assert [decide(times, 1).candidate for times in rounds.compare([[0, 1], [0, 1]])] == [1, 0]
     assert rounds.check([0, 0], [1, 0]) == (3.0, 2.0)
 
 
@@ -72,7 +72,7 @@ def test_what_is_not_finished_in_time_changes_nothing(most: int) -> None:
     ticks = count()
     rounds = Rounds([0], lambda step, candidate: 2.0 - candidate, lambda: next(ticks) >= most)
     (times,) = rounds.compare([[0, 1]])
-    assert decide(times).candidate == 0
+    assert decide(times, 1).candidate == 0
 
 
 def test_without_time_the_network_is_not_known() -> None:
