@@ -17,7 +17,7 @@ from placement.methods.local_search import LocalSearch
 from placement.methods.method import FoundPlan, Method
 from placement.methods.random_placement import RandomPlacement
 from placement.methods.splitting import Splitting
-from placement.methods.stages import Stages
+from placement.methods.stages import PipelineStages
 from placement.optional import has_optional
 from placement.plan import DevicePlan
 from placement.problem import PlacementProblem
@@ -115,7 +115,7 @@ def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: flo
 def _methods() -> Iterator[Method]:
     yield from BASELINES
     yield Heft(lookahead=True)
-    yield Stages()
+    yield PipelineStages()
 
 
 def _choice(tried: _Tried) -> PlanChoice:

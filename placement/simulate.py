@@ -55,7 +55,7 @@ def schedule_once(problem: PlacementProblem, placement: Sequence[int], order: Se
         for target, size in sorted(targets.items())
     )
     latency = max(ends, default=0.0)
-    return DevicePlan(LATENCY, tuple(placement), tuple(starts), copies, latency, latency)
+    return DevicePlan(LATENCY, tuple(placement), tuple(starts), copies, latency=latency, period=latency)
 
 
 def _targets(problem: PlacementProblem, placement: Sequence[int]) -> list[dict[int, float]]:
@@ -112,7 +112,7 @@ def schedule_stream(problem: PlacementProblem, placement: Sequence[int]) -> Devi
             arrivals[task, target] = copy.start + seconds
             copies.append(copy)
     latency = max((arrivals[task, device] for task, device in enumerate(placement)), default=0.0)
-    return DevicePlan(THROUGHPUT, tuple(placement), tuple(starts), tuple(copies), latency, period)
+    return DevicePlan(THROUGHPUT, tuple(placement), tuple(starts), tuple(copies), latency=latency, period=period)
 
 
 def replay(problem: PlacementProblem, plan: DevicePlan, requests: int = 1) -> list[float]:

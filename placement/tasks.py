@@ -51,7 +51,7 @@ class TaskGraph:
 
 
 @dataclass(frozen=True)
-class Operator:
+class PlacedOperator:
     """A task before it is known which devices there are.
 
     Attributes:
@@ -67,7 +67,7 @@ class Operator:
     result: float
 
 
-def tasks_of(operators: Sequence[Operator], topology: Topology) -> TaskGraph:
+def tasks_of(operators: Sequence[PlacedOperator], topology: Topology) -> TaskGraph:
     """Return what `operators` take on the devices of a topology, by the roofline of each."""
     tasks = tuple(
         TaskNode(

@@ -19,7 +19,7 @@ _HALVINGS = 30
 
 
 @dataclass(frozen=True)
-class Stages:
+class PipelineStages:
     """The graph's order cut into as many runs as there are devices, by their work alone."""
 
     name: str = "stages"

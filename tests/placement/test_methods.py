@@ -16,9 +16,9 @@ from placement.methods.exact import ExactProgram
 from placement.methods.fastest import FastestDevice
 from placement.methods.heft import Heft
 from placement.methods.split_graph import split_graph
-from placement.methods.stages import Stages
+from placement.methods.stages import PipelineStages
 from placement.problem import LATENCY, OBJECTIVES, THROUGHPUT, PlacementProblem
-from placement.tasks import Operator, TaskEdge, TaskGraph, TaskNode, tasks_of
+from placement.tasks import PlacedOperator, TaskEdge, TaskGraph, TaskNode, tasks_of
 
 # Figure 2 and its table of Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity task scheduling for
 # heterogeneous computing" (2002): seconds on three processors, and what edges send at one unit a byte.
@@ -55,7 +55,7 @@ def test_the_best_schedule_of_the_example() -> None:
 
 def test_a_chain_stays_on_the_fastest_device_where_copies_are_dear() -> None:
     work = Work("matmul", 2e9, 1e6)
-    operators = [Operator(f"matmul {i}", work, (i - 1,) if i else (), 1e6, 1e6) for i in range(6)]
+    operators = [PlacedOperator(f"matmul {i}", work, (i - 1,) if i else (), 1e6, 1e6) for i in range(6)]
     devices = tuple(Device(f"gpu {k}", {OTHER: 100.0, "matmul": rate}, 100.0, 1e9) for k, rate in enumerate((1e3, 2e3)))
     topology = Topology.uniform(devices, Link(10_000.0, 1.0))
     choice = choose_plan(PlacementProblem(tasks_of(operators, topology), topology), LATENCY)
@@ -68,7 +68,7 @@ def test_stages_share_a_stream() -> None:
     tasks = tuple(TaskNode(f"task {i}", (1.0, 2.0)) for i in range(9))
     edges = tuple(TaskEdge(i, i + 1, 1.0) for i in range(8))
     problem = PlacementProblem(TaskGraph(tasks, edges), Topology.uniform(machines(2), Link(0.0, 1.0)))
-    assert Stages().find(problem, THROUGHPUT).plan.period == pytest.approx(6.0)
+    assert PipelineStages().find(problem, THROUGHPUT).plan.period == pytest.approx(6.0)
     assert lower_bound(problem, THROUGHPUT) == pytest.approx(6.0, rel=1e-3)
 
 
