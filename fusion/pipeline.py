@@ -81,6 +81,28 @@ _NEEDED = frozenset(
 """Passes without which the later ones have no module that they take, or a run reads outside of its tensors."""
 
 
+def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> list[Pass]:
+    """Return the first of `graph_passes`, which make the constants of a module those of its kernels."""
+    return [
+        # Phase 1: the graph as it was imported
+        GuardOperands(),
+        LowerEinsum(),
+        FoldConstants(),
+        *([Rewrite()] if Technique.REWRITES in techniques else []),
+        WidenHalf(),
+        WidenConv1d(),
+        SplitConv3d(),
+        relax.transform.DecomposeOpsForInference(),
+        *([TakeSubgraphs(ctx.libraries)] if ctx.libraries else []),
+        # Phase 2: where each tensor lies
+        AssignLayouts(ctx.compiler.layouts),
+        *([LowerPrecision(ctx.compiler.rounding)] if ctx.precision == "bf16" else []),
+        RotateHalves(),
+        MergeEqual(),
+        relax.transform.CanonicalizeBindings(),
+    ]
+
+
 def graph_passes(
     ctx: Context, why_not_fused: Profitability, techniques: frozenset[Technique] = ALL, like: Grouping | None = None
 ) -> list[Pass]:
@@ -92,25 +114,9 @@ def graph_passes(
         like: The groups that it gets, where those of the same graph at other sizes are known.
     """
     compiler = ctx.compiler
-    rewrites = Technique.REWRITES in techniques
     concats = Technique.STITCHING in techniques
     return [
-        # Phase 1: the graph as it was imported
-        GuardOperands(),
-        LowerEinsum(),
-        FoldConstants(),
-        *([Rewrite()] if rewrites else []),
-        WidenHalf(),
-        WidenConv1d(),
-        SplitConv3d(),
-        relax.transform.DecomposeOpsForInference(),
-        *([TakeSubgraphs(ctx.libraries)] if ctx.libraries else []),
-        # Phase 2: where each tensor lies
-        AssignLayouts(compiler.layouts),
-        *([LowerPrecision(compiler.rounding)] if ctx.precision == "bf16" else []),
-        RotateHalves(),
-        MergeEqual(),
-        relax.transform.CanonicalizeBindings(),
+        *preparing_passes(ctx, techniques),
         # Phase 3: operators become TensorIR
         CallHostFunctions(),
         LowerAnchors(compiler.lowerings),
@@ -199,6 +205,13 @@ def lower(
         graph=reported.graph,
         subgraphs=made.subgraphs(),
     )
+
+
+@stage("passes")
+def prepare_graph(mod: tvm.IRModule, ctx: Context) -> tvm.IRModule:
+    """Return `mod`, which has no branches, before its operators become TensorIR."""
+    with ctx.target:
+        return _Apply(PipelineMode.WHOLE)(preparing_passes(ctx), mod).mod
 
 
 @stage("passes")

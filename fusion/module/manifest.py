@@ -22,7 +22,7 @@ from fusion.module.plan import Argument, KernelCall, RunPlan
 from fusion.module.settings import Settings
 from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
-from fusion.symbolic.open_weights import repeats
+from fusion.symbolic.open_weights import Count, Window
 from fusion.tensors import tensor_bytes
 
 FORMAT = 9
@@ -44,7 +44,20 @@ class StoredOpenWeight:
 
     shape: tuple[Extent, ...]
     table: StoredWeight
-    counts: tuple[Extent, ...] | None
+    count: Count | None
+    window: Window | None
+
+    @property
+    def source(self) -> Count | Window:
+        """How it is made.
+
+        Raises:
+            ValueError: In no way, or in two.
+        """
+        sources = [source for source in (self.count, self.window) if source is not None]
+        if len(sources) != 1:
+            raise ValueError("a constant that depends on sizes is made in no way or in two")
+        return sources[0]
 
 
 @dataclass(frozen=True)
@@ -216,7 +229,7 @@ def _check_sizes(opened: StoredOpenPlan) -> None:
     known = {dim for dims in opened.dims for dim in dims if not is_number(dim)}
     extents = [extent for shape in opened.buffers for extent in shape]
     extents += [extent for shapes in opened.arguments for shape in shapes for extent in shape]
-    extents += [extent for weight in opened.weights for extent in (*weight.shape, *(weight.counts or ()))]
+    extents += [extent for weight in opened.weights for extent in (*weight.shape, *weight.source.extents)]
     same = known == opened.bounds.keys() == opened.typical_sizes.keys()
     for size in opened.derived:
         if size.divisor < 1 or size.symbol in known or any(not known.issuperset(part.symbols) for part in size.parts):
@@ -250,12 +263,12 @@ def _check_open_calls(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan, s
     for weight in opened.weights:
         shape, table = at(weight.shape), weight.table
         inputs.append(_bytes(shape, table.dtype))
-        begins = len(table.shape) == len(shape) and all(
-            known >= extent.at(sizes) or repeats(known, extent)
-            for known, extent in zip(table.shape, weight.shape, strict=True)
-        )
-        if not (begins if weight.counts is None else table.shape == (2,) and min(at(weight.counts), default=0) >= 0):
-            raise ValueError(f"a table of {table.shape} is shorter than {shape}")
+        if (window := weight.window) is not None and (
+            not len(table.shape) == len(shape) == len(window.starts) == len(window.firsts)
+            or any(not 0 <= axis < len(shape) for axis in window.diagonal or ())
+            or len(set(window.diagonal or (0, 1))) != 2
+        ):
+            raise ValueError(f"a table of {table.shape} has no part of {shape}")
     buffers = [_bytes(at(extents), held.dtype) for extents, held in zip(opened.buffers, plan.buffers, strict=True)]
     weights = [_bytes(held.shape, held.dtype) for held in form.weight_types]
     there = {"input": inputs, "weight": weights, "buffer": buffers}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 
 from fusion.extents import Extent, Sizes
 from fusion.module.plan import KernelCall, RunPlan, TensorPlan
@@ -42,7 +44,17 @@ class OpenRunPlan:
         sizes = self.dims.sizes(shapes)
         if sizes is None or any(sizes[symbol] not in taken for symbol, taken in self.bounds.items()):
             return None
-        return sizes
+        known = self.dims.all_sizes(sizes) if self._short_weights else sizes
+        return sizes if all(weight.covers(known) for weight in self._short_weights) else None
+
+    @cached_property
+    def _short_weights(self) -> tuple[OpenWeight, ...]:
+        """Parts of tables that end before some sizes within the bounds: a cache and what is behind it are together as
+        long as the table of positions."""
+        ends = [(taken[0], taken[-1]) for taken in self.bounds.values()]
+        corners = [dict(zip(self.bounds, corner, strict=True)) for corner in product(*ends)]
+        known = [self.dims.all_sizes(corner) for corner in corners]
+        return tuple(weight for weight in self.weights if not all(map(weight.covers, known)))
 
     def is_made_for(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Return whether a model whose first call has these shapes has this form: it may lie beyond its bounds."""

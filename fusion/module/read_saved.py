@@ -146,7 +146,7 @@ def _load_open(
 ) -> OpenRunPlan:
     tables = _map_weights(archive, member, [weight.table for weight in stored.weights])
     weights = tuple(
-        OpenWeight(weight.shape, np.array(as_numpy(table)), weight.counts)
+        OpenWeight(weight.shape, np.array(as_numpy(table)), weight.source)
         for weight, table in zip(stored.weights, tables, strict=True)
     )
     dims = tuple(tuple(int(dim) if is_number(dim) else dim for dim in dims) for dims in stored.dims)

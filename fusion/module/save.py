@@ -25,6 +25,7 @@ from fusion.module.open_plan import OpenRunPlan
 from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
 from fusion.runtime import FFI_VERSION, TVM_VERSION, Tensor
+from fusion.symbolic.open_weights import Count, Window
 from fusion.tensors import as_tensor, byte_view
 
 if TYPE_CHECKING:
@@ -149,7 +150,12 @@ def _describe(form: Specialization, index: int, members: _Members, weights: _Wei
 
 def _describe_open(plan: OpenRunPlan, weights: _Weights) -> StoredOpenPlan:
     stored = tuple(
-        StoredOpenWeight(weight.shape, weights.add(as_tensor(np.ascontiguousarray(weight.table))), weight.counts)
+        StoredOpenWeight(
+            shape=weight.shape,
+            table=weights.add(as_tensor(np.ascontiguousarray(weight.table))),
+            count=weight.source if isinstance(weight.source, Count) else None,
+            window=weight.source if isinstance(weight.source, Window) else None,
+        )
         for weight in plan.weights
     )
     dims = tuple(tuple(map(str, dims)) for dims in plan.dims.dims)

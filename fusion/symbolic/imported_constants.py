@@ -13,7 +13,8 @@ from fusion.declined import Declined
 from fusion.extents import Sizes
 from fusion.structural import find
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.open_weights import OpenWeight, join_weight
+from fusion.symbolic.join_weights import grown, join_weight
+from fusion.symbolic.open_weights import OpenWeight
 from fusion.tensors import as_numpy
 
 
@@ -23,12 +24,12 @@ class ImportedConstants:
 
     Attributes:
         count: How many places there are at which one is read.
-        opened: Those that depend on sizes, by place. Without what the model does not compute with, as the shape that a
-            tensor is to have: it is another one at each size.
+        opened: What those that depend on sizes may be, by place. Without what the model does not compute with, as the
+            shape that a tensor is to have: it is another one at each size.
     """
 
     count: int
-    opened: Mapping[int, OpenWeight]
+    opened: Mapping[int, tuple[OpenWeight, ...]]
 
     @classmethod
     def of(cls, mods: Sequence[tvm.IRModule], fit: Fit) -> ImportedConstants:
@@ -39,33 +40,24 @@ class ImportedConstants:
 
     def grow_with(self, symbol: str) -> bool:
         """Return whether larger sizes of `symbol` need larger tables."""
-        return any(weight.grows and symbol in weight.symbols for weight in self.opened.values())
+        return any(weight.grows and symbol in weight.symbols for weight, *_ in self.opened.values())
 
     def depend_on(self, symbol: str) -> bool:
         """Return whether any of them does."""
-        return any(symbol in weight.symbols for weight in self.opened.values())
+        return any(symbol in weight.symbols for weight, *_ in self.opened.values())
 
     def can_be(self, mod: tvm.IRModule, sizes: Sizes) -> bool:
         """Return whether those of an import at `sizes` go on as these begin."""
         held = _tensors(mod)
         return len(held) == self.count and all(
-            weight.can_be(as_numpy(held[place]), sizes) for place, weight in self.opened.items()
+            any(grown(weight, as_numpy(held[place]), sizes) for weight in rivals)
+            for place, rivals in self.opened.items()
         )
 
-    def grown(self, weight: OpenWeight, near: Sizes, mod: tvm.IRModule, sizes: Sizes) -> np.ndarray:
-        """Return `weight`, which is one of these at the sizes `near`, as an import at larger `sizes` has it.
 
-        Raises:
-            Declined: It is none of these, or there is another one at those sizes.
-        """
-        held, beginning = _tensors(mod), weight.at(near)
-        place = next((place for place, known in self.opened.items() if _equal(known.at(near), beginning)), None)
-        if place is None or len(held) != self.count:
-            raise Declined("passes make a constant that depends on the sizes of another one")
-        value = as_numpy(held[place])
-        if not weight.can_be(value, sizes):
-            raise Declined("a constant is another one at larger sizes")
-        return value
+def constants_of(mod: tvm.IRModule) -> list[np.ndarray]:
+    """Return the constants of `main`, one for each place where one is read."""
+    return list(map(as_numpy, _tensors(mod)))
 
 
 def _tensors(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
@@ -74,15 +66,11 @@ def _tensors(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
     return [constant.value for constant in held if isinstance(constant.value, tvm.runtime.Tensor)]
 
 
-def _join(values: Sequence[tvm.runtime.Tensor], fit: Fit) -> OpenWeight | None:
+def _join(values: Sequence[tvm.runtime.Tensor], fit: Fit) -> tuple[OpenWeight, ...] | None:
     if all(value.same_as(values[0]) for value in values):  # as imports share them
         return None
     try:
         joined = join_weight([as_numpy(value) for value in values], fit)
     except Declined:
         return None
-    return joined if isinstance(joined, OpenWeight) else None
-
-
-def _equal(first: np.ndarray, second: np.ndarray) -> bool:
-    return first.shape == second.shape and first.dtype == second.dtype and np.array_equal(first, second)
+    return joined if isinstance(joined, tuple) else None

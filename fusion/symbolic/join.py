@@ -17,8 +17,9 @@ from fusion.extents import DerivedSize
 from fusion.passes.lift_weights import lift_weights
 from fusion.structural import find, map_nodes
 from fusion.symbolic.fit import Fit
+from fusion.symbolic.join_weights import join_weight
 from fusion.symbolic.open_dims import OpenDims
-from fusion.symbolic.open_weights import OpenWeight, join_weight
+from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.unify import unify
 from fusion.tensors import as_numpy
 
@@ -46,10 +47,11 @@ class Joined:
 
     Attributes:
         mod: With symbols; `weights` are the last parameters of its `main`.
+        weights: Of those that depend on sizes, what they may be.
     """
 
     mod: tvm.IRModule
-    weights: list[tvm.runtime.Tensor | OpenWeight]
+    weights: list[tvm.runtime.Tensor | tuple[OpenWeight, ...]]
 
 
 def join(probes: Sequence[Probe], fit: Fit, dims: OpenDims) -> Joined:
@@ -77,17 +79,17 @@ def _join_kernels(probes: Sequence[Probe], fit: Fit, dims: OpenDims) -> tvm.IRMo
     return tvm.IRModule({**kernels, GlobalVar("main"): main})
 
 
-def _join_weights(probes: Sequence[Probe], fit: Fit) -> list[tvm.runtime.Tensor | OpenWeight]:
+def _join_weights(probes: Sequence[Probe], fit: Fit) -> list[tvm.runtime.Tensor | tuple[OpenWeight, ...]]:
     if len({len(probe.weights) for probe in probes}) > 1:
         raise Declined("passes made other constants of it at other sizes")
     return [_join(values, fit) for values in zip(*(probe.weights for probe in probes), strict=True)]
 
 
-def _join(values: Sequence[tvm.runtime.Tensor], fit: Fit) -> tvm.runtime.Tensor | OpenWeight:
+def _join(values: Sequence[tvm.runtime.Tensor], fit: Fit) -> tvm.runtime.Tensor | tuple[OpenWeight, ...]:
     if all(value.same_as(values[0]) for value in values):  # as imports share them
         return values[0]
     joined = join_weight([as_numpy(value) for value in values], fit)
-    return joined if isinstance(joined, OpenWeight) else values[0]
+    return joined if isinstance(joined, tuple) else values[0]
 
 
 def with_constants(mod: tvm.IRModule, weights: Sequence[tvm.runtime.Tensor | OpenWeight]) -> tvm.IRModule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import takewhile
 
 import numpy as np
@@ -14,19 +15,20 @@ from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.extents import Sizes
 from fusion.frontends.imported import ImportedModel
-from fusion.pipeline import lower_graph, lower_open
+from fusion.pipeline import lower_graph, lower_open, prepare_graph
 from fusion.signature import TensorSpec
 from fusion.stages import stage
 from fusion.symbolic.choose_probes import choose_further, choose_probes
 from fusion.symbolic.derive import Deduction, deduce, telling
 from fusion.symbolic.fit import Fit, NotLinearError
-from fusion.symbolic.imported_constants import ImportedConstants
+from fusion.symbolic.imported_constants import ImportedConstants, constants_of
 from fusion.symbolic.join import Probe, join, with_constants
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import CallAtFault, OpenDims
 from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
+from fusion.symbolic.settle_weights import Constants, Imports, settle
 from partition.formed import Grouping
 
 Import = Callable[[Mapping[str, Sequence[int]]], ImportedModel]
@@ -72,10 +74,8 @@ def lower_for_all(
         probes.append(Probe.of(lower_graph(importer.read(further), ctx, groups).mod))
         fit = Fit((*found.near, further), found.graph.extents)
         joined = join(probes, fit, found.dims)
-    weights = [
-        weight.to(importer.largest(weight, found)) if isinstance(weight, OpenWeight) else weight
-        for weight in joined.weights
-    ]
+    seen = [Imports(told, found.dims, found.near, found.bounds) for told in importer.stages(found, ctx)]
+    weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
     lowered = lower_open(with_constants(joined.mod, weights), ctx)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     return OpenModel(lowered, found.dims, opened, found.bounds, fit, found.reason)
@@ -303,15 +303,19 @@ class _Importer:
         except (Declined, FusionError):
             return False
 
-    def largest(self, weight: OpenWeight, found: _Found) -> np.ndarray:
-        """Return the table of `weight` at the largest sizes, as the model has it when it is imported.
+    def stages(self, found: _Found, ctx: Context) -> tuple[Constants, ...]:
+        """Return what tells the constants of the model at sizes of the inputs: as it was imported, and as passes
+        prepare it, which takes longer."""
 
-        Raises:
-            Declined: It is none of the constants of the imported model.
-        """
-        if not weight.grows:
-            return weight.table
-        near, dims = found.near[0], found.dims
-        grown = {symbol: taken[-1] for symbol, taken in found.bounds.items() if symbol in weight.symbols}
-        sizes = dims.all_sizes({**{symbol: near[symbol] for symbol in dims.symbols}, **grown})
-        return found.constants.grown(weight, near, self.read(sizes), sizes)
+        @cache
+        def at(sizes: tuple[int, ...], is_prepared: bool) -> list[np.ndarray] | None:
+            known = dict(zip(self.dims.symbols, sizes, strict=True))
+            if not self._is_same(found.dims.all_sizes(known), found.graph):
+                return None
+            mod = self.read(known)
+            return constants_of(prepare_graph(mod, ctx) if is_prepared else mod)
+
+        def of(is_prepared: bool) -> Constants:
+            return lambda sizes: at(tuple(sizes[symbol] for symbol in self.dims.symbols), is_prepared)
+
+        return of(False), of(True)

@@ -20,7 +20,9 @@ from fusion.extents import Extent, Sizes
 from fusion.symbolic.fit import Fit
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
-_MOVES_NOTHING = frozenset({"reshape", "broadcast_to", "squeeze", "expand_dims", "permute_dims", "astype", "tile"})
+_MOVES_NOTHING = frozenset(
+    {"reshape", "broadcast_to", "squeeze", "expand_dims", "permute_dims", "astype", "tile", "strided_slice"}
+)  # fmt: skip
 """Operators that an import may leave out where shapes are such that they change nothing."""
 
 
