@@ -78,7 +78,7 @@ def lower_for_all(
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
     lowered = lower_open(with_constants(joined.mod, weights), ctx)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
-    return OpenModel(lowered, found.dims, opened, found.bounds, fit, found.reason)
+    return OpenModel(lowered, found.dims, opened, found.bounds, fit=fit, reason=found.reason)
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,13 @@ class _Importer:
 
     Attributes:
         first: The sizes of the first call, if they are known.
+        modules: What was imported, by the shapes of the inputs.
     """
 
     read_shapes: Import
     dims: OpenDims
     first: Sizes | None = None
-    _read: dict[tuple[tuple[int, ...], ...], tvm.IRModule] = field(default_factory=dict)
+    modules: dict[tuple[tuple[int, ...], ...], tvm.IRModule] = field(default_factory=dict)
 
     def read(self, sizes: Sizes) -> tvm.IRModule:
         """Return the model at `sizes`.
@@ -127,14 +128,14 @@ class _Importer:
         """
         shapes = self.dims.shapes(sizes)
         key = tuple(shapes.values())
-        if key not in self._read:
+        if key not in self.modules:
             imported = self.read_shapes(shapes)
             if imported.mod is None or imported.subgraphs:
                 raise Declined("ONNX Runtime runs a part of it")
             if imported.branches:
                 raise Declined("it has branches that only the run decides on")
-            self._read[key] = imported.mod
-        return self._read[key]
+            self.modules[key] = imported.mod
+        return self.modules[key]
 
     def find(self) -> _Found:
         """Return what the model is for all sizes, or else for those it takes beside the ones of the first call.

@@ -22,7 +22,7 @@ Takes = Callable[[str, int], bool]
 """Whether the model is the same at sizes of a symbol that are so far apart."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Narrowing:
     """Tries sizes of one symbol at a time, while the others are those of the first call.
 
@@ -35,7 +35,7 @@ class Narrowing:
 
     outline: Callable[[Sizes], Lines]
     first: Sizes
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict, init=False)
 
     def by_import(self, dims: OpenDims) -> OpenDims:
         """Return `dims` with those sizes at which the model can be imported."""
