@@ -2,13 +2,16 @@
 which ones any model where two choices do not tell enough.
 
 Of a number only what it is at two sizes is known. Where it grows by `a * d` for a symbol that grows by d, it would also
-be a multiple of another symbol that grows by e if e divides that: so no growth divides a small multiple of another.
+be a multiple of another symbol that grows by e if e divides that: so no growth divides a small multiple of another. Nor
+does one become so many times larger as another, or a product of some as a product of others: widths of 320 and 480 with
+batches of 2 and 3 made `20 * batch * height_by_32` of the number of pixels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import permutations
+from fractions import Fraction
+from itertools import permutations, product
 from math import gcd
 
 import numpy as np
@@ -108,10 +111,14 @@ def _choose(
     ]
     best = (-1, 0, 0)
     distinct = _distinct(first)
+    ratios = {Fraction(known[1][name], known[0][name]) for name in known[0]}
     for low in np.flatnonzero(counted[0])[:_TRIED]:
         growth = second - first[:, low : low + 1]
         able = counted[1] & (abs(growth) >= _GROWTH).all(axis=0) & (second[0] > first[0, low])
         for high in np.flatnonzero(able):
+            pairs = zip(second[:, high], first[:, low], strict=True)
+            if _coincide({Fraction(int(large), int(small)) for large, small in pairs}, ratios):
+                continue
             apart = _apart([*grown, *map(int, growth[distinct, high])])
             best = max(best, (min(apart, _GROWTH), -int(low), -int(high)))
             if apart >= _GROWTH:
@@ -148,6 +155,13 @@ def _apart(grown: Sequence[int]) -> int:
     """Return the least factor, but for 2 and 3, by which one of these grows more often than another."""
     pairs = permutations(grown, 2)
     return min((_without_2_and_3(abs(b) // gcd(a, b)) for a, b in pairs), default=_GROWTH)
+
+
+def _coincide(ratios: Collection[Fraction], others: Collection[Fraction]) -> bool:
+    """Return whether one of `ratios`, or its square, is a product of some of `others`, or one divided by another."""
+    products = {a * b for a, b in product(others, repeat=2)} | set(others)
+    quotients = products | {a / b for a, b in product(products, others)}
+    return any(ratio in quotients or ratio**2 in products for ratio in ratios)
 
 
 def _without_2_and_3(number: int) -> int:

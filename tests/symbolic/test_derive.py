@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations_with_replacement
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +87,20 @@ def test_probes_tell_sizes_apart() -> None:
         for constant in (0, 1, -1, 2):
             extent = Extent(constant, each.coefficient, each.symbols)
             assert fit.extent([extent.at(sizes) for sizes in probes]) == extent
+
+
+@pytest.mark.parametrize("step", [1, 8, 32, 64])
+@pytest.mark.parametrize("fixed", [set(), {96, 160, 192, 224, 448}])
+def test_no_size_grows_as_often_as_others(step: int, fixed: set[int]) -> None:
+    """Of batches of 2 and 3 and widths of 320 and 480, a number of pixels was `20 * batch * height_by_32`."""
+    dims = OpenDims(("x",), (("b", 3, "h", "w"),)).every("h", step, 4 * step).every("w", step, 7 * step)
+    derived = [DerivedSize(f"{axis}2", (Extent(0, 1, (axis,)),), 2) for axis in "hw"]
+    dims = replace(dims, derived=tuple(derived))
+    probes = choose_probes(dims, ({"b": 2, "h": 5, "w": 11}, {"b": 3, "h": 7, "w": 13}), fixed)
+    assert all(sizes[name] in dims.taken(name) for sizes in probes for name in "bhw")
+    grown = {name: Fraction(probes[1][name], probes[0][name]) for name in "bhw"}
+    products = [prod(each) for count in (1, 2) for each in combinations_with_replacement(grown.values(), count)]
+    assert len(set(products)) == len(products)
 
 
 def test_an_index_of_the_last_row_is_no_square_of_batches() -> None:
