@@ -1,7 +1,6 @@
 """Folders for temporary files whose process was killed: the next process that makes one removes them.
 
-A process holds a lock on a file in each folder that it makes. The system gives up the lock when nobody has the file
-open any more, however that came about; a number of a process would tell nothing in another container.
+A process holds a lock on a file in each folder that it makes.
 """
 
 from __future__ import annotations
@@ -14,10 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from fusion.module.file_locks import HAS_LOCKS, try_lock
 
 PREFIX = "fusion-"
 """How the names of such folders begin."""
@@ -32,7 +28,7 @@ def held(folder: Path) -> Iterator[None]:
     nameless = folder / f"{_LOCK}-soon"
     handle = os.open(nameless, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        if _locked(handle):
+        if try_lock(handle):
             nameless.rename(folder / _LOCK)
         yield
     finally:
@@ -42,7 +38,7 @@ def held(folder: Path) -> Iterator[None]:
 @cache
 def remove_abandoned(place: Path) -> None:
     """Remove this user's folders in `place` that no process holds, once in a process; those it cannot, it leaves."""
-    if fcntl is None:
+    if not HAS_LOCKS:
         return
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
@@ -58,18 +54,7 @@ def _remove_if_abandoned(folder: Path) -> None:
         return
     handle = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        if _locked(handle) and os.path.samestat(os.fstat(handle), os.stat(folder / _LOCK)):
+        if try_lock(handle) and os.path.samestat(os.fstat(handle), os.stat(folder / _LOCK)):
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    """Lock a file; return False where another has it, or where there are no locks."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -9,10 +9,7 @@ import errno
 import hashlib
 import io
 import mmap
-import os
-import re
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -20,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from fusion.control_groups import read_text
 from fusion.errors import SavedFileError
 from fusion.files import open_file
 from fusion.map_in_threads import map_in_threads
+from fusion.module.replace_file import replace_file
 
 MANIFEST = "manifest.json"
 _PAGE = 4096
@@ -50,17 +47,7 @@ def write_archive(path: Path, members: Mapping[str, Data]) -> None:
         if path.exists() and not path.is_file():
             # A rename would put the file in the place of a device or a pipe.
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:60]}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                write_members(file, members)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(path, lambda file: write_members(file, members))
     except (OSError, ValueError) as error:  # the path holds a NUL, or half of a surrogate pair
         raise SavedFileError(
             f"cannot write {str(path)[:200]!r}",
@@ -74,16 +61,6 @@ def archive_bytes(members: Mapping[str, Data]) -> bytes:
     file = io.BytesIO()
     write_members(file, members)
     return file.getvalue()
-
-
-def _umask() -> int:
-    said = re.search(r"^Umask:\s*([0-7]+)$", read_text(Path("/proc/self/status")), re.MULTILINE)
-    if said:
-        return int(said[1], 8)
-    # Elsewhere it can only be read by setting it, and files that other threads make meanwhile are everyone's.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write_members(file: BinaryIO, members: Mapping[str, Data]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fusion.module import abandoned_folders
+from fusion.module import abandoned_folders, file_locks
 from fusion.module.abandoned_folders import held, remove_abandoned
 from fusion.module.shared_library import temporary_folder
 
@@ -101,7 +101,7 @@ def test_file_systems_without_locks(place: Path, monkeypatch: pytest.MonkeyPatch
     def refuse(handle: int, operation: int) -> None:
         raise OSError("no locks")
 
-    monkeypatch.setattr(abandoned_folders.fcntl, "flock", refuse)
+    monkeypatch.setattr(file_locks.fcntl, "flock", refuse)
     with temporary_folder() as folder:
         remove_abandoned.cache_clear()
         remove_abandoned(place)
