@@ -9,22 +9,25 @@ import numpy as np
 from fusion.errors import InputError
 from fusion.runtime import Tensor, tvm_ffi
 from fusion.signature import TensorSpec
-from fusion.tensors import allocate_tensor, as_numpy, needs_carrier, numpy_dtype
+from fusion.tensors import allocate_tensor, as_numpy, as_tensor, needs_carrier, numpy_dtype, tensor_bytes
 
 _ZERO_COPY_BYTES = 16 << 10
 """From this size on a view costs less than a copy (0.6 us against a memcpy at 25 GB/s)."""
 
 
 class InputSlot:
-    """One input of an arena: arrays are copied into memory of the slot."""
+    """One input of an arena: arrays are copied into memory of the slot where they must be."""
 
-    def __init__(self, spec: TensorSpec, shape: tuple[int, ...]) -> None:
+    def __init__(self, spec: TensorSpec, shape: tuple[int, ...], *, of_many: bool = False) -> None:
+        """`of_many` says that there are slots for many shapes: large copies then get memory for one call each."""
         self.spec = spec
         self._shape = shape
         self._dtype = numpy_dtype(spec.dtype)
-        self._tensor = allocate_tensor(shape, spec.dtype)
-        self._array = as_numpy(self._tensor)
-        self._may_view = self._array.nbytes >= _ZERO_COPY_BYTES and not needs_carrier(spec.dtype)
+        is_large = tensor_bytes(shape, spec.dtype) >= _ZERO_COPY_BYTES
+        self._may_view = is_large and not needs_carrier(spec.dtype)
+        self._keeps = not (is_large and of_many)
+        self._tensor: Tensor | None = None
+        """What is copied into, once something was."""
 
     def bind(self, array: np.ndarray) -> Tensor:
         """Return `array` as a tensor that generated code can read.
@@ -39,6 +42,11 @@ class InputSlot:
             raise mismatch(array, self.spec, self._shape)
         if self._may_view and array.flags.carray:
             return tvm_ffi.from_dlpack(array)
+        if not self._keeps:
+            return as_tensor(np.array(array, order="C"))
+        if self._tensor is None:
+            self._tensor = allocate_tensor(self._shape, self.spec.dtype)
+            self._array = as_numpy(self._tensor)
         np.copyto(self._array, array)
         return self._tensor
 

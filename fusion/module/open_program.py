@@ -24,8 +24,15 @@ _KEPT = 64
 """Sizes of which an arena keeps the tensors: making them takes about 1 us each."""
 
 
+_NAIVE_ALLOCATOR = 1
+"""TVM's number of the allocator that gives memory of outputs back to the system's."""
+
+
 class OpenProgram(KernelProgram):
     """Runs compiled kernels at the sizes that the inputs of a call have."""
+
+    # The pool of the other keeps memory for each size that an output ever had.
+    allocator = _NAIVE_ALLOCATOR
 
     def __init__(
         self,
@@ -84,7 +91,7 @@ class OpenArena:
             )
         sizes = opened.dims.all_sizes(sizes)
         plan = opened.at(sizes)
-        slots = tuple(InputSlot(spec, shape) for spec, shape in zip(program.inputs, shapes, strict=True))
+        slots = tuple(InputSlot(spec, shape, of_many=True) for spec, shape in zip(program.inputs, shapes, strict=True))
         weights = tuple(as_tensor(self._weight(place, sizes)) for place in range(len(opened.weights)))
         buffers = self._buffers(plan)
         return Arena(slots, buffers, (*weights, *program.weights, *buffers))

@@ -26,6 +26,7 @@ from fusion.threads import on_live_pool
 _CPU = 1
 """DLPack's number of the CPU."""
 _POOLED_ALLOCATOR = 2
+"""TVM's number of the allocator that keeps the memory of outputs for outputs of the same size."""
 
 
 class Program(Protocol):
@@ -75,6 +76,8 @@ class Arena:
 class KernelProgram:
     """Runs compiled kernels through the Relax virtual machine."""
 
+    allocator = _POOLED_ALLOCATOR
+
     def __init__(
         self,
         library: LoadedLibrary,
@@ -94,7 +97,7 @@ class KernelProgram:
         self.subgraphs = subgraphs
         # What tvm.runtime.vm.VirtualMachine does, without the rest of tvm.
         self._machine = library.functions["vm_load_executable"]()
-        self._machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
+        self._machine["vm_initialization"](_CPU, 0, self.allocator)
         self._main: Callable[..., Any] = self._machine["main"]
         self._readers = tuple(_reader(output) for output in plan.outputs)
 

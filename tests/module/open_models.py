@@ -77,11 +77,11 @@ def image() -> OpenModel:
     return OpenModel(model(nodes, [("x", FLOAT, ["batch", 3, 8, 8])], [("y", FLOAT, ["batch", 5])], weights))
 
 
-def two_inputs() -> OpenModel:
-    """Return relu(a[rows, 8] + b[rows, 8])."""
+def two_inputs(width: int = 8) -> OpenModel:
+    """Return relu(a[rows, width] + b[rows, width])."""
     nodes = [node("Add", ["a", "b"], ["sum"]), node("Relu", ["sum"], ["y"])]
-    inputs: list[Value] = [("a", FLOAT, ["rows", 8]), ("b", FLOAT, ["rows", 8])]
-    return OpenModel(model(nodes, inputs, [("y", FLOAT, ["rows", 8])]))
+    inputs: list[Value] = [(name, FLOAT, ["rows", width]) for name in "ab"]
+    return OpenModel(model(nodes, inputs, [("y", FLOAT, ["rows", width])]))
 
 
 def _normal(*shape: int) -> np.ndarray:

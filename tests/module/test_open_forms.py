@@ -449,3 +449,22 @@ def test_constants_of_the_batch_go_on_as_they_begin(model: OpenModel, largest: i
         check(module, model, batch=batch)
     assert made == [ALL, *({"x": (batch, 4, 512)} for batch in (9, 32) if batch > largest)]
     assert f"batch 1 to {largest}" in module.explain()
+
+
+def test_results_of_many_sizes_leave_no_memory(made: list[Any]) -> None:
+    """TVM's pool of outputs kept the memory of each size that it had ever seen, and so did copies of inputs."""
+    model = two_inputs(width=4096)
+    module = fusion.compile(model.proto, wait=True)
+    arrays = model.arrays(rows=200)
+    module.run(arrays)
+    before = resident_bytes()
+    for count in range(200, 100, -1):
+        a, b = arrays["a"][:count], np.asfortranarray(arrays["b"][:count])
+        np.testing.assert_array_equal(module(a, b)[0], np.maximum(a + b, 0))
+    assert resident_bytes() - before < 64 << 20, "all results together have 245 MB"
+    assert made == [ALL]
+
+
+def resident_bytes() -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024
