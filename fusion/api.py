@@ -13,7 +13,8 @@ from fusion.cached_forms import find_or_compile, uses_cache
 from fusion.closed_builders import forget_builders
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
-from fusion.errors import InvalidModelError, ShapeError, TargetError
+from fusion.declined import Declined
+from fusion.errors import InvalidModelError, ShapeError, TargetError, UnsupportedOperatorError
 from fusion.forks import Lock
 from fusion.frontends import (
     Signature,
@@ -225,6 +226,10 @@ def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specializat
     return model.read(make, digest=uses_cache(ctx))
 
 
+_OF_MODEL = (InvalidModelError, ShapeError, UnsupportedOperatorError)
+"""Errors of a model at some sizes, which it has each time."""
+
+
 def _open_form(
     model: PinnedModel, signature: Signature, shapes: Shapes, ctx: Context, first: CallShapes | None
 ) -> Specialization:
@@ -240,14 +245,19 @@ def _open_form(
     def compile_open(opened: Any) -> Specialization:
         with _compiling, keeping_interrupts():
             checkpoint()()
-            lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, ctx, first)
+            try:
+                lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, ctx, first)
+            except _OF_MODEL as error:
+                raise Declined(error.what) from error
             return specialize_open(lowered, inputs, outputs, ctx)
 
     def fits(form: Specialization) -> bool:
         return first is None or form.opened is None or form.opened.is_made_for(first)
 
     def make(opened: Any, digest: ModelDigest | None) -> Specialization:
-        return find_or_compile(digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs, fits=fits)
+        return find_or_compile(
+            digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs, fits=fits, first=first
+        )
 
     return model.read(make, digest=uses_cache(ctx))
 

@@ -1,4 +1,5 @@
-"""Compiled forms in the cache on disk: what `save` writes of each, under a key of all that decided it.
+"""Compiled forms in the cache on disk: what `save` writes of each, under a key of all that decided it, or why the model
+has none.
 
 Processes lock nothing: those that compile the same at a time each write it.
 """
@@ -12,8 +13,10 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 
 from fusion.cache import Store
+from fusion.cache.reasons import find_reason, keep_reason
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
+from fusion.declined import Declined
 from fusion.errors import LimitError, ResourceError, SavedFileError
 from fusion.failures import tells_of_defect
 from fusion.forks import Lock
@@ -23,9 +26,11 @@ from fusion.module.code_key import decided_by, key_of
 from fusion.module.read_saved import read_saved
 from fusion.module.save import saved_members
 from fusion.module.settings import refusal, settings_of
+from fusion.module.specialization import Shapes as CallShapes
 from fusion.module.specialization import Specialization
 from fusion.signature import TensorSpec
 from fusion.stages import stage
+from fusion.symbolic.open_dims import CallAtFault
 
 Shapes = Mapping[str, Sequence[int]]
 _ENTRY = "entry.json"
@@ -47,6 +52,7 @@ def find_or_compile(
     *,
     open_inputs: Sequence[TensorSpec] = (),
     fits: Callable[[Specialization], bool] = lambda form: True,
+    first: CallShapes | None = None,
 ) -> Specialization:
     """Return the form for `shapes` of the model with this digest from the cache of `ctx`, or what `compile` returns,
     and keep that; of a model that has no whole one, what `compile` returns.
@@ -54,6 +60,10 @@ def find_or_compile(
     Args:
         open_inputs: Those of a form for all sizes that they leave open.
         fits: Whether a form that was kept is one that `compile` would return: which it is, the first call may decide.
+        first: The shapes of the first call, which decides too why there is none.
+
+    Raises:
+        Declined: `compile` declines, or has declined in a process before.
     """
     if model is None or not model.whole or ctx.cache is None or not uses_cache(ctx):
         return compile()
@@ -65,10 +75,22 @@ def find_or_compile(
         return compile()
     with _lock_of(key):
         form = _find(store, key)
-        if form is None or not fits(form):
+        if form is not None and fits(form):
+            return form
+        of_call = key_of({"form": key, "first": first})
+        reason = find_reason(store, of_call) if open_inputs else None
+        if reason is not None:
+            raise Declined(reason)
+        try:
             form = compile()
+        except CallAtFault:
+            raise
+        except Declined as declined:
             if model.current():
-                _keep(store, key, form, ctx)
+                keep_reason(store, of_call, str(declined))
+            raise
+        if model.current():
+            _keep(store, key, form, ctx)
         return form
 
 

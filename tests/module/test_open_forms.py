@@ -341,6 +341,24 @@ def test_a_model_without_one_says_why_and_has_a_form_for_each_shape(kind: str, m
     assert made.count(ALL) == 1, "a copy knows that there is none"
 
 
+@pytest.mark.parametrize("kind", ["a fixed batch", "branches"])
+def test_the_next_process_takes_the_reason_from_the_cache(
+    kind: str, made: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSION_CACHE", str(tmp_path))
+    monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
+    proto, arrays, reason = WITHOUT[kind]
+    for _ in range(2):
+        module = fusion.compile(proto, wait=True)
+        module(*arrays)
+        assert re.search(reason, module.under_way[0])
+    assert made.count(ALL) == 1
+    (entry,) = (tmp_path / "compiled").glob("*.reason")
+    entry.write_text(entry.read_text().replace("reason", "season"))
+    fusion.compile(proto, wait=True)(*arrays)
+    assert made.count(ALL) == 2, "it is damaged"
+
+
 def test_as_many_as_the_run_finds(made: list[Any]) -> None:
     """The extents of a result may depend on the data."""
     nodes = [node("Relu", ["x"], ["kept"]), node("NonZero", ["kept"], ["y"])]
