@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tvm
 
 from fusion import context
-from fusion.abandon import checkpoint
+from fusion.abandon import checkpoint, taking_precedence
 from fusion.cached_forms import find_or_compile, uses_cache
 from fusion.closed_builders import forget_builders
 from fusion.compiled_module import CompiledModule
@@ -223,7 +223,8 @@ def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specializat
     def make(opened: Any, digest: ModelDigest | None) -> Specialization:
         return find_or_compile(digest, shapes, ctx, lambda: _compile(opened, shapes, ctx))
 
-    return model.read(make, digest=uses_cache(ctx))
+    with taking_precedence():
+        return model.read(make, digest=uses_cache(ctx))
 
 
 _OF_MODEL = (InvalidModelError, ShapeError, UnsupportedOperatorError)
@@ -259,7 +260,8 @@ def _open_form(
             digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs, fits=fits, first=first
         )
 
-    return model.read(make, digest=uses_cache(ctx))
+    with taking_precedence():
+        return model.read(make, digest=uses_cache(ctx))
 
 
 def _compile(model: Any, shapes: Shapes, ctx: Context) -> Specialization:

@@ -1,7 +1,8 @@
 """Compiles in the background: one queue and one thread for the whole process, as one model is compiled at a time, and
 one of each for what nobody waits for.
 
-A thread ends when nothing is left to do. When the process ends, every job ends at its next checkpoint.
+A thread ends when nothing is left to do. When the process ends, every job ends at its next checkpoint; what nobody
+waits for does so as well when somebody waits for a compilation: it would hold the compiler at its low priority.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from fusion.abandon import abandon_all, abandonable, abandoned
+from fusion.abandon import abandon_all, abandonable, abandoned, gives_way_now
 from fusion.forks import Lock
 
 Job = Callable[[], None]
@@ -30,6 +31,7 @@ class _Queue:
         """`nice` is what the priority of the thread is lowered by, where the system lets threads have one each."""
         self._nice = nice
         self._jobs: deque[Job] = deque()
+        self._later: deque[Job] = deque()
         self._thread: threading.Thread | None = None
         self._lock = Lock(self._forget_other_threads)
 
@@ -60,25 +62,36 @@ class _Queue:
         if self._nice and sys.platform == "linux":  # elsewhere it is the process's
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
-        with abandonable():
+        with abandonable(gives_way=bool(self._nice)):
             while (job := self._next()) is not None:
                 job()
                 del job  # and what it compiles for
 
-    def _next(self) -> Job | None:
+    def add_later(self, job: Job) -> None:
+        """Have the thread, which calls this, do `job` once nobody takes precedence; jobs that are queued meanwhile come
+        first, as they may be waited for."""
         with self._lock:
-            if self._jobs:
-                return self._jobs.popleft()
-            self._thread = None
-            return None
+            self._later.append(job)
+
+    def _next(self) -> Job | None:
+        while True:
+            with self._lock:
+                if self._jobs:
+                    return self._jobs.popleft()
+                if not self._later:
+                    self._thread = None
+                    return None
+            if not gives_way_now():
+                return self._later.popleft()
 
     def _forget_other_threads(self) -> None:
         self._jobs.clear()
+        self._later.clear()
         self._thread = None
 
 
 _queue, _idle = _Queue(nice=0), _Queue(nice=10)
-submit, submit_idle = _queue.add, _idle.add
+submit, submit_idle, resume_idle = _queue.add, _idle.add, _idle.add_later
 # Before the pools of concurrent.futures, which generate code, wait for theirs: those of atexit come later.
 for _each in (_queue, _idle):
     getattr(threading, "_register_atexit", atexit.register)(_each.end)

@@ -38,6 +38,8 @@ class OpenForm:
         self.form = ready
         self.reason = ""
         """Why the model has none, once that is known."""
+        self.when_known: Callable[[], None] = _nothing
+        """Called once it is known what it is."""
         self._first: Shapes | None = None
         self._making: Future[None] | None = None
         self._lock = Lock(self._forget_other_threads)
@@ -126,6 +128,8 @@ class OpenForm:
         else:
             if self.is_due:
                 self._give_up(making)
+            else:
+                self.when_known()
             making.set_result(None)
 
     def _is_to_make(self, making: Future[None]) -> bool:
@@ -165,6 +169,10 @@ class OpenForm:
 
     def _forget_other_threads(self) -> None:
         self._making = None
+
+
+def _nothing() -> None:
+    pass
 
 
 def _run_if_used(used: weakref.ref[OpenForm], making: Future[None]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from fusion.abandon import Abandoned, checkpoint
+from fusion.abandon import Abandoned, checkpoint, taking_precedence
 from fusion.errors import FusionError, InputError, ResourceError
 from fusion.forks import Lock
 from fusion.module import background
@@ -60,6 +60,8 @@ class Specializations:
         self._opened = opened or OpenForm(None)
         self._hot = hot or HotShapes(0)
         self._stand_in = stand_in
+        if stand_in is not None:
+            self._opened.when_known = stand_in.close  # no method of this, which would make a cycle
         self._wait = wait
         self._forms: OrderedDict[Shapes, Specialization] = OrderedDict((_key(form), form) for form in ready)
         self._making: dict[Shapes, Future[Specialization]] = {}
@@ -87,7 +89,10 @@ class Specializations:
         with self._lock:
             making = dict(self._making)
         for key, form in making.items():
-            if isinstance(form.exception(), Abandoned) and self._make is not None:  # in a thread that outlives the main
+            with taking_precedence():
+                error = form.exception()
+            # It gave way to this thread, or the process ends, which this thread outlives.
+            if isinstance(error, Abandoned) and self._make is not None:
                 with contextlib.suppress(FusionError):
                     self._made(key, self._make)
 
@@ -130,11 +135,12 @@ class Specializations:
         """
         key = self._key_of(values)
         form = self._known(key)
-        if form is None and (form := self._opened.find(key)) is not None:
-            self._close_if_done()
+        if form is not None:
+            return form.program
+        form = self._opened.find(key)
+        if form is not None:
             if self._hot.is_hot_now(key) and self._make is not None:
                 self._submit(key, self._make, idle=True)
-        if form is not None:
             return form.program
         make = self._maker(key, values)
         # Of tensors without elements, ONNX Runtime's LSTM and GRU end the process; compiling refuses those.
@@ -152,6 +158,7 @@ class Specializations:
             form = self._opened.find(key)
             if form is None and program is not None and self._opened.is_due:
                 return stand_in.answering(program, lambda values: self.program(values, wait=True))
+            self._close_if_unused(stand_in)  # which the form did before it was opened
         self._opened.finish(key)
         form = self._opened.find(key)
         return None if form is None else form.program
@@ -211,7 +218,8 @@ class Specializations:
             if form is not None:
                 return form
             if other is not None:
-                error = other.exception()
+                with taking_precedence():
+                    error = other.exception()
                 if error is None:
                     return other.result()
                 if isinstance(error, Exception):
@@ -269,11 +277,6 @@ class Specializations:
         if self._stand_in is not None:
             self._close_if_unused(self._stand_in)
 
-    def _close_if_done(self) -> None:
-        stand_in = self._stand_in
-        if stand_in is not None and stand_in.is_open:
-            self._close_if_unused(stand_in)
-
     def _close_if_unused(self, stand_in: StandIn) -> None:
         with self._lock:
             if not self._making:
@@ -300,10 +303,18 @@ def split_forms(forms: Sequence[Specialization]) -> tuple[Specialization | None,
 def _make_if_used(
     used: weakref.ref[Specializations], making: Future[Specialization], key: Shapes, make: Make
 ) -> None:
-    """Make the form unless its module is gone, which then nobody waits for."""
+    """Make the form unless its module is gone, which then nobody waits for; once more where it gave way to others."""
     forms = used()
     if forms is not None:
         forms._run(making, key, make)
+        if making.done() and isinstance(making.exception(), Abandoned):
+            background.resume_idle(functools.partial(_submit_if_used, used, key, make))
+
+
+def _submit_if_used(used: weakref.ref[Specializations], key: Shapes, make: Make) -> None:
+    forms = used()
+    if forms is not None:
+        forms._submit(key, make, idle=True)
 
 
 def _put(known: OrderedDict[Shapes, T], key: Shapes, value: T) -> None:

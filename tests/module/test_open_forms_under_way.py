@@ -20,6 +20,7 @@ import pytest
 
 import fusion
 from fusion import api
+from fusion.abandon import Abandoned, checkpoint
 from fusion.declined import Declined
 from fusion.errors import LimitError, ModelChangedError, ResourceError
 from fusion.module import background, hot_shapes
@@ -81,8 +82,9 @@ def test_onnx_runtime_answers_for_all_shapes_while_it_is_made(gate: Gate) -> Non
     assert sessions() == before + 1
     gate.opened.set()
     ended()
-    check(module, 7)
     assert sessions() == before, "it is closed"
+    check(module, 7)
+    assert sessions() == before
     assert (gate.made, gate.each, len(module.specializations), module.under_way) == (1, [], 1, [])
 
 
@@ -293,6 +295,62 @@ def test_shapes_that_come_often_get_a_form_of_their_own(gate: Gate) -> None:
     for rows in (4, 5, 6, 7):
         check(module, rows)
     assert gate.made == 1
+
+
+class Slow:
+    """Compiles for one shape each, and passes checkpoints until it is abandoned or told to go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on, self.abandoned = threading.Event(), threading.Event(), 0
+        self._compile = api.compile_form
+
+    def __call__(self, model: Any, shapes: Any, ctx: Any) -> Any:
+        self.begun.set()
+        check = checkpoint()
+        try:
+            while not self.go_on.wait(0.01):
+                check()
+        except Abandoned:
+            self.abandoned += 1
+            raise
+        return self._compile(model, shapes, ctx)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    made = Slow()
+    monkeypatch.setattr(api, "compile_form", made)
+    yield made
+    made.go_on.set()
+    ended()
+
+
+def hot_one(slow: Slow) -> fusion.CompiledModule:
+    """Return a module that is being compiled for a shape of its own."""
+    module = fusion.compile(TWO.proto, wait=True)
+    for _ in range(4):
+        check(module, 4)
+    assert slow.begun.wait(20)
+    return module
+
+
+@pytest.mark.usefixtures("often")
+def test_a_form_that_nobody_waits_for_gives_way_to_another_model(slow: Slow) -> None:
+    module, other = hot_one(slow), fusion.compile(TWO.proto, wait=True)
+    check(other, 3)
+    assert slow.abandoned == 1
+    slow.go_on.set()
+    ended()
+    assert {form.inputs[0].shape for form in module.specializations} == {(None, 8), (4, 8)}, "it is made later"
+
+
+@pytest.mark.usefixtures("often")
+def test_who_waits_for_a_form_that_gives_way_makes_it(slow: Slow, tmp_path: Path) -> None:
+    module = hot_one(slow)
+    threading.Timer(0.2, slow.go_on.set).start()
+    module.save(tmp_path / "m.fusion")
+    assert slow.abandoned == 1
+    assert len(fusion.load(tmp_path / "m.fusion").specializations) == 2
 
 
 @pytest.mark.usefixtures("often")
