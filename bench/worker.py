@@ -40,6 +40,7 @@ from bench.streams.sample import Sample, take_samples
 _SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0
 _IDLE_SHARE = 0.05
 _WARM_RUNS = 2
+_LEAST_TURNS = 3
 # An error becomes one line of the report; those of torch and TVM are pages.
 _ERROR_LENGTH = 300
 # linux/prctl.h
@@ -84,6 +85,26 @@ class Server:
     def forms(self) -> int | None:
         """Return how many forms the engine has of the model that it opened; None where it has no forms."""
         return self._engine.forms() if isinstance(self._engine, Specializing) else None
+
+    def compilations(self) -> int:
+        """Return how many calls of the model that the engine opened have compiled a form of it."""
+        return self._engine.compilations() if isinstance(self._engine, Specializing) else 0
+
+    def beside(self, job: Job, inputs: Arrays, seconds: float) -> tuple[float, float]:
+        """Return the median seconds of calls of the model that was loaded, and of what the engine makes of `job`, which
+        take turns for about `seconds`."""
+        assert self._run is not None, "load comes first"
+        assert isinstance(self._engine, AnyShape), "this engine needs every shape"
+        runs = self._run, self._engine.open(job)
+        for run in runs:
+            run(inputs)
+        self.settle()
+        times: list[tuple[float, ...]] = []
+        deadline = time.perf_counter() + seconds
+        while len(times) < _LEAST_TURNS or time.perf_counter() < deadline:
+            times.append(tuple(_seconds(run, inputs) for run in runs))
+        loaded_s, other_s = map(statistics.median, zip(*times, strict=True))
+        return loaded_s, other_s
 
     def run(self, inputs: Arrays) -> Arrays:
         """Return the outputs for `inputs`."""
@@ -138,6 +159,12 @@ class Server:
     def rss(self) -> tuple[int, int]:
         """Return the peak resident bytes so far, and those right after the engine's library was imported."""
         return memory.peak_rss(), self._base_rss
+
+
+def _seconds(run: Runner, inputs: Arrays) -> float:
+    started = time.perf_counter()
+    run(inputs)
+    return time.perf_counter() - started
 
 
 def serve(connection: Connection, server: Server) -> None:

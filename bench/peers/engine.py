@@ -80,6 +80,9 @@ class Specializing(Engine, Protocol):
     def forms(self) -> int:
         """Return how many forms there are of the model opened last."""
 
+    def compilations(self) -> int:
+        """Return how many calls of the model opened last have compiled, each for as long as that took."""
+
 
 @dataclass(frozen=True)
 class Kernels:

@@ -10,6 +10,7 @@ from pathlib import Path
 import fusion
 from bench.peers.engine import Arrays, Engine, Job, Kernels, Runner
 from fusion.module import linker
+from fusion.stages import Stages
 
 _FILE = "model.fusion"
 
@@ -20,6 +21,7 @@ class Fusion:
     the calls of others."""
 
     _module: fusion.CompiledModule | None = None
+    _compilations = 0
 
     def build(self, job: Job, folder: Path) -> bool:
         """Compile the model, and save it if there is a linker; return whether there is one."""
@@ -39,13 +41,26 @@ class Fusion:
 
     def open(self, job: Job) -> Runner:
         """Compile the model in this process: a saved module has only the forms that it was saved with."""
-        self._module = _compile(job)
-        return self._module.run
+        module = self._module = _compile(job)
+        self._compilations = 0
+
+        def run(inputs: Arrays) -> Arrays:
+            stages = Stages()
+            with stages.watch():
+                outputs = module.run(inputs)
+            self._compilations += bool(stages.times)
+            return outputs
+
+        return run
 
     def forms(self) -> int:
         """Return how many forms the module has."""
         assert self._module is not None, "open comes first"
         return len(self._module.specializations)
+
+    def compilations(self) -> int:
+        """Return in how many calls of the module opened last there were stages of compiling."""
+        return self._compilations
 
     def kernels(self, inputs: Arrays, seconds: float) -> Kernels:
         """Return what the profile says of the kernels."""

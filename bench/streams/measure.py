@@ -7,9 +7,7 @@ time. The engines take turns by pass: the first, from a cold start, of each of t
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,12 +17,11 @@ from bench.peers.engine import Arrays, Job
 from bench.protocol import BASELINE
 from bench.remote import EngineError, Worker
 from bench.result import EngineResult
-from bench.streams.result import Shapes, StaticForm, StreamResult, describe
+from bench.streams.against_static import StaticPlan, against_static
+from bench.streams.choose import by_size, spread
+from bench.streams.result import Shapes, StreamResult, describe
 from bench.streams.sample import Sample
 
-_PASSES = 2
-_WARM_CALLS, _CALLS = 2, 5
-"""Of one shape again and again: as in a stream, each is asked for by itself."""
 Draw = Callable[[Shapes, int], Arrays]
 Samples = list[dict[str, Sample]]
 
@@ -36,8 +33,10 @@ class StreamPlan:
     Attributes:
         threads: For every engine.
         peers: Engines to compare with, besides ours.
-        checks: How many shapes go through the float64 gate: from the smallest to one larger than a quarter of them.
-        statics: How many shapes ours is compiled for by themselves, spread over their sizes.
+        checks: How many shapes go through the float64 gate, of the quarter of them that are smallest.
+        statics: How many shapes ours is compiled for by themselves, spread over their sizes; with 0 it is compared
+            with no static form.
+        passes: How often the stream comes.
         call_s: Deadline in seconds of one call, which may compile.
     """
 
@@ -45,6 +44,7 @@ class StreamPlan:
     peers: tuple[str, ...] = STANDARD
     checks: int = 2
     statics: int = 5
+    passes: int = 2
     call_s: float = 300.0
 
     @property
@@ -64,7 +64,7 @@ class _Running:
 
 
 def run_stream(job: Job, plan: StreamPlan, calls: Sequence[Shapes], draw: Draw, name: str) -> StreamResult:
-    """Run `calls` in order, twice, on inputs from `draw(shapes, seed)`, each call with a seed of its own.
+    """Run `calls` in order, `plan.passes` times, on inputs from `draw(shapes, seed)`, each call with a seed of its own.
 
     Args:
         job: Without shapes.
@@ -81,17 +81,23 @@ def run_stream(job: Job, plan: StreamPlan, calls: Sequence[Shapes], draw: Draw, 
     found = StreamResult(name, calls, plan.threads, {engine: EngineResult() for engine in engines})
     with contextlib.ExitStack() as stack:
         running = _Running(found, plan, draw)
-        for engine in engines:
-            with protocol.noting(found.engines[engine]):
-                running.workers[engine] = protocol.open_model(
-                    engine, job, deadline_s=plan.call_s, result=found.engines[engine], stack=stack
-                )
-        for first_seed in range(0, _PASSES * len(calls), len(calls)):
-            outputs = {engine: _run_pass(running, engine, first_seed) for engine in running.workers}
+        for number in range(plan.passes):
+            outputs = {}
+            for engine in engines:
+                result = found.engines[engine]
+                if number == 0:
+                    with protocol.noting(result):
+                        running.workers[engine] = protocol.open_model(
+                            engine, job, deadline_s=plan.call_s, result=result, stack=stack
+                        )
+                if not result.failure:
+                    outputs[engine] = _run_pass(running, engine, number * len(calls))
             _compare(found, outputs)
         _read_memory(running)
         _check(running, job)
-        _time_statics(running, job)
+    if plan.statics and not found.engines[OURS].failure:
+        forms = StaticPlan(job, calls, lambda place: draw(calls[place], place), plan.statics, plan.call_s)
+        found.against = against_static(forms)
     return found
 
 
@@ -111,6 +117,8 @@ def _run_pass(running: _Running, engine: str, first_seed: int) -> Samples:
                 raise EngineError(f"call {place + 1} of the stream ({describe(shapes)}): {error}") from error
             times.append(seconds)
             samples.append(outputs)
+            if worker.ask(running.plan.call_s, "compilations") > len(found.compiling):
+                found.compiling.append(first_seed + place)
         found.passes[engine].append(times)
         worker.ask(running.plan.call_s, "settle")
     return samples
@@ -161,42 +169,8 @@ def _read_memory(running: _Running) -> None:
 def _check(running: _Running, job: Job) -> None:
     """Put a few small shapes through the float64 gate, which would take minutes for large ones."""
     found = running.found
-    by_size = _by_size(found.calls)
-    found.checked = _spread(by_size[: len(by_size) // 4 + 1], running.plan.checks)
+    ordered = by_size(found.calls)
+    found.checked = spread(ordered[: len(ordered) // 4 + 1], running.plan.checks)
     workers = {engine: worker for engine, worker in running.workers.items() if not found.engines[engine].failure}
     inputs = {place: running.draw(found.calls[place], place) for place in found.checked}
     protocol.check(job, running.plan.deadlines, workers, found.engines, inputs)
-
-
-def _time_statics(running: _Running, job: Job) -> None:
-    """Compile ours for a few shapes by themselves, and time calls of these beside those of the open module."""
-    found, plan = running.found, running.plan
-    if found.engines[OURS].failure:
-        return
-    with Worker(OURS, plan.threads) as worker:
-        for place in _spread(_by_size(found.calls), plan.statics):
-            worker.ask(plan.call_s, "open", dataclasses.replace(job, shapes=found.calls[place]))
-            inputs = running.draw(found.calls[place], place)
-            repeated_s, static_s = (_repeated_s(plan, each, inputs) for each in (running.workers[OURS], worker))
-            found.statics.append(StaticForm(place, found.passes[OURS][-1][place], repeated_s, static_s))
-
-
-def _repeated_s(plan: StreamPlan, worker: Worker, inputs: Arrays) -> float:
-    times: list[float] = [worker.ask(plan.call_s, "call", inputs)[0] for _ in range(_WARM_CALLS + _CALLS)]
-    worker.ask(plan.call_s, "settle")
-    return statistics.median(times[_WARM_CALLS:])
-
-
-def _by_size(calls: Sequence[Shapes]) -> list[int]:
-    """Return the places of the calls whose shapes are new there, by the number of elements of their inputs."""
-    distinct = [place for place, shapes in enumerate(calls) if shapes not in calls[:place]]
-    return sorted(distinct, key=lambda place: sum(map(math.prod, calls[place].values())))
-
-
-def _spread(places: Sequence[int], most: int) -> list[int]:
-    """Return at most so many of `places`, the first and the last and such as lie evenly between."""
-    if len(places) <= most:
-        return list(places)
-    if most < 2:
-        return list(places[:most])
-    return [places[round(step * (len(places) - 1) / (most - 1))] for step in range(most)]

@@ -23,25 +23,52 @@ class StaticForm:
 
     Attributes:
         call: Its place in the stream.
-        stream_s: Seconds of this call in the second pass.
-        repeated_s: Seconds of a call of the same module with this shape again and again, the median of a few.
-        static_s: The same of a module that was compiled for this shape alone.
+        open_s: Seconds of a call of the form for all sizes, the median of some.
+        static_s: The same of a module that was compiled for this shape alone; the calls of both take turns.
     """
 
     call: int
-    stream_s: float
-    repeated_s: float
+    open_s: float
     static_s: float
 
     @property
     def ratio(self) -> float:
-        """What the call took over the static form, whose code and data are still in the caches from the call before."""
-        return self.stream_s / self.static_s
+        """What leaving the shape open costs: 1 is nothing."""
+        return self.open_s / self.static_s
 
-    @property
-    def repeated_ratio(self) -> float:
-        """What leaving the shape open costs where both are called again and again: 1 is nothing."""
-        return self.repeated_s / self.static_s
+
+@dataclass(frozen=True)
+class Costs:
+    """What a form costs beside its calls, each in a process of its own.
+
+    Attributes:
+        compile_s: Seconds of compiling and saving it.
+        compiling_bytes: Peak memory of that, beyond what was resident once the libraries were imported.
+        running_bytes: The same of loading it and running calls.
+        file_bytes: Size of the saved file; None where there is no linker to save it with.
+    """
+
+    compile_s: float
+    compiling_bytes: int
+    running_bytes: int
+    file_bytes: int | None
+
+
+@dataclass(frozen=True)
+class AgainstStatic:
+    """The form for all sizes beside forms for one size each.
+
+    Attributes:
+        largest: The call of the largest shape.
+        opened: Costs of the form for all sizes, with calls of all shapes of `forms` and the largest.
+        static: Costs of the form for the largest shape alone.
+        forms: Calls of shapes that are spread over those of the stream.
+    """
+
+    largest: int
+    opened: Costs
+    static: Costs
+    forms: Sequence[StaticForm]
 
 
 @dataclass
@@ -57,8 +84,9 @@ class StreamResult:
         errors: By engine the largest error of a call against ONNX Runtime, on samples of the outputs.
         wrong: By engine one sentence for each output of a call that is wrong by that measure.
         checked: The calls whose shapes went through the float64 gate.
+        compiling: The calls in which ours compiled, counted through all passes; their seconds are those of the calls.
         forms: How many forms ours had in the end; None where that is not known.
-        statics: Shapes of the stream against forms of their own.
+        against: Ours against static forms; None where that was not asked for.
     """
 
     model: str
@@ -69,14 +97,25 @@ class StreamResult:
     errors: dict[str, float] = field(default_factory=dict)
     wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     checked: list[int] = field(default_factory=list)
+    compiling: list[int] = field(default_factory=list)
     forms: int | None = None
-    statics: list[StaticForm] = field(default_factory=list)
+    against: AgainstStatic | None = None
 
     @property
     def passed(self) -> bool:
         """Whether ours ran the whole stream, and was right in all of it and by the float64 gate."""
         ours = self.engines[OURS]
         return not ours.failure and not self.wrong[OURS] and ours.verdict is not None and ours.verdict.passed
+
+    def whole_s(self, engine: str) -> float | None:
+        """Return the seconds of opening the model and of the first pass; None of an engine that failed."""
+        result = self.engines[engine]
+        return None if result.failure or result.load_s is None else result.load_s + sum(self.passes[engine][0])
+
+    @property
+    def most_passes(self) -> int:
+        """How many passes there are of an engine that ran all."""
+        return max(map(len, self.passes.values()), default=0)
 
     def complete(self) -> Iterator[tuple[str, list[list[float]]]]:
         """Yield the engines that ran the whole stream, with their passes."""
@@ -105,10 +144,11 @@ class StreamResult:
         usual = self.usual_s()
         return {
             "model": self.model, "threads": self.threads, "calls": [dict(shapes) for shapes in self.calls],
-            "passed": self.passed, "checked": self.checked, "forms": self.forms,
+            "passed": self.passed, "checked": self.checked, "forms": self.forms, "compiling": self.compiling,
             "engines": {
                 name: {
-                    "open_s": engine.load_s, "peak_rss": engine.peak_rss, "base_rss": engine.base_rss,
+                    "open_s": engine.load_s, "whole_s": self.whole_s(name),
+                    "peak_rss": engine.peak_rss, "base_rss": engine.base_rss,
                     "failure": engine.failure, "error": self.errors.get(name), "wrong": self.wrong[name],
                     "verdict": None if engine.verdict is None else dataclasses.asdict(engine.verdict),
                     "passes_s": self.passes[name],
@@ -116,10 +156,7 @@ class StreamResult:
                 }
                 for name, engine in self.engines.items()
             },
-            "statics": [
-                {**dataclasses.asdict(form), "ratio": form.ratio, "repeated_ratio": form.repeated_ratio}
-                for form in self.statics
-            ],
+            "against": None if self.against is None else dataclasses.asdict(self.against),
         }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,9 +20,10 @@ from bench.remote import EngineError
 from bench.result import EngineResult
 from bench.streams import measure, report
 from bench.streams.__main__ import main
+from bench.streams.choose import by_size, spread
 from bench.streams.draw import TEMPLATES, draw_stream
 from bench.streams.measure import StreamPlan, run_stream
-from bench.streams.result import Shapes, StaticForm, StreamResult, describe, stalls
+from bench.streams.result import AgainstStatic, Costs, Shapes, StaticForm, StreamResult, describe, stalls
 from bench.streams.sample import Sample, take_samples
 from fusion.errors import OptionError
 from tests.module import small_models
@@ -75,14 +77,18 @@ def test_a_stream_runs_twice_in_every_engine_and_is_right(model: Path) -> None:
         assert (result.engines[engine].peak_rss or 0) > (result.engines[engine].base_rss or 0) > 0
     assert result.forms == 1, "one for all sizes"
     assert result.errors[OURS] < 1e-6
-    assert [form.call for form in result.statics] == [1]
-    assert result.statics[0].stream_s == result.passes[OURS][1][1]
-    assert min(result.statics[0].repeated_s, result.statics[0].static_s) > 0
+    assert result.compiling == [0], "the call that makes it is counted"
     assert result.checked == [1]
+    against = result.against
+    assert against is not None
+    assert (against.largest, [form.call for form in against.forms]) == (3, [0])
+    assert min(against.forms[0].open_s, against.forms[0].static_s) > 0
+    for costs in (against.opened, against.static):
+        assert min(costs.compile_s, costs.compiling_bytes, costs.running_bytes, costs.file_bytes or 0) > 0
     verdict = result.engines[OURS].verdict
     assert verdict is not None
     assert verdict.reference == "float64"
-    assert json.loads(report.as_json([result]))[0]["engines"][OURS]["passes_s"][1] == result.passes[OURS][1]
+    assert json.loads(json.dumps(result.as_dict()))["engines"][OURS]["passes_s"][1] == result.passes[OURS][1]
 
 
 def test_a_call_that_onnxruntime_cannot_run_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,16 +114,22 @@ def test_a_shape_that_is_compiled_each_time_it_comes_stalls_each_time() -> None:
 def test_the_report_has_passes_calls_stalls_and_static_forms() -> None:
     result = found([[5.0, 5.0, 0.01], [0.01, 5.0, 0.01]], [[0.02, 0.02, 0.02], [0.02, 0.02, 0.02]])
     result.forms, result.errors, result.checked = 2, {OURS: 1e-6}, [0]
-    result.statics = [StaticForm(0, 0.01, 0.01, 0.01), StaticForm(1, 0.04, 0.09, 0.01)]
+    result.compiling = [0, 4]
+    costs = Costs(3.0, 30 << 20, 13 << 20, 11 << 20), Costs(2.0, 20 << 20, 10 << 20, 10 << 20)
+    result.against = AgainstStatic(1, *costs, [StaticForm(0, 0.01, 0.01), StaticForm(1, 0.09, 0.01)])
     text = report.text(result)
     assert text.startswith("two, 3 calls of 2 shapes, 2 threads")
     cells = [[cell.strip() for cell in line.split("|")[2:-1]] for line in text.splitlines() if "| fusion" in line]
-    assert cells[0] == ["1.00", "10.01", "5.02", "2, 1", "3", "2", "1.0e-06", "yes"]
+    assert cells[0] == ["1.00", "10.01", "5.02", "11.01", "2, 1", "3", "2", "1.0e-06", "yes"]
     assert cells[1] == ["1", "5000.00", "5000.00", "5000.00"]
     assert cells[2] == ["2", "10.00", "5000.00", "5000.00"]
     line = next(line for line in text.splitlines() if line.startswith("| x 2x8, z 2x32"))
-    assert [cell.strip() for cell in line.split("|")[2:-1]] == ["40.00", "4.00", "90.00", "10.00", "9.00"]
-    assert "Geometric means: 2.00 in the second pass, 3.00 repeated." in text
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == ["90.00", "10.00", "9.00"]
+    assert "Geometric mean 3.000, 95th percentile 9.00, worst 9.00." in text
+    assert "beside a static form for x 2x8, z 2x32" in text
+    kinds = [line.split("|")[1:-1] for line in text.splitlines() if "MiB " in line and "engine" not in line]
+    assert [kind[-1].strip() for kind in kinds] == ["1.50", "1.30", "1.10"]
+    assert "compiled in call 5 (x 2x8, z 2x32), which took 5.00 s" in text
     assert "checked against float64 as a single shape is: x 1x8, z 1x32" in text
     assert result.passed
 
@@ -142,7 +154,7 @@ def test_an_engine_that_fails_has_no_numbers_but_a_reason() -> None:
     assert not result.passed
     text = report.text(result)
     assert "no numbers of fusion: call 2 of the stream: it died" in text
-    assert json.loads(report.as_json([result]))[0]["engines"][OURS]["stalls"] == []
+    assert json.loads(json.dumps(result.as_dict()))["engines"][OURS]["stalls"] == []
 
 
 def test_a_sample_of_a_large_output_is_at_the_same_places_in_each_engine() -> None:
@@ -185,7 +197,33 @@ def test_shapes_in_few_words() -> None:
     assert describe({"a": (2, 3), "b": (2, 3), "c": ()}) == "a/b 2x3, c scalar"
 
 
-@pytest.mark.parametrize("option", ["--statics=-1", "--calls=0"])
+def test_calls_that_stand_for_all_are_spread_over_them() -> None:
+    calls = [rows(count) for count in (7, 1, 5, 5, 3)]
+    assert by_size(calls) == [1, 4, 2, 0]
+    assert spread(range(200), 4) == [25, 75, 125, 175]
+    assert spread([3, 1], 5) == [3, 1]
+
+
+def test_large_calls_are_left_out_where_a_stream_bounds_them() -> None:
+    drawn = draw_stream("bert_base_open", 200, 0)
+    assert max(math.prod(call["input_ids"]) for call in drawn) <= TEMPLATES["bert_base_open"].most < 32 * 512
+
+
+def test_a_model_that_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def run(name: str, *_: Any) -> StreamResult:
+        made.append(name)
+        return found([[1.0] * 3], [[1.0] * 3])
+
+    monkeypatch.setattr("bench.streams.__main__._run", run)
+    for options in ([], ["--resume"], ["--resume", "--seed=1"], []):
+        monkeypatch.setattr("sys.argv", ["bench.streams", "bert_tiny_open", f"--out={tmp_path}", *options])
+        assert main() == 0
+    assert made == ["bert_tiny_open"] * 3
+
+
+@pytest.mark.parametrize("option", ["--statics=-1", "--calls=0", "--passes=0"])
 def test_numbers_that_are_none_are_refused(
     option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
