@@ -1,7 +1,8 @@
 """The form of ours for all sizes against forms for one size each: calls, compilation, file and memory.
 
-Calls are compared in one process, in turns. In processes of their own, one after the other, forms of the same code
-differed by 1.3: the second began beside the threads of what had just been compiled.
+Calls are compared in one process, in turns. In processes of their own, one after the other, forms that are equally
+fast differed by 1.3 and more: the first was timed right after the second had been compiled, and on a shared machine all
+calls of one second may take twice as long as those of the next.
 """
 
 from __future__ import annotations
