@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
@@ -22,6 +23,9 @@ from fusion.tensors import ALIGNMENT, allocate, as_tensor
 
 _KEPT = 64
 """Sizes of which an arena keeps the tensors: making them takes about 1 us each."""
+_MADE_BYTES = 4 << 20
+"""So much the constants that are made for these may take, or as much as the activations: masks of a text have the
+square of its length."""
 
 
 _NAIVE_ALLOCATOR = 1
@@ -55,6 +59,14 @@ class OpenProgram(KernelProgram):
         return OpenArena(self)
 
 
+@dataclass(frozen=True, eq=False)
+class _Frame:
+    """The tensors of some sizes, and the bytes of the constants that were made for these."""
+
+    arena: Arena
+    made_bytes: int
+
+
 class OpenArena:
     """What a run writes to: one piece of memory, and the tensors in it for the sizes that were seen last."""
 
@@ -62,7 +74,7 @@ class OpenArena:
         self._program = program
         self._memory = np.zeros(0, np.uint8)
         self._largest: dict[int, np.ndarray] = {}
-        self._frames: OrderedDict[tuple[tuple[int, ...], ...], Arena] = OrderedDict()
+        self._frames: OrderedDict[tuple[tuple[int, ...], ...], _Frame] = OrderedDict()
 
     def at(self, arrays: Sequence[np.ndarray]) -> Arena:
         """See `RunMemory`.
@@ -75,13 +87,17 @@ class OpenArena:
         frame = self._frames.get(shapes)
         if frame is None:
             frame = self._frames[shapes] = self._make(shapes)
-            if len(self._frames) > _KEPT:
+            while len(self._frames) > 1 and self._are_too_many():
                 self._frames.popitem(last=False)
         else:
             self._frames.move_to_end(shapes)
-        return frame
+        return frame.arena
 
-    def _make(self, shapes: tuple[tuple[int, ...], ...]) -> Arena:
+    def _are_too_many(self) -> bool:
+        made = sum(frame.made_bytes for frame in self._frames.values())
+        return len(self._frames) > _KEPT or made > max(len(self._memory), _MADE_BYTES)
+
+    def _make(self, shapes: tuple[tuple[int, ...], ...]) -> _Frame:
         program, opened = self._program, self._program.open_plan
         sizes = opened.sizes(shapes)
         if sizes is None:
@@ -91,10 +107,14 @@ class OpenArena:
             )
         sizes = opened.dims.all_sizes(sizes)
         plan = opened.at(sizes)
-        slots = tuple(InputSlot(spec, shape, of_many=True) for spec, shape in zip(program.inputs, shapes, strict=True))
-        weights = tuple(as_tensor(self._weight(place, sizes)) for place in range(len(opened.weights)))
+        inputs = zip(program.inputs, shapes, strict=True)
+        slots = tuple(InputSlot(spec, shape, of_many=True) for spec, shape in inputs)
+        values = [self._weight(place, sizes) for place in range(len(opened.weights))]
         buffers = self._buffers(plan)
-        return Arena(slots, buffers, (*weights, *program.weights, *buffers))
+        arena = Arena(slots, buffers, (*map(as_tensor, values), *program.weights, *buffers))
+        shared = [*self._largest.values(), *(weight.table for weight in opened.weights)]
+        made = [value for value in values if not any(np.may_share_memory(value, each) for each in shared)]
+        return _Frame(arena, sum(value.nbytes for value in made))
 
     def _weight(self, place: int, sizes: Sizes) -> np.ndarray:
         """Return what an open weight is at these sizes: the beginning of the largest one seen, where it can be. The

@@ -265,6 +265,26 @@ def test_many_shapes_leave_the_tensors_of_some(sums: fusion.CompiledModule) -> N
     assert len(arena_of(sums)._frames) < 100
 
 
+def test_constants_of_many_sizes_do_not_fill_the_memory() -> None:
+    """A mask has the square of a length."""
+    nodes = [
+        node("Shape", ["x"], ["length"], start=1, end=2),
+        node("Concat", ["length", "length"], ["square"], axis=0),
+        node("Slice", ["table", "zeros", "square"], ["mask"]),
+        node("Add", ["x", "mask"], ["y"]),
+    ]
+    values: list[Value] = [("x", FLOAT, ["batch", "length", "length"])]
+    weights = {"table": np.tri(1024, dtype=np.float32), "zeros": np.zeros(2, np.int64)}
+    model = OpenModel(small_models.model(nodes, values, [("y", FLOAT, ["batch", "length", "length"])], weights))
+    module = fusion.compile(model.proto, wait=True)
+    for length in (700, 699, 698, 697):
+        check(module, model, batch=1, length=length)
+    assert len(arena_of(module)._frames) <= 2, "each mask has 2 MB"
+    for length in (3, 4, 5, 6):
+        check(module, model, batch=1, length=length)
+    assert len(arena_of(module)._frames) >= 4
+
+
 def test_results_are_the_callers_own(sums: fusion.CompiledModule) -> None:
     arrays = TWO.arrays(rows=6)
     first = sums.run(arrays)["y"]
