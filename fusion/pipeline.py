@@ -223,8 +223,14 @@ def lower_graph(mod: tvm.IRModule, ctx: Context, like: Grouping | None = None) -
 
 
 @stage("passes")
-def lower_open(mod: tvm.IRModule, ctx: Context) -> Lowered:
+def lower_open(mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: PassResult[Facts]) -> Lowered:
     """Return a module that `lower_graph` made, with symbols in place of sizes, with the loops of its kernels.
+
+    Args:
+        mod: The module.
+        ctx: How.
+        imported: The model at typical sizes before any pass, which reports show.
+        seen: What `lower_graph` made of that, and told.
 
     Raises:
         Declined: A kernel gets slower loops than where sizes are known.
@@ -239,7 +245,10 @@ def lower_open(mod: tvm.IRModule, ctx: Context) -> Lowered:
     with stage("lift_weights"):
         lifted, weights = lift_weights(scheduled.mod)
     infos = {name: kernel_info(name, kernel) for name, kernel in made.by_name.items()}
-    return Lowered(lifted, weights, infos, notes=tuple(made.notes()))
+    with stage("report"):
+        typical = _Made(ImportedModel(imported, (), ()), {MAIN: seen}, *lift_weights(seen.mod), made)
+        graph, failures = typical.graph()
+    return Lowered(lifted, weights, infos, notes=(*failures, *typical.notes()), graph=graph)
 
 
 @dataclass(frozen=True)
@@ -270,14 +279,20 @@ class _Made:
 
     def report(self, compiler: KernelCompiler) -> _Report:
         """Return what `explain()` says of each kernel, and of the model before and after."""
-        kernels = self.kernels.by_name
-        loops = {name: loop_lines(kernel.made.func) for name, kernel in kernels.items()}
-        infos = {name: kernel_info(name, kernel) for name, kernel in kernels.items()}
+        infos = {name: kernel_info(name, kernel) for name, kernel in self.kernels.by_name.items()}
+        graph, failures = self.graph()
         try:
-            graph = record_graph(self.imported, self.graphs, self.mod, loops)
-            return _Report(estimate_kernels(infos, graph.calls, self.weights, compiler), graph)
+            return _Report(estimate_kernels(infos, graph.calls, self.weights, compiler), graph, failures)
+        except Exception as error:  # as in `graph`
+            return _Report(infos, graph, (*failures, report("kernels have no estimates, as that failed", error)))
+
+    def graph(self) -> tuple[ModelGraph, tuple[str, ...]]:
+        """Return the model before and after; where that fails, an empty one and why."""
+        loops = {name: loop_lines(kernel.made.func) for name, kernel in self.kernels.by_name.items()}
+        try:
+            return record_graph(self.imported, self.graphs, self.mod, loops), ()
         except Exception as error:  # a report may have any defect; the program has none for it
-            return _Report(infos, ModelGraph(), (report("the report of the graph failed, and there is none", error),))
+            return ModelGraph(), (report("the report of the graph failed, and there is none", error),)
 
     def notes(self) -> list[str]:
         """Return what passes did and declined to do, one sentence each."""

@@ -66,6 +66,10 @@ class OpenRunPlan:
         """Return for which sizes it is, as reports and errors show it."""
         return ", ".join(f"{symbol} {_describe(taken)}" for symbol, taken in self.bounds.items())
 
+    def describe_typical(self) -> str:
+        """Return at which sizes reports show it."""
+        return ", ".join(f"{symbol} {size}" for symbol, size in self.typical_sizes.items())
+
     def at(self, sizes: Sizes) -> RunPlan:
         """Return the plan at all sizes of a call: a storage is as large as the largest tensor that lies in it."""
         buffers, storages = list[TensorPlan](), [0] * len(self.typical.storages)

@@ -71,7 +71,7 @@ def specialize_open(model: OpenModel, inputs: Signature, outputs: Signature, ctx
     inputs = model.dims.bind(inputs)
     built = build(model.lowered, len(inputs) + len(model.weights), ctx, sizes=model.fit.probes)
     assert built.library is not None
-    weights = share_weights(model.lowered.weights)
+    graph, weights = model.lowered.graph, share_weights(model.lowered.weights)
     plan = join_plans(built.plan, built.others, model)
     return Specialization(
         inputs=inputs,
@@ -82,6 +82,7 @@ def specialize_open(model: OpenModel, inputs: Signature, outputs: Signature, ctx
         fallbacks=(),
         subgraphs={},
         notes=(*_notes_of_sizes(model), *model.lowered.notes, *built.notes),
+        graph=lambda: graph,
     )
 
 

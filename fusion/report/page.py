@@ -58,8 +58,11 @@ def write_page(module: CompiledModule, path: str | Path, title: str, profile: Pr
 
 
 def _form(form: Specialization, profile: Profile | None) -> dict[str, Any]:
+    label = ", ".join(_spec(spec) for spec in form.inputs)
+    if form.opened is not None:
+        label += f" (drawn at {form.opened.describe_typical()})"
     return {
-        "label": ", ".join(_spec(spec) for spec in form.inputs),
+        "label": label,
         "outputs": ", ".join(_spec(spec) for spec in form.outputs),
         **graph_columns(form.graph(), form.kernels, profile),
         "fallbacks": [dataclasses.asdict(node) for node in form.fallbacks],
@@ -68,7 +71,8 @@ def _form(form: Specialization, profile: Profile | None) -> dict[str, Any]:
 
 
 def _spec(spec: TensorSpec) -> str:
-    shape = "x".join("?" if extent is None else str(extent) for extent in spec.shape or ()) or "scalar"
+    between = "x" if spec.is_static else " x "  # of names
+    shape = between.join("?" if extent is None else str(extent) for extent in spec.declared or ()) or "scalar"
     return f"{spec.name} {spec.dtype} {shape}"
 
 

@@ -107,10 +107,11 @@ def record_graph(
         compiled: All of them joined, weights as parameters after the inputs.
         loops: Lines for each kernel.
     """
+    assert imported.mod is not None
     before = OperatorReader(imported).run()
     traces = {name: Trace.of(graph.fact) for name, graph in graphs.items()}
     branches = branch_names({name: graph.mod for name, graph in graphs.items()})
-    after = CallReader(branches).run(compiled["main"], len(imported.inputs))
+    after = CallReader(branches).run(compiled["main"], len(imported.mod["main"].params))
     into = _calls_of(before, after, traces)
     calls = _with_savings(after.calls, after.named, traces)
     kept = tuple(edge for graph, trace in traces.items() for edge in _kept(graph, trace, after.named, calls))

@@ -76,7 +76,7 @@ def lower_for_all(
         joined = join(probes, fit, found.dims)
     seen = [Imports(told, found.dims, found.near, found.bounds) for told in importer.stages(found, ctx)]
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
-    lowered = lower_open(with_constants(joined.mod, weights), ctx)
+    lowered = lower_open(with_constants(joined.mod, weights), ctx, importer.read(found.near[0]), one)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     return OpenModel(lowered, found.dims, opened, found.bounds, fit=fit, reason=found.reason)
 
