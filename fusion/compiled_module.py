@@ -206,6 +206,11 @@ class CompiledModule:
 
         return summary(self)
 
+    def finish(self) -> None:
+        """Make the form for all sizes, unless it is made or the model has none, and wait for forms that are being made:
+        the first call need not wait then. `specializations` and `under_way` tell what came of it."""
+        self._forms.finish()
+
     def explain(self) -> str:
         """Return what the module consists of: kernels with their operators, fallbacks with their reasons, notes. Forms
         that are being made are waited for."""

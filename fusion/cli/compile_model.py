@@ -35,8 +35,9 @@ def compile_model(options: argparse.Namespace) -> int:
     model = Path(options.model)
     output = Path(options.output or model.parent / f"{model.stem}{SAVED_SUFFIX}")
     check_arguments(options, [output])
-    opened = open_module(options.model, options)
-    require_static(opened.module.inputs)
+    opened = open_module(options.model, options, whole=True)
+    if not opened.module.specializations:
+        require_static(opened.module.inputs, "; ".join(opened.module.under_way))
     with progress(f"saving {output}"):
         opened.module.save(output)
     size = output.stat().st_size

@@ -35,7 +35,7 @@ class Opened:
     @property
     def cached(self) -> bool:
         """Whether the cache had what a model would be compiled to: then nothing was imported."""
-        return ("import",) not in self.stages.times
+        return not {("import",), ("open form",)} & self.stages.times.keys()
 
 
 def is_saved(path: str) -> bool:
@@ -53,7 +53,7 @@ def is_relay(path: str) -> bool:
     return is_relay_file(path)
 
 
-def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -> Opened:
+def open_module(path: str, options: argparse.Namespace, *, alone: bool = True, whole: bool = False) -> Opened:
     """Load the saved module at `path`, or compile the model there as `options` say.
 
     Args:
@@ -61,6 +61,7 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -
         options: As parsed; an option that is not given is None or False.
         alone: Whether the options are for `path` only. If not, a saved module leaves them to the other model, and so
             does one that is no Relay module with its parameters.
+        whole: Whether a model that leaves dimensions open is compiled for all their sizes now, and not with a call.
 
     Raises:
         FusionError: It cannot be read or compiled, or an option has no use with a saved module.
@@ -82,6 +83,8 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True) -
             cache = not given.pop("no_cache", False) and dump is None
             measured = given.pop("db", None)
             module = compile(path, shapes=shapes or None, cache=cache, database=measured, wait=True, **given)
+            if whole:
+                module.finish()
     return Opened(module, time.perf_counter() - started, stages)
 
 

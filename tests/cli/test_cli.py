@@ -26,8 +26,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with mlp.onnx and mlp.fusion, and models with a free batch, other weights, an unknown operator."""
+    """A folder with mlp.onnx and mlp.fusion, and models with a free batch, one that a Reshape fixes, other weights, an
+    unknown operator."""
     path = tmp_path_factory.mktemp("models")
+    reshape = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    weights = {"shape": np.array([4, 6])}
+    fixed = small_models.model([reshape], [("x", FLOAT, ["rows", 8])], [("y", FLOAT, [4, 6])], weights)
+    onnx.save(fixed, path / "fixed.onnx")
     onnx.save(small_models.mlp(), path / "mlp.onnx")
     onnx.save(small_models.mlp("rows"), path / "free.onnx")
     other = small_models.mlp()
@@ -65,6 +70,21 @@ def test_compile_writes_a_module(folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert code == 0
     assert data["bytes"] == output.stat().st_size
     assert data["inputs"] == [{"name": "x", "shape": [5, 8], "dtype": "float32"}]
+
+
+def test_compile_leaves_dimensions_open(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "m.fusion"
+    code, data = run_json(capsys, "compile", folder / "free.onnx", "-o", output)
+    assert (code, data["cached"]) == (0, False)
+    assert data["inputs"] == [{"name": "x", "shape": [None, 8], "dtype": "float32"}]
+    for rows in (3, 17):
+        code, found = run_json(capsys, "run", output, "--shape", f"x={rows},8")
+        assert (code, found["outputs"]["y"]["shape"]) == (0, [rows, 4])
+    code, out, _ = run(capsys, "explain", output, "--html", tmp_path / "page.html")
+    assert (code, "all sizes: rows 1 to 4096" in out) == (0, True)
+    page = (tmp_path / "page.html").read_text()
+    assert "x float32 rows x 8 (drawn at rows " in page
+    assert "matmul" in page
 
 
 def test_run_reads_inputs_and_writes_outputs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,8 +259,9 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
         (["compile", "none.onnx"], 2, "F101"),
         (["run", "none.fusion"], 2, "F401"),
         (["run", "free.onnx"], 2, "--shape x="),
-        (["compile", "free.onnx"], 2, "for the names in --shape x=rows,8"),
-        (["compile", "free.onnx"], 2, "declares (rows, 8)"),
+        (["compile", "fixed.onnx"], 2, "for the names in --shape x=rows,8"),
+        (["compile", "fixed.onnx"], 2, "no form for all sizes: the shapes of Reshape contradict each other"),
+        (["bench", "free.onnx"], 2, "declares (rows, 8)"),
         (["bench", "free.onnx"], 2, "for the names in --shape x=rows,8"),
         (["compile", "."], 2, "'.' is a directory"),
         (["compile", "/"], 2, "'/' is a directory"),
@@ -347,7 +368,7 @@ def divisor(folder: Path) -> Path:
 
 
 def test_all_open_inputs_are_named_as_the_model_names_them(divisor: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in ("compile", "run", "convert", "bench"):
+    for verb in ("run", "convert", "bench"):
         code, _, err = run(capsys, verb, divisor / "divisor.onnx")
         assert code == 2
         assert "--shape ids=batch,length --shape mask=batch,length" in err
