@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.tensorir.emit import Expr, Nest, int64, ramp
+from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
 from backends.tensorir.extents import Extent
 from backends.tensorir.flat_buffers import flat_buffer, load_flat, store_flat
 
@@ -136,3 +136,10 @@ def fold_lanes(nest: Nest, vectors: Sequence[Expr], lanes: int, dtype: str, comb
         high = tirx.Shuffle([vector], [tirx.const(i + lanes, "int32") for i in range(lanes)])
         vector = keep(combine(low, high), lanes)
     return vector
+
+
+def load_first(first: tirx.BufferLoad, many: Expr, lanes: int) -> Expr:
+    """Return `many` elements from that of `first` on, and zeros in the other lanes, which are not read."""
+    mask = tirx.Ramp(int64(0), int64(1), lanes) < splat(many, lanes)
+    zeros = splat(tirx.const(0, "float32"), lanes)
+    return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", tirx.address_of(first), mask, zeros)

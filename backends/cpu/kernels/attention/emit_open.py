@@ -6,9 +6,9 @@ The loops of one task, which has a chunk of the blocks of rows of one batch:
     for block of rows                                   balanced, up to 16 rows
       sums = 0, top = the least number, total = 0
       for block of keys                                 balanced, up to 512 keys: one where they are fewer
-        scores = epilogue(q x k)                        `open_products`, `open_rows`
+        scores = epilogue(q x k)                        `block_products`, `open_rows`
         weights = exp(scores - new top), scale, total   `open_rows`
-        sums = sums * scale + weights x v               `open_products`
+        sums = sums * scale + weights x v               `block_products`
       outputs = epilogue(sums / total)
 
 Up to 512 keys it is the form of whole rows; beyond, the online one of `emit_online`.
@@ -25,12 +25,12 @@ from tvm.tirx import ForKind
 
 from backends.cpu.kernels.attention.open_packing import Packed, pack
 from backends.cpu.kernels.attention.open_plan import Grid, OpenPlan
-from backends.cpu.kernels.attention.open_products import OpenProduct, Panels, multiply, row_tiles
 from backends.cpu.kernels.attention.open_read import OpenAttention, read_open_attention
 from backends.cpu.kernels.attention.open_rows import KeyBlock, OpenRows, RowState
-from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div
 from backends.cpu.kernels.attention.read import ATTENTION, operand
+from backends.cpu.kernels.shared.block_products import OpenProduct, Panels, multiply, row_tiles
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
+from backends.cpu.kernels.shared.open_split import OpenSplit, ceil_div
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs

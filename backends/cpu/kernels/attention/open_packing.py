@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.cpu.kernels.attention.open_split import ceil_div
 from backends.cpu.kernels.attention.read import Operand
+from backends.cpu.kernels.shared.open_split import ceil_div
 from backends.cpu.kernels.shared.stitching.transpose_writer import turn_square
-from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
+from backends.tensorir.emit import Expr, Nest, int64, ramp
 from backends.tensorir.extents import Extent
+from backends.tensorir.vectors import load_first
 
 
 @dataclass(frozen=True)
@@ -116,10 +117,3 @@ class _Packing:
 
     def _store(self, vector: Expr, k: Expr, value: Expr) -> None:
         self.nest.store(self.packed.buffer, [ramp(self.packed.at(vector, k), self.lanes)], value)
-
-
-def load_first(first: tirx.BufferLoad, many: Expr, lanes: int) -> Expr:
-    """Return `many` elements from that of `first` on, and zeros in the other lanes, which are not read."""
-    mask = tirx.Ramp(int64(0), int64(1), lanes) < splat(many, lanes)
-    zeros = splat(tirx.const(0, "float32"), lanes)
-    return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", tirx.address_of(first), mask, zeros)

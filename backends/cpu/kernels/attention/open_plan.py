@@ -8,8 +8,8 @@ from math import prod
 from tvm import tirx
 
 from backends.cpu.kernels.attention.open_read import OpenChain
-from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div
 from backends.cpu.kernels.attention.plan import MAX_STREAMS
+from backends.cpu.kernels.shared.open_split import OpenSplit, ceil_div
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backends.cpu.kernels.batch_matmul.emit import emit_batch_matmul
+from backends.cpu.kernels.batch_matmul.emit_open import emit_open_batch_matmul
 from backends.cpu.kernels.batch_matmul.lower import lower_batch_matmul
 from backends.cpu.kernels.batch_matmul.plan import batch_matmul_space
 from backends.cpu.kernels.template import Lower, Template
@@ -16,4 +17,5 @@ TEMPLATE = Template(
     emit=emit_batch_matmul,
     claims=lambda marks: marks.is_one(BATCH_MATMUL),
     lowerings={"relax.matmul": Lower(lower_batch_matmul)},
+    emit_open=emit_open_batch_matmul,
 )

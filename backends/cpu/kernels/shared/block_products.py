@@ -1,7 +1,7 @@
-"""The two products of an attention over a block of rows whose number only a call knows.
+"""Products over a block of rows whose number only a call knows, as the two of an attention are.
 
     for tile of rows                          of even heights that balance, up to the largest
-      for panel of vectors                    of keys: whole panels, then single vectors
+      for panel of vectors                    whole panels, then single vectors
         if height <= 4, 6, ...                a body for each
           acc[height, vectors] = 0            registers
           for k: acc += a[row, k] * b[k, vector]
@@ -18,9 +18,9 @@ from itertools import product as product_of
 from tvm import tirx
 
 from backends.cpu.costs import FMA_LATENCY, FMA_PER_CYCLE
-from backends.cpu.kernels.attention.open_split import OpenSplit, ceil_div
 from backends.cpu.kernels.shared.arithmetic import FLOAT32
 from backends.cpu.kernels.shared.epilogue import RegisterRows
+from backends.cpu.kernels.shared.open_split import OpenSplit, ceil_div
 from backends.tensorir.emit import Expr, Nest, guard
 
 
