@@ -26,8 +26,6 @@ BASELINES: tuple[Method, ...] = (FastestDevice(), Greedy(), Heft(), RandomPlacem
 """What other planners are compared with; the first is taken where nothing is better."""
 _FIT_SECONDS = 20.0
 """For HiGHS to fit a model into memories that the simple methods cannot fit it into."""
-_SEEDS = 2
-"""Plans that local search begins with."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +103,7 @@ def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: flo
         )
     if has_optional():
         tried.run(Splitting(tried.found[tried.best()[0]].plan))
-    for name in tried.best()[:_SEEDS]:
-        tried.run(LocalSearch(tried.found[name].plan))
+    tried.run(LocalSearch(tried.found[tried.best()[0]].plan))
     if exact_seconds:
         tried.run(ExactProgram(tried.found[tried.best()[0]].plan, exact_seconds))
     return _choice(tried)

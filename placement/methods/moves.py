@@ -27,10 +27,10 @@ class Moves:
             for before, after in zip(problem.producers, problem.consumers, strict=True)
         ]
 
-    def draw(self, placement: Sequence[int]) -> tuple[list[int], int]:
+    def draw(self, placement: Sequence[int], likely: Sequence[int] = ()) -> tuple[list[int], int]:
         """Return tasks that are on one device, and another: one task, neighbours in the graph, or in its order."""
         problem, draw = self._problem, self._random
-        task = draw.randrange(len(placement))
+        task = draw.choice(likely) if likely and draw.random() < 0.7 else draw.randrange(len(placement))
         source = placement[task]
         target = draw.choice([k for k in problem.devices if k != source])
         near = [placement[other] for other in self._neighbours[task] if placement[other] != source]
@@ -40,6 +40,25 @@ class Moves:
         size = 1 if draw.random() < 0.4 else draw.randint(2, min(_LARGEST, max(2, len(placement) // 2)))
         tasks = [task] if size == 1 else self._grow(task, size, placement)
         return [each for each in tasks if problem.seconds[each][target] < float("inf")], target
+
+    def is_reorder(self) -> bool:
+        """Return whether the next move is of the order, and not of devices."""
+        return self._random.random() < 0.3
+
+    def reorder(self, order: Sequence[int], task: int) -> list[int]:
+        """Return `order` with `task` elsewhere between what it reads and what reads it."""
+        found, draw = list(order), self._random
+        position = found.index(task)
+        before = {other for other, _ in self._problem.producers[task]}
+        after = {other for other, _ in self._problem.consumers[task]}
+        first, last = position, position
+        reach = draw.randint(1, _LARGEST)
+        while first > max(0, position - reach) and found[first - 1] not in before:
+            first -= 1
+        while last < min(len(found) - 1, position + reach) and found[last + 1] not in after:
+            last += 1
+        found.insert(draw.randint(first, last), found.pop(position))
+        return found
 
     def _grow(self, task: int, size: int, placement: Sequence[int]) -> list[int]:
         source = placement[task]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placement.plan import DevicePlan
 from placement.problem import PlacementProblem
-from placement.simulate import schedule_once, start_times
+from placement.simulate import schedule_once
 
 
 def ranked_order(problem: PlacementProblem, placement: Sequence[int]) -> list[int]:
@@ -28,9 +28,3 @@ def ranked_order(problem: PlacementProblem, placement: Sequence[int]) -> list[in
 def ranked_plan(problem: PlacementProblem, placement: Sequence[int]) -> DevicePlan:
     """Return the plan of one request in that order."""
     return schedule_once(problem, placement, ranked_order(problem, placement))
-
-
-def ranked_latency(problem: PlacementProblem, placement: Sequence[int]) -> float:
-    """Return the time of that plan."""
-    starts = start_times(problem, placement, ranked_order(problem, placement))
-    return max(start + each[device] for start, each, device in zip(starts, problem.seconds, placement, strict=True))

@@ -1,0 +1,76 @@
+"""The plans as tables and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from bench import markdown
+from bench.devices.measure import PlanResult
+from placement.choose import BASELINES
+from placement.problem import OBJECTIVES
+
+_HEADER = (
+    "network", "batch", "operators", *(method.name for method in BASELINES), "plan", "by", "bound", "gap",
+    "x baseline", "x fastest", "at most x", "planning s", "exact", "exact s",
+)  # fmt: skip
+
+
+def line(result: PlanResult) -> str:
+    """Return one result in a line."""
+    return f"{result.network} x {result.batch}, {result.objective}: {_us(result.plan)} us by {result.method}"
+
+
+def text(results: Sequence[PlanResult]) -> str:
+    """Return the report as Markdown: a table for each objective."""
+    parts = [
+        "Microseconds: of one request (latency), between two requests (throughput). x baseline = best simple method / "
+        "plan; at most x = best simple method / bound, which no plan can exceed.",
+    ]
+    for objective in OBJECTIVES:
+        found = [result for result in results if result.objective == objective]
+        if found:
+            parts += [f"## {objective.capitalize()}", markdown.table(_HEADER, [*map(_row, found), _means(found)])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _us(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:.0f}"
+
+
+def _row(result: PlanResult) -> markdown.Row:
+    return (
+        result.network,
+        str(result.batch),
+        str(result.operators),
+        *(_us(result.found.get(method.name)) for method in BASELINES),
+        _us(result.plan),
+        result.method,
+        _us(result.bound),
+        f"{max(result.plan / result.bound - 1, 0.0):.1%}",
+        *(f"{ratio(result):.2f}" for ratio in _RATIOS),
+        f"{result.planning:.1f}",
+        _us(result.exact),
+        f"{result.solving:.1f}" if result.exact is not None else "",
+    )
+
+
+_RATIOS: tuple[Callable[[PlanResult], float], ...] = (
+    lambda result: result.baseline / result.plan,
+    lambda result: result.found.get("fastest device", math.inf) / result.plan,
+    lambda result: result.baseline / result.bound,
+)
+
+
+def _means(results: Sequence[PlanResult]) -> markdown.Row:
+    means = [math.exp(sum(math.log(ratio(each)) for each in results) / len(results)) for ratio in _RATIOS]
+    before = _HEADER.index("x baseline") - 1
+    after = len(_HEADER) - 1 - before - len(means)
+    return ("geometric mean", *[""] * before, *(f"{mean:.2f}" for mean in means), *[""] * after)
+
+
+def as_json(results: Sequence[PlanResult]) -> str:
+    """Return the results as JSON."""
+    return json.dumps([asdict(result) for result in results], indent=1)

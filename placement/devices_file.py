@@ -1,0 +1,134 @@
+"""Reads `devices.toml`: machines that are not here.
+
+    [[device]]
+    name = "gpu"
+    gflops = { other = 14000, matmul = 28000 }
+    gbs = 900
+    memory_gb = 16
+    start_us = 4          # 0 if not given
+
+    [[link]]
+    between = ["cpu", "gpu"]
+    latency_us = 10
+    gbs = 15.75
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from fusion.errors import OptionError
+from fusion.files import read_file
+from placement.devices import OTHER, Device, Link, Topology
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_DEVICE = ("name", "gflops", "gbs", "memory_gb")
+_LINK = ("between", "latency_us", "gbs")
+
+
+def read_devices(path: Path) -> Topology:
+    """Return the devices of a file, in its order.
+
+    Raises:
+        OptionError: The file cannot be read, or says too little, something unknown, or something impossible.
+    """
+    try:
+        data = tomllib.loads(read_file(path).decode())
+    except OSError as error:
+        raise OptionError(f"cannot read {path}", why=str(error.strerror), hint="name a file of devices") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise OptionError(f"{path} is no TOML", why=str(error)) from error
+    table = _Table(path, "the file", data)
+    table.check(("device",), ("link",))
+    devices = tuple(_device(_Table(path, f"device {index}", each)) for index, each in enumerate(table.tables("device")))
+    names = [device.name for device in devices]
+    if len(set(names)) < len(names):
+        raise table.error("two devices have the same name", "give each its own")
+    return Topology(devices, _links(table, names))
+
+
+class _Table:
+    """A table of the file, with what errors say of it."""
+
+    def __init__(self, path: Path, where: str, data: Any) -> None:
+        self.path, self._where = path, where
+        if not isinstance(data, dict):
+            raise self.error("it is no table", "write [[device]] and [[link]]")
+        self._data: Mapping[str, Any] = data
+
+    def error(self, why: str, hint: str) -> OptionError:
+        """Return the error of this table."""
+        return OptionError(f"cannot read the devices of {self.path}", where=self._where, why=why, hint=hint)
+
+    def check(self, needed: Collection[str], more: Collection[str] = ()) -> None:
+        """Refuse what is missing or unknown."""
+        for name in needed:
+            if name not in self._data:
+                raise self.error(f"{name} is missing", f"it needs {', '.join(needed)}")
+        for name in self._data:
+            if name not in (*needed, *more):
+                raise self.error(f"{name} is unknown", f"known are {', '.join((*needed, *more))}")
+
+    def tables(self, name: str) -> list[Any]:
+        """Return the tables of this name."""
+        found = self._data.get(name, [])
+        if not isinstance(found, list):
+            raise self.error(f"{name} is no list", f"write [[{name}]]")
+        return found
+
+    def value(self, name: str) -> Any:
+        """Return what `name` is, None where it is not given."""
+        return self._data.get(name)
+
+    def number(self, name: str, *, zero: bool = False) -> float:
+        """Return a number above 0, or 0 where that may be."""
+        return self.check_number(name, self._data.get(name, 0.0), zero=zero)
+
+    def check_number(self, name: str, value: Any, *, zero: bool = False) -> float:
+        """Return `value`, if it is a number that `name` may be."""
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+        if not good or not (value or zero):
+            raise self.error(f"{name} is {value!r}", f"it is a number {'of 0 or more' if zero else 'above 0'}")
+        return float(value)
+
+
+def _device(table: _Table) -> Device:
+    table.check(_DEVICE, ("start_us",))
+    name, speeds = table.value("name"), table.value("gflops")
+    if not isinstance(name, str) or not name:
+        raise table.error(f"its name is {name!r}", "a name is a text")
+    if not isinstance(speeds, dict) or OTHER not in speeds:
+        raise table.error("gflops names no speed for other work", f"write gflops = {{ {OTHER} = 1000 }}")
+    return Device(
+        name,
+        {kind: table.check_number(f"gflops.{kind}", speed) for kind, speed in speeds.items()},
+        gbs=table.number("gbs"),
+        memory=table.number("memory_gb") * 1e9,
+        start_us=table.number("start_us", zero=True),
+    )
+
+
+def _links(table: _Table, names: list[str]) -> tuple[tuple[Link, ...], ...]:
+    links: dict[frozenset[str], Link] = {}
+    for index, each in enumerate(table.tables("link")):
+        link = _Table(table.path, f"link {index}", each)
+        link.check(_LINK)
+        ends = link.value("between")
+        if not isinstance(ends, list) or len(ends) != 2 or not set(map(str, ends)) <= set(names) or ends[0] == ends[1]:
+            raise link.error(f"it is between {ends!r}", f"name two of {', '.join(names)}")
+        links[frozenset(ends)] = Link(link.number("latency_us", zero=True), link.number("gbs"))
+    nothing = Link(0.0, float("inf"))
+    for index, name in enumerate(names):
+        for other in names[:index]:
+            if frozenset((name, other)) not in links:
+                raise table.error(f"no link is between {other} and {name}", "write a [[link]] for each two devices")
+    return tuple(
+        tuple(links[frozenset((name, other))] if name != other else nothing for other in names) for name in names
+    )

@@ -1,0 +1,60 @@
+"""`bench.devices`: its networks are those of the papers, and its report says what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.devices import report
+from bench.devices.__main__ import SERVER
+from bench.devices.instances import first_difference
+from bench.devices.measure import PlanResult, measure
+from bench.devices.networks import NETWORKS, operators_of
+from placement.devices_file import read_devices
+
+
+# Multiply-adds and parameters, in millions: of the papers, and of torchvision's and transformers' models.
+@pytest.mark.parametrize(
+    ("name", "products", "parameters"),
+    [("vgg16", 15_470, 138.4), ("resnet50", 4_090, 25.5), ("googlenet", 1_580, 6.6), ("bert_base", 11_200, 85.0)],
+)
+def test_networks_have_the_work_of_their_papers(name: str, products: float, parameters: float) -> None:
+    operators = operators_of(name)
+    kinds = ("convolution", "matmul")
+    flops = sum(each.work.flops for each in operators if each.work.kind in kinds)
+    assert flops / 2e6 == pytest.approx(products, rel=0.05)
+    assert sum(each.weights for each in operators) / 4e6 == pytest.approx(parameters, rel=0.06)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_operators_read_earlier_ones(name: str) -> None:
+    for index, operator in enumerate(operators_of(name, 4)):
+        assert all(read < index for read in operator.reads)
+
+
+def test_exact_plans_of_a_few_instances() -> None:
+    pytest.importorskip("highspy")
+    assert first_difference(5) == ""
+
+
+def test_measured_and_reported() -> None:
+    pytest.importorskip("highspy")
+    results = list(measure("vgg16", 1, read_devices(SERVER), 5.0))
+    for result in results:
+        assert result.bound * (1 - 1e-6) <= result.plan <= result.baseline
+        assert result.exact is not None
+        assert result.plan <= result.exact * 1.05
+    text = report.text(results)
+    assert "## Latency" in text
+    assert "## Throughput" in text
+
+
+def test_means_are_geometric() -> None:
+    found = {"fastest device": 4.0, "greedy": 4.0, "HEFT": 8.0, "random": 9.0}
+    results = [
+        PlanResult(
+            "net", 1, 3, "latency", found, plan=plan, method="HEFT", bound=1.0, planning=1.0, exact=None, solving=0.0
+        )
+        for plan in (1.0, 4.0)
+    ]
+    mean = report.text(results).splitlines()[-1].split("|")
+    assert [cell.strip() for cell in mean if cell.strip()] == ["geometric mean", "2.00", "2.00", "4.00"]
