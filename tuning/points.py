@@ -77,8 +77,8 @@ class ChoosePoints:
             return recall(known)
         libraries = self._build(candidates, started + _BUILDING * self.seconds)
         if not libraries:
-            return recall(known, ["no kernel was measured: the candidates cannot be built"])
-        left = started + self.seconds - time.perf_counter()
+            return recall(known, ["no kernel was measured: the candidates cannot be built, or not in time"])
+        left = max(0.0, started + self.seconds - time.perf_counter())  # what has begun to be built is not stopped
         results = self.session.run(self._experiment(candidates, libraries, network, left))
         if results.failure:
             return recall(known, [f"no kernel was measured: {results.failure}"])

@@ -16,9 +16,9 @@ _FILE = "model.fusion"
 
 
 class Fusion:
-    """`fusion.compile` with default options but for the job's precision and effort, and no cache: it is timed.
-    Calls wait for their form, as ONNX Runtime is another engine; hot shapes get none, which would be compiled beside
-    the calls of others."""
+    """`fusion.compile` with default options but for the job's precision and effort, without a cache and without what
+    was measured before: it is timed. Calls wait for their form, as ONNX Runtime is another engine; hot shapes get none,
+    which would be compiled beside the calls of others."""
 
     _module: fusion.CompiledModule | None = None
     _compilations = 0
@@ -72,7 +72,7 @@ class Fusion:
 def _compile(job: Job) -> fusion.CompiledModule:
     return fusion.compile(
         str(job.path), shapes=dict(job.shapes), threads=job.threads, precision=job.precision, effort=job.effort,
-        cache=False, wait=True, hot_shapes=0,
+        cache=False, database=False, wait=True, hot_shapes=0,
     )  # fmt: skip
 
 

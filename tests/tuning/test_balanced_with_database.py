@@ -14,6 +14,7 @@ import pytest
 from tvm import relax
 
 import fusion
+from fusion import measuring
 from fusion.cache import build_versions
 from fusion.module.random_inputs import random_inputs
 from tests.backends.cpu.kernels.anchored import normal
@@ -32,10 +33,13 @@ class Pretends(MeasuringSession):
 
     asked: list[int]
     """Candidates in all of each experiment."""
+    left: list[float]
+    """The time for it."""
 
     def run(self, experiment: Experiment) -> Results:
         counts = experiment.candidate_counts()
         self.asked.append(sum(counts) - len(counts))
+        self.left.append(experiment.seconds)
         decisions = [Decision(count - 1, 1e-6, 2e-6, 1e-6, count, times_of(count)) for count in counts]
         return Results(decisions, 2e-3, 1e-3)
 
@@ -44,6 +48,7 @@ class Pretends(MeasuringSession):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many candidates each experiment has compared, beside the first of each kernel."""
     monkeypatch.setattr(Pretends, "asked", [], raising=False)
+    monkeypatch.setattr(Pretends, "left", [], raising=False)
     monkeypatch.setattr(points, "_MOST", 3)
     monkeypatch.setattr(points, "_ALIKE", 1)
     monkeypatch.setattr(points, "build_library", lambda kernels, *_: {name for name, _ in kernels})
@@ -165,6 +170,14 @@ def test_rows_of_another_version_are_ignored(
     compile_with(tmp_path / "records")
     assert len(asked) == 2
     assert len(Database(tmp_path / "records").lines()) == 2 * before
+
+
+def test_a_machine_that_is_too_busy_leaves_no_time(monkeypatch: pytest.MonkeyPatch, asked: list[int]) -> None:
+    """What has begun to be built may take longer than all was to take: the wait for an answer was negative then."""
+    monkeypatch.setattr(measuring, "_POINT_SECONDS", -100.0)
+    monkeypatch.setattr(points, "_EMITTING", -1.0)  # until in 100 s
+    compile_with(False)
+    assert Pretends.left == [0.0]
 
 
 class Refuses:
