@@ -24,7 +24,7 @@ _log = logging.getLogger("fusion.tuning")
 _SCHEMA = """
 CREATE TABLE records (
     task TEXT NOT NULL, point TEXT NOT NULL, measured_at REAL NOT NULL, line TEXT NOT NULL, PRIMARY KEY (task, point)
-) WITHOUT ROWID
+)
 """
 _ADD = """
 INSERT INTO records (task, point, measured_at, line) VALUES (?, ?, ?, ?)
