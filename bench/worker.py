@@ -90,6 +90,11 @@ class Server:
         """Return how many calls of the model that the engine opened have compiled a form of it."""
         return self._engine.compilations() if isinstance(self._engine, Specializing) else 0
 
+    def save(self, folder: Path) -> bool:
+        """Return whether the model that the engine opened, with its forms, lies in `folder` now."""
+        assert isinstance(self._engine, Specializing), "this engine has no forms"
+        return self._engine.save(folder)
+
     def beside(self, job: Job, inputs: Arrays, seconds: float) -> tuple[float, float]:
         """Return the median seconds of calls of the model that was loaded, and of what the engine makes of `job`, which
         take turns for about `seconds`."""

@@ -83,6 +83,9 @@ class Specializing(Engine, Protocol):
     def compilations(self) -> int:
         """Return how many calls of the model opened last have compiled, each for as long as that took."""
 
+    def save(self, folder: Path) -> bool:
+        """Write what `load` needs of the model opened last into `folder`; return False where that cannot be."""
+
 
 @dataclass(frozen=True)
 class Kernels:

@@ -25,11 +25,8 @@ class Fusion:
 
     def build(self, job: Job, folder: Path) -> bool:
         """Compile the model, and save it if there is a linker; return whether there is one."""
-        module = _compile(job)
-        can_save = linker.find_linker() is not None
-        if can_save:
-            module.save(str(folder / _FILE))
-        return can_save
+        self._module = _compile(job)
+        return self.save(folder)
 
     def load(self, job: Job, folder: Path) -> Runner:
         """Load the saved module, or compile the model where none could be saved."""
@@ -57,6 +54,14 @@ class Fusion:
         """Return how many forms the module has."""
         assert self._module is not None, "open comes first"
         return len(self._module.specializations)
+
+    def save(self, folder: Path) -> bool:
+        """Save the module opened last where `load` finds it, if there is a linker; return whether there is one."""
+        assert self._module is not None, "open comes first"
+        can_save = linker.find_linker() is not None
+        if can_save:
+            self._module.save(str(folder / _FILE))
+        return can_save
 
     def compilations(self) -> int:
         """Return in how many calls of the module opened last there were stages of compiling."""

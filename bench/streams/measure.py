@@ -74,8 +74,7 @@ def run_stream(job: Job, plan: StreamPlan, calls: Sequence[Shapes], draw: Draw, 
         name: Of the model.
 
     Raises:
-        EngineError: ONNX Runtime, which all are checked against, failed; or ours ran a shape that it cannot be compiled
-            for by itself.
+        EngineError: ONNX Runtime, which all are checked against, failed.
     """
     engines = list(dict.fromkeys((OURS, *plan.peers, BASELINE)))
     found = StreamResult(name, calls, plan.threads, {engine: EngineResult() for engine in engines})
@@ -97,7 +96,10 @@ def run_stream(job: Job, plan: StreamPlan, calls: Sequence[Shapes], draw: Draw, 
         _check(running, job)
     if plan.statics and not found.engines[OURS].failure:
         forms = StaticPlan(job, calls, lambda place: draw(calls[place], place), plan.statics, plan.call_s)
-        found.against = against_static(forms)
+        try:
+            found.against = against_static(forms)
+        except EngineError as error:
+            found.no_statics = str(error)
     return found
 
 

@@ -92,7 +92,7 @@ def _against(result: StreamResult) -> Iterator[str]:
 def _cost_rows(against: AgainstStatic) -> Iterator[markdown.Row]:
     opened, static = against.opened, against.static
     kinds = (
-        ("compiled and saved in s", opened.compile_s, static.compile_s),
+        ("compiled in s", opened.compile_s, static.compile_s),
         ("memory of that, MiB", opened.compiling_bytes / MEBIBYTE, static.compiling_bytes / MEBIBYTE),
         ("memory of running, MiB", opened.running_bytes / MEBIBYTE, static.running_bytes / MEBIBYTE),
         ("file, MiB", (opened.file_bytes or 0) / MEBIBYTE, (static.file_bytes or 0) / MEBIBYTE),
@@ -108,6 +108,8 @@ def _notes(result: StreamResult) -> Iterator[str]:
     if checked:
         yield f"- checked against {' and '.join(sorted(references))} as a single shape is: {checked}"
     yield from _compiling(result)
+    if result.no_statics:
+        yield f"- no comparison with static forms: {result.no_statics}"
     for name, engine in result.engines.items():
         if engine.failure:
             yield f"- no numbers of {name}: {engine.failure}"

@@ -42,7 +42,7 @@ class Costs:
     """What a form costs beside its calls, each in a process of its own.
 
     Attributes:
-        compile_s: Seconds of compiling and saving it.
+        compile_s: Seconds of compiling it: of opening the model and the first call, but for what that takes once more.
         compiling_bytes: Peak memory of that, beyond what was resident once the libraries were imported.
         running_bytes: The same of loading it and running calls.
         file_bytes: Size of the saved file; None where there is no linker to save it with.
@@ -86,7 +86,8 @@ class StreamResult:
         checked: The calls whose shapes went through the float64 gate.
         compiling: The calls in which ours compiled, counted through all passes; their seconds are those of the calls.
         forms: How many forms ours had in the end; None where that is not known.
-        against: Ours against static forms; None where that was not asked for.
+        against: Ours against static forms; None where that was not asked for, or failed.
+        no_statics: Why it failed, or empty.
     """
 
     model: str
@@ -100,6 +101,7 @@ class StreamResult:
     compiling: list[int] = field(default_factory=list)
     forms: int | None = None
     against: AgainstStatic | None = None
+    no_statics: str = ""
 
     @property
     def passed(self) -> bool:
@@ -156,6 +158,7 @@ class StreamResult:
                 }
                 for name, engine in self.engines.items()
             },
+            "no_statics": self.no_statics,
             "against": None if self.against is None else dataclasses.asdict(self.against),
         }  # fmt: skip
 
