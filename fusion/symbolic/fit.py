@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations_with_replacement
 from math import prod
@@ -17,6 +17,8 @@ _FACTORS = 3
 """So many symbols are multiplied at most: batch * heads of one size * length, or both lengths of a table of pairs."""
 _EDGES = 16
 """Rows that windows add to an image, at most."""
+_FLOAT32 = 1e-6
+"""So exactly, relative to it, a float32 tells a ratio of two numbers."""
 
 
 class NotLinearError(Declined):
@@ -49,6 +51,22 @@ class Fit:
         if key not in self._found:
             self._found[key] = self._extent(key)
         return self._found[key]
+
+    def ratio(self, values: Sequence[float]) -> tuple[Extent, Extent]:
+        """Return two extents, the first of which divided by the second is each of `values`, as far as float32 tells: 1,
+        or such as the model has but for 1, as an image that is made larger between its corners is read in steps of
+        `(rows - 1) / (8 * rows - 1)`.
+
+        Raises:
+            NotLinearError: There are none.
+        """
+        near = self._near_extents
+        for parts, below in near.items():
+            above = [value * part for value, part in zip(values, parts, strict=True)]
+            whole = tuple(map(round, above))
+            if whole in near and np.allclose(above, whole, rtol=_FLOAT32, atol=0):
+                return near[whole], below
+        raise NotLinearError(f"a number is no ratio of open sizes: {', '.join(map(str, values))}")
 
     def _extent(self, values: tuple[int, ...]) -> Extent:
         if len(set(values)) == 1:
@@ -88,6 +106,13 @@ class Fit:
         """Whether `line` is an extent that the model has but for a small constant."""
         is_near = line in self.known or abs(line.constant) <= _EDGES
         return is_near and (line.coefficient, line.symbols) in self._known_lines
+
+    @cached_property
+    def _near_extents(self) -> dict[tuple[int, ...], Extent]:
+        """The extents that the model has but for 1, by what they are at the probes."""
+        known = [*(Extent(0, 1, (name,)) for name in self.probes[0]), *self.known]
+        moved = (replace(extent, constant=extent.constant + by) for extent in known for by in (0, -1, 1))
+        return {tuple(extent.at(sizes) for sizes in self.probes): extent for extent in (Extent(1), *moved)}
 
     @cached_property
     def _known_products(self) -> frozenset[tuple[str, ...]]:

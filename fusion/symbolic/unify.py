@@ -22,6 +22,7 @@ from fusion.json_graph import Node, references
 from fusion.symbolic.fit import Fit
 
 Func = TypeVar("Func", relax.Function, tirx.PrimFunc)
+Ratio = tuple[Extent, Extent]
 _NUMBER, _CONSTANT, _FLOAT = "int", "ir.IntImm", "ir.FloatImm"
 _MOST_EXACT = 2**53
 """Beyond it not every whole number is a float64."""
@@ -41,9 +42,20 @@ def unify(funcs: Sequence[Func], fit: Fit, derived: Sequence[DerivedSize] = ()) 
     for node, *others in zip(*(text.nodes for text in texts), strict=True):
         if any(other != node for other in others):
             raise Declined(f"passes made another {node['type']} of it at other sizes")
-    rows = zip(*(text.numbers for text in texts), strict=True)
-    extents = list(map(fit.extent, rows))
-    return funcs[0] if all(extent.is_static for extent in extents) else texts[0].with_extents(extents, derived)
+    extents = [fit.extent(row) for row in zip(*(text.numbers for text in texts), strict=True)]
+    floats = [_ratio(row, fit) for row in zip(*(text.floats for text in texts), strict=True)]
+    if all(extent.is_static for extent in extents) and not any(floats):
+        return funcs[0]
+    return texts[0].with_extents(extents, floats, derived)
+
+
+def _ratio(values: Sequence[float], fit: Fit) -> Ratio | None:
+    """Return the extents that floats are the ratio of; None of a float that is the same at all sizes."""
+    if len(set(map(repr, values))) == 1:
+        return None
+    if all(1 <= value < _MOST_EXACT and value.is_integer() for value in values):
+        return fit.extent([int(value) for value in values]), Extent(1)
+    return fit.ratio(values)
 
 
 @dataclass
@@ -57,12 +69,17 @@ class _Text:
         root: The place of the function.
         numbers: What is read, in order.
         readers: The place of the node that reads each of them, and the key of the field or position.
+        floats: Those of TensorIR, among which are numbers of elements, by which a mean divides their sum, and how far
+            pixels that are read for the next one lie apart.
+        places: The place of each.
     """
 
     nodes: list[Node]
     root: int
     numbers: list[int] = field(default_factory=list)
     readers: list[tuple[int, Any]] = field(default_factory=list)
+    floats: list[float] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, func: Func) -> _Text:
@@ -81,14 +98,17 @@ class _Text:
                     data[key] = None
                     text.numbers.append(found[place]["data"])
                     text.readers.append((number, key))
-            if _is_count(node):
-                text.numbers.append(int(data["value"]))
-                text.readers.append((number, "value"))
+            if node["type"] == _FLOAT:
+                text.floats.append(float(data["value"]))
+                text.places.append(number)
                 data["value"] = None
         return text
 
-    def with_extents(self, extents: Sequence[Extent], derived: Sequence[DerivedSize]) -> Any:
-        """Return the function with `extents` in place of its numbers, which it is made of now.
+    def with_extents(
+        self, extents: Sequence[Extent], ratios: Sequence[Ratio | None], derived: Sequence[DerivedSize]
+    ) -> Any:
+        """Return the function with `extents` in place of its numbers and `ratios` in place of floats, which it is made
+        of now.
 
         Raises:
             Declined: Something else than a constant of TensorIR depends on the sizes.
@@ -97,11 +117,16 @@ class _Text:
         for (place, key), number, extent in zip(self.readers, self.numbers, extents, strict=True):
             node = self.nodes[place]
             data: Any = node["data"]
-            data[key] = float(number) if node["type"] == _FLOAT else writer.literal(_NUMBER, number)
-            if not extent.is_static and node["type"] not in (_CONSTANT, _FLOAT):
+            data[key] = writer.literal(_NUMBER, number)
+            if not extent.is_static and node["type"] != _CONSTANT:
                 raise Declined(f"a {node['type']} holds a number that depends on the open sizes: {extent}")
             if not extent.is_static:
                 moved[place] = writer.expression(extent, data["ty"])
+        for place, value, ratio in zip(self.places, self.floats, ratios, strict=True):
+            data = self.nodes[place]["data"]
+            data["value"] = value
+            if ratio is not None:
+                moved[place] = writer.ratio(ratio, data["ty"])
         for node in self.nodes:
             data = node.get("data")
             for key, place in references(node):
@@ -123,6 +148,18 @@ class _Writer:
         result = self._extent(extent, wide)
         narrow = self.nodes[kind]["data"]["dtype"] != "int64"
         return self._add("prim.Cast", span=0, ty=kind, value=result) if narrow else result
+
+    def ratio(self, ratio: Ratio, kind: int) -> int:
+        """Return the place of one extent divided by another, as an expression of the floating type at `kind`: by 1
+        where that is 0, as of one pixel between its corners nothing is read but the first."""
+        above, below = ratio
+        result = self.expression(above, kind)
+        if below == Extent(1):
+            return result
+        wide = self._add("ir.PrimType", span=0, dtype="int64")
+        positive = self._add("prim.Max", span=0, ty=wide, a=self._extent(below, wide), b=self._constant(1, wide))
+        divisor = self._add("prim.Cast", span=0, ty=kind, value=positive)
+        return self._add("prim.Div", span=0, ty=kind, a=result, b=divisor)
 
     def _extent(self, extent: Extent, wide: int) -> int:
         if extent.is_static:
@@ -164,11 +201,3 @@ class _Writer:
 
     def _add(self, kind: str, **data: Any) -> int:
         return self.literal(kind, data)
-
-
-def _is_count(node: Node) -> bool:
-    """Return whether a node is a float that may be a number of elements, by which a mean divides their sum."""
-    if node["type"] != _FLOAT:
-        return False
-    value = float(node["data"]["value"])
-    return 1 <= value < _MOST_EXACT and value.is_integer()

@@ -53,6 +53,17 @@ def same_pads() -> onnx.ModelProto:
     return _model(nodes, {"kernel": _normal(16, 3, 3, 3)})
 
 
+def corners() -> onnx.ModelProto:
+    """Return a picture that is halved and read between its corners at steps that are no whole numbers."""
+    nodes = [
+        make_node("Conv", ["x", "kernel"], ["half"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        make_node("Relu", ["half"], ["kept"]),
+        make_node("Resize", ["kept", "", "scales"], ["y"], mode="linear",
+                  coordinate_transformation_mode="align_corners"),
+    ]  # fmt: skip
+    return _model(nodes, {"kernel": _normal(16, 3, 3, 3), "scales": np.array([1, 1, 3, 2], np.float32)})
+
+
 def _model(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], rank: int = 4) -> onnx.ModelProto:
     graph = make_graph(
         nodes,

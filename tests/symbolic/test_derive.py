@@ -23,6 +23,7 @@ from fusion.symbolic.derive import Deduction, deduce, telling
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.outline import OperatorLine
+from tests.symbolic.picture_models import corners
 
 WIDTHS = (138, 195, 264, 349, 446, 559)
 DIMS = OpenDims(("x",), (("w",),))
@@ -119,6 +120,33 @@ def test_a_third_choice_of_sizes_decides_between_extents_that_the_model_has_not(
     assert three.extent((36, 76, 160)) == Extent(0, 4, ("h",))
     assert three.extent((36, 76, 156)) == Extent(-44, 40, ("b",))
 
+
+
+def test_a_float_is_the_ratio_of_extents_that_the_model_has() -> None:
+    probes = ({"b": 2, "h": 66, "half": 33}, {"b": 3, "h": 96, "half": 48})
+    fit = Fit(probes, [Extent(0, 1, ("h",)), Extent(0, 1, ("half",)), Extent(0, 3, ("half",))])
+    steps = [float(np.float32(32 / 98)), float(np.float32(47 / 143))]
+    assert fit.ratio(steps) == (Extent(-1, 1, ("half",)), Extent(-1, 3, ("half",)))
+    assert fit.ratio([1 / 66, 1 / 96]) == (Extent(1), Extent(0, 1, ("h",)))
+    with pytest.raises(Declined, match="no ratio"):
+        fit.ratio([0.3, 0.4])
+
+
+@pytest.mark.parametrize("size", [(1, 1, 1), (2, 9, 14), (1, 64, 33), (3, 101, 2)])
+def test_pictures_that_are_read_between_their_corners(size: tuple[int, int, int], cornered: tuple) -> None:  # type: ignore[type-arg]
+    module, session = cornered
+    batch, height, width = size
+    x = np.random.default_rng(width).standard_normal((batch, 3, height, width)).astype(np.float32)
+    for result, wanted in zip(module(x), session.run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
+    assert [form.opened is not None for form in module.specializations] == [True], module.explain()
+
+
+@pytest.fixture(scope="module")
+def cornered() -> tuple[fusion.CompiledModule, onnxruntime.InferenceSession]:
+    model = corners()
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return fusion.compile(model, wait=True, cache=False, threads=1), session
 
 
 def picture_model() -> onnx.ModelProto:
