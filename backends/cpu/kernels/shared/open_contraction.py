@@ -35,8 +35,8 @@ _ONE_TILE = 8
 static form for 7 and 8 rows came from weights that passed twice, through tiles of 4 and 3 and of 4 and 4."""
 
 _FILLED = 14
-"""Rows of a tile at most where `tile_sums` fills tiles, and of the tallest where L2 does not keep the weights: 9 to 14
-rows took 1.2 to 1.3 times as long as the static kernels in tiles of 8, 1.02 to 1.11 in one."""
+"""Rows of the tallest tile where `tile_sums` fills tiles and L2 does not keep the weights: 9 to 14 rows took 1.2 to 1.3
+times as long as the static kernels in tiles of 8, 1.02 to 1.11 in one."""
 
 _LOSS, _MEMORY_LOSS = 1.15, 1.25
 """How much longer any number of rows may take, by estimate, where a tile is filled: more where the weights come from
@@ -119,7 +119,7 @@ def _tiles(products: Sequence[Extents], machine: Machine, fill: bool) -> RowTabl
         bodies = Bodies(_MEMORY_LOSS, fill, one_tile=True)
         return RowTable.choose(products, machine, bodies, most=_FILLED, least=_FILLED)
     if fill:
-        return RowTable.choose(products, machine, Bodies(_LOSS, fill), most=_FILLED)
+        return RowTable.choose(products, machine, Bodies(_LOSS, fill))
     if from_memory:
         return RowTable.choose(products, machine, Bodies(1.0, one_tile=True), least=_ONE_TILE)
     return RowTable.choose(products, machine)
