@@ -162,14 +162,15 @@ COMPILER: dict[str, Any] = {
     "features": frozenset({"none"}),
     "threads": 77,
 }
-OPTIONS: dict[str, Any] = {"strict": True, "precision": "bf16", "effort": "balanced"}
+OPTIONS: dict[str, Any] = {"strict": True, "precision": "bf16", "effort": "balanced", "measured": "a digest"}
 
 
 def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     model, ctx = ModelDigest("0", ()), context.resolve(threads=1)
     compiler: Any = ctx.compiler
     assert set(COMPILER) == {field.name for field in dataclasses.fields(compiler)}
-    assert set(OPTIONS) | {"compiler", "cache", "libraries"} == {field.name for field in dataclasses.fields(Context)}
+    places = {"cache", "libraries", "database"}
+    assert set(OPTIONS) | {"compiler"} | places == {field.name for field in dataclasses.fields(Context)}
     others = [{"compiler": dataclasses.replace(compiler, **{name: value})} for name, value in COMPILER.items()]
     others += [{name: value} for name, value in OPTIONS.items()]
     keys = [form_key(model, {}, ctx)]
