@@ -234,11 +234,24 @@ class _Merge:
 
         def rule(node: Any) -> Expr:
             divided = self.analyzer.simplify(node.a)
-            if not isinstance(divided, Var) or not structural_equal(self.extents.get(divided), node.b):
+            if not self._is_below(divided, node.b):
                 return type(node)(divided, node.b)
             return divided if isinstance(node, tirx.FloorMod) else tirx.const(0, divided.ty.dtype)
 
         return self.analyzer.simplify(map_nodes(index, ((tirx.FloorDiv, tirx.FloorMod), rule)))
+
+    def _is_below(self, index: Expr, extent: Expr) -> bool:
+        """Return whether `index` counts an axis of this extent, or axes behind one another that make up this extent."""
+        if isinstance(index, Var):
+            return bool(structural_equal(self.extents.get(index), extent))
+        axes = list(self.extents)
+        runs = (axes[first:end] for first, end in combinations(range(len(axes) + 1), 2))
+        counted = ((run, [self.extents[var] for var in run]) for run in runs if len(run) > 1)
+        return any(
+            structural_equal(index, flat_index(extents, run, self.analyzer))
+            and self.analyzer.can_prove_equal(reduce(mul, extents), extent)
+            for run, extents in counted
+        )
 
     def _region(self, region: TensorRegion) -> TensorRegion:
         """Return the whole buffer: readers of a block ask which buffers it accesses."""

@@ -22,7 +22,7 @@ from fusion.module.plan import Argument, KernelCall, RunPlan
 from fusion.module.settings import Settings
 from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
-from fusion.symbolic.open_weights import Count, Window
+from fusion.symbolic.open_weights import Count, TableWindow
 from fusion.tensors import tensor_bytes
 
 FORMAT = 9
@@ -45,10 +45,10 @@ class StoredOpenWeight:
     shape: tuple[Extent, ...]
     table: StoredWeight
     count: Count | None
-    window: Window | None
+    window: TableWindow | None
 
     @property
-    def source(self) -> Count | Window:
+    def source(self) -> Count | TableWindow:
         """How it is made.
 
         Raises:
@@ -247,6 +247,12 @@ def _range(bounds: Sequence[int]) -> range:
     return range(smallest, largest + 1, step)
 
 
+def _is_of_one_size(weight: StoredOpenWeight, opened: StoredOpenPlan) -> bool:
+    """Return whether an open weight depends on one size of the inputs alone: then its table has all within bounds."""
+    symbols = {symbol for extent in (*weight.shape, *weight.source.extents) for symbol in extent.symbols}
+    return len(symbols) == 1 and symbols <= opened.bounds.keys()
+
+
 def is_number(dim: str) -> bool:
     """Return whether a stored dimension is a size, and no symbol."""
     return dim.isascii() and dim.isdigit()
@@ -267,6 +273,7 @@ def _check_open_calls(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan, s
             not len(table.shape) == len(shape) == len(window.starts) == len(window.firsts)
             or any(not 0 <= axis < len(shape) for axis in window.diagonal or ())
             or len(set(window.diagonal or (0, 1))) != 2
+            or (_is_of_one_size(weight, opened) and not window.is_in(table.shape, weight.shape, sizes))
         ):
             raise ValueError(f"a table of {table.shape} has no part of {shape}")
     buffers = [_bytes(at(extents), held.dtype) for extents, held in zip(opened.buffers, plan.buffers, strict=True)]

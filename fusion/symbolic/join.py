@@ -51,7 +51,7 @@ class Joined:
     """
 
     mod: tvm.IRModule
-    weights: list[tvm.runtime.Tensor | tuple[OpenWeight, ...]]
+    weights: Sequence[tvm.runtime.Tensor | tuple[OpenWeight, ...]]
 
 
 def join(probes: Sequence[Probe], fit: Fit, dims: OpenDims) -> Joined:

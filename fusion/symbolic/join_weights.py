@@ -16,7 +16,7 @@ import numpy as np
 from fusion.declined import Declined
 from fusion.extents import Extent, Sizes
 from fusion.symbolic.fit import Fit, NotLinearError
-from fusion.symbolic.open_weights import Count, OpenWeight, Window, repeats
+from fusion.symbolic.open_weights import Count, OpenWeight, TableWindow, repeats
 from fusion.symbolic.table_parts import TablePart
 
 _ORIGIN = Extent(0)
@@ -123,7 +123,7 @@ def _line(value: np.ndarray) -> tuple[int, int] | None:
     return int(whole[0]), int(steps[0]) if steps.size else 0
 
 
-def _windows(shape: tuple[Extent, ...], periods: Sequence[int | None], symbols: Sizes) -> Iterator[Window]:
+def _windows(shape: tuple[Extent, ...], periods: Sequence[int | None], symbols: Sizes) -> Iterator[TableWindow]:
     """Yield where in a table a constant of extents `shape`, whose rows come again after `periods`, may be: along
     diagonals, at the beginning, or from a size on."""
     origin, firsts = (_ORIGIN,) * len(shape), (0,) * len(shape)
@@ -131,14 +131,16 @@ def _windows(shape: tuple[Extent, ...], periods: Sequence[int | None], symbols: 
     for rows, columns in combinations(taken, 2):
         for extent in dict.fromkeys((shape[rows], shape[columns])):
             start = Extent(1 - extent.constant, -extent.coefficient, extent.symbols)
-            yield Window((*origin[:columns], start, *origin[columns + 1 :]), firsts, (rows, columns))
-    yield Window(origin, firsts)
+            yield TableWindow((*origin[:columns], start, *origin[columns + 1 :]), firsts, (rows, columns))
+    yield TableWindow(origin, firsts)
     for axis in taken:
         for symbol in symbols:
-            yield Window((*origin[:axis], Extent(0, 1, (symbol,)), *origin[axis + 1 :]), firsts)
+            yield TableWindow((*origin[:axis], Extent(0, 1, (symbol,)), *origin[axis + 1 :]), firsts)
 
 
-def _part_of(values: Sequence[np.ndarray], window: Window, probes: Sequence[Sizes]) -> tuple[Window, TablePart] | None:
+def _part_of(
+    values: Sequence[np.ndarray], window: TableWindow, probes: Sequence[Sizes]
+) -> tuple[TableWindow, TablePart] | None:
     """Return the part of a table that `values` are; None if they have nothing in common in it, or differ."""
     found: TablePart | None = None
     for value, sizes in zip(values, probes, strict=True):
@@ -151,7 +153,7 @@ def _part_of(values: Sequence[np.ndarray], window: Window, probes: Sequence[Size
     return None if found is None else (replace(window, firsts=found.firsts), found)
 
 
-def _table_part(value: np.ndarray, window: Window, sizes: Sizes) -> TablePart | None:
+def _table_part(value: np.ndarray, window: TableWindow, sizes: Sizes) -> TablePart | None:
     """Return what of a table `value` is made of; None if it is not."""
     firsts = tuple(start.at(sizes) for start in window.starts)
     if window.diagonal is None:

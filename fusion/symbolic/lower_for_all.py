@@ -74,7 +74,7 @@ def lower_for_all(
         probes.append(Probe.of(lower_graph(importer.read(further), ctx, groups).mod))
         fit = Fit((*found.near, further), found.graph.extents)
         joined = join(probes, fit, found.dims)
-    seen = [Imports(told, found.dims, found.near, found.bounds) for told in importer.stages(found, ctx)]
+    seen = [Imports(told, found.dims, near=found.near, bounds=found.bounds) for told in importer.stages(found, ctx)]
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
     lowered = lower_open(with_constants(joined.mod, weights), ctx, importer.read(found.near[0]), one)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
@@ -258,7 +258,7 @@ class _Importer:
         bounds = {}
         for symbol in dims.symbols:
             taken = dims.taken(symbol)
-            sizes = [taken[0], *(dims.at_least(symbol, size) for size in _SMALL if dims.derived)]
+            sizes = [taken[0], dims.at_least(symbol, 2), *(dims.at_least(symbol, n) for n in _SMALL if dims.derived)]
             sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near[0][symbol] else []
             smallest = (size for size in sizes if all_smallest or self._is_same(found.with_size(symbol, size), graph))
             largest = self._largest(symbol, found)
@@ -292,10 +292,14 @@ class _Importer:
         dims, taken = found.dims, found.dims.taken(symbol)
         if is_same(taken[-1]):
             return taken[-1]
-        same = [*takewhile(is_same, (dims.at_most(symbol, size) for size in _BOUNDED))]
+        sizes = [dims.at_most(symbol, size) for size in _BOUNDED]
+        same = [*takewhile(is_same, sizes)]
         if not same and not is_same(found.near[0][symbol] + taken.step):
             raise NotLinearError(f"a size in it is no product of open sizes where {symbol} alone is another")
-        return max((*same, *(sizes[symbol] for sizes in found.near)))
+        seen = max(near[symbol] for near in found.near)
+        if not same and seen < sizes[0]:
+            return _last(is_same, range(seen, sizes[0] + 1, taken.step))
+        return max(seen, *same) if same else seen
 
     def _is_same(self, sizes: Sizes, graph: OpenOutline) -> bool:
         """Return whether the operators at all `sizes`, those that follow from others too, are those of `graph`."""
@@ -320,3 +324,13 @@ class _Importer:
             return lambda sizes: at(tuple(sizes[symbol] for symbol in self.dims.symbols), is_prepared)
 
         return of(False), of(True)
+
+
+def _last(is_same: Callable[[int], bool], sizes: range) -> int:
+    """Return the last of `sizes` at which a model is the same as it is at those before: a table of 77 positions ends
+    there."""
+    known, other = 0, len(sizes) - 1
+    while other - known > 1:
+        between = (known + other) // 2
+        known, other = (between, other) if is_same(sizes[between]) else (known, between)
+    return sizes[known]

@@ -11,6 +11,12 @@ import numpy as np
 from fusion.extents import Extent, Sizes
 
 
+def repeats(known: int, extent: Extent) -> bool:
+    """Return whether the `known` rows of a table come again and again along an axis of this extent: one row, or as many
+    as it is a multiple of."""
+    return known == 1 or (extent.constant == 0 and known == extent.coefficient)
+
+
 @dataclass(frozen=True)
 class Count:
     """Numbers each of which is one step further than the one before.
@@ -36,7 +42,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Window:
+class TableWindow:
     """Where in a table a constant is.
 
     Attributes:
@@ -65,6 +71,15 @@ class Window:
         return [(begin, begin + count) for begin, count in zip(begins, counts, strict=True)]
 
 
+    def is_in(self, table: Sequence[int], extents: Sequence[Extent], sizes: Sizes) -> bool:
+        """Return whether a table of this shape has all of a constant of these extents."""
+        shape = [extent.at(sizes) for extent in extents]
+        places = zip(self.places(sizes, shape), table, extents, strict=True)
+        return 0 in shape or all(
+            repeats(known, extent) or 0 <= begin <= end <= known for (begin, end), known, extent in places
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class OpenWeight:
     """A constant that depends on sizes of a call.
@@ -78,7 +93,7 @@ class OpenWeight:
 
     shape: tuple[Extent, ...]
     table: np.ndarray
-    source: Count | Window
+    source: Count | TableWindow
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -88,7 +103,7 @@ class OpenWeight:
     @property
     def grows(self) -> bool:
         """Whether other sizes need another part of a table."""
-        return isinstance(self.source, Window) and any(
+        return isinstance(self.source, TableWindow) and any(
             not (extent.is_static and start.is_static) and not repeats(known, extent)
             for known, extent, start in zip(self.table.shape, self.shape, self.source.starts, strict=True)
         )
@@ -104,11 +119,7 @@ class OpenWeight:
 
     def covers(self, sizes: Sizes) -> bool:
         """Return whether it is known at these sizes."""
-        shape = [extent.at(sizes) for extent in self.shape]
-        if isinstance(self.source, Count) or 0 in shape:
-            return True
-        places = zip(self.source.places(sizes, shape), self.table.shape, self.shape, strict=True)
-        return all(repeats(known, extent) or 0 <= begin <= end <= known for (begin, end), known, extent in places)
+        return isinstance(self.source, Count) or self.source.is_in(self.table.shape, self.shape, sizes)
 
     def at(self, sizes: Sizes) -> np.ndarray:
         """Return the constant, which nobody writes to, at sizes at which it is known."""
@@ -121,7 +132,7 @@ class OpenWeight:
             value = np.tile(value, [extent // known for known, extent in zip(value.shape, shape, strict=True)])
         return value if value.flags.carray else np.array(value, order="C")
 
-    def _part(self, window: Window, sizes: Sizes, shape: tuple[int, ...]) -> np.ndarray:
+    def _part(self, window: TableWindow, sizes: Sizes, shape: tuple[int, ...]) -> np.ndarray:
         places = zip(window.places(sizes, shape), self.table.shape, self.shape, strict=True)
         taken = (slice(None) if repeats(known, extent) else slice(*place) for place, known, extent in places)
         part = self.table[tuple(taken)]
@@ -131,10 +142,3 @@ class OpenWeight:
         lines = np.lib.stride_tricks.sliding_window_view(part, shape[columns], columns)  # that of the last row first
         lines = np.moveaxis(lines.swapaxes(rows, columns).squeeze(columns), -1, columns)
         return np.flip(lines, rows)
-
-
-def repeats(known: int, extent: Extent) -> bool:
-    """Return whether the `known` rows of a table come again and again along an axis of this extent: one row, or as many
-    as it is a multiple of."""
-    return known == 1 or (extent.constant == 0 and known == extent.coefficient)
-

@@ -153,6 +153,24 @@ def _first(graph: Graph) -> None:
         graph.add("Gather", [found[0], at], (found[1][0], found[1][2]), axis=1)
 
 
+def _last(graph: Graph) -> None:
+    found = graph.pick(lambda dims: len(dims) == 3 and dims[1] == LENGTH)
+    if found is not None:
+        at = graph.weight(np.array(-1, np.int64))
+        graph.add("Gather", [found[0], at], (found[1][0], found[1][2]), axis=1)
+
+
+def _gram(graph: Graph) -> None:
+    """Add the products of all columns with each other, summed over the length, and what they make of the rows."""
+    found = graph.pick(lambda dims: len(dims) == 3 and dims[1] == LENGTH and isinstance(dims[2], int))
+    if found is not None:
+        name, (batch, length, width) = found
+        rows = graph.add("Sigmoid", [name], found[1])  # long sums of both signs may be anything
+        turned = graph.add("Transpose", [rows], (batch, width, length), perm=[0, 2, 1])
+        sums = graph.add("MatMul", [turned, rows], (batch, width, width))
+        graph.add("MatMul", [rows, sums], (batch, length, width))
+
+
 def _heads(graph: Graph) -> None:
     found = graph.pick(lambda dims: len(dims) == 3 and isinstance(dims[2], int) and dims[2] % 4 == 0)
     if found is not None and isinstance(found[1][2], int):
@@ -184,6 +202,6 @@ def _positions(graph: Graph) -> None:
 
 
 _STEPS: tuple[Callable[[Graph], None], ...] = (
-    _unary, _binary, _bias, _product, _product, _softmax, _norm, _transpose, _attend, _mean, _concat, _first, _heads,
-    _rows, _positions,
+    _unary, _binary, _bias, _product, _product, _softmax, _norm, _transpose, _attend, _mean, _concat, _first, _last,
+    _gram, _heads, _rows, _positions,
 )  # fmt: skip

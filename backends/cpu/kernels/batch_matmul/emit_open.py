@@ -59,7 +59,7 @@ def emit_open_batch_matmul(func: tirx.PrimFunc, machine: Machine, threads: int) 
         places = unravel(image, product.batch)
         which = [nest.keep(f"batch{axis}", place) for axis, place in enumerate(places)]
         first = nest.keep("first_block", chunks.start(chunk))
-        work = _Task(nest, product, which, nest.allocate("sums", (_ROWS * product.stride,)))
+        work = _BatchTask(nest, product, which, nest.allocate("sums", (_ROWS * product.stride,)))
         work.emit(blocks, first, nest.keep("blocks", chunks.size(chunk)))
     return Scheduled(func.with_body(nest.finish()), BATCH_MATMUL, str(product))
 
@@ -91,7 +91,10 @@ class _Batches:
         depth, lanes = dims_of(left)[-1], machine.vector_lanes
         height, width = min(typical(rows), _ROWS), -(-min(typical(columns), _COLUMNS) // lanes)
         tile = choose(max(height, 1), 1, max(width, 1), max(typical(depth), 1), machine.vector_registers)
-        return _Batches(left, right, roles.outputs, tuple(batch), rows, columns, depth, tile, lanes)
+        return _Batches(
+            left=left, right=right, outputs=roles.outputs, batch=tuple(batch), rows=rows, columns=columns, depth=depth,
+            tile=tile, lanes=lanes,
+        )  # fmt: skip
 
     @property
     def stride(self) -> int:
@@ -103,7 +106,7 @@ class _Batches:
 
 
 @dataclass(frozen=True)
-class _Task:
+class _BatchTask:
     """The work on one batch.
 
     Attributes:

@@ -91,6 +91,11 @@ def _turned(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return op.nn.relu(product(b, b.emit(op.permute_dims(x, [0, 2, 1])), 24))
 
 
+def _counted_through(b: relax.BlockBuilder, rows: relax.Var, residual: relax.Var) -> relax.Expr:
+    """Return the product of all rows behind one another, as GPT-2 has them, plus what has them by batch."""
+    return op.add(b.emit(op.reshape(product(b, rows, 70), residual.ty.shape)), residual)
+
+
 CASES: dict[str, tuple[Build, Shapes]] = {
     "residual": (_residual, lambda b, n: [(b, n, DEPTH), (b, n, 70)]),
     "rows made for transposed products": (_attention_inputs, lambda b, n: [(b, n, DEPTH)]),
@@ -99,6 +104,7 @@ CASES: dict[str, tuple[Build, Shapes]] = {
     "layers": (_layers, lambda b, n: [(b, n, DEPTH)]),
     "turned": (_turned, lambda b, n: [(b, DEPTH, n)]),
     "pixels": (_pixels, lambda b, _: [(b, 3, 5, DEPTH)]),
+    "rows counted through": (_counted_through, lambda b, n: [(b * n, 1, DEPTH), (b, n, 70)]),
     "flat": (_flat, lambda b, _: [(b, 1, 1, DEPTH)]),
 }
 
