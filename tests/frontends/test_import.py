@@ -7,11 +7,13 @@ import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
+from tvm.ir import GenericConst
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 from fusion import errors
-from fusion.frontends import import_model, read_signature
+from fusion.frontends import import_model, importer, read_signature
+from fusion.structural import find
 from tests.frontends.models import make, mlp, node
 from tests.frontends.run import run
 
@@ -144,6 +146,36 @@ def test_weights_listed_as_inputs_are_weights() -> None:
     model = mlp()
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [8, 3]))
     assert [spec.name for spec in import_model(model).inputs] == ["x"]
+
+
+def test_imports_share_the_tensors_of_constants() -> None:
+    """Paddle writes weights as nodes: imports at other sizes neither read nor copy them again."""
+    held = numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")
+    model = make([node("Constant", [], ["w"], value=held), node("Add", ["x", "w"], ["y"])], {"x": ["n", 3]}, ["y"])
+    read = importer(model, strict=False)
+    (first,), (second,) = (_constants(read({"x": (size, 3)}).mod) for size in (2, 5))
+    assert first.same_as(second)
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(run(import_model(model, {"x": (2, 3)}), x)[0], x + np.arange(3))
+
+
+def test_a_constant_that_is_declared_otherwise_is_refused() -> None:
+    held = numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")
+    model = make([node("Constant", [], ["w"], value=held), node("Add", ["x", "w"], ["y"])], {"x": [2, 3]}, ["y"])
+    model.graph.value_info.append(helper.make_tensor_value_info("w", TensorProto.INT64, [3]))
+    with pytest.raises(errors.InvalidModelError):
+        import_model(model)
+
+
+def test_a_constant_may_be_what_a_model_returns() -> None:
+    held = numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")
+    model = make([node("Constant", [], ["w"], value=held), node("Add", ["x", "w"], ["y"])], {"x": [2, 3]}, ["y", "w"])
+    _, returned = run(import_model(model), np.ones((2, 3), np.float32))
+    np.testing.assert_array_equal(returned, np.arange(3))
+
+
+def _constants(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
+    return [constant.value for constant in find(mod["main"], GenericConst)]
 
 
 def test_sparse_weight() -> None:

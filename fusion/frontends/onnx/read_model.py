@@ -40,5 +40,5 @@ def read_model(source: Path | onnx.ModelProto) -> ReadModel:
     notes = check_model(proto)
     if proto.functions:
         proto = inliner.inline_local_functions(proto)
-    weights = Weights.of(proto.graph)
+    weights = Weights.of(proto.graph).with_constants(proto.graph)
     return ReadModel(proto, weights, (*notes, *weights_with_nan(proto, weights)))

@@ -151,7 +151,7 @@ class _Translator:
             choice = choose_fallbacks(graph, domains, self._scope, self._declared)
         self.whole = "" if any(map(has_checked_operand, graph.node)) else choice.whole
         self._declined = {**choice.reasons, **declined}
-        self._work = deque((node, domains[""]) for node in choice.nodes)
+        self._work = deque((node, domains[""]) for node in choice.nodes if not weights.has(node))
         self._names: dict[str, str] = {}
         self._current = NodeProto()
         self._branches: dict[str, ImportedModel] = {}
