@@ -15,6 +15,7 @@ from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.extents import Sizes
 from fusion.frontends.imported import ImportedModel
+from fusion.made_once import making_once
 from fusion.pipeline import lower_graph, lower_open, prepare_graph
 from fusion.signature import TensorSpec
 from fusion.stages import stage
@@ -43,6 +44,7 @@ _BOUNDED = (512, 1024, 2048)
 
 
 @stage("open form")
+@making_once()
 def lower_for_all(
     read: Import, inputs: Sequence[TensorSpec], ctx: Context, first: Sequence[tuple[int, ...]] | None = None
 ) -> OpenModel:

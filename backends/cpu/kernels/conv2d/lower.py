@@ -15,7 +15,7 @@ from backends.cpu.kernels.shared.lowering.operands import (
     check_layouts,
     constant_weights,
 )
-from backends.cpu.kernels.shared.lowering.packing import pack_conv2d, pack_conv2d_pairs
+from backends.cpu.kernels.shared.lowering.packing import pack_conv2d, pack_conv2d_pairs, packed_constant
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
 from fusion.bindings import data_of
@@ -37,11 +37,12 @@ def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> r
     if window.is_pointwise and groups == 1:
         return matmul_of(data, values[:, :, 0, 0].T, builder, lanes)
     if str(values.dtype) == BFLOAT16:
-        packed, convolve = pack_conv2d_pairs(values, groups, lanes, window.merges(groups)), _convolve_pairs
+        packed = packed_constant(pack_conv2d_pairs, values, groups, lanes, window.merges(groups))
+        convolve = _convolve_pairs
     else:
-        packed, convolve = pack_conv2d(values, groups, lanes), _convolve
+        packed, convolve = packed_constant(pack_conv2d, values, groups, lanes), _convolve
     compute = partial(convolve, channels=values.shape[0], window=window)
-    return builder.call_te(compute, data, relax.const(packed), primfunc_name_hint=CONV2D)
+    return builder.call_te(compute, data, packed, primfunc_name_hint=CONV2D)
 
 
 def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window) -> te.Tensor:

@@ -14,6 +14,7 @@ from backends.cpu.kernels.shared.lowering.operands import (
     constant_weights,
     has_narrow_groups,
 )
+from backends.cpu.kernels.shared.lowering.packing import Array, packed_constant
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
 from fusion.bindings import data_of, operand
@@ -34,11 +35,21 @@ def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -
     groups, shape = int(call.attrs.groups), values.shape
     window = Window.of(call.attrs, shape[2:])
     if groups == shape[0] and shape[1] == 1:
-        packed = relax.const(np.ascontiguousarray(values[:, 0].transpose(1, 2, 0)))
+        packed = packed_constant(_by_channel, values)
         return builder.call_te(partial(_convolve, window=window), data, packed, primfunc_name_hint=DEPTHWISE)
-    packed = relax.const(np.ascontiguousarray(values.transpose(2, 3, 1, 0)))
+    packed = packed_constant(_by_group, values)
     compute = partial(_convolve_groups, window=window, groups=groups)
     return builder.call_te(compute, data, packed, primfunc_name_hint=GROUPED)
+
+
+def _by_channel(weight: Array) -> Array:
+    """Return weights of one tap each as [KH, KW, O]."""
+    return np.transpose(weight[:, 0], (1, 2, 0))
+
+
+def _by_group(weight: Array) -> Array:
+    """Return OIHW weights as [KH, KW, I, O]."""
+    return np.transpose(weight, (2, 3, 1, 0))
 
 
 def is_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax, te
 
 from backends.cpu.kernels.shared.lowering.operands import FLOAT32, check_dtypes, check_elements, constant_weights
-from backends.cpu.kernels.shared.lowering.packing import pack_conv2d
+from backends.cpu.kernels.shared.lowering.packing import Array, pack_conv2d, packed_constant
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
 from fusion.bindings import data_of
@@ -24,11 +24,15 @@ def lower_image_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int
     values = constant_weights(call)
     check_dtypes(call, FLOAT32)
     check_elements(call)
-    packed = pack_conv2d(values, 1, lanes)[0].transpose(0, 3, 1, 2, 4)  # [panel, I, KH, KW, lane]
     compute = partial(_convolve, channels=values.shape[0], window=Window.of(call.attrs, values.shape[2:]))
-    constant = relax.const(np.ascontiguousarray(packed))
+    packed = packed_constant(_by_plane, values, lanes)
     planes = data_of(builder.lookup_binding(data_of(call)))
-    return builder.call_te(compute, planes, constant, primfunc_name_hint=IMAGE_CONV2D)
+    return builder.call_te(compute, planes, packed, primfunc_name_hint=IMAGE_CONV2D)
+
+
+def _by_plane(weight: Array, lanes: int) -> Array:
+    """Return OIHW weights as [panel, I, KH, KW, lane]."""
+    return np.transpose(pack_conv2d(weight, 1, lanes)[0], (0, 3, 1, 2, 4))
 
 
 def has_few_channels(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:

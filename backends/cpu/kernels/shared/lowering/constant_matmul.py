@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax, te
 
 from backends.cpu.kernels.shared.lowering.operands import BFLOAT16
-from backends.cpu.kernels.shared.lowering.packing import pack_matmul, pack_matmul_pairs
+from backends.cpu.kernels.shared.lowering.packing import pack_matmul, pack_matmul_pairs, packed_constant
 from backends.tensorir.emit import Expr
 from partition.access import ANCHOR, MATMUL
 
@@ -14,10 +14,11 @@ from partition.access import ANCHOR, MATMUL
 def matmul_of(data: relax.Expr, matrix: np.ndarray, builder: relax.BlockBuilder, lanes: int) -> relax.Expr:
     """Return rows of `data` (..., K) times the constant K x N `matrix`; a 1x1 convolution is one of these."""
     if str(matrix.dtype) == BFLOAT16:
-        packed, compute = pack_matmul_pairs(matrix, lanes), _rows_by_pairs
+        pack, compute = pack_matmul_pairs, _rows_by_pairs
     else:
-        packed, compute = pack_matmul(matrix, lanes), _rows_by_weights
-    return builder.call_te(compute, data, relax.const(packed), matrix.shape[1], primfunc_name_hint=MATMUL)
+        pack, compute = pack_matmul, _rows_by_weights
+    packed = packed_constant(pack, matrix, lanes)
+    return builder.call_te(compute, data, packed, matrix.shape[1], primfunc_name_hint=MATMUL)
 
 
 def _rows_by_weights(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Tensor:

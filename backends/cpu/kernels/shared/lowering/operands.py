@@ -12,6 +12,7 @@ from tvm.ir import GenericConst
 
 from fusion.declined import Declined
 from fusion.shapes import is_static
+from fusion.tensors import as_numpy
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 
@@ -31,7 +32,7 @@ def constant_weights(call: relax.Call) -> npt.NDArray[Any]:
     _, weights = call.args
     if not is_constant(weights):
         raise Declined("its weights are no constant")
-    return weights.value.numpy()  # type: ignore[no-any-return]
+    return as_numpy(weights.value)
 
 
 def check_dtypes(call: relax.Call, *allowed: str) -> None:

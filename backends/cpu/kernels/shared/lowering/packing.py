@@ -2,25 +2,41 @@
 
 bfloat16, of which an instruction multiplies two steps of k: [panel of lanes][k / 2][lane][k % 2], the last two axes as
 one, an odd k filled with a zero.
+
+Where nothing is filled with zeros these are views, which are copied once, to where they stay.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tvm import relax
+from tvm.ir import GenericConst
+
+from fusion.made_once import once
+from fusion.tensors import aligned_copy
 
 Array = npt.NDArray[Any]
+
+
+def packed_constant(pack: Callable[..., Array], weight: Array, *options: Hashable) -> GenericConst:
+    """Return what `pack` makes of `weight` as an operand, the same for all forms that are lowered together."""
+    return once(_as_constant, weight, pack, options)
+
+
+def _as_constant(weight: Array, pack: Callable[..., Array], options: tuple[Hashable, ...]) -> GenericConst:
+    return relax.const(aligned_copy(pack(weight, *options)))
 
 
 def pack_matmul(weight: Array, lanes: int) -> Array:
     """Return a K x N matrix as [ceil(N / lanes), K, lanes]."""
     depth, channels = weight.shape
     panels = -(-channels // lanes)
-    padded = np.zeros((depth, panels * lanes), weight.dtype)
-    padded[:, :channels] = weight
-    return np.ascontiguousarray(padded.reshape(depth, panels, lanes).transpose(1, 0, 2))
+    padded = _filled(weight, 1, panels * lanes)
+    return np.transpose(padded.reshape(depth, panels, lanes), (1, 0, 2))
 
 
 def pack_matmul_pairs(weight: Array, lanes: int) -> Array:
@@ -33,10 +49,9 @@ def pack_conv2d(weight: Array, groups: int, lanes: int) -> Array:
     out_channels, in_channels, height, width = weight.shape
     per_group = out_channels // groups
     panels = -(-per_group // lanes)
-    padded = np.zeros((groups, panels * lanes, in_channels, height, width), weight.dtype)
-    padded[:, :per_group] = weight.reshape(groups, per_group, in_channels, height, width)
+    padded = _filled(weight.reshape(groups, per_group, in_channels, height, width), 1, panels * lanes)
     blocked = padded.reshape(groups, panels, lanes, in_channels, height, width)
-    return np.ascontiguousarray(blocked.transpose(0, 1, 4, 5, 3, 2))
+    return np.transpose(blocked, (0, 1, 4, 5, 3, 2))
 
 
 def pack_conv2d_pairs(weight: Array, groups: int, lanes: int, merged: bool) -> Array:
@@ -50,7 +65,16 @@ def pack_conv2d_pairs(weight: Array, groups: int, lanes: int, merged: bool) -> A
 def _pair_steps(packed: Array) -> Array:
     """Return [..., K, lanes] as [..., ceil(K / 2), lanes * 2]."""
     *outer, depth, lanes = packed.shape
-    even = np.zeros((*outer, -(-depth // 2) * 2, lanes), packed.dtype)
-    even[..., :depth, :] = packed
+    even = _filled(packed, packed.ndim - 2, -(-depth // 2) * 2)
     pairs = even.reshape(*outer, -1, 2, lanes).swapaxes(-1, -2)
     return np.ascontiguousarray(pairs).reshape(*outer, -1, lanes * 2)
+
+
+def _filled(array: Array, axis: int, extent: int) -> Array:
+    """Return `array` with zeros behind it along an axis up to `extent`."""
+    if array.shape[axis] == extent:
+        return array
+    shape = [extent if at == axis else size for at, size in enumerate(array.shape)]
+    filled = np.zeros(shape, array.dtype)
+    filled[tuple(map(slice, array.shape))] = array
+    return filled
