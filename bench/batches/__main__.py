@@ -63,7 +63,12 @@ def _plan(options: argparse.Namespace) -> BatchPlan:
         raise OptionError(f"batch {min(unchecked)} is timed but not checked", hint="add it to --batches")
     peers = options.peers or [peer for peer in bench.peers.STANDARD if bench.peers.installed(peer)]
     return BatchPlan(
-        tuple(options.batches), tuple(options.timed), options.threads, tuple(peers), options.rounds, options.seconds
+        tuple(options.batches),
+        tuple(options.timed),
+        options.threads,
+        peers=tuple(peers),
+        rounds=options.rounds,
+        round_s=options.seconds,
     )
 
 
