@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,9 @@ class _Part:
         text, data: What was found.
     """
 
-    how: dict[str, Any]
+    how: Mapping[str, Any]
     text: str
-    data: dict[str, Any]
+    data: Mapping[str, Any]
 
 
 def main() -> int:
