@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import tvm
 from tvm import relax, tirx
@@ -20,8 +20,10 @@ from fusion.symbolic.fit import Fit
 from fusion.symbolic.join_weights import join_weight
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight
-from fusion.symbolic.unify import unify
+from fusion.symbolic.unify import FunctionText, Unified, unify
 from fusion.tensors import as_numpy
+
+_MAIN = "main"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,49 +42,63 @@ class Probe:
         """Return `mod` apart from its weights."""
         return cls(*lift_weights(mod))
 
+    @cached_property
+    def texts(self) -> Mapping[str, FunctionText]:
+        """Its functions by name."""
+        return {symbol.name_hint: FunctionText.of(func) for symbol, func in self.mod.functions.items()}
+
 
 @dataclass(frozen=True, eq=False)
 class Joined:
     """What modules at several sizes have in common.
 
     Attributes:
-        mod: With symbols; `weights` are the last parameters of its `main`.
+        functions: By name; `weights` are the last parameters of `main`.
         weights: Of those that depend on sizes, what they may be.
+        symbols: Those that functions may have.
     """
 
-    mod: tvm.IRModule
-    weights: Sequence[tvm.runtime.Tensor | tuple[OpenWeight, ...]]
+    functions: Mapping[str, Unified]
+    weights: tuple[tvm.runtime.Tensor | tuple[OpenWeight, ...], ...]
+    symbols: frozenset[str]
+
+    @classmethod
+    def of(cls, probes: Sequence[Probe], fit: Fit) -> Joined:
+        """Return what the modules of `probes`, made at those of `fit`, have in common.
+
+        Raises:
+            Declined: They differ in more than sizes, for this reason.
+        """
+        functions = {name: unify([_text(probe, name) for probe in probes], fit) for name in probes[0].texts}
+        return cls(functions, _join_weights(probes, fit), frozenset(fit.probes[0]))
+
+    def module(self, dims: OpenDims) -> tvm.IRModule:
+        """Return the module with symbols, whose `main` computes sizes that follow from those of the inputs, while the
+        kernels are told them.
+
+        Raises:
+            Declined: Something else than sizes in it depends on these, or a kernel is not told one.
+        """
+        main = self.functions[_MAIN].function(dims.derived)
+        called = {symbol.name_hint: symbol for symbol in find(main, GlobalVar)}
+        kernels = {
+            called.get(name, GlobalVar(name)): _told(unified.function(), name, self.symbols, dims.relations)
+            for name, unified in self.functions.items()
+            if name != _MAIN
+        }
+        return tvm.IRModule({**kernels, GlobalVar(_MAIN): main})
 
 
-def join(probes: Sequence[Probe], fit: Fit, dims: OpenDims) -> Joined:
-    """Return what the modules of `probes`, made at those of `fit`, have in common; `main` computes sizes that follow
-    from those of the inputs, while the kernels are told them.
-
-    Raises:
-        Declined: They differ in more than sizes, for this reason.
-    """
-    return Joined(_join_kernels(probes, fit, dims), _join_weights(probes, fit))
+def _text(probe: Probe, name: str) -> FunctionText:
+    if name not in probe.texts:
+        raise Declined(f"passes made no {name} of it at other sizes")
+    return probe.texts[name]
 
 
-def _join_kernels(probes: Sequence[Probe], fit: Fit, dims: OpenDims) -> tvm.IRModule:
-    mods = [probe.mod for probe in probes]
-    main = unify([mod["main"] for mod in mods], fit, dims.derived)
-    called = {symbol.name_hint: symbol for symbol in find(main, GlobalVar)}
-    symbols = frozenset(fit.probes[0])
-    names = [symbol.name_hint for symbol in mods[0].functions if symbol.name_hint != "main"]
-    kernels = {
-        called.get(name, GlobalVar(name)): _told(
-            unify([_kernel(mod, name) for mod in mods], fit), name, symbols, dims.relations
-        )
-        for name in names
-    }
-    return tvm.IRModule({**kernels, GlobalVar("main"): main})
-
-
-def _join_weights(probes: Sequence[Probe], fit: Fit) -> list[tvm.runtime.Tensor | tuple[OpenWeight, ...]]:
+def _join_weights(probes: Sequence[Probe], fit: Fit) -> tuple[tvm.runtime.Tensor | tuple[OpenWeight, ...], ...]:
     if len({len(probe.weights) for probe in probes}) > 1:
         raise Declined("passes made other constants of it at other sizes")
-    return [_join(values, fit) for values in zip(*(probe.weights for probe in probes), strict=True)]
+    return tuple(_join(values, fit) for values in zip(*(probe.weights for probe in probes), strict=True))
 
 
 def _join(values: Sequence[tvm.runtime.Tensor], fit: Fit) -> tvm.runtime.Tensor | tuple[OpenWeight, ...]:
@@ -153,9 +169,3 @@ def _computing(kernel: tirx.PrimFunc, size: DerivedSize, known: Mapping[str, Var
         total = total + product * part.coefficient + part.constant
     value = total if size.divisor == 1 else tirx.floordiv(total, size.divisor)
     return map_nodes(kernel, (Var, lambda var: value if var.name == size.symbol else var))
-
-
-def _kernel(mod: tvm.IRModule, name: str) -> tirx.PrimFunc:
-    if name not in {symbol.name_hint for symbol in mod.functions}:
-        raise Declined(f"passes made no {name} of it at other sizes")
-    return mod[name]

@@ -23,7 +23,7 @@ from fusion.symbolic.choose_probes import choose_further, choose_probes
 from fusion.symbolic.derive import Deduction, deduce, telling
 from fusion.symbolic.fit import Fit, NotLinearError
 from fusion.symbolic.imported_constants import ImportedConstants, constants_of
-from fusion.symbolic.join import Probe, join, with_constants
+from fusion.symbolic.join import Joined, Probe, with_constants
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import CallAtFault, OpenDims
 from fusion.symbolic.open_model import OpenModel
@@ -69,16 +69,17 @@ def lower_for_all(
     other = lower_graph(importer.read(found.near[1]), ctx, groups)
     probes = [Probe.of(one.mod), Probe.of(other.mod)]
     fit = Fit(found.near, found.graph.extents)
-    joined = join(probes, fit, found.dims)
+    joined = Joined.of(probes, fit)
     if fit.has_doubts:
         largest = {symbol: taken[-1] for symbol, taken in found.bounds.items()}
         further = choose_further(found.dims, found.near, largest)
         probes.append(Probe.of(lower_graph(importer.read(further), ctx, groups).mod))
         fit = Fit((*found.near, further), found.graph.extents)
-        joined = join(probes, fit, found.dims)
+        joined = Joined.of(probes, fit)
     seen = [Imports(told, found.dims, near=found.near, bounds=found.bounds) for told in importer.stages(found, ctx)]
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
-    lowered = lower_open(with_constants(joined.mod, weights), ctx, importer.read(found.near[0]), one)
+    mod = with_constants(joined.module(found.dims), weights)
+    lowered = lower_open(mod, ctx, importer.read(found.near[0]), one)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     return OpenModel(lowered, found.dims, opened, found.bounds, fit=fit, reason=found.reason)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import tvm
-from tvm import relax, tirx
 from tvm_ffi.serialization import from_json_graph_str
 
 from fusion.declined import Declined
@@ -21,32 +21,28 @@ from fusion.extents import DerivedSize, Extent
 from fusion.json_graph import Node, references
 from fusion.symbolic.fit import Fit
 
-Func = TypeVar("Func", relax.Function, tirx.PrimFunc)
 Ratio = tuple[Extent, Extent]
 _NUMBER, _CONSTANT, _FLOAT = "int", "ir.IntImm", "ir.FloatImm"
 _MOST_EXACT = 2**53
 """Beyond it not every whole number is a float64."""
 
 
-def unify(funcs: Sequence[Func], fit: Fit, derived: Sequence[DerivedSize] = ()) -> Func:
-    """Return the function that is each of `funcs` at the sizes of the same place in the probes of `fit`.
-
-    Its symbols are int64 variables of their names, which only it has; `derived` stand in it as expressions of others.
+def unify(texts: Sequence[FunctionText], fit: Fit) -> Unified:
+    """Return what functions have in common of which each is the one at the sizes of its place in the probes of `fit`.
 
     Raises:
-        Declined: The functions differ in more than numbers, or in a number that is no expression of the sizes.
+        Declined: They differ in more than numbers, or in a number that is no expression of the sizes.
     """
-    texts = [_Text.of(func) for func in funcs]
-    if len({len(text.nodes) for text in texts}) > 1:
-        raise Declined("passes made another structure of it at other sizes")
-    for node, *others in zip(*(text.nodes for text in texts), strict=True):
-        if any(other != node for other in others):
-            raise Declined(f"passes made another {node['type']} of it at other sizes")
-    extents = [fit.extent(row) for row in zip(*(text.numbers for text in texts), strict=True)]
-    floats = [_ratio(row, fit) for row in zip(*(text.floats for text in texts), strict=True)]
-    if all(extent.is_static for extent in extents) and not any(floats):
-        return funcs[0]
-    return texts[0].with_extents(extents, floats, derived)
+    first = texts[0]
+    for text in texts[1:]:
+        if len(text.nodes) != len(first.nodes):
+            raise Declined("passes made another structure of it at other sizes")
+        if text.nodes != first.nodes:
+            kind = next(node["type"] for node, other in zip(first.nodes, text.nodes, strict=True) if node != other)
+            raise Declined(f"passes made another {kind} of it at other sizes")
+    extents = tuple(fit.extent(row) for row in zip(*(text.numbers for text in texts), strict=True))
+    ratios = tuple(_ratio(row, fit) for row in zip(*(text.floats for text in texts), strict=True))
+    return Unified(first, extents, ratios)
 
 
 def _ratio(values: Sequence[float], fit: Fit) -> Ratio | None:
@@ -58,15 +54,16 @@ def _ratio(values: Sequence[float], fit: Fit) -> Ratio | None:
     return fit.ratio(values)
 
 
-@dataclass
-class _Text:
+@dataclass(frozen=True)
+class FunctionText:
     """A function as JSON, its numbers apart.
 
     TVM writes numbers that are equal as one node, whatever they mean: here each reader has its own.
 
     Attributes:
+        func: The function.
+        root: Its place among the nodes.
         nodes: All but the numbers, of which readers have none.
-        root: The place of the function.
         numbers: What is read, in order.
         readers: The place of the node that reads each of them, and the key of the field or position.
         floats: Those of TensorIR, among which are numbers of elements, by which a mean divides their sum, and how far
@@ -74,64 +71,86 @@ class _Text:
         places: The place of each.
     """
 
-    nodes: list[Node]
+    func: tvm.ir.BaseFunc
     root: int
-    numbers: list[int] = field(default_factory=list)
-    readers: list[tuple[int, Any]] = field(default_factory=list)
-    floats: list[float] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
+    nodes: tuple[Node, ...]
+    numbers: tuple[int, ...]
+    readers: tuple[tuple[int, Any], ...]
+    floats: tuple[float, ...]
+    places: tuple[int, ...]
 
     @classmethod
-    def of(cls, func: Func) -> _Text:
+    def of(cls, func: tvm.ir.BaseFunc) -> FunctionText:
         """Return what TVM writes of `func`."""
         graph = json.loads(tvm.ir.save_json(func))
         found: list[Node] = graph["nodes"]
         kept = [place for place, node in enumerate(found) if node["type"] != _NUMBER]
-        places = {place: number for number, place in enumerate(kept)}
-        text = cls([found[place] for place in kept], places[graph["root_index"]])
-        for number, node in enumerate(text.nodes):
+        at = {place: number for number, place in enumerate(kept)}
+        nodes = tuple(found[place] for place in kept)
+        numbers, readers, floats, places = list[int](), list[tuple[int, Any]](), list[float](), list[int]()
+        for number, node in enumerate(nodes):
             data: Any = node.get("data")
             for key, place in references(node):
-                if place in places:
-                    data[key] = places[place]
+                if place in at:
+                    data[key] = at[place]
                 else:
                     data[key] = None
-                    text.numbers.append(found[place]["data"])
-                    text.readers.append((number, key))
+                    numbers.append(found[place]["data"])
+                    readers.append((number, key))
             if node["type"] == _FLOAT:
-                text.floats.append(float(data["value"]))
-                text.places.append(number)
+                floats.append(float(data["value"]))
+                places.append(number)
                 data["value"] = None
-        return text
+        return cls(
+            func, at[graph["root_index"]], nodes=nodes, numbers=tuple(numbers), readers=tuple(readers),
+            floats=tuple(floats), places=tuple(places),
+        )  # fmt: skip
 
-    def with_extents(
-        self, extents: Sequence[Extent], ratios: Sequence[Ratio | None], derived: Sequence[DerivedSize]
-    ) -> Any:
-        """Return the function with `extents` in place of its numbers and `ratios` in place of floats, which it is made
-        of now.
+
+@dataclass(frozen=True)
+class Unified:
+    """What functions at several sizes have in common.
+
+    Attributes:
+        text: The first of them.
+        extents: What each of its numbers is at all sizes.
+        ratios: What each of its floats is that depends on them.
+    """
+
+    text: FunctionText
+    extents: tuple[Extent, ...]
+    ratios: tuple[Ratio | None, ...]
+
+    def function(self, derived: Sequence[DerivedSize] = ()) -> Any:
+        """Return the function for all sizes: its symbols are int64 variables of their names, which only it has, and
+        `derived` stand in it as expressions of others.
 
         Raises:
             Declined: Something else than a constant of TensorIR depends on the sizes.
         """
-        writer, moved = _Writer(self.nodes, {size.symbol: size for size in derived}), {}
-        for (place, key), number, extent in zip(self.readers, self.numbers, extents, strict=True):
-            node = self.nodes[place]
+        text = self.text
+        if all(extent.is_static for extent in self.extents) and not any(self.ratios):
+            return text.func
+        nodes = [{**node, "data": copy(node["data"])} if "data" in node else node for node in text.nodes]
+        writer, moved = _Writer(nodes, {size.symbol: size for size in derived}), dict[int, int]()
+        for (place, key), number, extent in zip(text.readers, text.numbers, self.extents, strict=True):
+            node = nodes[place]
             data: Any = node["data"]
             data[key] = writer.literal(_NUMBER, number)
             if not extent.is_static and node["type"] != _CONSTANT:
                 raise Declined(f"a {node['type']} holds a number that depends on the open sizes: {extent}")
             if not extent.is_static:
                 moved[place] = writer.expression(extent, data["ty"])
-        for place, value, ratio in zip(self.places, self.floats, ratios, strict=True):
-            data = self.nodes[place]["data"]
+        for place, value, ratio in zip(text.places, text.floats, self.ratios, strict=True):
+            data = nodes[place]["data"]
             data["value"] = value
             if ratio is not None:
                 moved[place] = writer.ratio(ratio, data["ty"])
-        for node in self.nodes:
+        for node in nodes:
             data = node.get("data")
             for key, place in references(node):
                 data[key] = moved.get(place, place)
-        return from_json_graph_str(json.dumps({"root_index": self.root, "nodes": self.nodes}))
+        return from_json_graph_str(json.dumps({"root_index": text.root, "nodes": nodes}))
 
 
 @dataclass
