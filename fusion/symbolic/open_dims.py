@@ -157,7 +157,7 @@ class OpenDims:
         first dimensions of inputs are small."""
         found = {}
         for number, symbol in enumerate(self.symbols):
-            size = 101 + 37 * number + (49 + 6 * place) * place
+            size = 101 + 37 * number + (49 + 14 * number + 6 * place) * place
             if symbol in self.leading:
                 size = 2 + (3 * place + number) % 7
             step = self.taken(symbol).step
