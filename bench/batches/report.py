@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from backends.machine_limits import MachineLimits
@@ -93,7 +94,13 @@ def _mean(compared: Sequence[ComparisonResult]) -> str:
 
 
 def _notes(result: BatchesResult) -> Iterator[str]:
-    for compared in result.batches.values():
-        yield from filter(None, notes(compared))
+    """Yield what a reader must know, with all batches of which it holds."""
+    told: dict[str, list[str]] = defaultdict(list)
+    for size, compared in result.batches.items():
+        begins = f"- {compared.model}: "
+        for line in filter(None, notes(compared)):
+            told[line.removeprefix(begins)].append(str(size))
+    for line, sizes in told.items():
+        yield f"- {result.model}, batch {', '.join(sizes)}: {line}"
     if result.forms is not None and result.forms > 1:
         yield f"- {result.model}: {result.forms} forms of it, as it has none for all batches; explain() says why"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import NamedTuple
 
@@ -44,8 +44,14 @@ def _of(value: Value) -> GraphCost:
         return GraphCost(0, 0, 1)
     if value.op == "nn.batch_norm":  # a difference, a quotient, a product and a sum of its first operand
         return GraphCost(8 * _size(value.data), 7 * prod(value.data.shape), 4)
-    tensors = dict.fromkeys((value, *value.args))
+    tensors = dict.fromkeys((value, *_operands(value)))
     return GraphCost(sum(_size(tensor) for tensor in tensors if tensor.op != CONSTANT), _flops(value), 1)
+
+
+def _operands(value: Value) -> Iterator[Value]:
+    """Yield what an operator reads, as a concatenation reads the fields of a tuple."""
+    for arg in value.args:
+        yield from arg.args if arg.op == "tuple" else (arg,)
 
 
 def _size(value: Value) -> int:

@@ -9,6 +9,7 @@ from fusion.rewrites.rules.numbers import BATCH_NORM, IDENTITY, RECIPROCAL, SQUA
 from fusion.rewrites.rules.pads import PAD
 from fusion.rewrites.rules.parallel import PARALLEL_SUM
 from fusion.rewrites.rules.scales import SCALE_BEHIND, SCALE_IN_FRONT, SHIFT_BEHIND, SHIFT_IN_FRONT, SHIFT_OF_NORM
+from fusion.rewrites.rules.sums import STACKED_SUM
 from fusion.rewrites.rules.windows import DILATED_CONV
 
 RULES: tuple[Rule, ...] = (
@@ -22,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     BATCH_NORM,
     IDENTITY,
     PAD,
+    STACKED_SUM,
     PARALLEL_SUM,
     SCALE_BEHIND,
     SHIFT_OF_NORM,

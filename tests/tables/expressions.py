@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from fusion.bindings import Bindings, call_name
+from fusion.bindings import Bindings, call_name, variables
 
 _INPUTS = "xyzuv"
 _SHOWN: dict[str, list[Any]] = {
@@ -22,7 +22,7 @@ def expression(mod: tvm.IRModule) -> str:
     """Return what `main` returns; what it reads twice comes first, by names of their own."""
     function = mod["main"]
     texts: dict[relax.Var, str] = dict(zip(function.params, _INPUTS, strict=False))
-    uses = Counter(argument for _, value in Bindings.of(function).values.items() for argument in _variables(value))
+    uses = Counter(argument for _, value in Bindings.of(function).values.items() for argument in variables(value))
     shared = []
     for var, value in Bindings.of(function).values.items():
         text = _text(value, texts)
@@ -39,11 +39,6 @@ def shapes(mod: tvm.IRModule) -> str:
     return ", ".join(f"{name} {_extents(var)}" for name, var in zip(_INPUTS, mod["main"].params, strict=False))
 
 
-def _variables(value: relax.Expr) -> list[relax.Var]:
-    arguments = value.args if isinstance(value, relax.Call) else [value.tuple_value]
-    return [argument for argument in arguments if isinstance(argument, relax.Var)]
-
-
 def _text(value: relax.Expr, texts: dict[relax.Var, str]) -> str:
     if isinstance(value, relax.Var):
         return texts[value]
@@ -51,6 +46,8 @@ def _text(value: relax.Expr, texts: dict[relax.Var, str]) -> str:
         return f"{texts[value.tuple_value]}[{value.index}]"
     if isinstance(value, relax.ShapeExpr):
         return str([int(extent) for extent in value.values])
+    if isinstance(value, relax.Tuple):
+        return f"[{', '.join(_text(field, texts) for field in value.fields)}]"
     if not isinstance(value, relax.Call):
         return _constant(value)
     arguments = [_text(argument, texts) for argument in value.args]
