@@ -427,8 +427,10 @@ def pairs() -> OpenModel:
     ids=["a sum", "halves", "thirds", "a product"],
 )
 def test_sizes_of_two_names_and_rests_are_told_apart(model: OpenModel, opens: bool, made: list[Any]) -> None:
-    """What is no product of sizes was taken for one of them, of equal sizes and of those of which 2 or 3 leave 1; a sum is
-    a size of its own."""
+    """What is no product of sizes was taken for one of them, of equal sizes and of those of which 2 or 3 leave 1.
+
+    A sum is a size of its own.
+    """
     module = fusion.compile(model.proto, wait=True)
     for first, second in ((5, 9), (6, 1), (1, 6)):
         check(module, model, batch=2, first=first, second=second)
