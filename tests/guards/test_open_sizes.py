@@ -20,8 +20,8 @@ from fusion.guards.in_numpy import first_failure, kept
 from fusion.guards.kernel import guard_func
 from fusion.guards.kinds import Guard, index_guard, length_guard, operand_guard, size_guard
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.unify import unify
 from fusion.tensors import as_tensor
+from tests.symbolic.unified import unified
 
 assert fusion.module.host_functions, "kernels call what it registers"
 PROBES = ({"b": 3, "l": 127}, {"b": 3, "l": 131}, {"b": 5, "l": 131})
@@ -38,7 +38,7 @@ GUARDS: dict[str, Callable[[Sizes], Guard]] = {
 @pytest.mark.parametrize("name", GUARDS)
 def test_it_says_what_static_ones_say(name: str) -> None:
     forms = [guard_func(GUARDS[name](sizes), (sizes["b"], sizes["l"]), "int64", "int64") for sizes in PROBES]
-    func = unify(forms, Fit(PROBES))
+    func = unified(forms, Fit(PROBES))
     assert all(structural_equal(bind(func, sizes), form) for sizes, form in zip(PROBES, forms, strict=True))
     assert all(dim.same_as(var) for dim, var in zip(func.params[0].ty.shape, symbols_of(func), strict=True))
     compiler = context.resolve(threads=1).compiler
@@ -66,7 +66,7 @@ def test_it_says_what_static_ones_say(name: str) -> None:
 
 def test_a_check_of_many_values_is_shared_at_every_size() -> None:
     guard = index_guard("a node", [0], (100,))
-    func = unify([guard_func(guard, (*sizes.values(), 512), "int64", "int64") for sizes in PROBES], Fit(PROBES))
+    func = unified([guard_func(guard, (*sizes.values(), 512), "int64", "int64") for sizes in PROBES], Fit(PROBES))
     compiler = context.resolve(threads=2).compiler
     kernel = compiler.generate_module(
         tvm.IRModule({"k": schedule(func, compiler.machine, 2).func.with_attr("global_symbol", "k")})

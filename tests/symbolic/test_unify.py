@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pytest
 import tvm
@@ -15,8 +12,8 @@ from backends.tensorir.symbols import bind, symbols_of
 from fusion.declined import Declined
 from fusion.extents import Extent
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.unify import FunctionText, unify
 from tests.backends.cpu.kernels.anchored import one_kernel
+from tests.symbolic.unified import unified
 
 PROBES = ({"rows": 11, "columns": 127}, {"rows": 11, "columns": 131}, {"rows": 13, "columns": 131})
 FIT = Fit(PROBES)
@@ -33,19 +30,15 @@ def _legal(rows: int, columns: int) -> tvm.IRModule:
     return relax.transform.LegalizeOps()(builder.finalize())
 
 
-def _unified(funcs: Sequence[tvm.ir.BaseFunc], fit: Fit) -> Any:
-    return unify([FunctionText.of(func) for func in funcs], fit).function()
-
-
 def test_functions_with_symbols_are_the_static_ones_at_their_sizes() -> None:
     forms = [_legal(*sizes.values()) for sizes in PROBES]
     for symbol in forms[0].functions:
         if symbol.name_hint == "main":
-            main = _unified([form["main"] for form in forms], FIT)
+            main = unified([form["main"] for form in forms], FIT)
             assert str(main.ret_ty.shape.values[0]) == "columns * rows"
             assert main.params[0].ty.shape.values[0].same_as(main.ret_ty.shape.values[0].b)
         else:
-            func = _unified([form[symbol.name_hint] for form in forms], FIT)
+            func = unified([form[symbol.name_hint] for form in forms], FIT)
             assert {var.name for var in symbols_of(func)} == {"rows", "columns"}
             for form, sizes in zip(forms, PROBES, strict=True):
                 assert structural_equal(bind(func, sizes), form[symbol.name_hint])
@@ -53,7 +46,7 @@ def test_functions_with_symbols_are_the_static_ones_at_their_sizes() -> None:
 
 def test_what_does_not_depend_on_the_sizes_stays_as_it_is() -> None:
     func = _legal(2, 3)["add"]
-    assert _unified([func] * 3, FIT) is func
+    assert unified([func] * 3, FIT) is func
 
 
 def test_a_mean_divides_by_an_open_number_of_elements() -> None:
@@ -61,14 +54,14 @@ def test_a_mean_divides_by_an_open_number_of_elements() -> None:
         return relax.op.mean(x, [0, 1])
 
     forms = [one_kernel(means, [np.zeros((*sizes.values(), 4), "float32")]) for sizes in PROBES]
-    func, sizes = _unified(forms, FIT), {"rows": 5, "columns": 7}
+    func, sizes = unified(forms, FIT), {"rows": 5, "columns": 7}
     assert structural_equal(bind(func, sizes), one_kernel(means, [np.zeros((5, 7, 4), "float32")]))
 
 
 def test_functions_that_differ_in_more_than_numbers_are_declined() -> None:
     plain, other = _legal(11, 127)["add"], _legal(11, 131)["reshape"]
     with pytest.raises(Declined, match="another"):
-        _unified([plain, other], Fit(PROBES[:2]))
+        unified([plain, other], Fit(PROBES[:2]))
 
 
 @pytest.mark.parametrize(

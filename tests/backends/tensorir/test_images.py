@@ -13,8 +13,8 @@ from tvm.relax import op
 from backends.tensorir.images import ImageAxis, read_images
 from fusion.declined import Declined
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.unify import unify
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
+from tests.symbolic.unified import unified
 
 PROBES = ({"b": 29}, {"b": 31}, {"b": 47})
 
@@ -25,7 +25,7 @@ def opened(build: Build, *shapes: Sequence[int | str]) -> tirx.PrimFunc:
     def at(size: int) -> list[np.ndarray]:
         return [np.zeros([size if dim == "b" else dim for dim in shape], "float32") for shape in shapes]
 
-    return unify([prim_func(build, at(probe["b"])) for probe in PROBES], Fit(PROBES))
+    return unified([prim_func(build, at(probe["b"])) for probe in PROBES], Fit(PROBES))
 
 
 def softmax(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:

@@ -17,9 +17,9 @@ from backends.tensorir.symbols import bind, symbols_of
 from fusion import context
 from fusion.structural import find
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.unify import unify
 from tests.backends.cpu.kernels.anchored import normal, one_kernel
 from tests.passes.modules import Build
+from tests.symbolic.unified import unified
 from tests.targets import AVX2
 
 Size = tuple[int, int, int]
@@ -54,7 +54,7 @@ class OpenKernel:
     def func(self, lanes: int) -> tirx.PrimFunc:
         """Return the kernel with symbols."""
         inputs = [[np.zeros(shape, "float32") for shape in self.shapes(*size)] for size in PROBES]
-        return unify(
+        return unified(
             [one_kernel(self.build, each, lanes) for each in inputs], Fit([self.sizes(size) for size in PROBES])
         )
 

@@ -19,9 +19,9 @@ from backends.tensorir.symbols import bind
 from fusion import context
 from fusion.bindings import all_bindings, call_arguments, callee, is_call_tir
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.unify import unify
 from tests.backends.cpu.kernels.anchored import always, grouped, one_kernel
 from tests.backends.cpu.kernels.attention.test_attention import Attention
+from tests.symbolic.unified import unified
 from tests.targets import AVX2, runs_here
 
 PROBES = ({"b": 11, "n": 127}, {"b": 11, "n": 131}, {"b": 13, "n": 131})
@@ -61,7 +61,7 @@ def symbolic(attention: Callable[[int, int], Attention]) -> tuple[tirx.PrimFunc,
             for each in call_arguments(call)
         ]
         built.append(mod[callee(call)])
-    return unify(built, Fit(PROBES)), read
+    return unified(built, Fit(PROBES)), read
 
 
 class Called:

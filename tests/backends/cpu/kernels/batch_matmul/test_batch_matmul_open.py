@@ -9,9 +9,9 @@ import pytest
 from tvm import relax
 
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.unify import unify
 from tests.backends.cpu.kernels.anchored import Epilogue, normal, one_kernel
 from tests.backends.cpu.kernels.attention.test_attention_open import Called
+from tests.symbolic.unified import unified
 from tests.targets import AVX2, runs_here
 
 PROBES = ({"b": 11, "n": 127}, {"b": 11, "n": 131}, {"b": 13, "n": 131})
@@ -38,7 +38,7 @@ def called(name: str, target: str = "llvm", threads: int = 1) -> Called:
 
         return one_kernel(build, [*arrays, *epilogue.arrays()])
 
-    kernel = unify([built(**sizes) for sizes in PROBES], Fit(PROBES))
+    kernel = unified([built(**sizes) for sizes in PROBES], Fit(PROBES))
     return Called(kernel, list(range(len(kernel.params) - 1)), target, threads)
 
 

@@ -22,9 +22,9 @@ from fusion import context
 from fusion.declined import Declined
 from fusion.structural import find
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.unify import unify
 from tests.backends.cpu.kernels.anchored import normal, one_kernel
 from tests.passes.modules import Build
+from tests.symbolic.unified import unified
 from tests.targets import AVX2
 
 Shapes = Callable[[int, int], list[tuple[int, ...]]]
@@ -113,7 +113,7 @@ def kernel_of(case: str, lanes: int) -> tirx.PrimFunc:
     """Return the kernel with symbols."""
     build, shapes = CASES[case]
     funcs = [one_kernel(build, _inputs(shapes(*sizes.values())), lanes) for sizes in PROBES]
-    return unify(funcs, Fit(PROBES))
+    return unified(funcs, Fit(PROBES))
 
 
 def _inputs(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
@@ -192,7 +192,7 @@ def test_rows_that_read_other_rows_are_declined() -> None:
 
     funcs = [one_kernel(build, [np.zeros((*sizes.values(), DEPTH), "float32")]) for sizes in PROBES]
     with pytest.raises(Declined, match="another row"):
-        emit_open_products(unify(funcs, Fit(PROBES)), context.resolve("llvm").compiler.machine, 1)
+        emit_open_products(unified(funcs, Fit(PROBES)), context.resolve("llvm").compiler.machine, 1)
 
 
 def test_few_rows_are_one_tile_where_weights_are_read_from_memory() -> None:

@@ -16,8 +16,8 @@ from backends.tensorir.symbols import bind
 from fusion import context
 from fusion.frontends.recurrence import RecurrenceSizes, recurrence_func
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.unify import unify
 from partition.recurrence import GATES, Recurrence
+from tests.symbolic.unified import unified
 
 STEPS, BATCH, WIDTH, HIDDEN = "steps", "batch", 6, 20
 FORMS = {
@@ -90,7 +90,7 @@ def opened(kind: str, directions: int, hidden: int, constant: bool) -> OpenRecur
     activations = (("Sigmoid", "Tanh", "Tanh")[: {"RNN": 1, "GRU": 2, "LSTM": 3}[kind]],) * directions
     recurrence = Recurrence(kind, (False, True)[:directions], activations, constant=constant)
     sizes = [RecurrenceSizes(probe[STEPS], probe[BATCH], hidden) for probe in PROBES]
-    func = unify([recurrence_func(recurrence, each, "float32") for each in sizes], Fit(PROBES))
+    func = unified([recurrence_func(recurrence, each, "float32") for each in sizes], Fit(PROBES))
     assert bind(func, PROBES[0]).params
     return OpenRecurrentPlan.of(read_recurrent(func), context.resolve("llvm").compiler.machine, 2)
 

@@ -20,10 +20,10 @@ from backends.tensorir.symbols import bind, symbols_of
 from fusion import context
 from fusion.structural import find
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.unify import unify
 from tests.backends.cpu.kernels.anchored import always, groups, normal
 from tests.backends.cpu.kernels.examples import Example, examples_of
 from tests.passes.modules import weight
+from tests.symbolic.unified import unified
 
 PROBES = ({"b": 29}, {"b": 31}, {"b": 47})
 MOST = 5
@@ -36,7 +36,7 @@ WITHOUT = ("recurrent", "fallback_loops", "matmul", "batch_matmul")
 def open_kernels(example: Example) -> list[tirx.PrimFunc]:
     """Return the kernels of `example` for any number of images."""
     forms = [groups(example.build, [normal((at["b"], *example.shape[1:]), 0)], always) for at in PROBES]
-    return [unify(kernel, Fit(PROBES)) for kernel in zip(*forms, strict=True)]
+    return [unified(kernel, Fit(PROBES)) for kernel in zip(*forms, strict=True)]
 
 
 def arguments(func: tirx.PrimFunc) -> list[np.ndarray]:

@@ -21,9 +21,9 @@ from backends.tensorir.symbols import symbols_of
 from fusion import context
 from fusion.structural import find
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.unify import unify
 from fusion.tensors import as_tensor
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
+from tests.symbolic.unified import unified
 from tests.targets import AVX2
 
 Shape = tuple[int, ...]
@@ -47,7 +47,7 @@ class Case:
 
     def func(self) -> tirx.PrimFunc:
         """Return the kernel with symbols."""
-        return unify([prim_func(self.build, self.arrays(**sizes)) for sizes in PROBES], Fit(PROBES))
+        return unified([prim_func(self.build, self.arrays(**sizes)) for sizes in PROBES], Fit(PROBES))
 
 
 def _layer_norm(x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:
