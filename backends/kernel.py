@@ -12,6 +12,7 @@ class KernelInfo:
     Attributes:
         name: Symbol of its PrimFunc.
         ops: Operators it computes, in order.
+        work: What its complex operators are: "matmul", "convolution", or "other" where it has none.
         template: The schedule that made it.
         tile: The tile that schedule chose, as text.
         flops: Floating-point operations of one call; 0 where a shape is symbolic.
@@ -24,6 +25,7 @@ class KernelInfo:
 
     name: str
     ops: tuple[str, ...]
+    work: str
     template: str
     tile: str
     flops: int

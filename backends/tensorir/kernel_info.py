@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ from tvm.s_tir.stmt import SBlock
 from backends.kernel import KernelInfo
 from backends.tensorir.inlining import is_branch
 from backends.tensorir.result import Kernel
+from backends.tensorir.roles import anchor_of
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.structural import find, walk
 from partition.access import is_static
@@ -29,7 +31,10 @@ def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
     blocks = [block for block in find(kernel.source.body, SBlock) if block.iter_vars]
     ops = tuple(str(block.name_hint).removeprefix("T_") for block in blocks)
     if not is_static(kernel.source):
-        return KernelInfo(name=name, ops=ops, template=made.template, tile=made.tile, flops=0, bytes=0, note=made.note)
+        return KernelInfo(
+            name=name, ops=ops, work=_kind(blocks), template=made.template, tile=made.tile, flops=0, bytes=0,
+            note=made.note,
+        )  # fmt: skip
     flops, loads, stored = 0, Counter[Any](), Counter[Any]()
     for block in blocks:
         written = prod(int(axis.dom.extent) for axis in block.iter_vars if axis.iter_type == tirx.IterVar.DataPar)
@@ -49,6 +54,7 @@ def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
     return KernelInfo(
         name=name,
         ops=ops,
+        work=_kind(blocks),
         template=made.template,
         tile=made.tile,
         flops=flops,
@@ -57,6 +63,15 @@ def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
         cycles=made.cycles,
         note=made.note,
     )
+
+
+def _kind(blocks: Sequence[SBlock]) -> str:
+    """Return the kind of work of a kernel: sums of products through a window, or without one."""
+    anchors = [block.annotations for block in blocks if anchor_of(block)]
+    sums = [notes for notes in anchors if not int(notes.get("takes_max", 0))]
+    if not sums:
+        return "other"
+    return "convolution" if any("window" in notes for notes in sums) else "matmul"
 
 
 def _work(block: SBlock) -> tuple[int, Counter[Any]]:

@@ -19,7 +19,7 @@ from tests.cli.commands import run, run_json
 from tests.module import small_models
 from tests.module.small_models import FLOAT, mlp_numpy
 
-VERBS = ("compile", "run", "bench", "compare", "explain", "convert", "cache", "database", "doctor")
+VERBS = ("compile", "run", "bench", "compare", "explain", "plan", "convert", "cache", "database", "doctor")
 COMPILE_OPTIONS = (["--threads", "1"], ["--strict"], ["--effort", "fast"], ["--target", "llvm"])
 ROOT = Path(__file__).parents[2]
 

@@ -33,7 +33,9 @@ def layered_graph(operators: int, *, distinct: bool = True) -> tuple[ModelGraph,
             kernel = f"group_{part}_{layer if distinct else 0}"
             found = tuple(Read(source, 2048) for source in sources)
             calls.append(GraphCall(f"lv{first + part}", kernel, "kernel", value, found, 64, 9))
-            kernels[kernel] = KernelInfo(kernel, ("conv2d", "add"), "matmul", "14x2v", 10**6, 4096, 2048, 0.0, "", 1.5)
+            kernels[kernel] = KernelInfo(
+                kernel, ("conv2d", "add"), "convolution", "matmul", "14x2v", 10**6, 4096, 2048, 0.0, "", 1.5
+            )
             loops[kernel] = ("parallel task in 2", "  for k in 64", "    28 x acc = acc, p0, p1")
         kept.append(KeptEdge("relu", "matmul", "matmul is a complex operator", first, first + 1, 2048))
     return ModelGraph(tuple(nodes), tuple(calls), tuple(kept), loops), kernels

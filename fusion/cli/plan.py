@@ -1,0 +1,51 @@
+"""`fusion plan`: which of several devices would run which kernel of a model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fusion.cli.check_arguments import check_arguments
+from fusion.cli.models import open_module
+from fusion.cli.options import add_compile_options, add_json, add_model, add_verb
+from fusion.cli.output import show
+from fusion.cli.progress import progress
+from fusion.errors import OptionError
+
+_OBJECTIVES = ("latency", "throughput")
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs, "plan", "MODEL --devices FILE ", "say which of several devices would run what",
+        "Plan a model for the devices of a file, with estimates; nothing runs there.",
+    )  # fmt: skip
+    add_model(parser)
+    parser.add_argument("--devices", type=Path, required=True, metavar="FILE", help="devices.toml: devices and links")
+    parser.add_argument("--objective", choices=_OBJECTIVES, default="latency", help="latency (default), or throughput")
+    add_compile_options(parser)
+    add_json(parser)
+    parser.set_defaults(verb=plan)
+
+
+def plan(options: argparse.Namespace) -> int:
+    """Print the plan."""
+    check_arguments(options)
+    # Here, not above: planning takes imports that no other verb needs.
+    from fusion.report.device_plan import placed_operators, plan_dict, plan_text
+    from placement.choose import choose_plan
+    from placement.devices_file import read_devices
+    from placement.problem import PlacementProblem
+    from placement.tasks import tasks_of
+
+    topology = read_devices(options.devices)
+    forms = open_module(options.model, options).module.specializations
+    if not forms:
+        raise OptionError("the model has no sizes to plan with", hint="give the shapes of its inputs: --shape")
+    problem = PlacementProblem(tasks_of(placed_operators(forms[0]), topology), topology)
+    with progress("planning"):
+        choice = choose_plan(problem, options.objective)
+    show(plan_text(problem, choice), plan_dict(problem, choice), options.json)
+    return 0

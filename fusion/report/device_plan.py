@@ -1,0 +1,113 @@
+"""Where the kernels of a compiled form would run on several devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from backends.kernel import KernelInfo
+from fusion.errors import OptionError
+from fusion.model_graph import GraphCall, ModelGraph
+from fusion.module.specialization import Specialization
+from fusion.report.table import format_table
+from placement.choose import PlanChoice
+from placement.devices import Work
+from placement.problem import PlacementProblem
+from placement.simulate import loads
+from placement.tasks import PlacedOperator
+
+
+def placed_operators(form: Specialization) -> list[PlacedOperator]:
+    """Return the calls of a form with their work; its inputs are where they are read.
+
+    Raises:
+        OptionError: Kernels have sizes that only a call knows, or parts run in ONNX Runtime, whose work nobody counts.
+    """
+    graph = form.graph()
+    calls = {index: call for index, call in enumerate(graph.calls) if call.kind != "input"}
+    _check(calls.values(), form.kernels)
+    position = {index: placed for placed, index in enumerate(calls)}
+    results = _results(graph)
+    return [
+        PlacedOperator(
+            call.name,
+            _work(form.kernels[call.op]),
+            tuple(position[read.source] for read in call.reads if read.source in position),
+            weights=call.weights,
+            result=results.get(index, form.kernels[call.op].written),
+        )
+        for index, call in calls.items()
+    ]
+
+
+def _check(calls: Iterable[GraphCall], kernels: Mapping[str, KernelInfo]) -> None:
+    for call in calls:
+        kernel = kernels.get(call.op)
+        if kernel is None or not kernel.bytes:
+            raise OptionError(
+                "the model cannot be planned",
+                where=call.name,
+                why=f"it is of the kind {call.kind}, and what it takes is not known",
+                hint="plan a model that is kernels only, with all sizes given: --shape",
+            )
+
+
+def _results(graph: ModelGraph) -> dict[int, int]:
+    """Return the bytes of what each call gives to others."""
+    found: dict[int, int] = {}
+    for call in graph.calls:
+        for read in call.reads:
+            found[read.source] = max(found.get(read.source, 0), read.bytes)
+    return found
+
+
+def _work(kernel: KernelInfo) -> Work:
+    return Work(kernel.work, kernel.flops, kernel.bytes)
+
+
+def plan_text(problem: PlacementProblem, choice: PlanChoice) -> str:
+    """Return a plan as a few lines and a table of what each device does."""
+    data = plan_dict(problem, choice)
+    rows = [
+        (each["device"], str(each["tasks"]), f"{each['busy_us']:.0f}", f"{each['memory_mb']:.1f}", each["first"])
+        for each in data["devices"]
+    ]
+    others = ", ".join(f"{name} {seconds:.0f}" for name, seconds in data["methods_us"].items())
+    return "\n".join([
+        f"{choice.plan.objective}: {data['plan_us']:.0f} us by {choice.method}",
+        f"no plan is below {data['bound_us']:.0f} us"
+        f" ({data['gap']:.1%} less)",
+        format_table(("device", "kernels", "busy us", "MB", "first kernel"), rows),
+        f"copies between devices: {data['copies']}",
+        f"us by method: {others}",
+        *(f"{name} has no plan: {reason}" for name, reason in choice.declined.items()),
+    ])  # fmt: skip
+
+
+def plan_dict(problem: PlacementProblem, choice: PlanChoice) -> dict[str, Any]:
+    """Return a plan as plain data."""
+    plan, busy = choice.plan, loads(problem, choice.plan.placement)
+    devices = []
+    for k, device in enumerate(problem.topology.devices):
+        tasks = [task for task in plan.order if plan.placement[task] == k]
+        devices.append({
+            "device": device.name,
+            "tasks": len(tasks),
+            "busy_us": busy.get((k, k), 0.0) * 1e6,
+            "memory_mb": sum(problem.memory[task] for task in tasks) / 1e6,
+            "first": problem.graph.tasks[tasks[0]].name if tasks else "",
+        })  # fmt: skip
+    return {
+        "objective": plan.objective,
+        "method": choice.method,
+        "plan_us": plan.seconds * 1e6,
+        "bound_us": choice.bound * 1e6,
+        "gap": max(1 - choice.bound / plan.seconds, 0.0) if plan.seconds else 0.0,
+        "devices": devices,
+        "copies": len(plan.copies),
+        "methods_us": {name: found.seconds * 1e6 for name, found in choice.others.items()},
+        "placement": {
+            task.name: problem.topology.devices[k].name
+            for task, k in zip(problem.graph.tasks, plan.placement, strict=True)
+        },
+    }

@@ -1,0 +1,65 @@
+"""`fusion plan`: kernels of a model on the devices of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from bench.devices.__main__ import SERVER
+from tests.cli.commands import run, run_json
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a convolution and a product of its result."""
+    draw = np.random.default_rng(0)
+    kernel, matrix = draw.standard_normal((8, 3, 3, 3)), draw.standard_normal((14, 10))
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "kernel"], ["y"]),
+            helper.make_node("MatMul", ["y", "matrix"], ["z"]),
+        ],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 8, 14, 10])],
+        [
+            numpy_helper.from_array(kernel.astype(np.float32), "kernel"),
+            numpy_helper.from_array(matrix.astype(np.float32), "matrix"),
+        ],
+    )
+    path = tmp_path_factory.mktemp("plan") / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_a_plan(capsys: pytest.CaptureFixture[str], model: Path, objective: str) -> None:
+    code, data = run_json(capsys, "plan", model, "--devices", SERVER, "--objective", objective)
+    assert code == 0
+    assert data["objective"] == objective
+    assert 0 < data["bound_us"] <= data["plan_us"] * (1 + 1e-9)
+    assert data["plan_us"] == min(data["methods_us"].values())
+    assert sum(device["tasks"] for device in data["devices"]) == len(data["placement"])
+
+
+def test_kinds_of_work_have_their_speeds(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
+    """Each kernel goes to the device that is good at its kind."""
+    devices = "".join(
+        f'[[device]]\nname = "{name}"\ngflops = {{ other = 0.001, {kind} = 100 }}\ngbs = 1000\nmemory_gb = 1\n'
+        for name, kind in (("convolves", "convolution"), ("multiplies", "matmul"))
+    )
+    link = '[[link]]\nbetween = ["convolves", "multiplies"]\nlatency_us = 1\ngbs = 100\n'
+    (tmp_path / "devices.toml").write_text(devices + link)
+    _, data = run_json(capsys, "plan", model, "--devices", tmp_path / "devices.toml")
+    assert set(data["placement"].values()) == {"convolves", "multiplies"}
+    assert data["copies"] >= 1
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
+    code, _, said = run(capsys, "plan", model, "--devices", tmp_path / "none.toml")
+    assert code == 2
+    assert "none.toml" in said
