@@ -43,8 +43,13 @@ except KeyboardInterrupt:
 """
 
 
+# A shell's background jobs, and what they start, ignore interrupts.
+_HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+
+
 def _printed(script: str) -> str:
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    command = [sys.executable, "-c", _HEARD + script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "internal error" not in done.stderr
     return done.stdout
 

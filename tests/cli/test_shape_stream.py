@@ -127,4 +127,4 @@ def test_a_stream_is_benched(model: Path, capsys: pytest.CaptureFixture[str]) ->
     assert data["calls"][0] == {"x": [2, 8], "z": [2, 8]}, "rows of one name have one size"
     assert set(data["engines"]) == {"fusion", "onnxruntime"}
     assert data["forms"] == 1, "one for all sizes"
-    assert len(data["statics"]) == 2
+    assert len(data["against"]["forms"]) == 2

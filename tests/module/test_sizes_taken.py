@@ -21,7 +21,7 @@ FIRST = {"lines": (1, 8, 40), "neck": (1, 32, 48), "same pads": (1, 33, 64)}
 BOUNDS = {
     "lines": "batch 1 to 4096, width 1 to 4096",
     "neck": "batch 1 to 4096, height 4 to 4096 in steps of 4, width 4 to 4096 in steps of 4",
-    "same pads": "batch 1 to 4096, height 9 to 4093 in steps of 4, width 4 to 4096 in steps of 4",
+    "same pads": "batch 1 to 4096, height 5 to 4093 in steps of 4, width 4 to 4096 in steps of 4",
 }
 WHY = {
     "lines": "height 8 alone, as at others ",
@@ -30,7 +30,7 @@ WHY = {
 }
 SIZES = [("lines", 8, width) for width in (1, 2, 40, 59, 67, 200)]
 SIZES += [("neck", *size) for size in ((4, 4), (8, 60), (32, 48), (100, 72), (76, 204), (4, 300))]
-SIZES += [("same pads", *size) for size in ((9, 4), (33, 64), (37, 60), (101, 204))]
+SIZES += [("same pads", *size) for size in ((5, 4), (9, 4), (33, 64), (37, 60), (101, 204))]
 OTHERS = [("neck", 32, 60), ("same pads", 34, 64), ("same pads", 33, 66)]
 
 

@@ -8,11 +8,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-import tvm
 from tvm import tirx
 from tvm.ir import GenericConst
 
-from backends.cpu.codegen.generate import generate_module
 from backends.cpu.kernels.attention import open_plan
 from backends.cpu.schedule import schedule
 from backends.tensorir.symbols import bind
@@ -21,6 +19,7 @@ from fusion.bindings import all_bindings, call_arguments, callee, is_call_tir
 from fusion.symbolic.fit import Fit
 from tests.backends.cpu.kernels.anchored import always, grouped, one_kernel
 from tests.backends.cpu.kernels.attention.test_attention import Attention
+from tests.backends.cpu.kernels.called import Called
 from tests.symbolic.unified import unified
 from tests.targets import AVX2, runs_here
 
@@ -62,28 +61,6 @@ def symbolic(attention: Callable[[int, int], Attention]) -> tuple[tirx.PrimFunc,
         ]
         built.append(mod[callee(call)])
     return unified(built, Fit(PROBES)), read
-
-
-class Called:
-    """A kernel in machine code.
-
-    Attributes:
-        read: What it is called with: the positions of inputs, and constants.
-    """
-
-    def __init__(
-        self, func: tirx.PrimFunc, read: list[int | np.ndarray], target: str = "llvm", threads: int = 1
-    ) -> None:
-        self.read = read
-        self.made = schedule(func, context.resolve(target).compiler.machine, threads)
-        module = tvm.IRModule({"k": self.made.func.with_attr("global_symbol", "k")})
-        self._library = generate_module(module, context.resolve(target).target)
-
-    def __call__(self, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-        given = [arrays[each] if isinstance(each, int) else each for each in self.read]
-        result = tvm.runtime.tensor(np.full(shape, 7, "float32"))
-        self._library["k"](*map(tvm.runtime.tensor, given), result)
-        return result.numpy()
 
 
 @cache

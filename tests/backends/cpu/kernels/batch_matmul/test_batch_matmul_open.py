@@ -10,7 +10,7 @@ from tvm import relax
 
 from fusion.symbolic.fit import Fit
 from tests.backends.cpu.kernels.anchored import Epilogue, normal, one_kernel
-from tests.backends.cpu.kernels.attention.test_attention_open import Called
+from tests.backends.cpu.kernels.called import Called
 from tests.symbolic.unified import unified
 from tests.targets import AVX2, runs_here
 
