@@ -41,7 +41,7 @@ class Decision:
         default_s: With the default.
         other_s: With the fastest other candidate; infinite where none was measured.
         measured: How many candidates were measured.
-        times: Of those, the default among them.
+        times: Of all candidates, the default among them; none where time was over before each of them had run.
     """
 
     candidate: int
@@ -64,14 +64,14 @@ def decide(times: Mapping[int, Times], uses: int) -> Decision:
     best = min(wins, key=lambda candidate: min(times[candidate].blocks), default=0)
     others = [seconds for candidate, seconds in least.items() if candidate]
     measured = sum(found.screening < float("inf") for found in times.values())
-    ran = {candidate: found for candidate, found in times.items() if uses and not isinf(found.screening)}
+    all_ran = uses > 0 and not any(isinf(found.screening) for found in times.values())
     return Decision(
         candidate=best,
         seconds=least[best],
         default_s=least[0],
         other_s=min(others, default=float("inf")),
         measured=measured,
-        times=tuple(_times_of(candidate, found, default, uses) for candidate, found in ran.items()),
+        times=tuple(_times_of(candidate, found, default, uses) for candidate, found in times.items() if all_ran),
     )
 
 

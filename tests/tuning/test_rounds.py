@@ -75,5 +75,13 @@ def test_what_is_not_finished_in_time_changes_nothing(most: int) -> None:
     assert decide(times, 1).candidate == 0
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_kernel_has_times_once_all_its_candidates_ran(late: int) -> None:
+    """A default without a time has no ratio to others, and one that is known is not measured again."""
+    times = {0: Times(1.0), 1: Times(2.0)}
+    assert [found.seconds for found in decide(times, 2).times] == [0.5, 1.0]
+    assert decide({**times, late: Times(float("inf"))}, 2).times == ()
+
+
 def test_without_time_the_network_is_not_known() -> None:
     assert Rounds([0], lambda step, candidate: 1.0, lambda: True).check([0], [1]) == (float("inf"), float("inf"))
