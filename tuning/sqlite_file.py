@@ -121,6 +121,8 @@ class SqliteFile:
             with closing(sqlite3.connect(made)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.executescript(f"{self.schema}; PRAGMA user_version = {self.version}")
+            for end in _COMPANIONS[1:]:  # of a file that is gone: SQLite would read them into the new one
+                Path(f"{self.path}{end}").unlink(missing_ok=True)
             os.replace(made, self.path)
 
     def _set_aside(self, number: int, why: str) -> None:

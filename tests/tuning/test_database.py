@@ -102,6 +102,22 @@ def test_a_database_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "photos").read_bytes() == before
 
 
+def test_a_log_without_its_database_is_no_part_of_a_new_one(database: Database) -> None:
+    """A process that is killed leaves it, and the database is deleted by hand."""
+    log = database.path.with_name(f"{database.path.name}-wal")
+    database.add([record(task("a"))])
+    reader = sqlite3.connect(database.path)
+    reader.execute("SELECT line FROM records").fetchall()
+    database.add([record(task(str(index))) for index in range(50)])
+    left = log.read_bytes()
+    reader.close()
+    database.path.unlink()
+    log.write_bytes(left)
+    assert left
+    database.add([record(task("new"))])
+    assert database.lines() == [record(task("new")).as_line()]
+
+
 def test_a_full_disk_loses_nothing_that_was_there(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     database.add([record(task("a"))])
     connect = SqliteFile._connect
