@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from tvm import relax
 from tvm.relax import op
 
+from backends.tensorir.legalize.common import NARROW
+from fusion.declined import Declined
 from fusion.operators import OperatorKind, of_kind
 from fusion.rewrites.graph import Emit, Value
 from fusion.rewrites.rule import Example, Rule
 
 
 def _stacked(root: Value) -> Sequence[Value] | None:
-    """Return what `root` is the sum of: tensors of extent 1 along the axis on which they were joined."""
+    """Return what `root` is the sum of: tensors of extent 1 along the axis on which they were joined.
+
+    Raises:
+        Declined: It is summed in a wider type.
+    """
     joined = root.data
     if joined.op != "concat" or not joined.shape or joined.reads > 1 or joined.attrs.axis is None:
         return None
@@ -21,7 +27,11 @@ def _stacked(root: Value) -> Sequence[Value] | None:
     axis, summed = int(joined.attrs.axis) % rank, root.attrs.axis
     if summed is None or [int(each) % rank for each in summed] != [axis]:
         return None
-    return parts if len(parts) > 1 and all(part.shape and part.shape[axis] == 1 for part in parts) else None
+    if len(parts) < 2 or not all(part.shape and part.shape[axis] == 1 for part in parts):
+        return None
+    if root.dtype in NARROW:
+        raise Declined(f"a sum of {root.dtype} is rounded once, additions each time")
+    return parts
 
 
 def _added(emit: Emit, root: Value, parts: Sequence[Value]) -> relax.Expr:
