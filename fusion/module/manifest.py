@@ -276,12 +276,21 @@ def _check_open_calls(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan, s
             or (_is_of_one_size(weight, opened) and not window.is_in(table.shape, weight.shape, sizes))
         ):
             raise ValueError(f"a table of {table.shape} has no part of {shape}")
+        if (count := weight.count) is not None and not _makes_up(at(count.shape), shape):
+            raise ValueError(f"numbers of {at(count.shape)} do not make up {shape}")
     buffers = [_bytes(at(extents), held.dtype) for extents, held in zip(opened.buffers, plan.buffers, strict=True)]
     weights = [_bytes(held.shape, held.dtype) for held in form.weight_types]
     there = {"input": inputs, "weight": weights, "buffer": buffers}
     for call, taken in zip(plan.calls, opened.arguments, strict=True):
         for argument, extents in zip(call.arguments, taken, strict=True):
             _check_argument(call, argument, at(extents), there)
+
+
+def _makes_up(part: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Return whether tensors of shape `part` beside one another are one of shape `whole`."""
+    if len(part) != len(whole):
+        return False
+    return 0 in whole or all(few > 0 and many % few == 0 for few, many in zip(part, whole, strict=True))
 
 
 def _check_argument(

@@ -15,6 +15,7 @@ from tests.module.open_models import text
 
 Damage = Callable[[dict[str, Any]], Any]
 HUGE = 10**30
+THREE = {"constant": 3, "coefficient": 0, "symbols": []}
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,9 @@ DAMAGES: dict[str, Damage] = {
     "bounds behind the table": lambda opened: opened["bounds"]["length"].__setitem__(1, HUGE),
     "a short table": lambda opened: opened["weights"][0]["table"].update(shape=[2, 16]),
     "a table of another rank": lambda opened: opened["weights"][0]["table"].update(shape=[16]),
+    "numbers of another shape": lambda opened: opened["weights"][0].update(
+        window=None, count={"first": THREE, "step": THREE, "shape": [THREE, THREE]}
+    ),
     "no number": lambda opened: first_open(opened).update(constant=1.5),
     "no list": lambda opened: opened.update(weights={}),
 }
