@@ -111,13 +111,13 @@ def _choose(
     ]
     best = (-1, 0, 0)
     distinct = _distinct(first)
-    ratios = {Fraction(known[1][name], known[0][name]) for name in known[0]}
+    ratios = {Fraction(known[1][name], known[0][name]) for name in known[0] if known[0][name]}
     for low in np.flatnonzero(counted[0])[:_TRIED]:
         growth = second - first[:, low : low + 1]
         able = counted[1] & (abs(growth) >= _GROWTH).all(axis=0) & (second[0] > first[0, low])
         for high in np.flatnonzero(able):
             pairs = zip(second[:, high], first[:, low], strict=True)
-            if _coincide({Fraction(int(large), int(small)) for large, small in pairs}, ratios):
+            if _coincide({Fraction(int(large), int(small)) for large, small in pairs if small}, ratios):
                 continue
             apart = _apart([*grown, *map(int, growth[distinct, high])])
             best = max(best, (min(apart, _GROWTH), -int(low), -int(high)))

@@ -109,8 +109,8 @@ class Fit:
 
     @cached_property
     def _near_extents(self) -> dict[tuple[int, ...], Extent]:
-        """The extents that the model has but for 1, by what they are at the probes."""
-        known = [*(Extent(0, 1, (name,)) for name in self.probes[0]), *self.known]
+        """The extents that the model has but for 1, by what they are at the probes, always in the same order."""
+        known = [*(Extent(0, 1, (name,)) for name in self.probes[0]), *sorted(self.known, key=str)]
         moved = (replace(extent, constant=extent.constant + by) for extent in known for by in (0, -1, 1))
         return {tuple(extent.at(sizes) for sizes in self.probes): extent for extent in (Extent(1), *moved)}
 
