@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import sys
 import time
 
@@ -47,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", nargs="+", choices=bench.peers.STANDARD, help="default: those that are installed")
     command.add_timing(parser, BatchPlan.round_s, "engine")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no model after so many")
-    parser.add_argument("--resume", action="store_true", help="take what the folder of the report has of models")
+    parser.add_argument("--resume", action="store_true", help="keep what the folder has of models that were run so")
     return parser
 
 
@@ -77,16 +79,18 @@ def _models(options: argparse.Namespace) -> list[str]:
 
 
 def _results(options: argparse.Namespace, plan: BatchPlan) -> list[BatchesResult]:
-    """Return what there is time for, each model kept in a file of its own as soon as it is done."""
+    """Return what there is time for, each model kept in a file of its own as soon as it is done, and how it was run."""
     ended, folder, results = time.monotonic() + options.minutes * _MINUTE, options.out / "batches", []
     folder.mkdir(parents=True, exist_ok=True)
+    how = json.loads(json.dumps(dataclasses.asdict(plan)))
     for name in _models(options):
-        kept = folder / f"{name}.json"
-        if options.resume and kept.exists():
-            results.append(BatchesResult.read(kept.read_text()))
+        path = folder / f"{name}.json"
+        kept = path.read_text() if options.resume and path.exists() else "{}"
+        if json.loads(kept).get("how") == how:
+            results.append(BatchesResult.read(kept))
         elif time.monotonic() < ended:
             results.append(_run(name, plan))
-            kept.write_text(results[-1].as_json())
+            path.write_text(json.dumps({"how": how, **json.loads(results[-1].as_json())}, indent=1))
             print(f"{name}: {'right' if results[-1].passed else 'WRONG'}", file=sys.stderr, flush=True)
     return results
 

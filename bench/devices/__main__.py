@@ -9,28 +9,39 @@ from pathlib import Path
 from bench import command
 from bench.devices import report
 from bench.devices.instances import first_difference
-from bench.devices.measure import measure
+from bench.devices.measure import PlanResult, measure
 from bench.devices.networks import NETWORKS
+from fusion.errors import FusionError
 from placement.devices_file import read_devices
 
 SERVER = Path(__file__).with_name("server.toml")
 
 
 def main() -> int:
-    """Return 1 if an exact plan is not the best of all, otherwise 0."""
+    """Return 1 if an exact plan is not the best of all, 2 for wrong options or without HiGHS, otherwise 0."""
     options = _parser().parse_args()
-    if options.instances:
-        difference = first_difference(options.instances)
-        print(difference or f"{options.instances} instances: every exact plan is the best there is")
-        return int(bool(difference))
-    topology, results = read_devices(options.devices), []
+    try:
+        if options.instances:
+            difference = first_difference(options.instances)
+            print(difference or f"{options.instances} instances: every exact plan is the best there is")
+            return int(bool(difference))
+        results = _results(options)
+    except FusionError as error:
+        print(error, file=sys.stderr)
+        return 2
+    command.write(options.out, "devices", report.text(results), report.as_json(results))
+    return 0
+
+
+def _results(options: argparse.Namespace) -> list[PlanResult]:
+    """Return the plans of all networks, each told as soon as it is made."""
+    topology, results = read_devices(options.devices), list[PlanResult]()
     for batch in options.batches:
         for name in options.networks:
             for result in measure(name, batch, topology, options.exact):
                 results.append(result)
                 print(report.line(result), file=sys.stderr, flush=True)
-    command.write(options.out, "devices", report.text(results), report.as_json(results))
-    return 0
+    return results
 
 
 def _parser() -> argparse.ArgumentParser:

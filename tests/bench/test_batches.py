@@ -120,6 +120,8 @@ def test_what_is_kept_of_models_is_not_run_again(tmp_path: Path, monkeypatch: py
     assert main("a", "b", "c", "--resume", "--minutes", "0") == 1, "c is left"
     assert main("a") == 0
     assert ran == ["a", "b", "a"], "without --resume all are run"
+    assert main("a", "--resume", "--rounds", "7") == 0
+    assert ran == ["a", "b", "a", "a"], "it was run otherwise"
     assert main("a", "--batches", "1", "--timed", "8") == 2
     assert main("a", "--batches", "0", "--timed") == 2
     assert (tmp_path / "batches.md").read_text().count("| two") == 2

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from bench.devices import report
-from bench.devices.__main__ import SERVER
+from bench.devices.__main__ import SERVER, main
 from bench.devices.instances import first_difference
 from bench.devices.measure import PlanResult, measure
 from bench.devices.networks import NETWORKS, operators_of
@@ -46,6 +48,14 @@ def test_measured_and_reported() -> None:
     text = report.text(results)
     assert "## Latency" in text
     assert "## Throughput" in text
+
+
+def test_wrong_files_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["devices", "--devices", str(tmp_path / "none.toml")])
+    assert main() == 2
+    assert "none.toml" in capsys.readouterr().err
 
 
 def test_means_are_geometric() -> None:
