@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--calls", type=int, default=200, metavar="N", help="in a stream")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the shapes")
     parser.add_argument("--statics", type=int, default=StreamPlan.statics, metavar="N", help="shapes compiled alone")
-    parser.add_argument("--passes", type=int, default=1, metavar="N", help="how often each stream comes")
+    parser.add_argument("--passes", type=int, default=StreamPlan.passes, metavar="N", help="how often streams come")
     parser.add_argument("--resume", action="store_true", help="keep what the folder has of models that were run so")
     parser.add_argument("--peers", nargs="+", choices=bench.peers.STANDARD, help="default: those that are installed")
     parser.add_argument("--threads", type=int, default=default_threads())

@@ -44,7 +44,7 @@ class StreamPlan:
     peers: tuple[str, ...] = STANDARD
     checks: int = 2
     statics: int = 5
-    passes: int = 2
+    passes: int = 1
     call_s: float = 300.0
 
     @property
@@ -158,7 +158,7 @@ def _error_of(actual: Sample | None, expected: Sample) -> float:
 
 
 def _read_memory(running: _Running) -> None:
-    """Read the peak memory of both passes, and how many forms they left in ours."""
+    """Read the peak memory of all passes, and how many forms they left in ours."""
     for engine, worker in running.workers.items():
         result = running.found.engines[engine]
         if not result.failure:

@@ -67,7 +67,7 @@ def test_a_stream_runs_twice_in_every_engine_and_is_right(model: Path) -> None:
         return draw(shapes, seed)
 
     calls = [rows(3), rows(1), rows(3), rows(200)]
-    plan = StreamPlan(threads=1, peers=(PEER,), checks=1, statics=1)
+    plan = StreamPlan(threads=1, peers=(PEER,), checks=1, statics=1, passes=2)
     result = run_stream(Job(model, {}, threads=1), plan, calls, noted, "two")
     assert result.passed, report.text(result)
     assert seeds[:16] == [0, 1, 2, 3] * 2 + [4, 5, 6, 7] * 2, "all engines get the same, each call something new"
