@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, Sequence[int]]
 NamedShapes = Mapping[str, Sequence[int | str]]
+_OF_MODEL = (InvalidModelError, ShapeError, UnsupportedOperatorError)
+"""Errors of a model at some sizes, which it has each time."""
 
 
 def compile(
@@ -225,10 +227,6 @@ def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specializat
 
     with taking_precedence():
         return model.read(make, digest=uses_cache(ctx))
-
-
-_OF_MODEL = (InvalidModelError, ShapeError, UnsupportedOperatorError)
-"""Errors of a model at some sizes, which it has each time."""
 
 
 def _open_form(

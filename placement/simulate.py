@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from placement.plan import DevicePlan, PlannedCopy
 from placement.problem import LATENCY, THROUGHPUT, PlacementProblem
 
+Resource = tuple[int, int]
+"""A device, twice; or a link, from and to."""
 _ROUNDING = 1e-9
 """Part of a period by which a start may be early: what sums of floats differ by."""
 
@@ -74,10 +76,6 @@ def _targets(problem: PlacementProblem, placement: Sequence[int]) -> list[dict[i
         if target != placement[edge.source]:
             found[edge.source][target] = max(edge.bytes, found[edge.source].get(target, 0.0))
     return found
-
-
-Resource = tuple[int, int]
-"""A device, twice; or a link, from and to."""
 
 
 def loads(problem: PlacementProblem, placement: Sequence[int]) -> dict[Resource, float]:

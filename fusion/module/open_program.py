@@ -26,8 +26,6 @@ _KEPT = 64
 _MADE_BYTES = 4 << 20
 """So much the constants that are made for these may take, or as much as the activations: masks of a text have the
 square of its length."""
-
-
 _NAIVE_ALLOCATOR = 1
 """TVM's number of the allocator that gives memory of outputs back to the system's."""
 

@@ -22,6 +22,8 @@ _PART = 12
 """Tasks of a part whose order is planned: HiGHS takes 0.1 s for most with 3 devices, and seconds with 16 tasks."""
 _PARTS = 40
 """Parts of a stream: as many as HiGHS places on 3 devices in a second."""
+_LEAST_SECONDS = 0.02
+"""In which HiGHS finds something for most parts."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,6 @@ class Splitting:
         for part, device in zip(parts, program.read(solution.values), strict=True):
             placement |= dict.fromkeys(part, device)
         return schedule_stream(problem, [placement[task] for task in problem.tasks])
-
-
-_LEAST_SECONDS = 0.02
-"""In which HiGHS finds something for most parts."""
 
 
 def _behind(

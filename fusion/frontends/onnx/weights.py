@@ -18,6 +18,7 @@ from fusion.frontends.nan_note import nan_note
 from fusion.frontends.onnx.parts import tensors
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+_UNKNOWN = onnx.TypeProto()
 
 
 @dataclass(eq=False)
@@ -76,9 +77,6 @@ class Weights:
         if name not in self._operands:
             self._operands[name] = constant(self.arrays[name])
         return self._operands[name]
-
-
-_UNKNOWN = onnx.TypeProto()
 
 
 def _held(node: onnx.NodeProto) -> TensorProto | None:
