@@ -54,12 +54,17 @@ class RecordStore(Protocol):
 class Database:
     """A file of records, the newest of each point of each task.
 
-    A line of it that is damaged costs itself only; a file that is none of SQLite's any more is renamed, and a new one
-    begun, with a warning in the log of `fusion.tuning`. What else the system or SQLite refuses is raised, as OSError or
-    sqlite3.Error.
+    A line of it that is damaged costs itself only; a file that is damaged is renamed, and a new one begun, with a
+    warning in the log of `fusion.tuning`. What else the system or SQLite refuses is raised, as OSError or
+    sqlite3.Error, as is a file that is no database.
+
+    Attributes:
+        path: Of the file, which need not exist.
+        is_own: Whether nothing but this database can be there: it is renamed where it is none of SQLite's any more.
     """
 
     path: Path
+    is_own: bool = False
 
     def find(self, keys: Sequence[str]) -> list[Record]:
         """See `RecordStore`."""
@@ -88,7 +93,7 @@ class Database:
 
     @cached_property
     def _file(self) -> SqliteFile:
-        return SqliteFile(self.path, _SCHEMA, _VERSION)
+        return SqliteFile(self.path, _SCHEMA, _VERSION, self.is_own)
 
 
 def default_database() -> Database | None:
@@ -101,7 +106,7 @@ def default_database() -> Database | None:
     if reason:
         _log.info("there is no database of measurements: %s", reason)
         return None
-    return Database(folder / _NAME)
+    return Database(folder / _NAME, is_own=True)
 
 
 def named_database(option: Any) -> RecordStore | None:

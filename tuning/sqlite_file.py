@@ -22,11 +22,12 @@ _BUSY_SECONDS = 10.0
 """How long to wait for another process that writes, which takes milliseconds."""
 _COMPANIONS = ("", "-wal", "-shm")
 """What SQLite puts behind the name of a database for its files."""
+_MAGIC = b"SQLite format 3\0"
 _log = logging.getLogger("fusion.tuning")
 
 
 class ForeignFileError(OSError):
-    """The file is a database of something else, or of another version of fusion."""
+    """The file is no database, one of something else, or of another version of fusion."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,14 @@ class SqliteFile:
         path: Of the file, which need not exist yet.
         schema: Statements that make its tables.
         version: Of the schema.
+        is_own: Whether what is there can only be this database: it is renamed where it is none of SQLite's any more.
+            What stands at a name that somebody gave may be anything, and is left alone.
     """
 
     path: Path
     schema: str
     version: int
+    is_own: bool = False
 
     def read(self, work: Work[T]) -> T | None:
         """Return what `work` makes of a connection; None where there is no file.
@@ -49,7 +53,7 @@ class SqliteFile:
         Raises:
             OSError, sqlite3.Error: The system or SQLite refuses.
         """
-        return self._unless_damaged(work) if self.path.exists() else None
+        return self._unless_damaged(work) if self._is_there() else None
 
     def write(self, work: Work[T]) -> T:
         """Return what `work` makes of a connection, in one transaction, in a file that is made where there is none.
@@ -66,12 +70,16 @@ class SqliteFile:
             return result
 
         for _ in range(2):
-            if not self.path.exists():
+            if not self._is_there():
                 self._make()
             found = self._unless_damaged(in_transaction)
             if found is not None:
                 return found
         raise ForeignFileError(f"{self.path} is damaged as soon as it is made")
+
+    def _is_there(self) -> bool:
+        """Return whether there is a file with anything in it: a full disk leaves empty ones."""
+        return self.path.exists() and self.path.stat().st_size > 0
 
     def _unless_damaged(self, work: Work[T]) -> T | None:
         """Return what `work` makes of the file; None where that was damaged, and is set aside."""
@@ -113,7 +121,7 @@ class SqliteFile:
     def _make(self) -> None:
         """Make the file under another name: it is whole when it has its own."""
         with self._alone():
-            if self.path.exists():
+            if self._is_there():
                 return
             made = self.path.with_name(f"{self.path.name}.part")
             for end in _COMPANIONS:  # of a process that was killed here
@@ -130,11 +138,17 @@ class SqliteFile:
         with self._alone():
             if not self.path.exists() or self.path.stat().st_ino != number:
                 return
+            if not self.is_own and not self._begins_as_one():
+                raise ForeignFileError(f"{self.path} is no database")
             aside = self.path.with_name(f"{self.path.name}.damaged")
             for end in reversed(_COMPANIONS):
                 with suppress(FileNotFoundError):
                     os.replace(f"{self.path}{end}", f"{aside}{end}")
             _log.warning("the database %s is damaged (%s): it is %s now, and a new one is begun", self.path, why, aside)
+
+    def _begins_as_one(self) -> bool:
+        with self.path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

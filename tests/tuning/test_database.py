@@ -71,8 +71,9 @@ def test_a_damaged_row_costs_itself_only(database: Database) -> None:
 
 @pytest.mark.parametrize("spoil", ["text", "header", "empty page"])
 def test_a_damaged_file_is_renamed_with_a_warning(
-    spoil: str, database: Database, caplog: pytest.LogCaptureFixture
+    spoil: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    database = Database(tmp_path / "records.sqlite", is_own=spoil != "empty page")
     database.add([record(task(str(index))) for index in range(200)])
     data = bytearray(database.path.read_bytes())
     if spoil == "text":
@@ -100,6 +101,23 @@ def test_a_database_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="is no database of version 1"):
             act()
     assert (tmp_path / "photos").read_bytes() == before
+
+
+def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"weights " * 99)
+    database = Database(tmp_path / "model.onnx")
+    for act in (lambda: database.find(["key"]), lambda: database.add([record(task("a"))]), database.digest):
+        with pytest.raises(OSError, match="is no database"):
+            act()
+    assert (tmp_path / "model.onnx").read_bytes() == b"weights " * 99
+
+
+def test_an_empty_file_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "records").touch()
+    database = Database(tmp_path / "records")
+    assert database.lines() == []
+    database.add([record(task("a"))])
+    assert len(database.lines()) == 1
 
 
 def test_a_log_without_its_database_is_no_part_of_a_new_one(database: Database) -> None:
@@ -182,7 +200,7 @@ def test_the_default_is_in_the_user_s_folder(tmp_path: Path, monkeypatch: pytest
     assert default_database() is None
     monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
     monkeypatch.setenv("FUSION_CACHE", str(tmp_path))
-    assert default_database() == Database(tmp_path / "tuning" / "records.sqlite")
+    assert default_database() == Database(tmp_path / "tuning" / "records.sqlite", is_own=True)
     (tmp_path / "tuning").chmod(0o777)
     assert default_database() is None
     monkeypatch.setenv("FUSION_CACHE", "off")
