@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-try:
-    import fcntl
-except ImportError:  # a system without it has one user at a time
-    fcntl = None  # type: ignore[assignment]
+from fusion.file_locks import HAS_LOCKS, wait_for_lock
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -153,12 +150,12 @@ class SqliteFile:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other processes from making and renaming the file."""
-        if fcntl is None:
+        if not HAS_LOCKS:  # such a system has one user at a time
             yield
             return
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
+            wait_for_lock(folder)
             yield
         finally:
             os.close(folder)

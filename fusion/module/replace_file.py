@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fusion.control_groups import read_text
-from fusion.module.file_locks import HAS_LOCKS, try_lock, wait_for_lock
+from fusion.file_locks import HAS_LOCKS, try_lock, wait_for_lock
 
 _MOST_NAME = 60
 """Characters of the name that the other begins with: a name may have 255 bytes."""
@@ -51,7 +51,8 @@ def _make(folder: Path, prefix: str) -> tuple[int, Path]:
     """Return a new file that this process holds a lock on, opened, and its path."""
     while True:
         handle, name = tempfile.mkstemp(prefix=prefix, dir=folder)
-        wait_for_lock(handle)
+        with suppress(OSError):  # on a file system without locks
+            wait_for_lock(handle)
         if not HAS_LOCKS or os.path.exists(name):
             return handle, Path(name)
         os.close(handle)  # another process found it before it was locked, and took it for abandoned

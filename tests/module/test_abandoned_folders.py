@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fusion.module import abandoned_folders, file_locks
+from fusion import file_locks
+from fusion.module import abandoned_folders
 from fusion.module.abandoned_folders import held, remove_abandoned
 from fusion.module.shared_library import temporary_folder
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import pytest
 
-from fusion.module import file_locks
+from fusion import file_locks
 from fusion.module.replace_file import replace_file
 
 _WRITES = """

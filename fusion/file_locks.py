@@ -3,8 +3,6 @@ a process would tell nothing in another container."""
 
 from __future__ import annotations
 
-import contextlib
-
 try:
     import fcntl
 except ImportError:  # not on Windows
@@ -25,7 +23,10 @@ def try_lock(handle: int) -> bool:
 
 
 def wait_for_lock(handle: int) -> None:
-    """Lock an open file once no other has it; where there are no locks, go on without."""
+    """Lock an open file once no other has it; on a system without locks, go on.
+
+    Raises:
+        OSError: The file system has none.
+    """
     if fcntl is not None:
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX)

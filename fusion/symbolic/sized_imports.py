@@ -1,0 +1,291 @@
+"""Imports a model at sizes of its symbols, and finds for which of them it is one and the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import takewhile
+
+import numpy as np
+import tvm
+
+from fusion.context import Context
+from fusion.declined import Declined
+from fusion.errors import FusionError
+from fusion.extents import Sizes
+from fusion.frontends.imported import ImportedModel
+from fusion.pipeline import prepare_graph
+from fusion.symbolic.choose_probes import choose_probes
+from fusion.symbolic.derive import Deduction, deduce, telling
+from fusion.symbolic.fit import Fit, NotLinearError
+from fusion.symbolic.imported_constants import ImportedConstants, constants_of
+from fusion.symbolic.narrow import Narrowing
+from fusion.symbolic.open_dims import CallAtFault, OpenDims
+from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
+from fusion.symbolic.settle_weights import Constants
+
+Import = Callable[[Mapping[str, Sequence[int]]], ImportedModel]
+_SMALL = (8, 32)
+"""Smallest sizes that are tried of images that are too small for a window at 1."""
+_SEEN, _MOST_SEEN = 4, 12
+"""Imports that tell which sizes follow from others: at first, and at most."""
+_CHECKED = (2048, 1024, 512, 128, 32, 8)
+"""Sizes at which constants are looked at where those of the largest are left to the run."""
+_BOUNDED = (512, 1024, 2048)
+"""Sizes of others, such as of one that counts positions in a table: the largest for which the model is the same."""
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """What imports tell of a model.
+
+    Attributes:
+        dims: Its dimensions, with the sizes that follow from those of its inputs.
+        near: All sizes at which passes are to see it.
+        graph: Its operators.
+        constants: Those of the imports.
+        bounds: The sizes of each symbol of the inputs.
+        reason: Why these are not all; empty where they are.
+    """
+
+    dims: OpenDims
+    near: tuple[Sizes, Sizes]
+    graph: OpenOutline
+    constants: ImportedConstants
+    bounds: Mapping[str, range] = field(default_factory=dict)
+    reason: str = ""
+
+    def with_size(self, symbol: str, size: int) -> Sizes:
+        """Return sizes at which that of `symbol` alone is another one than the smaller one that passes see."""
+        return self.dims.all_sizes({**self.near[0], symbol: size})
+
+
+@dataclass
+class SizedImports:
+    """Imports a model at sizes of its symbols, once at each.
+
+    Attributes:
+        first: The sizes of the first call, if they are known.
+        modules: What was imported, by the shapes of the inputs.
+    """
+
+    read_shapes: Import
+    dims: OpenDims
+    first: Sizes | None = None
+    modules: dict[tuple[tuple[int, ...], ...], tvm.IRModule] = field(default_factory=dict)
+
+    def read(self, sizes: Sizes) -> tvm.IRModule:
+        """Return the model at `sizes`.
+
+        Raises:
+            Declined: A part of it is run by a library, or it has branches, for which there is no open form.
+        """
+        shapes = self.dims.shapes(sizes)
+        key = tuple(shapes.values())
+        if key not in self.modules:
+            imported = self.read_shapes(shapes)
+            if imported.mod is None or imported.subgraphs:
+                raise Declined("ONNX Runtime runs a part of it")
+            if imported.branches:
+                raise Declined("it has branches that only the run decides on")
+            self.modules[key] = imported.mod
+        return self.modules[key]
+
+    def find(self) -> FoundModel:
+        """Return what the model is for all sizes, or else for those it takes beside the ones of the first call.
+
+        Raises:
+            Declined: It is another one at some, for this reason.
+            CallAtFault: It cannot be imported at those of the first call either.
+            FusionError: It cannot be imported at the sizes that passes may see.
+        """
+        try:
+            return self._find()
+        except (Declined, FusionError):
+            found = None if self.first is None or not all(self.first.values()) else self._find_narrowed(self.first)
+            if found is None:
+                raise
+            return found
+
+    def _find_narrowed(self, sizes: Sizes) -> FoundModel | None:
+        """Return what the model is for those sizes that it takes beside `sizes`; None where these are no others, or it
+        is no one model for them.
+
+        Raises:
+            CallAtFault: It does not take `sizes`.
+        """
+        try:
+            self.read(sizes)
+        except Declined:
+            return None
+        except FusionError as error:
+            raise CallAtFault(error.what) from error
+        narrowing, dims = Narrowing(self._outline, sizes), self.dims
+        for narrow in (narrowing.by_import, narrowing.by_outline):
+            narrowed = narrow(dims)
+            if narrowed != dims and narrowed.symbols:
+                try:
+                    return replace(replace(self, dims=narrowed)._find(), reason=narrowing.describe(narrowed))
+                except (Declined, FusionError):
+                    dims = narrowed
+        return None
+
+    def _outline(self, sizes: Sizes) -> tuple[OperatorLine, ...]:
+        return outline(self.read(sizes))
+
+    def _find(self) -> FoundModel:
+        """Return what the model is for all sizes that its symbols take.
+
+        Raises:
+            Declined: It is another one at some, for this reason.
+            FusionError: It cannot be imported at the sizes that passes may see.
+        """
+        choices = list(self.dims.probes())
+        if not choices:
+            raise Declined(f"it leaves {len(self.dims.symbols)} sizes open that have nothing to do with each other")
+        if self.dims.steps:
+            return self._found_deduced(choices[0], self._deduce())
+        for near in choices[:-1]:
+            try:
+                return self._found(near)
+            except NotLinearError as reason:
+                return self._found_derived(near, reason)
+            except (Declined, FusionError):
+                continue
+        try:
+            return self._found(choices[-1])
+        except (Declined, FusionError) as reason:
+            return self._found_derived(choices[0], reason)
+
+    def _found(self, near: tuple[Sizes, Sizes]) -> FoundModel:
+        """Return the model if all its numbers are extents of the open sizes."""
+        graph = OpenOutline.of([outline(self.read(sizes)) for sizes in near], Fit(near))
+        return self._bounded(self.dims, near, graph)
+
+    def _found_derived(self, small: Sequence[Sizes], reason: Exception) -> FoundModel:
+        """Return the model with sizes that follow from others; it has `reason` to have no form without."""
+        try:
+            deduction = self._deduce()
+        except (Declined, FusionError):
+            deduction = None
+        if deduction is None or not deduction.derived:
+            raise reason
+        return self._found_deduced(small, deduction)
+
+    def _found_deduced(self, small: Sequence[Sizes], deduction: Deduction) -> FoundModel:
+        dims = replace(self.dims, derived=deduction.derived)
+        near = choose_probes(dims, small, deduction.graph.fixed)
+        if not all(self._is_same(dims.all_sizes(sizes), deduction.graph) for sizes in near):
+            raise Declined("sizes in it that follow from others do so otherwise elsewhere")
+        return self._bounded(dims, near, deduction.graph)
+
+    def _deduce(self) -> Deduction:
+        """Return what follows from the numbers of the model at as many sizes as tell all of it."""
+        seen = [self.dims.spread(place) for place in range(_SEEN)]
+        while True:
+            try:
+                deduction = deduce([outline(self.read(sizes)) for sizes in seen], seen)
+                sizes = telling(deduction, self.dims, self.dims.spread(len(seen)))
+            except NotLinearError:
+                sizes = self.dims.spread(len(seen))
+                if len(seen) >= _MOST_SEEN:
+                    raise
+            if sizes is None or len(seen) >= _MOST_SEEN:
+                return deduction
+            seen.append(sizes)
+
+    def _bounded(self, dims: OpenDims, near: tuple[Sizes, Sizes], graph: OpenOutline) -> FoundModel:
+        """Return the model that has `graph` at the sizes `near`, with its bounds.
+
+        Raises:
+            NotLinearError: It is another one where one symbol alone is larger: a sum of two sizes, or what is left of a
+                division.
+        """
+        constants = ImportedConstants.of([self.read(sizes) for sizes in near], Fit(near, graph.extents))
+        found = FoundModel(dims, near, graph, constants)
+        all_smallest = self._is_same(dims.all_sizes({symbol: dims.taken(symbol)[0] for symbol in dims.symbols}), graph)
+        if not (all_smallest or dims.derived):
+            one, other = near
+            mixed = {symbol: (one if symbol in dims.leading else other)[symbol] for symbol in dims.symbols}
+            if not self._is_same(mixed, graph):
+                raise NotLinearError("a size in it is no product of open sizes")
+        bounds = {}
+        for symbol in dims.symbols:
+            taken = dims.taken(symbol)
+            sizes = [taken[0], dims.at_least(symbol, 2), *(dims.at_least(symbol, n) for n in _SMALL if dims.derived)]
+            sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near[0][symbol] else []
+            smallest = (size for size in sizes if all_smallest or self._is_same(found.with_size(symbol, size), graph))
+            largest = self._largest(symbol, found)
+            bounds[symbol] = range(next(smallest, near[0][symbol]), largest + 1, taken.step)
+        return replace(found, bounds=bounds)
+
+    def _largest(self, symbol: str, found: FoundModel) -> int:
+        """Return the largest size of `symbol` at which operators and constants are known to be the same.
+
+        Imports leave constants to the run that would be too large: no table of them may have to be larger, and a
+        smaller size tells how they go on.
+        """
+        highest, seen = self._largest_graph(symbol, found), found.near[1][symbol]
+        if not found.constants.depend_on(symbol):
+            return highest
+        left, smaller = 0, dict.fromkeys(found.dims.at_most(symbol, size) for size in _CHECKED)
+        for size in (highest, *(size for size in smaller if seen < size < highest)):
+            sizes = found.with_size(symbol, size)
+            if found.graph.leaves(outline(self.read(sizes))):
+                left = max(left, 0 if found.constants.grow_with(symbol) else size)
+            elif found.constants.can_be(self.read(sizes), sizes):
+                return max(left, size)
+            else:
+                left = 0
+        return seen
+
+    def _largest_graph(self, symbol: str, found: FoundModel) -> int:
+        def is_same(size: int) -> bool:
+            return self._is_same(found.with_size(symbol, size), found.graph)
+
+        dims, taken = found.dims, found.dims.taken(symbol)
+        if is_same(taken[-1]):
+            return taken[-1]
+        sizes = [dims.at_most(symbol, size) for size in _BOUNDED]
+        same = [*takewhile(is_same, sizes)]
+        if not same and not is_same(found.near[0][symbol] + taken.step):
+            raise NotLinearError(f"a size in it is no product of open sizes where {symbol} alone is another")
+        seen = max(near[symbol] for near in found.near)
+        if not same and seen < sizes[0]:
+            return _last(is_same, range(seen, sizes[0] + 1, taken.step))
+        return max(seen, *same) if same else seen
+
+    def _is_same(self, sizes: Sizes, graph: OpenOutline) -> bool:
+        """Return whether the operators at all `sizes`, those that follow from others too, are those of `graph`."""
+        try:
+            return graph.is_at(outline(self.read(sizes)), sizes)
+        except (Declined, FusionError):
+            return False
+
+    def stages(self, found: FoundModel, ctx: Context) -> tuple[Constants, ...]:
+        """Return what tells the constants of the model at sizes of the inputs: as it was imported, and as passes
+        prepare it, which takes longer."""
+
+        @cache
+        def at(sizes: tuple[int, ...], is_prepared: bool) -> list[np.ndarray] | None:
+            known = dict(zip(self.dims.symbols, sizes, strict=True))
+            if not self._is_same(found.dims.all_sizes(known), found.graph):
+                return None
+            mod = self.read(known)
+            return constants_of(prepare_graph(mod, ctx) if is_prepared else mod)
+
+        def of(is_prepared: bool) -> Constants:
+            return lambda sizes: at(tuple(sizes[symbol] for symbol in self.dims.symbols), is_prepared)
+
+        return of(False), of(True)
+
+
+def _last(is_same: Callable[[int], bool], sizes: range) -> int:
+    """Return the last of `sizes` at which a model is the same as it is at those before: a table of 77 positions ends
+    there."""
+    known, other = 0, len(sizes) - 1
+    while other - known > 1:
+        between = (known + other) // 2
+        known, other = (between, other) if is_same(sizes[between]) else (known, between)
+    return sizes[known]
