@@ -250,13 +250,8 @@ def _open_form(
                 raise Declined(error.what) from error
             return specialize_open(lowered, inputs, outputs, ctx)
 
-    def fits(form: Specialization) -> bool:
-        return first is None or form.opened is None or form.opened.is_made_for(first)
-
     def make(opened: Any, digest: ModelDigest | None) -> Specialization:
-        return find_or_compile(
-            digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs, fits=fits, first=first
-        )
+        return find_or_compile(digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs, first=first)
 
     with taking_precedence():
         return model.read(make, digest=uses_cache(ctx))

@@ -30,7 +30,7 @@ from fusion.module.specialization import Shapes as CallShapes
 from fusion.module.specialization import Specialization
 from fusion.signature import TensorSpec
 from fusion.stages import stage
-from fusion.symbolic.open_dims import CallAtFault
+from fusion.symbolic.open_dims import Undecided
 
 Shapes = Mapping[str, Sequence[int]]
 _ENTRY = "entry.json"
@@ -51,7 +51,6 @@ def find_or_compile(
     compile: Callable[[], Specialization],
     *,
     open_inputs: Sequence[TensorSpec] = (),
-    fits: Callable[[Specialization], bool] = lambda form: True,
     first: CallShapes | None = None,
 ) -> Specialization:
     """Return the form for `shapes` of the model with this digest from the cache of `ctx`, or what `compile` returns,
@@ -59,8 +58,7 @@ def find_or_compile(
 
     Args:
         open_inputs: Those of a form for all sizes that they leave open.
-        fits: Whether a form that was kept is one that `compile` would return: which it is, the first call may decide.
-        first: The shapes of the first call, which decides too why there is none.
+        first: The shapes of the first call: which form there is, or why there is none, they may decide. None without.
 
     Raises:
         Declined: `compile` declines, or has declined in a process before.
@@ -74,16 +72,20 @@ def find_or_compile(
         _log.info("the form has no key, and is not looked for: %s", error)
         return compile()
     with _lock_of(key):
-        form = _find(store, key)
-        if form is not None and fits(form):
-            return form
         of_call = key_of({"form": key, "first": first})
+        form = _find(store, key)
+        if form is not None and not _is_made_for(form, first):
+            # There is one for sizes like those of another first call, and each kind has an entry of its own.
+            key = _key_of_kind(key, form, first)
+            form = _find(store, key)
+        if form is not None and _is_made_for(form, first):
+            return form
         reason = find_reason(store, of_call) if open_inputs else None
         if reason is not None:
             raise Declined(reason)
         try:
             form = compile()
-        except CallAtFault:
+        except Undecided:
             raise
         except Declined as declined:
             if model.current():
@@ -92,6 +94,18 @@ def find_or_compile(
         if model.current():
             _keep(store, key, form, ctx)
         return form
+
+
+def _is_made_for(form: Specialization, first: CallShapes | None) -> bool:
+    """Return whether a first call with these shapes would get this form."""
+    return first is None or form.opened is None or form.opened.is_made_for(first)
+
+
+def _key_of_kind(key: str, other: Specialization, first: CallShapes | None) -> str:
+    """Return the key of forms for calls like the `first` one, to which the `other` form, that of `key`, is not made."""
+    assert first is not None
+    assert other.opened is not None
+    return key_of({"form": key, "rests": other.opened.rests(first)})
 
 
 _locks: weakref.WeakValueDictionary[str, Lock] = weakref.WeakValueDictionary()

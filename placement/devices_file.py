@@ -48,6 +48,8 @@ def read_devices(path: Path) -> Topology:
     table = _Table(path, "the file", data)
     table.check(("device",), ("link",))
     devices = tuple(_device(_Table(path, f"device {index}", each)) for index, each in enumerate(table.tables("device")))
+    if not devices:
+        raise table.error("it names no device", "write a [[device]] for each")
     names = [device.name for device in devices]
     if len(set(names)) < len(names):
         raise table.error("two devices have the same name", "give each its own")
@@ -123,6 +125,8 @@ def _links(table: _Table, names: list[str]) -> tuple[tuple[Link, ...], ...]:
         ends = link.value("between")
         if not isinstance(ends, list) or len(ends) != 2 or not set(map(str, ends)) <= set(names) or ends[0] == ends[1]:
             raise link.error(f"it is between {ends!r}", f"name two of {', '.join(names)}")
+        if frozenset(ends) in links:
+            raise link.error(f"there is one between {' and '.join(ends)} already", "give each two devices one link")
         links[frozenset(ends)] = Link(link.number("latency_us", zero=True), link.number("gbs"))
     nothing = Link(0.0, float("inf"))
     for index, name in enumerate(names):

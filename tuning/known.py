@@ -39,7 +39,7 @@ class KnownKernel:
 
     @property
     def is_known(self) -> bool:
-        """Whether it was measured, at its default among others."""
+        """Whether it was measured at all points that were to be tried: the default's record is kept with the last."""
         default = self.choices.space.default.axes()
         return any(record.point == default for record in self.records)
 

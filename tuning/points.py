@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isinf
 from pathlib import Path
@@ -46,6 +46,19 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class _BuiltCandidates:
+    """What was built of all candidates.
+
+    Attributes:
+        libraries: With the defaults and the others; none where they cannot be measured.
+        late: Kernels of which there was no time for some.
+    """
+
+    libraries: list[Path]
+    late: set[str]
+
+
+@dataclass(frozen=True)
 class ChoosePoints:
     """Kernels at their default point -> the points at which they are fastest.
 
@@ -75,14 +88,14 @@ class ChoosePoints:
         candidates = self._candidates(kernels, known, estimates, started + _EMITTING * self.seconds)
         if all(len(some) == 1 for some in candidates.values()):
             return recall(known)
-        libraries = self._build(candidates, started + _BUILDING * self.seconds)
-        if not libraries:
+        built = self._build(candidates, started + _BUILDING * self.seconds)
+        if not built.libraries:
             return recall(known, ["no kernel was measured: the candidates cannot be built, or not in time"])
         left = max(0.0, started + self.seconds - time.perf_counter())  # what has begun to be built is not stopped
-        results = self.session.run(self._experiment(candidates, libraries, network, left))
+        results = self.session.run(self._experiment(candidates, built.libraries, network, left))
         if results.failure:
             return recall(known, [f"no kernel was measured: {results.failure}"])
-        records = list(_records(candidates, known, results))
+        records = list(_records(candidates, known, results, built.late))
         self.knowledge.keep(records)
         now = {name: kernel.with_records(records) for name, kernel in known.items()}
         said = _notes(candidates, results, time.perf_counter() - started)
@@ -123,17 +136,27 @@ class ChoosePoints:
                 yield Candidate(f"{symbol}_{len(seen)}", made, point)
                 seen.append(made.func)
 
-    def _build(self, candidates: dict[str, list[Candidate]], until: float) -> list[Path]:
+    def _build(self, candidates: dict[str, list[Candidate]], until: float) -> _BuiltCandidates:
         """Write libraries of all default candidates and as many of the others as there is time for; the rest leaves
         `candidates`."""
+        is_late = False
+
+        def over() -> bool:
+            nonlocal is_late
+            is_late = is_late or time.perf_counter() > until
+            return is_late
+
         defaults = [(some[0].symbol, some[0].made.func) for some in candidates.values()]
         others = [(candidate.symbol, candidate.made.func) for some in candidates.values() for candidate in some[1:]]
         libraries = [self.folder / "defaults.so", self.folder / "others.so"]
         whole = build_library(defaults, self.toolchain, libraries[0], lambda: False)
-        built = build_library(others, self.toolchain, libraries[1], lambda: time.perf_counter() > until)
+        built = build_library(others, self.toolchain, libraries[1], over)
+        # Without a lack of time, what is not there cannot be built, now or later.
+        missing = {name for name, some in candidates.items() if any(each.symbol not in built for each in some[1:])}
         for name, some in candidates.items():
             candidates[name] = [some[0], *(candidate for candidate in some[1:] if candidate.symbol in built)]
-        return libraries if built and len(whole) == len(defaults) else []
+        are_there = built and len(whole) == len(defaults)
+        return _BuiltCandidates(libraries if are_there else [], missing if is_late else set())
 
     def _experiment(
         self, candidates: Mapping[str, list[Candidate]], libraries: list[Path], network: Network, seconds: float
@@ -171,15 +194,18 @@ def recall(known: Mapping[str, KnownKernel], notes: Sequence[str] = ()) -> Chose
 
 
 def _records(
-    candidates: Mapping[str, list[Candidate]], known: Mapping[str, KnownKernel], results: Results
+    candidates: Mapping[str, list[Candidate]], known: Mapping[str, KnownKernel], results: Results, late: Collection[str]
 ) -> Iterator[Record]:
-    """Yield what was measured of kernels of which there were several candidates."""
+    """Yield what was measured of kernels of which there were several candidates; of those that are `late` not the
+    default, with which they would be known."""
     now = time.time()
     for (name, some), decision in zip(candidates.items(), results.decisions, strict=True):
         if len(some) == 1:
             continue
         wins = decision.candidate if results.after < results.before else 0
         for found in decision.times:
+            if not found.candidate and name in late:
+                continue
             point = some[found.candidate].point or known[name].choices.space.default
             yield Record(
                 task=known[name].task,

@@ -19,6 +19,7 @@ from fusion.symbolic.open_dims import CallAtFault
 
 _PASSING = (ResourceError, ModelChangedError, ModelFileError)
 Make = Callable[[Shapes | None], Specialization]
+Making = Future[Shapes | None]
 _UNDER_WAY = "being compiled for all sizes"
 _log = logging.getLogger("fusion")
 
@@ -41,7 +42,7 @@ class OpenForm:
         self.when_known: Callable[[], None] = _nothing
         """Called once it is known what it is."""
         self._first: Shapes | None = None
-        self._making: Future[None] | None = None
+        self._making: Making | None = None
         self._lock = Lock(self._forget_other_threads)
 
     def renewed(self, ready: Specialization | None) -> OpenForm:
@@ -84,14 +85,17 @@ class OpenForm:
         """
         self._note(first)
         while self.is_due:
-            making: Future[None] = Future()
+            making: Making = Future()
             self._run(making)
             if making.done():
-                return making.result()
+                making.result()
+                return
             other = self._making
-            if other is not None and other.exception() is None:
-                return None
-            # It was abandoned, or somebody interrupted the thread that made it: this one makes it itself.
+            if other is not None and other.exception() is None and (first is None or other.result() is self._first):
+                return
+            # It was abandoned, or somebody interrupted the thread that made it, or that had none with another first
+            # call than this one: this thread makes it itself.
+            self._note(first)
 
     def begin(self, first: Shapes) -> bool:
         """Have the background make it for a call with the shapes `first`, unless somebody does; False if that takes no
@@ -100,7 +104,7 @@ class OpenForm:
         with self._lock:
             if self._making is not None or not self.is_due:
                 return True
-            making: Future[None] = Future()
+            making: Making = Future()
             # Noted once it is queued: if an interrupt comes between, nobody waits for what nobody makes.
             if not background.submit(functools.partial(_run_if_used, weakref.ref(self), making)):
                 return False
@@ -115,13 +119,13 @@ class OpenForm:
                 if self.reason:
                     self.reason, self._making = "", None
 
-    def _run(self, making: Future[None]) -> None:
-        """Make it and fulfil `making`, unless it is made or another's to make."""
+    def _run(self, making: Making) -> None:
+        """Make it and fulfil `making` with the first call it was made for, unless it is made or another's to make."""
         try:
             if not self._is_to_make(making):
                 return
             checkpoint()()
-            self._find_out()
+            first = self._find_out()
         except BaseException as error:  # it was abandoned, or interrupted
             self._give_up(making)
             making.set_exception(error)
@@ -130,22 +134,23 @@ class OpenForm:
                 self._give_up(making)
             else:
                 self.when_known()
-            making.set_result(None)
+            making.set_result(first)
 
-    def _is_to_make(self, making: Future[None]) -> bool:
+    def _is_to_make(self, making: Making) -> bool:
         with self._lock:
             if self._making is None and self.is_due:
                 self._making = making
             return self._making is making
 
-    def _give_up(self, making: Future[None]) -> None:
+    def _give_up(self, making: Making) -> None:
         with self._lock:
             if self._making is making:
                 self._making = None
 
-    def _find_out(self) -> None:
+    def _find_out(self) -> Shapes | None:
         """Make the form, or note why the model has none: there is one for each shape then. Of what passes, a lack of
-        memory or a file that is away, calls for one shape tell."""
+        memory or a file that is away, calls for one shape tell. Return the shapes of the first call that it was made
+        for."""
         make, first = self._make, self._first
         assert make is not None
         try:
@@ -161,6 +166,7 @@ class OpenForm:
             self._decline(error.what, first)
         except Exception as error:  # a defect, or whatever TVM's checks raise
             self.reason = report("compiling for all sizes failed", error)
+        return first
 
     def _decline(self, reason: str, first: Shapes | None) -> None:
         """Note why the model has none, unless that is for want of a first call that has come meanwhile."""
@@ -175,7 +181,7 @@ def _nothing() -> None:
     pass
 
 
-def _run_if_used(used: weakref.ref[OpenForm], making: Future[None]) -> None:
+def _run_if_used(used: weakref.ref[OpenForm], making: Making) -> None:
     """Make the form unless its module is gone, which then nobody waits for."""
     form = used()
     if form is not None:

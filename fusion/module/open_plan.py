@@ -62,6 +62,15 @@ class OpenRunPlan:
         steps = ((sizes[symbol] - taken.start) % taken.step for symbol, taken in self.bounds.items()) if sizes else ()
         return sizes is not None and not any(steps)
 
+    def rests(self, shapes: Sequence[tuple[int, ...]]) -> list[list[int]]:
+        """Return what tells a model whose first call has these shapes from others, if all take sizes in steps like
+        those of this one: what is left of each size, and the whole of one that is no symbol here."""
+        return [
+            [extent % self.bounds[dim].step if isinstance(dim, str) else extent
+             for dim, extent in zip(dims, shape, strict=True)]
+            for dims, shape in zip(self.dims.dims, shapes, strict=True)
+        ]  # fmt: skip
+
     def describe_bounds(self) -> str:
         """Return for which sizes it is, as reports and errors show it."""
         return ", ".join(f"{symbol} {_describe(taken)}" for symbol, taken in self.bounds.items())

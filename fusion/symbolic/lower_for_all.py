@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fusion.context import Context
 from fusion.declined import Declined
+from fusion.errors import FusionError
 from fusion.made_once import making_once
 from fusion.pipeline import lower_graph, lower_open
 from fusion.signature import TensorSpec
@@ -14,7 +15,7 @@ from fusion.stages import stage
 from fusion.symbolic.choose_probes import choose_further
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.join import Joined, Probe, with_constants
-from fusion.symbolic.open_dims import OpenDims
+from fusion.symbolic.open_dims import OpenDims, Undecided
 from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.settle_weights import Imports, settle
@@ -34,6 +35,7 @@ def lower_for_all(
 
     Raises:
         Declined: It has no such form, for this reason.
+        Undecided: It has none now, as there was no memory to import it at some sizes, or its file was away.
         CallAtFault: It has none for all sizes, and those of `first` it does not take.
         FusionError: `read` refuses the model.
     """
@@ -41,7 +43,21 @@ def lower_for_all(
     if dims is None:
         raise Declined("the rank of an input is open, or it is no tensor")
     importer = SizedImports(read, dims, None if first is None else dims.sizes(first))
+    try:
+        return _lower(importer, ctx)
+    except (Declined, FusionError) as reason:
+        if not importer.limits or isinstance(reason, Undecided) or reason in importer.limits:
+            raise
+        raise Undecided(f"{_text(reason)}, where {importer.limits[0].what}") from reason
+
+
+def _text(reason: Exception) -> str:
+    return reason.what if isinstance(reason, FusionError) else str(reason)
+
+
+def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     found = importer.find()
+    importer.limits.clear()  # they are its bounds
     importer = replace(importer, dims=found.dims)
     one = lower_graph(importer.read(found.near[0]), ctx)
     groups = one.fact.get(Grouping)

@@ -35,7 +35,11 @@ _RESTS = (2, 1, 3, 0)
 """What a division by 4 leaves of the number of steps to sizes that are steps apart."""
 
 
-class CallAtFault(Declined):
+class Undecided(Declined):
+    """The model has no form for all sizes now; another process, or one with more memory, may find one."""
+
+
+class CallAtFault(Undecided):
     """The model has no form for all sizes, and does not take those of the call that it was to be made for."""
 
 

@@ -12,7 +12,7 @@ import tvm
 
 from fusion.context import Context
 from fusion.declined import Declined
-from fusion.errors import FusionError
+from fusion.errors import FusionError, LimitError, ModelChangedError, ModelFileError, ResourceError
 from fusion.extents import Sizes
 from fusion.frontends.imported import ImportedModel
 from fusion.pipeline import prepare_graph
@@ -26,6 +26,7 @@ from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
 from fusion.symbolic.settle_weights import Constants
 
 Import = Callable[[Mapping[str, Sequence[int]]], ImportedModel]
+_OF_PROCESS = (LimitError, ResourceError, ModelChangedError, ModelFileError)
 _SMALL = (8, 32)
 """Smallest sizes that are tried of images that are too small for a window at 1."""
 _SEEN, _MOST_SEEN = 4, 12
@@ -68,23 +69,30 @@ class SizedImports:
     Attributes:
         first: The sizes of the first call, if they are known.
         modules: What was imported, by the shapes of the inputs.
+        limits: What ended imports and says nothing of the model, but of this process and its memory.
     """
 
     read_shapes: Import
     dims: OpenDims
     first: Sizes | None = None
     modules: dict[tuple[tuple[int, ...], ...], tvm.IRModule] = field(default_factory=dict)
+    limits: list[FusionError] = field(default_factory=list)
 
     def read(self, sizes: Sizes) -> tvm.IRModule:
         """Return the model at `sizes`.
 
         Raises:
             Declined: A part of it is run by a library, or it has branches, for which there is no open form.
+            FusionError: It cannot be imported at these.
         """
         shapes = self.dims.shapes(sizes)
         key = tuple(shapes.values())
         if key not in self.modules:
-            imported = self.read_shapes(shapes)
+            try:
+                imported = self.read_shapes(shapes)
+            except _OF_PROCESS as error:
+                self.limits.append(error)
+                raise
             if imported.mod is None or imported.subgraphs:
                 raise Declined("ONNX Runtime runs a part of it")
             if imported.branches:

@@ -24,6 +24,7 @@ from fusion.abandon import Abandoned, checkpoint
 from fusion.declined import Declined
 from fusion.errors import LimitError, ModelChangedError, ResourceError
 from fusion.module import background, hot_shapes
+from fusion.symbolic.open_dims import CallAtFault
 from fusion.symbolic.open_model import OpenModel
 from tests.module.background_work import ended, sessions
 from tests.module.open_models import two_inputs
@@ -172,6 +173,23 @@ def test_what_passes_is_no_verdict_on_the_model(kind: str, gate: Gate) -> None:
     check(module, 4)
     check(module, 5)
     assert (gate.made, gate.each) == (1, [3])
+
+
+@pytest.mark.parametrize("others", ["without a call", "a call at fault"])
+def test_who_waits_for_one_of_another_first_call_makes_it_for_its_own(others: str, gate: Gate) -> None:
+    at_fault = others == "a call at fault"
+    gate.errors.append(CallAtFault("no such rows") if at_fault else Declined("it takes no such rows"))
+    module = fusion.compile(TWO.proto, wait=True)
+    with ThreadPoolExecutor(2) as callers:
+        other = callers.submit(check, module, 3) if at_fault else callers.submit(module.finish)
+        assert gate.begun.wait(20)
+        mine = callers.submit(check, module, 4)
+        time.sleep(0.05)
+        gate.opened.set()
+        other.result(20)
+        mine.result(20)
+    assert (gate.made, gate.each) == (1, [3] if at_fault else [])
+    assert [form.opened is not None for form in module.specializations if form.opened is not None] == [True]
 
 
 def test_an_interrupt_leaves_the_module_usable(gate: Gate) -> None:

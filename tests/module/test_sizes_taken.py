@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 import fusion
-from fusion import api
+from fusion import api, memory
 from fusion.errors import FusionError
 from tests.symbolic.picture_models import lines, neck, same_pads
 
@@ -125,8 +125,22 @@ def test_the_cache_holds_that_of_another_first_call(
 ) -> None:
     monkeypatch.setenv("FUSION_CACHE", str(tmp_path))
     monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
-    for height in (33, 37, 34):
+    for height in (33, 37, 34, 33, 38, 33):
         module = fusion.compile(MODELS["same pads"], wait=True, threads=1)
         module(np.zeros((1, 3, height, 64), np.float32))
         assert [form.opened is not None for form in module.specializations] == [True]
-    assert made == [ALL, ALL]
+    assert made == [ALL, ALL], "one for each rest, and each has its entry"
+
+
+def test_a_lack_of_memory_is_no_verdict_that_is_kept(
+    made: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSION_CACHE", str(tmp_path))
+    monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
+    for usable, told in ((4_000_000, "does not fit the memory"), (1 << 40, BOUNDS["same pads"])):
+        with monkeypatch.context() as patch:
+            patch.setattr(memory, "usable_memory", lambda usable=usable: usable)
+            module = fusion.compile(MODELS["same pads"], wait=True, threads=1)
+            module(np.zeros((1, 3, 33, 64), np.float32))
+        assert told in module.explain()
+    assert made == [ALL, (1, 3, 33, 64), ALL]

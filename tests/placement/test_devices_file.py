@@ -41,6 +41,7 @@ def test_the_example_of_the_bench() -> None:
     [
         ("[[device", "no TOML"),
         ("", "device is missing"),
+        ("device = []", "it names no device"),
         ("device = 3", "device is no list"),
         ("device = [3]", "no table"),
         (CPU + "speed = 3\n", "speed is unknown"),
@@ -56,6 +57,8 @@ def test_the_example_of_the_bench() -> None:
         (CPU + GPU, "no link is between cpu and gpu"),
         (CPU + GPU + LINK.replace('"gpu"', '"tpu"'), "it is between"),
         (CPU + GPU + LINK.replace('"gpu"', '"cpu"'), "it is between"),
+        (CPU + GPU + LINK + LINK.replace("= 4", "= 5"), "between cpu and gpu already"),
+        (CPU + GPU + LINK + LINK.replace('"cpu", "gpu"', '"gpu", "cpu"'), "between gpu and cpu already"),
         (CPU + GPU + LINK.replace("latency_us = 10\n", ""), "latency_us is missing"),
     ],
 )

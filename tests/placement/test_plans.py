@@ -14,11 +14,11 @@ from placement.bounds import lower_bound
 from placement.check import why_not_valid
 from placement.choose import choose_plan
 from placement.methods.exact import ExactProgram
+from placement.optional import has_optional
 from placement.plan import DevicePlan
 from placement.problem import LATENCY, OBJECTIVES, THROUGHPUT, PlacementProblem
 from placement.simulate import replay
 
-pytest.importorskip("highspy")
 REQUESTS = 40
 
 
@@ -41,9 +41,10 @@ def check(problem: PlacementProblem, plan: DevicePlan, bound: float) -> None:
 def test_all_methods(seed: int, objective: str) -> None:
     problem = draw_problem(seed, largest=14)
     try:
-        choice = choose_plan(problem, objective, exact_seconds=2.0)
+        choice = choose_plan(problem, objective, exact_seconds=2.0 if has_optional() else 0.0)
     except LimitError:
-        assert best_seconds(draw_problem(seed, largest=14), objective) == float("inf")
+        # Without HiGHS the methods may miss the plans there are.
+        assert not has_optional() or best_seconds(problem, objective) == float("inf")
         return
     for plan in choice.others.values():
         check(problem, plan, choice.bound)
@@ -55,6 +56,7 @@ def test_all_methods(seed: int, objective: str) -> None:
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_exact_plans_are_the_best_of_all(seed: int, objective: str) -> None:
     """A thousand more by `python -m bench.devices --instances 1000`."""
+    pytest.importorskip("highspy")
     problem = draw_problem(seed, largest=6)
     best = best_seconds(problem, objective)
     try:
