@@ -54,8 +54,8 @@ class _BuiltCandidates:
         late: Kernels of which there was no time for some.
     """
 
-    libraries: list[Path]
-    late: set[str]
+    libraries: tuple[Path, ...]
+    late: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,10 @@ class ChoosePoints:
         for name, some in candidates.items():
             candidates[name] = [some[0], *(candidate for candidate in some[1:] if candidate.symbol in built)]
         are_there = built and len(whole) == len(defaults)
-        return _BuiltCandidates(libraries if are_there else [], missing if is_late else set())
+        return _BuiltCandidates(tuple(libraries) if are_there else (), frozenset(missing if is_late else ()))
 
     def _experiment(
-        self, candidates: Mapping[str, list[Candidate]], libraries: list[Path], network: Network, seconds: float
+        self, candidates: Mapping[str, list[Candidate]], libraries: Sequence[Path], network: Network, seconds: float
     ) -> Experiment:
         memory, order = Memory(network), list(candidates)
         steps = tuple(
