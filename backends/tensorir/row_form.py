@@ -7,7 +7,7 @@ longer than any call's rows, so that what reads kernels of numbers reads it too;
 ->
     for r, c in grid(ROWS, 384):    y'[r, c] = x'[r, c] + p'[r % l, c]
 
-Heads that are stored apart are rows as well: `y[b, 2, l, 64]` is `y'[ROWS, 2, 64]`. Loops over some of the rows are
+Heads that are stored apart are rows as well: `y[b, 2, l, 64]` is `y'[ROWS, 2, 64]`, and so is `y[b * 2, l, 64]`. Loops over some of the rows are
 written for the row form, and then `RowForm.restore` puts the kernel's own buffers in.
 """
 
@@ -28,11 +28,13 @@ from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.split_shape import SplitShape
 from backends.tensorir.stages import dtype_of, shape_of, substitute
 from fusion.declined import Declined
 from fusion.structural import map_nodes
 
 _REDUCED = 2  # tirx.IterVar.CommReduce
+_SPATIAL = tirx.IterVar.DataPar
 ROWS = 2**31 - 1
 """Rows of a row form: a prime, so that no other extents of a buffer make up as many."""
 
@@ -47,12 +49,14 @@ class RowView:
     Attributes:
         buffer: The kernel's own.
         own: What stands for it.
-        merged: Which of its axes are one.
+        axes: Those that it has, or that are taken apart for its rows.
+        merged: Which of these are one.
         whole: Whether these are all rows of the kernel.
     """
 
     buffer: Var
     own: Var
+    axes: SplitShape
     merged: tuple[int, ...]
     whole: bool
 
@@ -60,16 +64,18 @@ class RowView:
     def of(buffer: Var, lead: Sequence[Expr]) -> RowView:
         """Return the view of `buffer` in a kernel whose rows have the shape `lead`."""
         shape = list(buffer.ty.shape)
-        merged = _rows_in(shape, lead)
-        axes = merged or tuple(range(1 + max(place for place, dim in enumerate(shape) if not _is_number(dim))))
-        rest = [dim for place, dim in enumerate(shape) if place not in axes]
-        own = tirx.decl_buffer((ROWS if merged else _FEWER_ROWS, *rest), dtype_of(buffer), buffer.name)
-        return RowView(buffer, own, axes, bool(merged))
+        choices = (SplitShape.whole(shape), SplitShape.of(shape, lead))
+        axes = next((axes for axes in choices if _rows_in(axes.dims, lead)), choices[0])
+        rows = _rows_in(axes.dims, lead)
+        merged = rows or tuple(range(1 + max(place for place, dim in enumerate(shape) if not _is_number(dim))))
+        rest = [dim for place, dim in enumerate(axes.dims) if place not in merged]
+        own = tirx.decl_buffer((ROWS if rows else _FEWER_ROWS, *rest), dtype_of(buffer), buffer.name)
+        return RowView(buffer, own, axes, merged, bool(rows))
 
     @property
     def dims(self) -> list[Expr]:
         """The extents that are one."""
-        return [self.buffer.ty.shape[axis] for axis in self.merged]
+        return [self.axes.dims[axis] for axis in self.merged]
 
     @property
     def is_leading(self) -> bool:
@@ -78,8 +84,9 @@ class RowView:
 
     def split(self, indices: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
         """Return the indices of the merged axes, and those of the others."""
-        merged = [indices[axis] for axis in self.merged]
-        return merged, [index for axis, index in enumerate(indices) if axis not in self.merged]
+        places = self.axes.split(indices)
+        merged = [places[axis] for axis in self.merged]
+        return merged, [place for axis, place in enumerate(places) if axis not in self.merged]
 
     def restore(self, indices: Sequence[Expr]) -> list[Expr]:
         """Return the indices in the kernel's own buffer of an element of the view.
@@ -87,11 +94,11 @@ class RowView:
         Leading axes need no division: an index beyond the end of an axis is the same place in memory.
         """
         if self.is_leading:
-            return [int64(0)] * (len(self.merged) - 1) + list(indices)
+            return self.axes.join([int64(0)] * (len(self.merged) - 1) + list(indices))
         row, *rest = _spread(indices, shape_of(self.own))
         merged = dict(zip(self.merged, divided(row, self.dims), strict=True))
         others = iter(rest)
-        return [merged[axis] if axis in merged else next(others) for axis in range(len(self.buffer.ty.shape))]
+        return self.axes.join([merged[axis] if axis in merged else next(others) for axis in range(len(self.axes.dims))])
 
 
 @dataclass(frozen=True)
@@ -157,12 +164,14 @@ class _Merge:
         block: What it computes.
         row: The one axis.
         places: What its axes over rows are on that axis.
+        parts: What is left of those of them that are axes of rows and of parts of each.
         extents: Of the block's axes.
     """
 
     block: SBlock
     row: Var
     places: Mapping[Var, Expr]
+    parts: Sequence[tirx.IterVar]
     extents: Mapping[Var, Expr]
     views: Mapping[Var, RowView]
     analyzer: Analyzer
@@ -175,25 +184,31 @@ class _Merge:
             raise Declined("a nest of loops is not one store")
         block, row, analyzer = nest.block, Var("row", "int64"), Analyzer()
         extents = {axis.var: axis.dom.extent for axis in block.iter_vars}
-        places: dict[Var, Expr] = {}
+        places, parts = dict[Var, Expr](), list[tirx.IterVar]()
         view = views.get(block.body.buffer)
         if view is not None:
             stored, _ = view.split(block.body.indices)
             for index, place in zip(stored, divided(row, view.dims, tirx.floordiv, tirx.floormod), strict=True):
                 if isinstance(index, Var):
                     places[index] = place
+                elif isinstance(index, tirx.FloorDiv) and isinstance(index.a, Var) and _is_number(index.b):
+                    part = tirx.IterVar(Range(int64(0), index.b), Var(f"{index.a.name}_part", "int64"), _SPATIAL)
+                    places[index.a] = place * index.b + part.var
+                    parts.append(part)
         summed = {axis.var for axis in block.iter_vars if int(axis.iter_type) == _REDUCED}
         if not all(_is_number(extent) or var in places or var in summed for var, extent in extents.items()):
             raise Declined(f"block {block.name_hint} has an open size beside its rows")
         for var, extent in extents.items():
             analyzer.bind(var, Range(tirx.const(0, extent.ty.dtype), extent))
-        return _Merge(block, row, places, extents, views, analyzer=analyzer)
+        for part in parts:
+            analyzer.bind(part.var, part.dom)
+        return _Merge(block, row, places, parts, extents, views=views, analyzer=analyzer)
 
     def nest(self) -> tirx.Stmt:
         """Return it with one loop over rows."""
         block, axes = self.block, [axis for axis in self.block.iter_vars if axis.var not in self.places]
         if self.places:
-            axes.insert(0, tirx.IterVar(Range(int64(0), int64(ROWS)), self.row, tirx.IterVar.DataPar))
+            axes = [tirx.IterVar(Range(int64(0), int64(ROWS)), self.row, _SPATIAL), *self.parts, *axes]
         regions = [[self._region(region) for region in part] for part in (block.reads, block.writes)]
         init = None if block.init is None else self._moved(block.init)
         merged = SBlock(
@@ -220,14 +235,20 @@ class _Merge:
             Declined: It is in another row than the one that is computed.
         """
         view = self.views.get(buffer)
-        found = [substitute(self._inside(index), self.places) for index in indices]
+        found = [self._place_of(index) for index in indices]
         if view is None:
             return buffer, found
         merged, rest = view.split(found)
+        if self.parts:
+            merged, rest = ([self.analyzer.simplify(index) for index in each] for each in (merged, rest))
         flat = flat_index(view.dims, merged, Analyzer())
         if view.whole and not structural_equal(flat, self.row):
             raise Declined(f"block {self.block.name_hint} reads another row of {buffer.name}")
         return view.own, [flat, *rest]
+
+    def _place_of(self, index: Expr) -> Expr:
+        found = substitute(self._inside(index), self.places)
+        return self.analyzer.simplify(found) if self.parts else found
 
     def _inside(self, index: Expr) -> Expr:
         """Return an index without divisions by the open extent of the axis that is divided."""

@@ -96,6 +96,17 @@ def _counted_through(b: relax.BlockBuilder, rows: relax.Var, residual: relax.Var
     return op.add(b.emit(op.reshape(product(b, rows, 70), residual.ty.shape)), residual)
 
 
+def _heads_of_all(b: relax.BlockBuilder, x: relax.Var, added: relax.Var) -> relax.Expr:
+    """Return the heads of all sequences behind one another, first by head and then by word, as DeBERTa has them."""
+    rows = normalised(b, x)
+    by_head = heads(b, product(b, rows, 72), 12)
+    batch, count, words, size = (int(dim) for dim in by_head.ty.shape)
+    flat = b.emit(op.add(b.emit(op.reshape(by_head, (batch * count, words, size))), added))
+    by_word = b.emit(op.reshape(product(b, rows, 48), (batch, words, 4, 12)))
+    turned = b.emit(op.permute_dims(by_word, [1, 0, 2, 3]))
+    return relax.Tuple([flat, op.reshape(turned, (words, batch * 4, 12))])
+
+
 CASES: dict[str, tuple[Build, Shapes]] = {
     "residual": (_residual, lambda b, n: [(b, n, DEPTH), (b, n, 70)]),
     "rows made for transposed products": (_attention_inputs, lambda b, n: [(b, n, DEPTH)]),
@@ -104,6 +115,7 @@ CASES: dict[str, tuple[Build, Shapes]] = {
     "layers": (_layers, lambda b, n: [(b, n, DEPTH)]),
     "turned": (_turned, lambda b, n: [(b, DEPTH, n)]),
     "pixels": (_pixels, lambda b, _: [(b, 3, 5, DEPTH)]),
+    "heads of all sequences": (_heads_of_all, lambda b, n: [(b, n, DEPTH), (b * 6, n, 12)]),
     "rows counted through": (_counted_through, lambda b, n: [(b * n, 1, DEPTH), (b, n, 70)]),
     "flat": (_flat, lambda b, _: [(b, 1, 1, DEPTH)]),
 }
