@@ -7,8 +7,8 @@ longer than any call's rows, so that what reads kernels of numbers reads it too;
 ->
     for r, c in grid(ROWS, 384):    y'[r, c] = x'[r, c] + p'[r % l, c]
 
-Heads that are stored apart are rows as well: `y[b, 2, l, 64]` is `y'[ROWS, 2, 64]`, and so is `y[b * 2, l, 64]`. Loops over some of the rows are
-written for the row form, and then `RowForm.restore` puts the kernel's own buffers in.
+Heads that are stored apart are rows as well: `y[b, 2, l, 64]` is `y'[ROWS, 2, 64]`, and so is `y[b * 2, l, 64]`.
+Loops over some of the rows are written for the row form, and then `RowForm.restore` puts the kernel's own buffers in.
 """
 
 from __future__ import annotations

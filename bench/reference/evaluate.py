@@ -1,4 +1,4 @@
-"""Runs a model in float64 with onnx's reference evaluator and our own windowed and normalising operators."""
+"""Runs a model in float64 with onnx's reference evaluator and our own windows, normalisations and indices."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from bench.reference import normalize, windows
+from bench.reference import indices, normalize, windows
 from bench.reference.widen import widen
 
-_OPERATORS = [*windows.OPERATORS, *normalize.OPERATORS]
+_OPERATORS = [*windows.OPERATORS, *normalize.OPERATORS, *indices.OPERATORS]
 
 
 class NoReferenceError(Exception):

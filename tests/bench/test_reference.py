@@ -188,3 +188,33 @@ def save(
     path = folder / "several.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_elements_are_gathered_along_any_axis(tmp_path: Path, axis: int) -> None:
+    """Indices may count from the end, and be of fewer places than the tensor on other axes."""
+    shape = (3, 4, 5)
+    places = np.random.default_rng(2).integers(-shape[axis], shape[axis], (2, 3, 2)).astype(np.int64)
+    check(tmp_path / "m.onnx", "GatherElements", shape, [places], axis=axis)
+
+
+def test_whole_numbers_are_those_of_float32(tmp_path: Path) -> None:
+    """The bucket of a distance of 16 is log(2) / log(16) * 8, which is 2 in float32 and less in float64 with the same
+    constants."""
+    names = {"log": np.float32(np.log(16)), "scale": np.float32(8)}
+    nodes = [
+        helper.make_node("Log", ["x"], ["l"]),
+        helper.make_node("Div", ["l", "log"], ["d"]),
+        helper.make_node("Mul", ["d", "scale"], ["m"]),
+        helper.make_node("Cast", ["m"], ["y"], to=TensorProto.INT64),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "bucket",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [1])],
+        [numpy_helper.from_array(value, name) for name, value in names.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    assert evaluate(tmp_path / "m.onnx", {"x": np.array([2], np.float32)})["y"] == 2
