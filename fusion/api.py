@@ -14,7 +14,7 @@ from fusion.closed_builders import forget_builders
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
-from fusion.errors import InvalidModelError, ShapeError, TargetError, UnsupportedOperatorError
+from fusion.errors import InvalidModelError, ShapeError, TargetError, UnsupportedOperatorError, unknown_input
 from fusion.forks import Lock
 from fusion.frontends import (
     Signature,
@@ -272,11 +272,7 @@ def bind_shapes(inputs: Sequence[TensorSpec], shapes: Shapes) -> tuple[TensorSpe
     names = [spec.name for spec in inputs]
     for name in shapes:
         if name not in names:
-            raise ShapeError(
-                f"shapes= names an unknown input {name!r}",
-                why=f"the inputs are {', '.join(names)}",
-                hint="use one of these",
-            )
+            raise unknown_input(name, names)
     return tuple(_bind(spec, shapes[spec.name]) if spec.name in shapes else spec for spec in inputs)
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fusion.errors import Declared, ShapeError, unknown_shape
+from fusion.errors import Declared, ShapeError, unknown_input, unknown_shape
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,13 @@ def name_dims(
     """Return `inputs` with the names that `shapes` gives to their open dimensions, and the shapes of numbers alone.
 
     Raises:
-        ShapeError: The model fixes a dimension that has a name, or has another size for one that has none.
+        ShapeError: The model fixes a dimension that has a name, or has another size for one that has none, or has no
+            such input.
     """
+    names = [spec.name for spec in inputs]
+    for name in shapes:
+        if name not in names:
+            raise unknown_input(name, names)
     numbers = {name: shape for name, shape in shapes.items() if not any(isinstance(extent, str) for extent in shape)}
     named = tuple(
         _named(spec, shapes[spec.name]) if spec.name in shapes and spec.name not in numbers else spec for spec in inputs

@@ -12,7 +12,7 @@ from fusion.cli.bench_stream import bench_stream
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.models import is_relay, is_saved, read_inputs_of
-from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_verb, parse_shapes
+from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_verb, parse_sizes, user_path
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import FusionError, InternalError, OptionError
@@ -29,7 +29,7 @@ def add_parser(verbs: Any) -> None:
     )  # fmt: skip
     add_model(parser, "ONNX file or Relay text")
     add_shapes(parser)
-    parser.add_argument("--shapes", metavar="FILE", help="JSON: the shapes of many calls, run in order")
+    parser.add_argument("--shapes", type=user_path, metavar="FILE", help="JSON: the shapes of many calls, run in order")
     add_params(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="of every engine; all allowed CPUs by default")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"how often each engine is timed, {_ROUNDS} by default")
@@ -79,6 +79,8 @@ def _check_use_of_shapes(options: argparse.Namespace) -> None:
             )
 
 
+
+
 def _check_peers(names: Sequence[str]) -> None:
     import bench.peers
 
@@ -97,7 +99,7 @@ def _all_shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     # Here, not above: this imports the compiler, which `fusion --help` should not.
     from fusion.api import bind_shapes
 
-    shapes = complete_shapes(inputs, parse_shapes(options.shape))
+    shapes = complete_shapes(inputs, parse_sizes(options.shape, "bench"))
     require_static(bind_shapes(inputs, shapes))
     return shapes
 

@@ -18,7 +18,7 @@ import numpy as np
 import fusion
 from fusion.cli.difference import difference
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
-from fusion.cli.options import parse_shapes
+from fusion.cli.options import parse_sizes
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
@@ -37,7 +37,7 @@ def bench_relay(options: argparse.Namespace) -> int:
         raise OptionError(f"{options.peers} cannot run a Relay module", hint=f"--peers takes {_PEER} there")
     from fusion.cli.feed import complete_inputs
 
-    shapes = parse_shapes(options.shape)
+    shapes = parse_sizes(options.shape, "bench")
     with progress(f"compiling {options.model}"):
         started = time.perf_counter()
         module = fusion.compile(

@@ -13,7 +13,17 @@ from fusion.cli.check_arguments import check_arguments
 from fusion.cli.difference import difference
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.models import is_relay, is_saved, open_module, read_inputs_of
-from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
+from fusion.cli.options import (
+    add_compile_options,
+    add_inputs,
+    add_json,
+    add_model,
+    add_verb,
+    known_shapes,
+    parse_shapes,
+    read_inputs,
+    user_path,
+)
 from fusion.cli.output import show
 from fusion.errors import OptionError, UnsupportedOperatorError
 from fusion.files import read_file
@@ -33,7 +43,9 @@ def add_parser(verbs: Any) -> None:
         "Run two models, or one on two engines, on the same inputs. Exit code 1 if the results differ.",
     )  # fmt: skip
     add_model(parser)
-    parser.add_argument("other", nargs="?", metavar="OTHER", help="what to compare with; MODEL itself by default")
+    parser.add_argument(
+        "other", nargs="?", type=user_path, metavar="OTHER", help="what to compare with; MODEL itself by default"
+    )
     parser.add_argument(
         "--with", dest="engine", choices=_ENGINES, metavar="ENGINE", help=f"what runs OTHER: {' or '.join(_ENGINES)}"
     )
@@ -58,7 +70,7 @@ def compare(options: argparse.Namespace) -> int:
 
     alone = engine == "onnxruntime" or is_saved(other)
     module = open_module(options.model, options, alone=alone).module
-    inputs = complete_inputs(module, given, parse_shapes(options.shape), options.seed)
+    inputs = complete_inputs(module, given, known_shapes(parse_shapes(options.shape)), options.seed)
     with random_values(module, given):
         actual = module.run(inputs)
         expected = _run_other(other, engine, module, inputs, options)

@@ -8,7 +8,16 @@ from typing import Any
 
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import is_saved, open_module
-from fusion.cli.options import SAVED_SUFFIX, add_compile_options, add_dump, add_json, add_model, add_timing, add_verb
+from fusion.cli.options import (
+    SAVED_SUFFIX,
+    add_compile_options,
+    add_dump,
+    add_json,
+    add_model,
+    add_timing,
+    add_verb,
+    user_path,
+)
 from fusion.cli.output import show, signature
 from fusion.cli.progress import progress
 from fusion.cli.timing import timing_data, timing_table
@@ -20,7 +29,9 @@ def add_parser(verbs: Any) -> None:
     """Add the verb."""
     parser = add_verb(verbs, "compile", "MODEL [-o FILE] ", "compile a model and save it")
     add_model(parser, "ONNX file or Relay text")
-    parser.add_argument("-o", "--output", metavar="FILE", help="saved module; beside the model by default")
+    parser.add_argument(
+        "-o", "--output", type=user_path, metavar="FILE", help="saved module; beside the model by default"
+    )
     add_compile_options(parser)
     add_timing(parser)
     add_dump(parser)

@@ -9,7 +9,7 @@ from typing import Any
 import fusion
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import is_saved
-from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_verb, parse_shapes
+from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_verb, parse_sizes, user_path
 from fusion.cli.output import show, signature
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
@@ -22,7 +22,9 @@ def add_parser(verbs: Any) -> None:
         "Write a model as TVMScript, a Python file, and its weights as NAME.safetensors beside it.",
     )  # fmt: skip
     add_model(parser, "ONNX file or Relay text")
-    parser.add_argument("-o", "--output", metavar="FILE.py", help="the Python file; beside the model by default")
+    parser.add_argument(
+        "-o", "--output", type=user_path, metavar="FILE.py", help="the Python file; beside the model by default"
+    )
     add_shapes(parser)
     add_params(parser)
     add_json(parser)
@@ -38,7 +40,7 @@ def convert_model(options: argparse.Namespace) -> int:
     check_arguments(options, [output, output.with_suffix(".safetensors")])
     with progress(f"converting {model}"):
         done = fusion.convert(
-            options.model, output, shapes=parse_shapes(options.shape) or None, params=options.params
+            options.model, output, shapes=parse_sizes(options.shape, "convert") or None, params=options.params
         )
     inputs = ", ".join(spec.name for spec in done.inputs)
     weights = f", weights in {done.weights}" if done.weights else ", without weights"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fusion.cli.exit_codes import OK
-from fusion.cli.options import add_database, add_json, add_verb
+from fusion.cli.options import add_database, add_json, add_verb, user_path
 from fusion.cli.output import show
 from fusion.errors import OptionError
 from fusion.files import read_file
@@ -27,7 +27,7 @@ def add_parser(verbs: Any) -> None:
         verbs, "database", f"[{_EXPORT} FILE | {_IMPORT} FILE] ", "show, export or import measurements of kernels"
     )
     parser.add_argument("action", nargs="?", choices=[_EXPORT, _IMPORT], help="as JSON, a line for each record")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="to write, or to read")
+    parser.add_argument("file", nargs="?", type=user_path, metavar="FILE", help="to write, or to read")
     add_database(parser, "database; by default that of the cache folder")
     add_json(parser)
     parser.set_defaults(verb=database)

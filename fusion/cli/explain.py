@@ -8,7 +8,17 @@ from typing import Any
 
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import open_module
-from fusion.cli.options import add_compile_options, add_inputs, add_json, add_model, add_verb, parse_shapes, read_inputs
+from fusion.cli.options import (
+    add_compile_options,
+    add_inputs,
+    add_json,
+    add_model,
+    add_verb,
+    known_shapes,
+    parse_shapes,
+    read_inputs,
+    user_path,
+)
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 
@@ -21,7 +31,7 @@ def add_parser(verbs: Any) -> None:
     )  # fmt: skip
     add_model(parser)
     parser.add_argument("--profile", action="store_true", help="time each kernel (about 5 s)")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the graph as a page for a browser")
+    parser.add_argument("--html", type=user_path, metavar="FILE", help="write the graph as a page for a browser")
     add_inputs(parser)
     add_compile_options(parser)
     add_json(parser)
@@ -30,8 +40,8 @@ def add_parser(verbs: Any) -> None:
 
 def explain(options: argparse.Namespace) -> int:
     """Print the report, and the profile if asked for."""
-    check_arguments(options, [options.html] if options.html is not None else [])
-    given, shapes = read_inputs(options.input), parse_shapes(options.shape)
+    check_arguments(options, [Path(options.html)] if options.html is not None else [])
+    given, shapes = read_inputs(options.input), known_shapes(parse_shapes(options.shape))
     # Here, not above: these import what runs modules.
     from fusion.cli.feed import complete_inputs, random_values
     from fusion.report.explain import as_dict

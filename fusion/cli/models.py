@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fusion
-from fusion.cli.options import SAVED_SUFFIX, parse_shapes
+from fusion.cli.options import SAVED_SUFFIX, known_shapes, parse_shapes
 from fusion.cli.progress import progress
 from fusion.dump import Dump
 from fusion.errors import OptionError
@@ -97,13 +97,13 @@ def _dumping(folder: str | None) -> AbstractContextManager[None]:
     return dump.watch()
 
 
-def _load(path: str, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> CompiledModule:
+def _load(path: str, given: Mapping[str, Any], shapes: Mapping[str, tuple[int | str, ...]]) -> CompiledModule:
     for name in given:
         raise _useless(name, path)
     with progress(f"loading {path}"):
         module = fusion.load(path)
     # A module that was saved with open dimensions takes the shapes of its random inputs.
-    if shapes and not module.dynamic:
+    if len(known_shapes(shapes)) < len(shapes) or (shapes and not module.dynamic):
         raise _useless("shape", path)
     return module
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,13 @@ from fusion.errors import OptionError
 from fusion.files import read_file
 
 SAVED_SUFFIX = ".fusion"
+_EXTENT = re.compile(r"[0-9]+|[A-Za-z_]\w*", re.ASCII)
+
+
+def user_path(text: str) -> str:
+    """Return the path that an argument names, with the user's home for a "~" at its beginning: shells put it there only
+    where a word begins with that, not in `--db=~/x`. The `type` of every argument that is a path."""
+    return os.path.expanduser(text)
 
 
 def add_verb(verbs: Any, name: str, arguments: str, summary: str, description: str = "") -> argparse.ArgumentParser:
@@ -31,19 +40,22 @@ def add_verb(verbs: Any, name: str, arguments: str, summary: str, description: s
 
 def add_model(parser: argparse.ArgumentParser, text: str = "ONNX file, Relay text or saved module (*.fusion)") -> None:
     """Add the positional argument for one model."""
-    parser.add_argument("model", metavar="MODEL", help=text)
+    parser.add_argument("model", type=user_path, metavar="MODEL", help=text)
 
 
 def add_shapes(parser: argparse.ArgumentParser) -> None:
     """Add `--shape`."""
     parser.add_argument(
-        "--shape", action="append", default=[], metavar="X=1,3,8,8", help="shape of input X; repeatable"
-    )
+        "--shape", action="append", default=[], metavar="X=1,3,8,8",
+        help="shape of input X, repeatable; with names: X=n,3,8,w",
+    )  # fmt: skip
 
 
 def add_params(parser: argparse.ArgumentParser) -> None:
     """Add `--params`."""
-    parser.add_argument("--params", metavar="FILE", help="of a Relay module: .npz or relay.save_param_dict's")
+    parser.add_argument(
+        "--params", type=user_path, metavar="FILE", help="of a Relay module: .npz or relay.save_param_dict's"
+    )
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +73,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 def add_database(parser: argparse.ArgumentParser, text: str) -> None:
     """Add `--db`."""
-    parser.add_argument("--db", metavar="FILE", help=text)
+    parser.add_argument("--db", type=user_path, metavar="FILE", help=text)
 
 
 def add_timing(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +83,9 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
 
 def add_dump(parser: argparse.ArgumentParser) -> None:
     """Add `--dump`."""
-    parser.add_argument("--dump", metavar="DIR", help="write the module between passes there; compiles anew")
+    parser.add_argument(
+        "--dump", type=user_path, metavar="DIR", help="write the module between passes there; compiles anew"
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -87,13 +101,14 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", default=0, help="of random inputs")
 
 
-def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return shapes by input name from "x=1,3,480,480"; "x=" is the shape of a scalar.
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
+    """Return shapes by input name from "x=1,3,480,480"; "x=" is the shape of a scalar. Dimensions that stay open have a
+    name in place of a size: "x=batch,3,480,width".
 
     Raises:
         OptionError: A text has another form, or a name comes twice.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int | str, ...]] = {}
     for text in texts:
         name, separator, extents = text.rpartition("=")
         if not separator or not name:
@@ -104,15 +119,39 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _parse_extents(text: str, extents: str) -> tuple[int, ...]:
+def known_shapes(shapes: Mapping[str, Sequence[int | str]]) -> dict[str, tuple[int, ...]]:
+    """Return those of `shapes` that have no names in them."""
+    return {
+        name: tuple(int(extent) for extent in shape)
+        for name, shape in shapes.items()
+        if not any(isinstance(extent, str) for extent in shape)
+    }
+
+
+def parse_sizes(texts: Sequence[str], verb: str) -> dict[str, tuple[int, ...]]:
+    """Return what `parse_shapes` does, for a verb to which names say nothing.
+
+    Raises:
+        OptionError: As there, or a dimension has a name.
+    """
+    shapes = parse_shapes(texts)
+    known = known_shapes(shapes)
+    if len(known) < len(shapes):
+        raise OptionError(
+            f"names of dimensions in --shape have no use with {verb}", why="it needs all sizes", hint="give numbers"
+        )
+    return known
+
+
+def _parse_extents(text: str, extents: str) -> tuple[int | str, ...]:
     fields = [field.strip() for field in extents.split(",")] if extents else []
-    if not all(field.isascii() and field.isdigit() for field in fields):
+    if not all(_EXTENT.fullmatch(field) for field in fields):
         raise OptionError(
             f"cannot read --shape {text}",
-            why=f"{extents!r} is no list of whole numbers, 0 or more",
-            hint="give one for each dimension: --shape x=1,3,480,480",
+            why=f"{extents!r} is no list of whole numbers, 0 or more, and names of dimensions that stay open",
+            hint="give one for each dimension: --shape x=1,3,480,480, or --shape x=batch,3,480,width",
         )
-    return tuple(int(field) for field in fields)
+    return tuple(int(field) if field.isdigit() else field for field in fields)
 
 
 def read_inputs(texts: Sequence[str]) -> dict[str, np.ndarray]:
@@ -144,7 +183,7 @@ def _split_input(text: str) -> tuple[str, str]:
     name, separator, file = text.rpartition("=")
     if not separator or not name:
         raise OptionError(f"cannot read --input {text}", hint="write --input NAME=FILE.npy")
-    return name, file
+    return name, user_path(file)
 
 
 def _read_array(path: Path) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import open_module
-from fusion.cli.options import add_compile_options, add_json, add_model, add_verb
+from fusion.cli.options import add_compile_options, add_json, add_model, add_verb, user_path
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
@@ -23,7 +23,9 @@ def add_parser(verbs: Any) -> None:
         "Plan a model for the devices of a file, with estimates; nothing runs there.",
     )  # fmt: skip
     add_model(parser)
-    parser.add_argument("--devices", type=Path, required=True, metavar="FILE", help="devices.toml: devices and links")
+    parser.add_argument(
+        "--devices", type=user_path, required=True, metavar="FILE", help="devices.toml: devices and links"
+    )
     parser.add_argument("--objective", choices=_OBJECTIVES, default="latency", help="latency (default), or throughput")
     add_compile_options(parser)
     add_json(parser)
@@ -40,7 +42,7 @@ def plan(options: argparse.Namespace) -> int:
     from placement.problem import PlacementProblem
     from placement.tasks import tasks_of
 
-    topology = read_devices(options.devices)
+    topology = read_devices(Path(options.devices))
     forms = open_module(options.model, options).module.specializations
     if not forms:
         raise OptionError("the model has no sizes to plan with", hint="give the shapes of its inputs: --shape")

@@ -17,8 +17,10 @@ from fusion.cli.options import (
     add_json,
     add_model,
     add_verb,
+    known_shapes,
     parse_shapes,
     read_inputs,
+    user_path,
 )
 from fusion.cli.output import show
 from fusion.errors import OptionError
@@ -30,7 +32,7 @@ def add_parser(verbs: Any) -> None:
         verbs, "run", "MODEL ", "run a model once", "Run a model once, on random inputs if none are given."
     )
     add_model(parser)
-    parser.add_argument("-o", "--output", metavar="FILE.npz", help="where to write the outputs")
+    parser.add_argument("-o", "--output", type=user_path, metavar="FILE.npz", help="where to write the outputs")
     add_inputs(parser)
     add_compile_options(parser)
     add_json(parser)
@@ -45,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from fusion.cli.feed import complete_inputs, random_values
 
     module = open_module(options.model, options).module
-    inputs = complete_inputs(module, given, parse_shapes(options.shape), options.seed)
+    inputs = complete_inputs(module, given, known_shapes(parse_shapes(options.shape)), options.seed)
     started = time.perf_counter()
     with random_values(module, given):
         outputs = module.run(inputs)

@@ -24,7 +24,7 @@ def _shape_option(match: re.Match[str]) -> str:
 
 
 def _extents(shape: str) -> str:
-    return re.sub(r"[()\s]", "", shape).rstrip(",")
+    return re.sub(r"[()'\s]", "", shape).rstrip(",")
 
 
 _EXTENTS = r"(?P<shape>\([^()]*\))"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,8 @@ from onnx import helper
 
 import fusion
 from fusion.cli import main
+from fusion.cli.main import build_parser
+from fusion.cli.options import user_path
 from fusion.cli.wording import command_text
 from fusion.errors import FusionError
 from tests.cli.commands import run, run_json
@@ -85,6 +89,41 @@ def test_compile_leaves_dimensions_open(folder: Path, tmp_path: Path, capsys: py
     page = (tmp_path / "page.html").read_text()
     assert "x float32 rows x 8 (drawn at rows " in page
     assert "matmul" in page
+
+
+def test_shapes_may_name_what_stays_open(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "m.fusion"
+    assert run(capsys, "compile", folder / "free.onnx", "-o", output, "--shape", "x=n,8")[0] == 0
+    assert [spec.declared for spec in fusion.load(output).inputs] == [["n", 8]]
+    _, out, _ = run(capsys, "explain", folder / "free.onnx", "--shape", "x=n,8")
+    assert "all sizes: n 1 to 4096" in out
+    np.save(tmp_path / "x.npy", np.ones((6, 8), np.float32))
+    given = ["--shape", "x=n,8", "--input", f"x={tmp_path / 'x.npy'}"]
+    code, found = run_json(capsys, "run", folder / "free.onnx", *given)
+    assert (code, found["outputs"]["y"]["shape"]) == (0, [6, 4])
+
+
+def test_a_home_is_known_in_every_path(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.save(tmp_path / "x.npy", np.ones((6, 8), np.float32))
+    given = ["--input=x=~/x.npy", "--output=~/out.npz", "--db=~/records"]
+    assert run(capsys, "run", folder / "free.onnx", *given)[0] == 0
+    assert (tmp_path / "out.npz").exists()
+    assert run_json(capsys, "database", "--db=~/records")[1]["path"] == str(tmp_path / "records")
+
+
+def test_every_argument_that_is_a_path_is_read_as_one() -> None:
+    (verbs,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    found = {
+        (verb, action.dest): action.type is user_path
+        for verb, parser in verbs.choices.items()
+        for action in parser._actions
+        if re.match("FILE|DIR|MODEL|OTHER", str(action.metavar))
+    }
+    assert len(found) > 20
+    assert all(found.values()), found
 
 
 def test_run_reads_inputs_and_writes_outputs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,7 +315,15 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
         (["bench", "none.onnx", "--peers", ""], 2, "no peer ''"),
         (["run", "mlp.onnx", "--shape", "x:3,8"], 2, "write --shape NAME=EXTENTS"),
         (["run", "mlp.onnx", "--shape", "x=3,-8"], 2, "'3,-8' is no list of whole numbers"),
-        (["run", "mlp.onnx", "--shape", "x=a,b"], 2, "'a,b' is no list of whole numbers"),
+        (["run", "mlp.onnx", "--shape", "x=a b,c"], 2, "'a b,c' is no list of whole numbers, 0 or more, and names"),
+        (["run", "mlp.onnx", "--shape", "x=3x,8"], 2, "'3x,8' is no list of whole numbers"),
+        (["compile", "mlp.onnx", "--shape", "x=a,b"], 2, "--shape x=a,b contradicts the model"),
+        (["compile", "free.onnx", "--shape", "z=a,8"], 2, "no input 'z'"),
+        (["compile", "free.onnx", "--shape", "x=a,8,b"], 2, "--shape x=a,8,b contradicts the model"),
+        (["run", "free.onnx", "--shape", "x=a,8"], 2, "for the names in --shape x=a,8"),
+        (["run", "mlp.fusion", "--shape", "x=a,8"], 2, "--shape has no use with"),
+        (["bench", "free.onnx", "--shape", "x=a,8"], 2, "have no use with bench"),
+        (["convert", "free.onnx", "--shape", "x=a,8"], 2, "have no use with convert"),
         (["run", "mlp.onnx", "--shape", "x=3,8", "--shape", "x=3,8"], 2, "names the input 'x' twice"),
         (["run", "mlp.onnx", "--input", "x=a.npy", "--input", "x=b.npy"], 2, "names the input 'x' twice"),
         (["run", "mlp.onnx", "--shape", "x=3,9"], 2, "--shape x=3,9 contradicts"),

@@ -72,7 +72,7 @@ def test_a_file_that_is_no_stream(
         ({"x": [True, 8]}, "F502", "it is [True, 8]"),
         ({"x": ["rows", 8]}, "F502", "it is ['rows', 8]"),
         ({"x": 8}, "F502", "it is 8"),
-        ({"y": [1, 8]}, "F204", "unknown input 'y'"),
+        ({"y": [1, 8]}, "F204", "no input 'y'"),
         ({"x": [1, 9]}, "F204", "contradicts the model"),
         ({"x": [1, 8, 1]}, "F204", "contradicts the model"),
         ({}, "F204", "'x'"),
