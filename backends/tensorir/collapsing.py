@@ -40,7 +40,11 @@ def _walks_on(a: Axis, b: Axis, access: Access) -> bool:
     if a.extent == 1:
         return True
     outer, inner = access.steps[a.var], access.steps[b.var]
-    return outer is not None and inner is not None and is_same(outer, inner * b.extent)
+    if outer is None or inner is None:
+        return False
+    # Of 0 times a symbol TVM makes a node, which is none of Python's numbers.
+    standing = isinstance(inner, int) and inner == 0
+    return is_same(outer, 0 if standing else inner * b.extent)
 
 
 def run_extent(run: Run) -> Extent:
