@@ -51,12 +51,22 @@ def emit_products(func: tirx.PrimFunc, parts: RowProducts, machine: Machine, poi
 
 
 @dataclass(frozen=True)
-class _Place:
+class Room:
     """Where rows are put: `stride` elements apart, the first of them at row `first` of a buffer."""
 
     buffer: Var
     first: Expr
     stride: int
+
+    @staticmethod
+    def of(nest: Nest, name: str, rows: Expr, width: int, machine: Machine) -> Room:
+        """Return room for rows that lie apart by no power of two, which would share a few sets of L1."""
+        stride = width + machine.vector_lanes
+        return Room(nest.allocate(name, (rows * stride,)), int64(0), stride)
+
+    def load_from(self, first: Expr) -> Callable[..., Expr]:
+        """Return how an element is loaded where the rows are those from `first` on."""
+        return lambda outer, group, y, x, taps, k: tirx.BufferLoad(self.buffer, [self.at(y - first, k)])
 
     def at(self, row: Expr, column: Expr) -> Expr:
         return (self.first + row) * self.stride + column
@@ -89,7 +99,7 @@ class RowMaker:
 
     def fill(self, nest: Nest, outer: Expr, first: Expr, end: Expr) -> Callable[..., Expr]:
         """Add what makes rows first..end-1; return how an element is loaded."""
-        made = self._allocate(nest, "rows", self.longest, self.parts.depth)
+        made = Room.of(nest, "rows", self.longest, self.parts.depth, self.machine)
         if self.is_least or self.block == 1:
             self._blocks(nest, made, first, end)
         else:
@@ -99,30 +109,27 @@ class RowMaker:
                 lambda: self._blocks(nest, made, first, end),
                 lambda: one_by_one._blocks(nest, made, first, end),
             )
-        return lambda outer, group, y, x, taps, k: tirx.BufferLoad(made.buffer, [made.at(y - first, k)])
+        return made.load_from(first)
 
-    def _blocks(self, nest: Nest, made: _Place, first: Expr, end: Expr) -> None:
+    def _blocks(self, nest: Nest, made: Room, first: Expr, end: Expr) -> None:
         """Add the loop over blocks of rows, of which the last begins where it ends with the rows."""
         with nest.loop("block", tirx.floordiv(end - first + (self.block - 1), self.block)) as index:
             start = nest.bind("start", tirx.min(first + index * self.block, end - self.block))
             self._make(nest, self.parts, start, replace(made, first=start - first))
 
-    def _allocate(self, nest: Nest, name: str, rows: Expr, width: int) -> _Place:
-        """Return room for rows that lie apart by no power of two, which would share a few sets of L1."""
-        stride = width + self.machine.vector_lanes
-        return _Place(nest.allocate(name, (rows * stride,)), int64(0), stride)
-
-    def _make(self, nest: Nest, parts: RowProducts, start: Var, place: _Place) -> None:
+    def _make(self, nest: Nest, parts: RowProducts, start: Var, place: Room) -> None:
         """Add what makes the block of rows that begins at `start`."""
         if parts.first is None:
             self._stages(nest, parts, start, place)
             return
         first = parts.first
-        held = {buffer: self._allocate(nest, buffer.name, self.block, shape_of(buffer)[-1]) for buffer in first.held}
+        held = {
+            buffer: Room.of(nest, buffer.name, self.block, shape_of(buffer)[-1], self.machine) for buffer in first.held
+        }
         left = self._left(nest, first, start)
         for product in first.products:
             work = rows_times(first.rows, product.packed, product.channels, product.outputs, self.machine)
-            outputs = tuple(_put(output, product, start, {**held, parts.rows: place}) for output in product.outputs)
+            outputs = tuple(put(output, product, start, {**held, parts.rows: place}) for output in product.outputs)
             block = replace(
                 work, extents=replace(work.extents, height=self.block), load_rows=left,
                 coordinates=_moved(work, start), outputs=outputs,
@@ -132,13 +139,13 @@ class RowMaker:
     def _left(self, nest: Nest, parts: RowProducts, start: Var) -> Callable[..., Expr]:
         """Return how an element of a block's rows is loaded, made where the kernel makes them."""
         if parts.makes_rows:
-            made = self._allocate(nest, "rows_before", self.block, parts.depth)
+            made = Room.of(nest, "rows_before", self.block, parts.depth, self.machine)
             self._make(nest, parts, start, made)
             return lambda outer, group, y, x, taps, k: tirx.BufferLoad(made.buffer, [made.at(y, k)])
         lead = shape_of(parts.rows)[:-1]
         return lambda outer, group, y, x, taps, k: tirx.BufferLoad(parts.rows, [*unravel(start + y, lead), k])
 
-    def _stages(self, nest: Nest, parts: RowProducts, start: Var, place: _Place) -> None:
+    def _stages(self, nest: Nest, parts: RowProducts, start: Var, place: Room) -> None:
         """Add the stages before the products, over a block of rows."""
         *lead, depth = shape_of(parts.rows)
         stages, local = RowBlock(start, self.block, parts.height).restrict(parts.before)
@@ -157,7 +164,7 @@ def _moved(work: Contraction, start: Expr) -> Callable[..., list[Expr]]:
     return lambda outer, group, y, x, n: work.coordinates(outer, group, start + y, x, n)
 
 
-def _put(output: Output, product: PackedProduct, start: Expr, places: Mapping[Var, _Place]) -> Output:
+def put(output: Output, product: PackedProduct, start: Expr, places: Mapping[Var, Room]) -> Output:
     """Return `output` of a block of rows that begins at `start`, stored in and read from the block's own memory."""
     *row, column = output.coordinates
     at = flat_index(product.shape[:-1], row, Analyzer()) - start

@@ -8,20 +8,22 @@ from __future__ import annotations
 from tvm import tirx
 
 from backends.cpu.kernels.matmul.emit import RowMaker
+from backends.cpu.kernels.matmul.open_layers import Fills, OpenLayers
 from backends.cpu.kernels.matmul.plan import block_rows, products_extents
-from backends.cpu.kernels.matmul.read import read_row_products
-from backends.cpu.kernels.shared.open_contraction import OpenBlocking, emit_open
+from backends.cpu.kernels.matmul.read import RowProducts, read_row_products
+from backends.cpu.kernels.shared.contraction import Contraction
+from backends.cpu.kernels.shared.open_contraction import OpenBlocking, emit_open, panels_of_layer
 from backends.cpu.kernels.shared.open_products import has_function
 from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.machine import Machine
-from backends.tensorir.emit import Expr, Nest
+from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import find_anchors, operands_of
 from backends.tensorir.row_form import RowForm
 from partition.access import MATMUL
 
 _BLOCK_ROWS = 16
-"""Of what products make at a time: of fewer rows than a block, each is made by itself."""
+"""Of what is made at a time without the function of `tile_sums`: of fewer rows than a block, each is made by itself."""
 
 
 def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
@@ -32,21 +34,34 @@ def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> S
     """
     form = RowForm.of(func, _lead_of(func))
     parts = read_row_products(form.func)
-    works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
+    works = _works(parts, machine)
     products = [work.extents for work in works]
     calls = has_function(works) and (parts.makes_rows or not form.lies_apart(parts.rows))
     blocking = OpenBlocking.of(products, products_extents(parts, machine), machine, threads, fill=calls)
     # TVM allocates where nothing is known but the symbols.
-    block = min(block_rows(parts, machine), _BLOCK_ROWS) if parts.makes_rows else 1
-    maker = RowMaker(parts, machine, blocking.longest_task(form.rows), block, is_least=False)
+    maker = _maker(parts, form, machine, blocking.longest_task(form.rows)) if parts.makes_rows else None
     nest = Nest()
     for buffer in parts.held:
         nest.add(tirx.AllocBuffer(form.views[buffer].buffer))
     emit_open(
-        nest, works, blocking, form.rows, maker.fill if parts.makes_rows else None, alike=parts.alike,
-        calls=calls,
+        nest, works, blocking, form.rows, maker.fill if maker else None, alike=parts.alike, calls=calls,
     )  # fmt: skip
     return Scheduled(func.with_body(form.restore(nest.finish())), MATMUL, str(blocking))
+
+
+def _maker(parts: RowProducts, form: RowForm, machine: Machine, longest: Expr) -> Fills:
+    """Return what makes the rows of `parts`, of which a task has `longest` at most."""
+    layer = parts.first
+    works = () if layer is None else tuple(_works(layer, machine))
+    if layer is None or not has_function(works) or (form.lies_apart(layer.rows) and not layer.makes_rows):
+        return RowMaker(parts, machine, longest, min(block_rows(parts, machine), _BLOCK_ROWS), is_least=False)
+    panels = panels_of_layer([work.extents for work in works], machine)
+    before = _maker(layer, form, machine, int64(OpenLayers.block_of(panels))) if layer.makes_rows else None
+    return OpenLayers(parts, machine, works, panels, before, longest=longest)
+
+
+def _works(parts: RowProducts, machine: Machine) -> list[Contraction]:
+    return [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
 
 
 def _lead_of(func: tirx.PrimFunc) -> list[Expr]:

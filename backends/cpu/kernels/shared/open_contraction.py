@@ -42,6 +42,9 @@ _LOSS, _MEMORY_LOSS = 1.15, 1.25
 """How much longer any number of rows may take, by estimate, where a tile is filled: more where the weights come from
 memory, which takes longer than what a tile computes for nothing."""
 
+_LAYER_LOSS = 1.6
+"""The same of layers before the last one, whose function is there beside that of the last."""
+
 
 @dataclass(frozen=True)
 class OpenBlocking:
@@ -109,6 +112,13 @@ class OpenBlocking:
         first, *later = runs
         grids = first[1] + "".join(f", {grid} from {rows} rows" for rows, grid in later)
         return f"open rows: {self.panels.table}; tasks {grids}; panels by {self.panels.block}"
+
+
+def panels_of_layer(products: Sequence[Extents], machine: Machine) -> OpenPanels:
+    """Return the cut of products whose sums a function computes, over a few tiles of rows."""
+    table = RowTable.choose(products, machine, Bodies(_LAYER_LOSS, fill=True))
+    panel_bytes = 4 * table.tile.vectors * products[0].lanes * products[0].steps
+    return OpenPanels.of(table, products[0].lanes, max(1, machine.l2_bytes // 2 // panel_bytes), machine)
 
 
 def _tiles(products: Sequence[Extents], machine: Machine, fill: bool) -> RowTable:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
+from tvm.ir import Var
 from tvm.sym import Analyzer
 
 from backends.cpu.kernels.shared.arithmetic import FLOAT32
@@ -48,9 +49,12 @@ class OpenProducts:
     each: tuple[PanelProduct, ...]
 
     @staticmethod
-    def of(nest: Nest, works: Sequence[Contraction], panels: OpenPanels, load_rows: LoadRows) -> OpenProducts:
-        """Return the products, which use the same scratch one after the other."""
-        scratch = PanelProduct.scratch(nest, panels, works[0].extents.lanes)
+    def of(
+        nest: Nest, works: Sequence[Contraction], panels: OpenPanels, load_rows: LoadRows, scratch: Var | None = None
+    ) -> OpenProducts:
+        """Return the products, which use the same scratch one after the other; `scratch` is as in `PanelProduct.of`."""
+        if scratch is None:
+            scratch = PanelProduct.scratch(nest, panels, works[0].extents.lanes)
         each = tuple(PanelProduct.of(nest, work, panels, load_rows, scratch=scratch) for work in works)
         return OpenProducts(nest, panels, load_rows, each)
 
@@ -60,7 +64,9 @@ class OpenProducts:
         function = TileSums(tiles.table.heights, tiles.table.tile.vectors, extents[0].lanes, len(self.each))
         nest.use_functions(function.llvm_ir)
         last = [sizes.vectors - function.vectors for sizes in extents]
-        with nest.loop("product", len(self.each)) as product:
+        with nest.loop("product", len(self.each)) as index:
+            # TVM makes loop variables narrow whose ends it sees, and the call would be one of another function.
+            product = nest.settle("product", index)
             first, many, end = (
                 nest.settle(name, _pick(product, values))
                 for name, values in zip(("first", "many", "last"), (*zip(*shares, strict=True), last), strict=True)

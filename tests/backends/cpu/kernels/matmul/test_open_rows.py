@@ -87,6 +87,17 @@ def _layers(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return op.add(b.emit(op.matmul(hidden, constant(64, DEPTH))), x)
 
 
+def _three_layers(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    first = b.emit(op.nn.relu(product(b, x, 20)))
+    second = b.emit(op.sigmoid(b.emit(op.matmul(first, constant(20, 100)))))
+    return op.add(b.emit(op.matmul(second, constant(100, DEPTH))), x)
+
+
+def _gated_layers(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    gated = b.emit(_gate(b, x))
+    return op.add(b.emit(op.matmul(gated, constant(70, DEPTH))), x)
+
+
 def _turned(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return op.nn.relu(product(b, b.emit(op.permute_dims(x, [0, 2, 1])), 24))
 
@@ -113,6 +124,8 @@ CASES: dict[str, tuple[Build, Shapes]] = {
     "words": (_words, lambda b, n: [(b, n), (1, n, DEPTH)]),
     "gate": (_gate, lambda b, n: [(b, n, DEPTH)]),
     "layers": (_layers, lambda b, n: [(b, n, DEPTH)]),
+    "three layers": (_three_layers, lambda b, n: [(b, n, DEPTH)]),
+    "gated layers": (_gated_layers, lambda b, n: [(b, n, DEPTH)]),
     "turned": (_turned, lambda b, n: [(b, DEPTH, n)]),
     "pixels": (_pixels, lambda b, _: [(b, 3, 5, DEPTH)]),
     "heads of all sequences": (_heads_of_all, lambda b, n: [(b, n, DEPTH), (b * 6, n, 12)]),
