@@ -20,7 +20,6 @@ from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.settle_weights import Imports, settle
 from fusion.symbolic.sized_imports import Import, SizedImports
-from partition.formed import Grouping
 
 
 @stage("open form")
@@ -60,15 +59,14 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     importer.limits.clear()  # they are its bounds
     importer = replace(importer, dims=found.dims)
     one = lower_graph(importer.read(found.near[0]), ctx)
-    groups = one.fact.get(Grouping)
-    other = lower_graph(importer.read(found.near[1]), ctx, groups)
+    other = lower_graph(importer.read(found.near[1]), ctx, one.groups)
     probes = [Probe.of(one.mod), Probe.of(other.mod)]
     fit = Fit(found.near, found.graph.extents)
     joined = Joined.of(probes, fit)
     if fit.has_doubts:
         largest = {symbol: taken[-1] for symbol, taken in found.bounds.items()}
         further = choose_further(found.dims, found.near, largest)
-        probes.append(Probe.of(lower_graph(importer.read(further), ctx, groups).mod))
+        probes.append(Probe.of(lower_graph(importer.read(further), ctx, one.groups).mod))
         fit = Fit((*found.near, further), found.graph.extents)
         joined = Joined.of(probes, fit)
     seen = [Imports(told, found.dims, near=found.near, bounds=found.bounds) for told in importer.stages(found, ctx)]

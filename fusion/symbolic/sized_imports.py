@@ -14,6 +14,7 @@ from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import FusionError, LimitError, ModelChangedError, ModelFileError, ResourceError
 from fusion.extents import Sizes
+from fusion.frontends.branched import join_branches
 from fusion.frontends.imported import ImportedModel
 from fusion.pipeline import prepare_graph
 from fusion.symbolic.choose_probes import choose_probes
@@ -82,7 +83,7 @@ class SizedImports:
         """Return the model at `sizes`.
 
         Raises:
-            Declined: A part of it is run by a library, or it has branches, for which there is no open form.
+            Declined: A part of it is run by a library, for which there is no open form.
             FusionError: It cannot be imported at these.
         """
         shapes = self.dims.shapes(sizes)
@@ -95,9 +96,7 @@ class SizedImports:
                 raise
             if imported.mod is None or imported.subgraphs:
                 raise Declined("ONNX Runtime runs a part of it")
-            if imported.branches:
-                raise Declined("it has branches that only the run decides on")
-            self.modules[key] = imported.mod
+            self.modules[key] = join_branches(imported.mod, imported.branches)
         return self.modules[key]
 
     def find(self) -> FoundModel:
