@@ -46,6 +46,9 @@ _ROWS, _VECTORS = 24, 8
 _TASKS = 4
 """For each thread, so that all end at about the same time."""
 
+_READ_ROWS = 4
+"""To load the right operand takes as long as to multiply so many rows."""
+
 _CHUNK_ROWS, _CHUNK_VECTORS = 12, 4
 """Of a task at least: a panel of the tallest tiles."""
 
@@ -63,7 +66,7 @@ def emit_open_batch_matmul(func: tirx.PrimFunc, machine: Machine, threads: int) 
         product.emit_alone(nest, images)
     else:
         vectors = ceil_div(product.columns, product.lanes)
-        cycles = images * product.rows * vectors * product.depth // FMA_PER_CYCLE
+        cycles = images * (product.rows + _READ_ROWS) * vectors * product.depth // FMA_PER_CYCLE
         nest.choose(
             cycles < 2 * REGION_CYCLES,
             lambda: product.emit_alone(nest, images),
