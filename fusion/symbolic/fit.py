@@ -33,7 +33,8 @@ class Fit:
         probes: The sizes at which numbers are known.
         known: Extents that the model is known to have: where several go through the same numbers, one of these does
             so by no accident.
-        has_doubts: Whether there were several through some numbers, and none that is or moves one of these.
+        has_doubts: Whether there were several through some numbers that passes may make of these, and none that is or
+            moves one of them.
     """
 
     probes: Sequence[Sizes]
@@ -74,7 +75,9 @@ class Fit:
         lines = list(self._lines(values))
         if lines:
             likeliest = min(lines, key=self._doubt)
-            self.has_doubts |= len(lines) > 1 and not self._is_moved(likeliest)
+            self.has_doubts |= not self._is_moved(likeliest) and any(
+                self._may_be_made(line) for line in lines if line != likeliest
+            )
             return likeliest
         at = "; ".join(f"{value} at {dict(sizes)}" for value, sizes in zip(values, self.probes, strict=True))
         raise NotLinearError(f"a number is no multiple of the open sizes and their products: {at}")
@@ -106,6 +109,22 @@ class Fit:
         """Whether `line` is an extent that the model has but for a small constant."""
         is_near = line in self.known or abs(line.constant) <= _EDGES
         return is_near and (line.coefficient, line.symbols) in self._known_lines
+
+    def _may_be_made(self, line: Extent) -> bool:
+        """Whether passes may make `line` of what the model has: an extent of it, or one of its products of symbols, with
+        edges at most, so many times; or a few more than a multiple.
+
+        Twice the batch was also `width - 37` at two sizes of a model that halves its width: no pass cuts 37 off.
+        """
+        if abs(line.constant) <= _EDGES:
+            return True
+        bases = [Extent(0, 1, line.symbols), *(extent for extent in self.known if extent.symbols == line.symbols)]
+        for base in bases:
+            times, rest = divmod(line.coefficient, base.coefficient)
+            edges, part = divmod(line.constant - times * base.constant, times) if times else (0, 1)
+            if not rest and not part and abs(edges) <= _EDGES:
+                return True
+        return False
 
     @cached_property
     def _near_extents(self) -> dict[tuple[int, ...], Extent]:
