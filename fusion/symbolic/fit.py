@@ -111,8 +111,8 @@ class Fit:
         return is_near and (line.coefficient, line.symbols) in self._known_lines
 
     def _may_be_made(self, line: Extent) -> bool:
-        """Whether passes may make `line` of what the model has: an extent of it, or one of its products of symbols, with
-        edges at most, so many times; or a few more than a multiple.
+        """Whether passes may make `line` of what the model has: an extent of it or a product of symbols, with edges at
+        most, so many times; or a few more than a multiple.
 
         Twice the batch was also `width - 37` at two sizes of a model that halves its width: no pass cuts 37 off.
         """
