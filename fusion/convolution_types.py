@@ -33,9 +33,9 @@ def infer_convolution(call: relax.Call, builder: relax.BlockBuilder) -> relax.Ty
     shape = _shape(call)
     if shape is None:
         return _infer(call, builder)
-    data = call.args[0].ty
+    data, _ = call.args
     wanted = call.attrs.out_dtype
-    return relax.TensorType(shape, data.dtype if wanted is None else wanted)
+    return relax.TensorType(shape, data.ty.dtype if wanted is None else wanted)
 
 
 def _shape(call: relax.Call) -> list[int] | None:
