@@ -34,7 +34,7 @@ _SMALL = (8, 32)
 _SEEN, _MOST_SEEN = 4, 12
 """Imports that tell which sizes follow from others: at first, and at most."""
 _TELLS_FROM = 65
-"""Those that were made before tell it too, of images as large as that: of smaller ones stems leave one row."""
+"""Sizes of images from which on imports made for something else tell it too: of smaller ones stems leave one row."""
 _CHECKED = (2048, 1024, 512, 128, 32, 8)
 """Sizes at which constants are looked at where those of the largest are left to the run."""
 _BOUNDED = (512, 1024, 2048)
@@ -199,8 +199,8 @@ class SizedImports:
 
     def _deduce(self) -> Deduction:
         """Return what follows from the numbers of the model at as many sizes as tell all of it."""
-        seen = self._known()[: _SEEN - 1]
-        seen += [self.dims.spread(place) for place in range(len(seen), _SEEN)]
+        seen = self._known()
+        seen += [self.dims.spread(place) for place in range(len(seen), max(_SEEN, len(seen) + 1))]
         while True:
             try:
                 deduction = deduce([outline(self.read(sizes)) for sizes in seen], seen)
@@ -213,16 +213,19 @@ class SizedImports:
                 return deduction
             seen.append(sizes)
 
-    def _known(self) -> list[dict[str, int]]:
-        """Return sizes at which the model was imported already, and as many things tell one another apart as at most."""
-        inner = [symbol for symbol in self.dims.symbols if symbol not in self.dims.leading]
-        known = filter(None, map(self.dims.sizes, self.modules))
-        return [
-            sizes
-            for sizes in known
-            if all(size in self.dims.taken(symbol) for symbol, size in sizes.items())
-            and all(sizes[symbol] >= _TELLS_FROM for symbol in inner)
-        ]
+    def _known(self) -> list[Sizes]:
+        """Return the sizes of the first call, and for each symbol some at which that alone is another one, if the model
+        was imported at all of them already; else nothing."""
+        first, symbols = self.first or {}, self.dims.symbols
+        inner = [symbol for symbol in symbols if symbol not in self.dims.leading]
+        if self.dims.steps or any(first.get(symbol, 0) < _TELLS_FROM for symbol in inner):
+            return []
+        moved = dict[tuple[str, ...], Sizes]()
+        for sizes in filter(None, map(self.dims.sizes, self.modules)):
+            others = tuple(symbol for symbol in symbols if sizes[symbol] != first[symbol])
+            if len(others) < 2 and all(sizes[symbol] >= _TELLS_FROM for symbol in inner):
+                moved.setdefault(others, sizes)
+        return list(moved.values()) if len(moved) == len(symbols) + 1 else []
 
     def _bounded(self, dims: OpenDims, near: tuple[Sizes, Sizes], graph: OpenOutline) -> FoundModel:
         """Return the model that has `graph` at the sizes `near`, with its bounds.
