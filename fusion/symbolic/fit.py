@@ -53,6 +53,15 @@ class Fit:
             self._found[key] = self._extent(key)
         return self._found[key]
 
+    def extent_of(self, symbols: Collection[str], values: Sequence[int]) -> Extent:
+        """Return the likeliest extent of these `symbols` alone that has each of `values`, or of all if there is none.
+
+        Raises:
+            NotLinearError: It is no such extent.
+        """
+        lines = [line for line in self._lines(tuple(values)) if set(line.symbols).issubset(symbols)]
+        return min(lines, key=self._doubt) if lines else self.extent(values)
+
     def ratio(self, values: Sequence[float]) -> tuple[Extent, Extent]:
         """Return two extents, the first of which divided by the second is each of `values`, as far as float32 tells: 1,
         or such as the model has but for 1, as an image that is made larger between its corners is read in steps of
