@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache as once
 from importlib.metadata import version
 from pathlib import Path
@@ -13,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx.external_data_helper import uses_external_data
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from bench import cache
 from bench.reference.evaluate import evaluate
 from fusion.module.replace_file import replace_file
 
-_FOLDER, _NAMES = "references", "names"
+_FOLDER = "references"
 _PACKAGES = ("onnx", "numpy")
 
 
@@ -34,17 +35,14 @@ def kept_or_evaluated(
     Raises:
         NoReferenceError: The evaluator has no such operator, or failed in one.
     """
-    kept = cache.folder(folder) / _FOLDER / f"{_key(path, inputs)}.npz"
-    try:
-        with np.load(kept, allow_pickle=False) as file:
-            return {str(name): file[f"output{place}"] for place, name in enumerate(file[_NAMES])}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # none yet, or a damaged one
-        found = evaluate(path, inputs)
-    arrays = {f"output{place}": value for place, value in enumerate(found.values())}
-    text = io.BytesIO()
-    np.savez(text, **{_NAMES: np.array(list(found), str)}, **arrays)
+    kept = cache.folder(folder) / _FOLDER / f"{_key(path, inputs)}.safetensors"
+    with suppress(OSError, SafetensorError):  # none yet, or a damaged one
+        read: dict[str, np.ndarray] = load(kept.read_bytes())
+        return read
+    found = evaluate(path, inputs)
+    data = save({name: np.ascontiguousarray(value) for name, value in found.items()})
     kept.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(kept, lambda file: file.write(text.getbuffer()))
+    replace_file(kept, lambda file: file.write(data))
     return found
 
 

@@ -71,6 +71,6 @@ def test_a_damaged_file_is_evaluated_again(tmp_path: Path, evaluations: Evaluati
     model = _write(tmp_path / "m.onnx", 3.0)
     kept.kept_or_evaluated(model, INPUTS, tmp_path)
     (file,) = (tmp_path / "references").iterdir()
-    file.write_bytes(file.read_bytes()[:100])
+    file.write_bytes(file.read_bytes()[:-1])
     assert kept.kept_or_evaluated(model, INPUTS, tmp_path)["a/y"][1] == 3
     assert evaluations.count == 2
