@@ -4,7 +4,7 @@ out, one line a pass."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from tvm import relax
 
 from backends.backend import KernelCompiler
 from backends.kernel import KernelInfo
+from backends.sized_work import SizedWork
 from backends.tensorir.kernel_info import kernel_info
 from backends.tensorir.legalize_calls import LegalizeCalls
 from backends.tensorir.loop_text import loop_lines
@@ -23,6 +24,7 @@ from fusion.abandon import checkpoint
 from fusion.context import Context
 from fusion.declined import Declined
 from fusion.dump import dump
+from fusion.extents import Sizes
 from fusion.facts import Facts, PassResult, TellingPass
 from fusion.failures import report
 from fusion.frontends.branched import join_branches, split_branches
@@ -256,7 +258,9 @@ def lower_graph(mod: tvm.IRModule, ctx: Context, like: Mapping[str, Grouping] = 
 
 
 @stage("passes")
-def lower_open(mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: LoweredGraphs) -> Lowered:
+def lower_open(
+    mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: LoweredGraphs, work: OpenWork
+) -> Lowered:
     """Return a module that `lower_graph` made, with symbols in place of sizes, with the loops of its kernels.
 
     Args:
@@ -264,6 +268,7 @@ def lower_open(mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: Lo
         ctx: How.
         imported: The model at typical sizes before any pass, which reports show.
         seen: What `lower_graph` made of that, and told.
+        work: What kernels do at any sizes.
 
     Raises:
         Declined: A kernel gets slower loops than where sizes are known.
@@ -277,12 +282,27 @@ def lower_open(mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: Lo
         raise Declined(f"{name} and {len(slow) - 1} more kernels need all sizes before the run: {kernel.note}")
     with stage("lift_weights"):
         lifted, weights = lift_weights(scheduled.mod)
-    infos = {name: kernel_info(name, kernel) for name, kernel in made.by_name.items()}
     with stage("report"):
         main, branches = split_branches(imported)
-        typical = _Made(ImportedModel(main, (), (), branches=branches), seen.graphs, *lift_weights(seen.mod), made)
-        graph, failures = typical.graph()
-    return Lowered(lifted, weights, infos, notes=(*failures, *typical.notes()), graph=graph)
+        typical = _Made(
+            ImportedModel(main, (), (), branches=branches), seen.graphs, *lift_weights(seen.mod), made, work
+        )
+        reported = typical.report(ctx.compiler)
+    notes = (*reported.failures, *typical.notes())
+    return Lowered(lifted, weights, reported.kernels, notes=notes, graph=reported.graph)
+
+
+@dataclass(frozen=True)
+class OpenWork:
+    """What kernels do whose shapes have symbols.
+
+    Attributes:
+        by_kernel: At any sizes, of those of which that is known.
+        typical_sizes: Those that reports show.
+    """
+
+    by_kernel: Mapping[str, SizedWork] = field(default_factory=dict)
+    typical_sizes: Sizes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -303,6 +323,7 @@ class _Made:
         mod: All joined.
         weights: Of its parameters behind the inputs.
         kernels: Its kernels.
+        work: Of those with symbols, which `mod` has at typical sizes.
     """
 
     imported: ImportedModel
@@ -310,10 +331,14 @@ class _Made:
     mod: tvm.IRModule
     weights: tuple[tvm.runtime.Tensor, ...]
     kernels: ScheduledKernels
+    work: OpenWork = OpenWork()
 
     def report(self, compiler: KernelCompiler) -> _Report:
         """Return what `explain()` says of each kernel, and of the model before and after."""
-        infos = {name: kernel_info(name, kernel) for name, kernel in self.kernels.by_name.items()}
+        infos = {
+            name: kernel_info(name, kernel, self.work.by_kernel.get(name), self.work.typical_sizes)
+            for name, kernel in self.kernels.by_name.items()
+        }
         graph, failures = self.graph()
         try:
             return _Report(estimate_kernels(infos, graph.calls, self.weights, compiler), graph, failures)

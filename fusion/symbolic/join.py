@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -11,6 +12,8 @@ from tvm import relax, tirx
 from tvm.ir import GlobalVar, Var
 from tvm.s_tir.stmt import SBlock
 
+from backends.sized_work import SizedWork, join_work
+from backends.tensorir.kernel_info import count_work
 from backends.tensorir.symbols import symbols_of
 from fusion.declined import Declined
 from fusion.extents import DerivedSize
@@ -118,6 +121,18 @@ def with_constants(mod: tvm.IRModule, weights: Sequence[tvm.runtime.Tensor | Ope
         if not isinstance(weight, OpenWeight)
     }
     return tvm.IRModule({**mod.functions, mod.get_global_var("main"): main.bind_params(values)})
+
+
+def join_works(mods: Sequence[tvm.IRModule], fit: Fit) -> dict[str, SizedWork]:
+    """Return what each kernel does at any sizes, of modules made at those of `fit`, for reports: without those of which
+    that is not known."""
+    found = {}
+    for symbol, func in mods[0].functions.items():
+        if isinstance(func, tirx.PrimFunc):
+            with suppress(Declined, ValueError):
+                counted = [count_work(mod[symbol.name_hint]) for mod in mods]
+                found[symbol.name_hint] = join_work(counted, fit.extent)
+    return found
 
 
 def _told(

@@ -9,12 +9,12 @@ from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.made_once import making_once
-from fusion.pipeline import lower_graph, lower_open
+from fusion.pipeline import OpenWork, lower_graph, lower_open
 from fusion.signature import TensorSpec
 from fusion.stages import stage
 from fusion.symbolic.choose_probes import choose_further
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.join import Joined, Probe, with_constants
+from fusion.symbolic.join import Joined, Probe, join_works, with_constants
 from fusion.symbolic.open_dims import OpenDims, Undecided
 from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
@@ -72,6 +72,7 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     seen = [Imports(told, found.dims, near=found.near, bounds=found.bounds) for told in importer.stages(found, ctx)]
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
     mod = with_constants(joined.module(found.dims), weights)
-    lowered = lower_open(mod, ctx, importer.read(found.near[0]), one)
+    work = OpenWork(join_works([probe.mod for probe in probes], fit), found.near[0])
+    lowered = lower_open(mod, ctx, importer.read(found.near[0]), one, work)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     return OpenModel(lowered, found.dims, opened, found.bounds, fit=fit, reason=found.reason)
