@@ -16,7 +16,7 @@ Fit = Callable[[Sequence[int]], Extent]
 
 
 @dataclass(frozen=True)
-class Count:
+class SizedCount:
     """`factor` times the product of `extents`."""
 
     factor: int
@@ -38,8 +38,8 @@ class Traffic:
         is_written: Whether one writes it.
     """
 
-    whole: Count
-    accessed: tuple[Count, ...]
+    whole: SizedCount
+    accessed: tuple[SizedCount, ...]
     is_written: bool
 
     def at(self, sizes: Sizes) -> int:
@@ -56,7 +56,7 @@ class SizedWork:
         traffic: Of its parameters.
     """
 
-    flops: tuple[Count, ...]
+    flops: tuple[SizedCount, ...]
     traffic: tuple[Traffic, ...]
 
     def flops_at(self, sizes: Sizes) -> int:
@@ -81,11 +81,11 @@ def join_work(counted: Sequence[SizedWork], fit: Fit) -> SizedWork:
         ValueError: It is not the same kernel at these.
     """
 
-    def join(counts: Sequence[Count]) -> Count:
+    def join(counts: Sequence[SizedCount]) -> SizedCount:
         pairs = zip(*(count.extents for count in counts), strict=True)
-        return Count(counts[0].factor, tuple(fit([each.constant for each in same]) for same in pairs))
+        return SizedCount(counts[0].factor, tuple(fit([each.constant for each in same]) for same in pairs))
 
-    def join_all(counts: Sequence[Sequence[Count]]) -> tuple[Count, ...]:
+    def join_all(counts: Sequence[Sequence[SizedCount]]) -> tuple[SizedCount, ...]:
         return tuple(join(same) for same in zip(*counts, strict=True))
 
     def join_traffic(same: Sequence[Traffic]) -> Traffic:

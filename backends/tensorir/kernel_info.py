@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +12,7 @@ from tvm.ir import Call, TensorLoad
 from tvm.s_tir.stmt import SBlock
 
 from backends.kernel import KernelInfo
-from backends.sized_work import Count, SizedWork, Traffic
+from backends.sized_work import SizedCount, SizedWork, Traffic
 from backends.tensorir.inlining import is_branch
 from backends.tensorir.result import Kernel
 from backends.tensorir.roles import anchor_of
@@ -21,6 +21,8 @@ from fusion.extents import Extent, Sizes
 from fusion.structural import find, walk
 from partition.access import is_static
 
+_Accesses = defaultdict[Any, list[SizedCount]]
+"""By tensor."""
 _NO_SIZES: Sizes = MappingProxyType({})
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
@@ -52,21 +54,21 @@ def kernel_info(name: str, kernel: Kernel, sized: SizedWork | None = None, sizes
 
 def count_work(func: tirx.PrimFunc) -> SizedWork:
     """Return what a kernel without symbols does, before it got loops."""
-    flops, loads, stores = list[Count](), defaultdict[Any, list[Count]](list), defaultdict[Any, list[Count]](list)
+    flops, loads, stores = list[SizedCount](), _Accesses(list), _Accesses(list)
     for block in _blocks(func):
         operations, loaded = _work(block)
         iterations = _extents(block.iter_vars)
-        flops.append(Count(operations, iterations))
+        flops.append(SizedCount(operations, iterations))
         written = _extents([axis for axis in block.iter_vars if axis.iter_type == tirx.IterVar.DataPar])
         for source in {region.source for region in block.writes}:
-            stores[source].append(Count(_width(source), written))
+            stores[source].append(SizedCount(_width(source), written))
         for source, count in loaded.items():
-            loads[source].append(Count(count * _width(source), iterations))
+            loads[source].append(SizedCount(count * _width(source), iterations))
     return SizedWork(tuple(flops), tuple(_traffic(param, loads, stores) for param in func.params))
 
 
-def _traffic(param: tirx.Buffer, loads: Mapping[Any, list[Count]], stores: Mapping[Any, list[Count]]) -> Traffic:
-    whole = Count(_width(param), tuple(map(Extent, shape_of(param))))
+def _traffic(param: tirx.Buffer, loads: _Accesses, stores: _Accesses) -> Traffic:
+    whole = SizedCount(_width(param), tuple(map(Extent, shape_of(param))))
     accessed = stores.get(param, loads.get(param, []))
     return Traffic(whole, tuple(accessed), param in stores)
 
