@@ -60,13 +60,13 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     importer = replace(importer, dims=found.dims)
     one = lower_graph(importer.read(found.near[0]), ctx)
     other = lower_graph(importer.read(found.near[1]), ctx, one.groups)
-    probes = [Probe.of(one.mod), Probe.of(other.mod)]
+    probes = [Probe(one.mod), Probe(other.mod)]
     fit = Fit(found.near, found.graph.extents)
     joined = Joined.of(probes, fit)
     if fit.has_doubts:
         largest = {symbol: taken[-1] for symbol, taken in found.bounds.items()}
         further = choose_further(found.dims, found.near, largest)
-        probes.append(Probe.of(lower_graph(importer.read(further), ctx, one.groups).mod))
+        probes.append(Probe(lower_graph(importer.read(further), ctx, one.groups).mod))
         fit = Fit((*found.near, further), found.graph.extents)
         joined = Joined.of(probes, fit)
     seen = [Imports(told, found.dims, near=found.near, bounds=found.bounds) for told in importer.stages(found, ctx)]
