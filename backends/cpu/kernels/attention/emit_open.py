@@ -28,7 +28,7 @@ from backends.cpu.kernels.attention.open_plan import Grid, OpenPlan
 from backends.cpu.kernels.attention.open_read import OpenAttention, read_open_attention
 from backends.cpu.kernels.attention.open_rows import KeyBlock, OpenRows, RowState
 from backends.cpu.kernels.attention.read import ATTENTION, operand
-from backends.cpu.kernels.shared.block_products import OpenProduct, Panels, multiply, row_tiles
+from backends.cpu.kernels.shared.block_products import OpenProduct, Panels, RowUnits, multiply, row_tiles
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.open_split import OpenSplit, ceil_div
 from backends.cpu.machine import Machine
@@ -71,8 +71,9 @@ def _emit_share(
         work.pack()
         start = nest.keep("start", grid.chunks.start(chunk))
         with nest.loop("block", grid.chunks.size(chunk)) as step:
-            first = nest.keep("first", grid.blocks.start(start + step) * 2)
-            work.emit(first, nest.keep("rows", tirx.min(grid.blocks.size(start + step) * 2, rows - first)))
+            first = nest.keep("first", grid.blocks.start(start + step) * plan.units.unit)
+            size = grid.blocks.size(start + step) * plan.units.unit
+            work.emit(first, nest.keep("rows", tirx.min(size, rows - first)))
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class _Task:
 
         panels = nest.keep("panels", tirx.floordiv(block.vectors, panel))
         rest = nest.keep("rest", block.vectors - panels * panel)
-        with row_tiles(nest, rows, self.plan.scores.rows) as tile:
+        with row_tiles(nest, rows, self.plan.units) as tile:
             multiply(nest, product, tile, Panels(block.first_vector, panels, [lanes] * panel))
             if panel > 1:
                 multiply(nest, product, tile, Panels(block.first_vector + panels * panel, rest, [lanes]))
@@ -204,7 +205,8 @@ class _Task:
         )
         channels = self.attention.chain.channels if packed is None else self.scratch.width
         parts = [count for _, count in pieces(channels, lanes)]
-        with row_tiles(nest, rows, self.plan.values.rows) as tile:
+        units = RowUnits(self.plan.values.rows, least=min(4, self.plan.values.rows))
+        with row_tiles(nest, rows, units) as tile:
             for at in range(0, len(parts), panel):
                 multiply(nest, product, tile, Panels(int64(at), 1, parts[at : at + panel]))
 

@@ -9,7 +9,8 @@ from tvm import tirx
 
 from backends.cpu.kernels.attention.open_read import OpenChain
 from backends.cpu.kernels.attention.plan import MAX_STREAMS
-from backends.cpu.kernels.shared.open_split import OpenSplit, ceil_div
+from backends.cpu.kernels.shared.block_products import RowUnits
+from backends.cpu.kernels.shared.open_split import OpenSplit
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
@@ -38,6 +39,11 @@ class OpenPlan:
     values: RegisterTile
     threads: int
 
+    @property
+    def units(self) -> RowUnits:
+        """Those of which blocks, and tiles of the first product, are made."""
+        return RowUnits.of_four(self.scores.rows)
+
     @staticmethod
     def of(chain: OpenChain, machine: Machine, threads: int) -> OpenPlan:
         """Return the plan of blocks that stay in L1."""
@@ -56,7 +62,7 @@ class Grid:
 
     Attributes:
         images: How many batches there are.
-        blocks: Cuts of the pairs of rows of each.
+        blocks: Cuts of the units of rows of each.
         chunks: Cuts of these blocks, each of which is a task.
     """
 
@@ -69,7 +75,7 @@ class Grid:
         """Return the grid, its numbers named at the start of a call: as few cuts as keep all threads busy to the end,
         since each task packs its keys."""
         images = nest.keep("images", int64(prod(chain.batch)))
-        blocks = OpenSplit.of(nest, ceil_div(chain.rows, 2), plan.rows // 2)
+        blocks = plan.units.split(nest, chain.rows, plan.rows)
         wanted: Expr = int64(plan.threads)
         for cuts in reversed(range(1, plan.threads)):
             if plan.threads % cuts == 0:

@@ -1,8 +1,8 @@
 """Products over a block of rows whose number only a call knows, as the two of an attention are.
 
-    for tile of rows                          of even heights that balance, up to the largest
+    for tile of rows                          of whole pairs or fours that balance, up to the largest
       for panel of vectors                    whole panels, then single vectors
-        if height <= 4, 6, ...                a body for each
+        if height <= 4, 8, ...                a body for each
           acc[height, vectors] = 0            registers
           for k: acc += a[row, k] * b[k, vector]
           result = acc
@@ -60,29 +60,59 @@ class Panels:
 
 
 @dataclass(frozen=True)
+class RowUnits:
+    """In what units rows of a block are counted to make tiles of them.
+
+    Attributes:
+        most: Rows of a tile at most.
+        unit: A tile has whole units of so many rows, but for the last.
+        least: Rows of the lowest body.
+    """
+
+    most: int
+    unit: int = 2
+    least: int = 2
+
+    @staticmethod
+    def of_four(most: int) -> RowUnits:
+        """Return units of four rows where the tallest tile has whole ones of them, pairs otherwise; lower tiles than of
+        four rows are none of their own. LLVM takes a third less for them than for a body of each pair."""
+        return RowUnits(most, 4 if most % 4 == 0 else 2, min(4, most))
+
+    def split(self, nest: Nest, rows: Expr, most: int) -> OpenSplit:
+        """Return the units of `rows` rows in the fewest balanced parts of up to `most` rows."""
+        return OpenSplit.of(nest, ceil_div(rows, self.unit), -(-most // self.unit))
+
+    def heights(self, vectors: int) -> list[int]:
+        """Return the rows of the bodies of tiles of so many vectors.
+
+        Fewer rows than keep the multipliers busy are as fast as these, as it is latency that bounds both: there is no
+        body for them but one of two rows, for what is stored.
+        """
+        enough = -(-FMA_LATENCY * FMA_PER_CYCLE // vectors)
+        lower = range(self.least, self.most, self.unit)
+        return [*(height for height in lower if height == 2 or height >= enough), -(-self.most // 2) * 2]
+
+
+@dataclass(frozen=True)
 class RowTile:
     """Rows of a block that are computed together.
 
     Attributes:
         first, last: The first and the last.
         height: How many there are.
-        most: How many there may be.
+        units: How many there may be.
     """
 
     first: Expr
     last: Expr
     height: Expr
-    most: int
+    units: RowUnits
 
     def bodies(self, vectors: int) -> Iterator[tuple[list[Expr], Expr | None]]:
-        """Yield the rows that a tile of so many vectors is written for, and the condition under which it is that one.
-
-        Two rows are as fast as one, as it is latency that bounds both: there is one body for all heights up to the
-        first that keeps the multipliers busy, then one for each even height. Rows behind the last are the last, once
-        more.
-        """
-        enough = -(-FMA_LATENCY * FMA_PER_CYCLE // vectors)
-        heights = [height for height in range(2, self.most, 2) if height == 2 or height >= enough] + [self.most]
+        """Yield the rows that a tile of so many vectors is written for, and the condition under which it is that one;
+        rows behind the last are the last, once more."""
+        heights = self.units.heights(vectors)
         below = 0
         for height in heights:
             rows = [self.first + i if i <= below else tirx.min(self.first + i, self.last) for i in range(height)]
@@ -92,13 +122,13 @@ class RowTile:
 
 
 @contextmanager
-def row_tiles(nest: Nest, rows: Expr, most: int) -> Iterator[RowTile]:
-    """Open the loop over tiles of up to `most` of `rows` rows, of whole pairs where there are two."""
-    pairs = OpenSplit.of(nest, ceil_div(rows, 2), -(-most // 2))
-    with nest.loop("tile", pairs.count) as tile:
-        first = nest.keep("first_row", pairs.start(tile) * 2)
-        height = nest.keep("height", tirx.min(pairs.size(tile) * 2, rows - first))
-        yield RowTile(first, nest.keep("last_row", first + height - 1), height, -(-most // 2) * 2)
+def row_tiles(nest: Nest, rows: Expr, units: RowUnits) -> Iterator[RowTile]:
+    """Open the loop over tiles of `rows` rows."""
+    parts, unit = units.split(nest, rows, units.most), units.unit
+    with nest.loop("tile", parts.count) as tile:
+        first = nest.keep("first_row", parts.start(tile) * unit)
+        height = nest.keep("height", tirx.min(parts.size(tile) * unit, rows - first))
+        yield RowTile(first, nest.keep("last_row", first + height - 1), height, units)
 
 
 def multiply(nest: Nest, product: OpenProduct, tile: RowTile, panels: Panels) -> None:
