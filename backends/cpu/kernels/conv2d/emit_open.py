@@ -31,7 +31,7 @@ def emit_open_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sch
         assert shape is not None, "a plan comes from its space"
         return emit_open_winograd(func, roles, machine, threads, typical=(shape, form))
     work, _ = sum_over_taps(roles, machine, 1)
-    panels = choose_panels(work.extents, machine)
+    panels = choose_panels(work.extents, machine, threads)
     batch, rows, columns, _ = roles.shape
     _, _, width, depth = dims_of(roles.operands[0])
     window = Window.from_annotation(roles.attrs["window"])

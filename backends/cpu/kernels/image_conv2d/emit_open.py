@@ -23,7 +23,7 @@ def emit_open_image_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) 
     """
     roles, nest = read_roles(func), Nest()
     work, _ = sum_over_planes(roles, machine, 1)
-    panels = choose_panels(work.extents, machine)
+    panels = choose_panels(work.extents, machine, threads)
     batch, rows, columns, _ = roles.shape
     _, planes, _, width = dims_of(roles.operands[0])
     row_bytes = width * (4 * planes * Window.from_annotation(roles.attrs["window"]).strides[0])
