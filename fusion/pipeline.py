@@ -4,15 +4,17 @@ out, one line a pass."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from types import MappingProxyType
 
 import tvm
 from tvm import relax
 
 from backends.backend import KernelCompiler
 from backends.kernel import KernelInfo
+from backends.sized_work import SizedWork
 from backends.tensorir.kernel_info import kernel_info
 from backends.tensorir.legalize_calls import LegalizeCalls
 from backends.tensorir.loop_text import loop_lines
@@ -22,8 +24,10 @@ from fusion.abandon import checkpoint
 from fusion.context import Context
 from fusion.declined import Declined
 from fusion.dump import dump
+from fusion.extents import Sizes
 from fusion.facts import Facts, PassResult, TellingPass
 from fusion.failures import report
+from fusion.frontends.branched import join_branches, split_branches
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
 from fusion.measuring import measuring
@@ -74,6 +78,7 @@ class PipelineMode(Enum):
     PLAIN = "plain"
 
 
+_NO_GROUPS: Mapping[str, Grouping] = MappingProxyType({})
 _NEEDED = frozenset(
     {"guard_operands", "lower_einsum", "DecomposeOpsForInference", "call_host_functions", "legalize_calls",
      "inline_branches", "schedule_kernels"}
@@ -207,23 +212,55 @@ def lower(
     )
 
 
+@dataclass(frozen=True)
+class LoweredGraphs:
+    """A model before its kernels get loops.
+
+    Attributes:
+        mod: Its PrimFuncs and the calls between them.
+        graphs: `MAIN` and its branches before they were joined to that, and what passes told of each.
+    """
+
+    mod: tvm.IRModule
+    graphs: Mapping[str, PassResult[Facts]]
+
+    @property
+    def groups(self) -> dict[str, Grouping]:
+        """The groups of each graph, each of which became a kernel."""
+        return {name: graph.fact.get(Grouping) for name, graph in self.graphs.items()}
+
+
 @stage("passes")
 def prepare_graph(mod: tvm.IRModule, ctx: Context) -> tvm.IRModule:
-    """Return `mod`, which has no branches, before its operators become TensorIR."""
+    """Return `mod` and the branches in it before their operators become TensorIR."""
+    main, branches = split_branches(mod)
     with ctx.target:
-        return _Apply(PipelineMode.WHOLE)(preparing_passes(ctx), mod).mod
+        made = {
+            name: _Apply(PipelineMode.WHOLE)(preparing_passes(ctx), each).mod
+            for name, each in {**branches, MAIN: main}.items()
+        }
+    return join_branches(made.pop(MAIN), made)
 
 
 @stage("passes")
-def lower_graph(mod: tvm.IRModule, ctx: Context, like: Grouping | None = None) -> PassResult[Facts]:
-    """Return `mod`, which has no branches, as PrimFuncs and the calls between them, before its kernels get loops; with
-    groups `like` those of the same graph at other sizes, where they are given."""
+def lower_graph(mod: tvm.IRModule, ctx: Context, like: Mapping[str, Grouping] = _NO_GROUPS) -> LoweredGraphs:
+    """Return `mod` and the branches in it as PrimFuncs and the calls between them; with groups `like` those of the same
+    graphs at other sizes, where they are given."""
+    main, branches = split_branches(mod)
     with ctx.target:
-        return _Apply(PipelineMode.WHOLE)(graph_passes(ctx, ctx.compiler.why_not_fused, like=like), mod)
+        graphs = {}
+        for name, each in {**branches, MAIN: main}.items():
+            passes = graph_passes(ctx, ctx.compiler.why_not_fused, like=like.get(name))
+            graphs[name] = _Apply(PipelineMode.WHOLE)(passes, each)
+        lowered = {name: graph.mod for name, graph in graphs.items()}
+        joined = _Apply(PipelineMode.WHOLE)(joining_passes(lowered), lowered[MAIN])
+    return LoweredGraphs(joined.mod, graphs)
 
 
 @stage("passes")
-def lower_open(mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: PassResult[Facts]) -> Lowered:
+def lower_open(
+    mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: LoweredGraphs, work: OpenWork
+) -> Lowered:
     """Return a module that `lower_graph` made, with symbols in place of sizes, with the loops of its kernels.
 
     Args:
@@ -231,6 +268,7 @@ def lower_open(mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: Pa
         ctx: How.
         imported: The model at typical sizes before any pass, which reports show.
         seen: What `lower_graph` made of that, and told.
+        work: What kernels do at any sizes.
 
     Raises:
         Declined: A kernel gets slower loops than where sizes are known.
@@ -244,11 +282,27 @@ def lower_open(mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: Pa
         raise Declined(f"{name} and {len(slow) - 1} more kernels need all sizes before the run: {kernel.note}")
     with stage("lift_weights"):
         lifted, weights = lift_weights(scheduled.mod)
-    infos = {name: kernel_info(name, kernel) for name, kernel in made.by_name.items()}
     with stage("report"):
-        typical = _Made(ImportedModel(imported, (), ()), {MAIN: seen}, *lift_weights(seen.mod), made)
-        graph, failures = typical.graph()
-    return Lowered(lifted, weights, infos, notes=(*failures, *typical.notes()), graph=graph)
+        main, branches = split_branches(imported)
+        typical = _Made(
+            ImportedModel(main, (), (), branches=branches), seen.graphs, *lift_weights(seen.mod), made, work
+        )
+        reported = typical.report(ctx.compiler)
+    notes = (*reported.failures, *typical.notes())
+    return Lowered(lifted, weights, reported.kernels, notes=notes, graph=reported.graph)
+
+
+@dataclass(frozen=True)
+class OpenWork:
+    """What kernels do whose shapes have symbols.
+
+    Attributes:
+        by_kernel: At any sizes, of those of which that is known.
+        typical_sizes: Those that reports show.
+    """
+
+    by_kernel: Mapping[str, SizedWork] = field(default_factory=dict)
+    typical_sizes: Sizes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -269,6 +323,7 @@ class _Made:
         mod: All joined.
         weights: Of its parameters behind the inputs.
         kernels: Its kernels.
+        work: Of those with symbols, which `mod` has at typical sizes.
     """
 
     imported: ImportedModel
@@ -276,10 +331,14 @@ class _Made:
     mod: tvm.IRModule
     weights: tuple[tvm.runtime.Tensor, ...]
     kernels: ScheduledKernels
+    work: OpenWork = OpenWork()
 
     def report(self, compiler: KernelCompiler) -> _Report:
         """Return what `explain()` says of each kernel, and of the model before and after."""
-        infos = {name: kernel_info(name, kernel) for name, kernel in self.kernels.by_name.items()}
+        infos = {
+            name: kernel_info(name, kernel, self.work.by_kernel.get(name), self.work.typical_sizes)
+            for name, kernel in self.kernels.by_name.items()
+        }
         graph, failures = self.graph()
         try:
             return _Report(estimate_kernels(infos, graph.calls, self.weights, compiler), graph, failures)

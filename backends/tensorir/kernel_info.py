@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from math import prod
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tvm import tirx
@@ -12,57 +12,73 @@ from tvm.ir import Call, TensorLoad
 from tvm.s_tir.stmt import SBlock
 
 from backends.kernel import KernelInfo
+from backends.sized_work import SizedCount, SizedWork, Traffic
 from backends.tensorir.inlining import is_branch
 from backends.tensorir.result import Kernel
 from backends.tensorir.roles import anchor_of
 from backends.tensorir.stages import dtype_of, shape_of
+from fusion.extents import Extent, Sizes
 from fusion.structural import find, walk
 from partition.access import is_static
 
+_Accesses = defaultdict[Any, list[SizedCount]]
+"""By tensor."""
+_NO_SIZES: Sizes = MappingProxyType({})
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
 
-def kernel_info(name: str, kernel: Kernel) -> KernelInfo:
+def kernel_info(name: str, kernel: Kernel, sized: SizedWork | None = None, sizes: Sizes = _NO_SIZES) -> KernelInfo:
     """Return the report of one kernel: floating-point operations of all its blocks, bytes of all its parameters.
 
-    Where a shape is symbolic all are 0.
+    Args:
+        sized: Of one whose shapes have symbols; None where that is not known, and all are 0.
+        sizes: Of these symbols, for the report.
     """
-    made = kernel.made
-    blocks = [block for block in find(kernel.source.body, SBlock) if block.iter_vars]
-    ops = tuple(str(block.name_hint).removeprefix("T_") for block in blocks)
-    if not is_static(kernel.source):
-        return KernelInfo(
-            name=name, ops=ops, work=_kind(blocks), template=made.template, tile=made.tile, flops=0, bytes=0,
-            note=made.note,
-        )  # fmt: skip
-    flops, loads, stored = 0, Counter[Any](), Counter[Any]()
-    for block in blocks:
-        written = prod(int(axis.dom.extent) for axis in block.iter_vars if axis.iter_type == tirx.IterVar.DataPar)
-        stored.update({region.source: written for region in block.writes})
-        iterations = prod(int(axis.dom.extent) for axis in block.iter_vars)
-        operations, sources = _work(block)
-        flops += operations * iterations
-        loads.update({source: count * iterations for source, count in sources.items()})
-    # What writes a part of a concatenation has all of it as a parameter.
-    written = sum(
-        min(_bytes(param), stored[param] * _width(param)) for param in kernel.source.params if param in stored
-    )
-    # A gather reads a few rows of its table.
-    read = sum(
-        min(_bytes(param), loads[param] * _width(param)) for param in kernel.source.params if param not in stored
-    )
+    made, blocks = kernel.made, _blocks(kernel.source)
+    work = count_work(kernel.source) if is_static(kernel.source) else sized
+    written = 0 if work is None else work.bytes_at(sizes, written=True)
     return KernelInfo(
         name=name,
-        ops=ops,
+        ops=tuple(str(block.name_hint).removeprefix("T_") for block in blocks),
         work=_kind(blocks),
         template=made.template,
         tile=made.tile,
-        flops=flops,
-        bytes=read + written,
+        flops=0 if work is None else work.flops_at(sizes),
+        bytes=0 if work is None else work.bytes_at(sizes, written=False) + written,
         written=written,
         cycles=made.cycles,
         note=made.note,
+        sized=sized,
     )
+
+
+def count_work(func: tirx.PrimFunc) -> SizedWork:
+    """Return what a kernel without symbols does, before it got loops."""
+    flops, loads, stores = list[SizedCount](), _Accesses(list), _Accesses(list)
+    for block in _blocks(func):
+        operations, loaded = _work(block)
+        iterations = _extents(block.iter_vars)
+        flops.append(SizedCount(operations, iterations))
+        written = _extents([axis for axis in block.iter_vars if axis.iter_type == tirx.IterVar.DataPar])
+        for source in {region.source for region in block.writes}:
+            stores[source].append(SizedCount(_width(source), written))
+        for source, count in loaded.items():
+            loads[source].append(SizedCount(count * _width(source), iterations))
+    return SizedWork(tuple(flops), tuple(_traffic(param, loads, stores) for param in func.params))
+
+
+def _traffic(param: tirx.Buffer, loads: _Accesses, stores: _Accesses) -> Traffic:
+    whole = SizedCount(_width(param), tuple(map(Extent, shape_of(param))))
+    accessed = stores.get(param, loads.get(param, []))
+    return Traffic(whole, tuple(accessed), param in stores)
+
+
+def _extents(axes: Iterable[tirx.IterVar]) -> tuple[Extent, ...]:
+    return tuple(Extent(int(axis.dom.extent)) for axis in axes)
+
+
+def _blocks(func: tirx.PrimFunc) -> list[SBlock]:
+    return [block for block in find(func.body, SBlock) if block.iter_vars]
 
 
 def _kind(blocks: Sequence[SBlock]) -> str:
@@ -83,10 +99,6 @@ def _work(block: SBlock) -> tuple[int, Counter[Any]]:
     walk(block.body, *entries)
     computed = (expr for expr in found if not (isinstance(expr, Call) and is_branch(expr)))
     return sum("float" in str(expr.ty) for expr in computed), Counter(load.source for load in loads)
-
-
-def _bytes(buffer: tirx.Buffer) -> int:
-    return prod(shape_of(buffer)) * _width(buffer)
 
 
 def _width(buffer: tirx.Buffer) -> int:

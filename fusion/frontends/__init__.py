@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusion import closed_builders
+from fusion import closed_builders, convolution_types
 from fusion.frontends.dispatch import (
     Signature,
     import_model,
@@ -17,6 +17,7 @@ from fusion.frontends.dispatch import (
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec
 
 closed_builders.install()
+convolution_types.install()
 
 __all__ = [
     "FallbackNode",

@@ -25,7 +25,7 @@ from fusion.signature import FallbackNode, TensorSpec
 from fusion.symbolic.open_weights import Count, TableWindow
 from fusion.tensors import tensor_bytes
 
-FORMAT = 9
+FORMAT = 10
 """Raised when a file of the old form cannot be read any more."""
 
 
@@ -218,18 +218,19 @@ def _check_open(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan) -> None
     for dims, spec in zip(opened.dims, form.inputs, strict=True):
         if [int(dim) if is_number(dim) else None for dim in dims] != list(spec.shape or ()):
             raise ValueError(f"the form for all sizes has other dimensions of input {spec.name!r}")
-    _check_sizes(opened)
+    _check_sizes(form, opened)
     for place in (0, 1):
         corner = {symbol: bounds[place] for symbol, bounds in opened.bounds.items()}
         _check_open_calls(form, plan, opened, with_derived(corner, opened.derived))
 
 
-def _check_sizes(opened: StoredOpenPlan) -> None:
+def _check_sizes(form: StoredForm, opened: StoredOpenPlan) -> None:
     """Raise unless the sizes that extents depend on are those of inputs, or follow from these."""
     known = {dim for dims in opened.dims for dim in dims if not is_number(dim)}
     extents = [extent for shape in opened.buffers for extent in shape]
     extents += [extent for shapes in opened.arguments for shape in shapes for extent in shape]
     extents += [extent for weight in opened.weights for extent in (*weight.shape, *weight.source.extents)]
+    extents += [extent for info in form.kernels.values() if info.sized is not None for extent in info.sized.extents()]
     same = known == opened.bounds.keys() == opened.typical_sizes.keys()
     for size in opened.derived:
         if size.divisor < 1 or size.symbol in known or any(not known.issuperset(part.symbols) for part in size.parts):

@@ -77,7 +77,7 @@ class OpenRunPlan:
 
     def describe_typical(self) -> str:
         """Return at which sizes reports show it."""
-        return ", ".join(f"{symbol} {size}" for symbol, size in self.typical_sizes.items())
+        return describe_sizes(self.typical_sizes)
 
     def at(self, sizes: Sizes) -> RunPlan:
         """Return the plan at all sizes of a call: a storage is as large as the largest tensor that lies in it."""
@@ -96,6 +96,11 @@ class OpenRunPlan:
             pairs = zip(call.arguments, known, strict=True)
             calls.append(replace(call, arguments=tuple(replace(argument, shape=shape) for argument, shape in pairs)))
         return tuple(calls)
+
+
+def describe_sizes(sizes: Sizes) -> str:
+    """Return the size of each symbol, in one line."""
+    return ", ".join(f"{symbol} {size}" for symbol, size in sizes.items())
 
 
 def _describe(taken: range) -> str:

@@ -64,6 +64,14 @@ class Specialization:
         """The plan of a form for all sizes; None for one that is for the shapes of its inputs alone."""
         return None if self.code is None else self.code.opened
 
+    def kernels_at(self, shapes: Shapes) -> Mapping[str, KernelInfo]:
+        """Return `kernels` with what they do where the inputs have these shapes."""
+        sizes = None if self.opened is None else self.opened.sizes(shapes)
+        if self.opened is None or sizes is None:
+            return self.kernels
+        known = self.opened.dims.all_sizes(sizes)
+        return {name: info.at(known) for name, info in self.kernels.items()}
+
     @property
     def typical_inputs(self) -> tuple[TensorSpec, ...]:
         """The inputs, of a form for all sizes at those where its memory is planned."""

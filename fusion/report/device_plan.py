@@ -24,6 +24,10 @@ def placed_operators(form: Specialization) -> list[PlacedOperator]:
         OptionError: Kernels have sizes that only a call knows, or parts run in ONNX Runtime, whose work nobody counts.
     """
     graph = form.graph()
+    if form.opened is not None:
+        raise OptionError(
+            "the model cannot be planned", why="it is compiled for all sizes", hint="give all sizes: --shape"
+        )
     calls = {index: call for index, call in enumerate(graph.calls) if call.kind != "input"}
     _check(calls.values(), form.kernels)
     position = {index: placed for placed, index in enumerate(calls)}

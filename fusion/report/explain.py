@@ -98,7 +98,7 @@ def _explain_form(form: Specialization, titled: bool) -> list[str]:
 
 def _explain_sizes(plan: OpenRunPlan) -> str:
     """Return for which sizes a form is, and at which the figures hold that depend on them."""
-    return f"all sizes: {plan.describe_bounds()}; activations are those at {plan.describe_typical()}"
+    return f"all sizes: {plan.describe_bounds()}; what depends on them is shown at {plan.describe_typical()}"
 
 
 def _explain_kernels(form: Specialization, code: Code) -> list[str]:

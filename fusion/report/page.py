@@ -60,7 +60,8 @@ def write_page(module: CompiledModule, path: str | Path, title: str, profile: Pr
 def _form(form: Specialization, profile: Profile | None) -> dict[str, Any]:
     label = ", ".join(_spec(spec) for spec in form.inputs)
     if form.opened is not None:
-        label += f" (drawn at {form.opened.describe_typical()})"
+        times = f", times at {profile.sizes}" if profile is not None and profile.sizes else ""
+        label += f" (drawn at {form.opened.describe_typical()}{times})"
     return {
         "label": label,
         "outputs": ", ".join(_spec(spec) for spec in form.outputs),

@@ -89,7 +89,8 @@ def _edges(nodes: Sequence[SourceOperator | GraphCall], labels: list[tuple[str, 
 def _kernel(info: KernelInfo | None, calls: int, loops: Sequence[str], time: KernelTime | None) -> dict[str, Any]:
     known: dict[str, Any] = {"calls": calls, "loops": "\n".join(loops)}
     if info is not None:
-        known |= {**dataclasses.asdict(info), "read": info.read}
+        known |= {**dataclasses.asdict(dataclasses.replace(info, sized=None)), "read": info.read}
+        del known["sized"]
     if time is not None:
         known |= {
             "us": time.seconds / time.calls * 1e6, "gflops": time.gflops, "gbs": time.gbs, "roofline": time.roofline,

@@ -15,6 +15,7 @@ import numpy as np
 from backends.kernel import KernelInfo
 from backends.machine_limits import MachineLimits, Stream
 from fusion.carried_errors import take_raised
+from fusion.module.open_plan import describe_sizes
 from fusion.module.plan import Argument, Condition, KernelCall
 from fusion.module.program import Arena, KernelProgram
 from fusion.module.specialization import Specialization
@@ -72,11 +73,13 @@ class Profile:
         kernels: One entry for each kernel.
         total_s: Seconds of a whole run, measured by itself.
         limits: The machine's own, measured on this occasion.
+        sizes: Those of the run, where the form is for all: "batch 3, width 40".
     """
 
     kernels: tuple[KernelTime, ...]
     total_s: float
     limits: MachineLimits
+    sizes: str = ""
 
     @property
     def outside_s(self) -> float:
@@ -87,7 +90,7 @@ class Profile:
         """Return everything as plain data, for JSON."""
         kernels = [{**dataclasses.asdict(k), "gflops": k.gflops, "gbs": k.gbs} for k in self.kernels]
         return {
-            "total_s": self.total_s, "outside_s": self.outside_s,
+            "total_s": self.total_s, "outside_s": self.outside_s, "sizes": self.sizes,
             "limits": dataclasses.asdict(self.limits), "kernels": kernels,
         }  # fmt: skip
 
@@ -100,7 +103,8 @@ class Profile:
         rows.append(("whole run", "", f"{self.total_s * 1e3:.3f}", "100.0", *[""] * 5))
         levels = ", ".join(f"{level.name} {level.gbs:.0f}" for level in self.limits.levels)
         limits = f"{self.limits.threads} threads; limits: {self.limits.peak_gflops:.0f} GFLOP/s; GB/s from {levels}"
-        return f"{format_table(header, rows)}\n{limits}"
+        at = f"at {self.sizes}\n" if self.sizes else ""
+        return f"{at}{format_table(header, rows)}\n{limits}"
 
 
 def _row(kernel: KernelTime, total_s: float) -> tuple[str, ...]:
@@ -142,8 +146,15 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, se
         program.arenas.give(memory)
     medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
     weight_bytes = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in program.weights)
-    times = _sum_by_kernel([call.plan for call in bound], medians, form.kernels, limits, weight_bytes)
-    return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits)
+    kernels = form.kernels_at(tuple(array.shape for array in arrays))
+    times = _sum_by_kernel([call.plan for call in bound], medians, kernels, limits, weight_bytes)
+    return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits, _sizes(form, arrays))
+
+
+def _sizes(form: Specialization, arrays: Sequence[np.ndarray]) -> str:
+    """Return the sizes of a form for all sizes that `arrays` have."""
+    sizes = None if form.opened is None else form.opened.sizes([array.shape for array in arrays])
+    return "" if sizes is None else describe_sizes(sizes)
 
 
 def _timed(call: Callable[[], object]) -> float:

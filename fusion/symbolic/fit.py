@@ -33,7 +33,8 @@ class Fit:
         probes: The sizes at which numbers are known.
         known: Extents that the model is known to have: where several go through the same numbers, one of these does
             so by no accident.
-        has_doubts: Whether there were several through some numbers, and none that is or moves one of these.
+        has_doubts: Whether there were several through some numbers that passes may make of these, and none that is or
+            moves one of them.
     """
 
     probes: Sequence[Sizes]
@@ -51,6 +52,15 @@ class Fit:
         if key not in self._found:
             self._found[key] = self._extent(key)
         return self._found[key]
+
+    def extent_of(self, symbols: Collection[str], values: Sequence[int]) -> Extent:
+        """Return the likeliest extent of these `symbols` alone that has each of `values`, or of all if there is none.
+
+        Raises:
+            NotLinearError: It is no such extent.
+        """
+        lines = [line for line in self._lines(tuple(values)) if set(line.symbols).issubset(symbols)]
+        return min(lines, key=self._doubt) if lines else self.extent(values)
 
     def ratio(self, values: Sequence[float]) -> tuple[Extent, Extent]:
         """Return two extents, the first of which divided by the second is each of `values`, as far as float32 tells: 1,
@@ -74,7 +84,9 @@ class Fit:
         lines = list(self._lines(values))
         if lines:
             likeliest = min(lines, key=self._doubt)
-            self.has_doubts |= len(lines) > 1 and not self._is_moved(likeliest)
+            self.has_doubts |= not self._is_moved(likeliest) and any(
+                self._may_be_made(line) for line in lines if line != likeliest
+            )
             return likeliest
         at = "; ".join(f"{value} at {dict(sizes)}" for value, sizes in zip(values, self.probes, strict=True))
         raise NotLinearError(f"a number is no multiple of the open sizes and their products: {at}")
@@ -106,6 +118,22 @@ class Fit:
         """Whether `line` is an extent that the model has but for a small constant."""
         is_near = line in self.known or abs(line.constant) <= _EDGES
         return is_near and (line.coefficient, line.symbols) in self._known_lines
+
+    def _may_be_made(self, line: Extent) -> bool:
+        """Whether passes may make `line` of what the model has: an extent of it or a product of symbols, with edges at
+        most, so many times; or a few more than a multiple.
+
+        Twice the batch was also `width - 37` at two sizes of a model that halves its width: no pass cuts 37 off.
+        """
+        if abs(line.constant) <= _EDGES:
+            return True
+        bases = [Extent(0, 1, line.symbols), *(extent for extent in self.known if extent.symbols == line.symbols)]
+        for base in bases:
+            times, rest = divmod(line.coefficient, base.coefficient)
+            edges, part = divmod(line.constant - times * base.constant, times) if times else (0, 1)
+            if not rest and not part and abs(edges) <= _EDGES:
+                return True
+        return False
 
     @cached_property
     def _near_extents(self) -> dict[tuple[int, ...], Extent]:

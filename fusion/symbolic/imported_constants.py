@@ -11,6 +11,7 @@ from tvm.ir import GenericConst
 
 from fusion.declined import Declined
 from fusion.extents import Sizes
+from fusion.frontends.branched import graphs_of
 from fusion.structural import find
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.join_weights import grown, join_weight
@@ -56,13 +57,13 @@ class ImportedConstants:
 
 
 def constants_of(mod: tvm.IRModule) -> list[np.ndarray]:
-    """Return the constants of `main`, one for each place where one is read."""
+    """Return the constants of a model and its branches, one for each place where one is read."""
     return list(map(as_numpy, _tensors(mod)))
 
 
 def _tensors(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
-    """Return the constants of `main`, one for each place where one is read."""
-    held = find(mod["main"], GenericConst)
+    """Return the constants of a model and its branches, one for each place where one is read."""
+    held = [constant for graph in graphs_of(mod) for constant in find(graph, GenericConst)]
     return [constant.value for constant in held if isinstance(constant.value, tvm.runtime.Tensor)]
 
 

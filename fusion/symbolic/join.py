@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -11,10 +12,12 @@ from tvm import relax, tirx
 from tvm.ir import GlobalVar, Var
 from tvm.s_tir.stmt import SBlock
 
+from backends.sized_work import SizedWork, join_work
+from backends.tensorir.kernel_info import count_work
 from backends.tensorir.symbols import symbols_of
 from fusion.declined import Declined
 from fusion.extents import DerivedSize
-from fusion.passes.lift_weights import lift_weights
+from fusion.passes.lift_weights import lift_weights_alike
 from fusion.structural import find, map_nodes
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.join_weights import join_weight
@@ -28,24 +31,15 @@ _MAIN = "main"
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A module that was made for some sizes.
-
-    Attributes:
-        mod: Its `main` takes the inputs, then `weights`.
-    """
+    """A module that was made for some sizes."""
 
     mod: tvm.IRModule
-    weights: tuple[tvm.runtime.Tensor, ...]
-
-    @classmethod
-    def of(cls, mod: tvm.IRModule) -> Probe:
-        """Return `mod` apart from its weights."""
-        return cls(*lift_weights(mod))
 
     @cached_property
-    def texts(self) -> Mapping[str, FunctionText]:
-        """Its functions by name."""
-        return {symbol.name_hint: FunctionText.of(func) for symbol, func in self.mod.functions.items()}
+    def kernels(self) -> Mapping[str, FunctionText]:
+        """Its functions but `main`, by name."""
+        functions = {symbol.name_hint: func for symbol, func in self.mod.functions.items()}
+        return {name: FunctionText.of(func) for name, func in functions.items() if name != _MAIN}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +63,10 @@ class Joined:
         Raises:
             Declined: They differ in more than sizes, for this reason.
         """
-        functions = {name: unify([_text(probe, name) for probe in probes], fit) for name in probes[0].texts}
-        return cls(functions, _join_weights(probes, fit), frozenset(fit.probes[0]))
+        functions = {name: unify([_text(probe, name) for probe in probes], fit) for name in probes[0].kernels}
+        mods, weights = zip(*lift_weights_alike([probe.mod for probe in probes]), strict=True)
+        functions[_MAIN] = unify([FunctionText.of(mod[_MAIN]) for mod in mods], fit)
+        return cls(functions, _join_weights(weights, fit), frozenset(fit.probes[0]))
 
     def module(self, dims: OpenDims) -> tvm.IRModule:
         """Return the module with symbols, whose `main` computes sizes that follow from those of the inputs, while the
@@ -90,15 +86,18 @@ class Joined:
 
 
 def _text(probe: Probe, name: str) -> FunctionText:
-    if name not in probe.texts:
+    if name not in probe.kernels:
         raise Declined(f"passes made no {name} of it at other sizes")
-    return probe.texts[name]
+    return probe.kernels[name]
 
 
-def _join_weights(probes: Sequence[Probe], fit: Fit) -> tuple[tvm.runtime.Tensor | tuple[OpenWeight, ...], ...]:
-    if len({len(probe.weights) for probe in probes}) > 1:
+def _join_weights(
+    weights: Sequence[Sequence[tvm.runtime.Tensor]], fit: Fit
+) -> tuple[tvm.runtime.Tensor | tuple[OpenWeight, ...], ...]:
+    """Return what the constants at the probes of `fit` have in common."""
+    if len(set(map(len, weights))) > 1:
         raise Declined("passes made other constants of it at other sizes")
-    return tuple(_join(values, fit) for values in zip(*(probe.weights for probe in probes), strict=True))
+    return tuple(_join(values, fit) for values in zip(*weights, strict=True))
 
 
 def _join(values: Sequence[tvm.runtime.Tensor], fit: Fit) -> tvm.runtime.Tensor | tuple[OpenWeight, ...]:
@@ -118,6 +117,18 @@ def with_constants(mod: tvm.IRModule, weights: Sequence[tvm.runtime.Tensor | Ope
         if not isinstance(weight, OpenWeight)
     }
     return tvm.IRModule({**mod.functions, mod.get_global_var("main"): main.bind_params(values)})
+
+
+def join_works(mods: Sequence[tvm.IRModule], fit: Fit) -> dict[str, SizedWork]:
+    """Return what each kernel does at any sizes, of modules made at those of `fit`, for reports: without those of which
+    that is not known."""
+    found = {}
+    for symbol, func in mods[0].functions.items():
+        if isinstance(func, tirx.PrimFunc):
+            with suppress(Declined, ValueError):
+                counted = [count_work(mod[symbol.name_hint]) for mod in mods]
+                found[symbol.name_hint] = join_work(counted, fit.extent)
+    return found
 
 
 def _told(

@@ -9,18 +9,17 @@ from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.made_once import making_once
-from fusion.pipeline import lower_graph, lower_open
+from fusion.pipeline import OpenWork, lower_graph, lower_open
 from fusion.signature import TensorSpec
 from fusion.stages import stage
 from fusion.symbolic.choose_probes import choose_further
 from fusion.symbolic.fit import Fit
-from fusion.symbolic.join import Joined, Probe, with_constants
+from fusion.symbolic.join import Joined, Probe, join_works, with_constants
 from fusion.symbolic.open_dims import OpenDims, Undecided
 from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.settle_weights import Imports, settle
 from fusion.symbolic.sized_imports import Import, SizedImports
-from partition.formed import Grouping
 
 
 @stage("open form")
@@ -60,20 +59,20 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     importer.limits.clear()  # they are its bounds
     importer = replace(importer, dims=found.dims)
     one = lower_graph(importer.read(found.near[0]), ctx)
-    groups = one.fact.get(Grouping)
-    other = lower_graph(importer.read(found.near[1]), ctx, groups)
-    probes = [Probe.of(one.mod), Probe.of(other.mod)]
+    other = lower_graph(importer.read(found.near[1]), ctx, one.groups)
+    probes = [Probe(one.mod), Probe(other.mod)]
     fit = Fit(found.near, found.graph.extents)
     joined = Joined.of(probes, fit)
     if fit.has_doubts:
         largest = {symbol: taken[-1] for symbol, taken in found.bounds.items()}
         further = choose_further(found.dims, found.near, largest)
-        probes.append(Probe.of(lower_graph(importer.read(further), ctx, groups).mod))
+        probes.append(Probe(lower_graph(importer.read(further), ctx, one.groups).mod))
         fit = Fit((*found.near, further), found.graph.extents)
         joined = Joined.of(probes, fit)
     seen = [Imports(told, found.dims, near=found.near, bounds=found.bounds) for told in importer.stages(found, ctx)]
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
     mod = with_constants(joined.module(found.dims), weights)
-    lowered = lower_open(mod, ctx, importer.read(found.near[0]), one)
+    work = OpenWork(join_works([probe.mod for probe in probes], fit), found.near[0])
+    lowered = lower_open(mod, ctx, importer.read(found.near[0]), one, work)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     return OpenModel(lowered, found.dims, opened, found.bounds, fit=fit, reason=found.reason)

@@ -17,6 +17,7 @@ from tvm import relax
 from fusion.bindings import Bindings, call_name, variables
 from fusion.declined import Declined
 from fusion.extents import Extent, Sizes
+from fusion.frontends.branched import graphs_of
 from fusion.symbolic.fit import Fit
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
@@ -48,8 +49,12 @@ class OperatorLine:
 
 
 def outline(mod: tvm.IRModule) -> tuple[OperatorLine, ...]:
-    """Return the operators of `main` in order, and what it returns."""
-    bindings = Bindings.of(mod["main"])
+    """Return the operators of the model in order, and what it returns; those of its branches come first."""
+    return tuple(line for graph in graphs_of(mod) for line in _graph_lines(graph))
+
+
+def _graph_lines(graph: relax.Function) -> tuple[OperatorLine, ...]:
+    bindings = Bindings.of(graph)
     known = set[relax.Var]()
     lines = []
     for binding in bindings.all:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
@@ -14,6 +15,7 @@ from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import FusionError, LimitError, ModelChangedError, ModelFileError, ResourceError
 from fusion.extents import Sizes
+from fusion.frontends.branched import join_branches
 from fusion.frontends.imported import ImportedModel
 from fusion.pipeline import prepare_graph
 from fusion.symbolic.choose_probes import choose_probes
@@ -31,6 +33,8 @@ _SMALL = (8, 32)
 """Smallest sizes that are tried of images that are too small for a window at 1."""
 _SEEN, _MOST_SEEN = 4, 12
 """Imports that tell which sizes follow from others: at first, and at most."""
+_TELLS_FROM = 65
+"""Sizes of images from which on imports made for something else tell it too: of smaller ones stems leave one row."""
 _CHECKED = (2048, 1024, 512, 128, 32, 8)
 """Sizes at which constants are looked at where those of the largest are left to the run."""
 _BOUNDED = (512, 1024, 2048)
@@ -70,6 +74,8 @@ class SizedImports:
         first: The sizes of the first call, if they are known.
         modules: What was imported, by the shapes of the inputs.
         limits: What ended imports and says nothing of the model, but of this process and its memory.
+        is_linear: Whether it is not known yet that numbers follow from sizes otherwise than as multiples: then they do
+            so where fewer of these are open, too.
     """
 
     read_shapes: Import
@@ -77,12 +83,13 @@ class SizedImports:
     first: Sizes | None = None
     modules: dict[tuple[tuple[int, ...], ...], tvm.IRModule] = field(default_factory=dict)
     limits: list[FusionError] = field(default_factory=list)
+    is_linear: bool = True
 
     def read(self, sizes: Sizes) -> tvm.IRModule:
         """Return the model at `sizes`.
 
         Raises:
-            Declined: A part of it is run by a library, or it has branches, for which there is no open form.
+            Declined: A part of it is run by a library, for which there is no open form.
             FusionError: It cannot be imported at these.
         """
         shapes = self.dims.shapes(sizes)
@@ -95,9 +102,7 @@ class SizedImports:
                 raise
             if imported.mod is None or imported.subgraphs:
                 raise Declined("ONNX Runtime runs a part of it")
-            if imported.branches:
-                raise Declined("it has branches that only the run decides on")
-            self.modules[key] = imported.mod
+            self.modules[key] = join_branches(imported.mod, imported.branches)
         return self.modules[key]
 
     def find(self) -> FoundModel:
@@ -154,10 +159,14 @@ class SizedImports:
             raise Declined(f"it leaves {len(self.dims.symbols)} sizes open that have nothing to do with each other")
         if self.dims.steps:
             return self._found_deduced(choices[0], self._deduce())
+        if not self.is_linear:
+            with suppress(Declined, FusionError):
+                return self._found_deduced(choices[0], self._deduce())
         for near in choices[:-1]:
             try:
                 return self._found(near)
             except NotLinearError as reason:
+                self.is_linear = False
                 return self._found_derived(near, reason)
             except (Declined, FusionError):
                 continue
@@ -190,7 +199,8 @@ class SizedImports:
 
     def _deduce(self) -> Deduction:
         """Return what follows from the numbers of the model at as many sizes as tell all of it."""
-        seen = [self.dims.spread(place) for place in range(_SEEN)]
+        seen = self._known()
+        seen += [self.dims.spread(place) for place in range(len(seen), max(_SEEN, len(seen) + 1))]
         while True:
             try:
                 deduction = deduce([outline(self.read(sizes)) for sizes in seen], seen)
@@ -202,6 +212,20 @@ class SizedImports:
             if sizes is None or len(seen) >= _MOST_SEEN:
                 return deduction
             seen.append(sizes)
+
+    def _known(self) -> list[Sizes]:
+        """Return the sizes of the first call, and for each symbol some at which that alone is another one, if the model
+        was imported at all of them already; else nothing."""
+        first, symbols = self.first or {}, self.dims.symbols
+        inner = [symbol for symbol in symbols if symbol not in self.dims.leading]
+        if self.dims.steps or any(first.get(symbol, 0) < _TELLS_FROM for symbol in inner):
+            return []
+        moved = dict[tuple[str, ...], Sizes]()
+        for sizes in filter(None, map(self.dims.sizes, self.modules)):
+            others = tuple(symbol for symbol in symbols if sizes[symbol] != first[symbol])
+            if len(others) < 2 and all(sizes[symbol] >= _TELLS_FROM for symbol in inner):
+                moved.setdefault(others, sizes)
+        return list(moved.values()) if len(moved) == len(symbols) + 1 else []
 
     def _bounded(self, dims: OpenDims, near: tuple[Sizes, Sizes], graph: OpenOutline) -> FoundModel:
         """Return the model that has `graph` at the sizes `near`, with its bounds.
@@ -223,10 +247,26 @@ class SizedImports:
             taken = dims.taken(symbol)
             sizes = [taken[0], dims.at_least(symbol, 2), *(dims.at_least(symbol, n) for n in _SMALL if dims.derived)]
             sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near[0][symbol] else []
-            smallest = (size for size in sizes if all_smallest or self._is_same(found.with_size(symbol, size), graph))
-            largest = self._largest(symbol, found)
-            bounds[symbol] = range(next(smallest, near[0][symbol]), largest + 1, taken.step)
+            smallest = sizes[0] if all_smallest else self._smallest(symbol, sizes, found)
+            bounds[symbol] = range(smallest, self._largest(symbol, found) + 1, taken.step)
         return replace(found, bounds=bounds)
+
+    def _smallest(self, symbol: str, sizes: Sequence[int], found: FoundModel) -> int:
+        """Return the first of `sizes` of `symbol` at which the model is the same, or the one that passes see.
+
+        The first of all is asked for after the second where images may be too small: what is not the same at that is
+        not at the first.
+        """
+
+        def is_same(size: int) -> bool:
+            return self._is_same(found.with_size(symbol, size), found.graph)
+
+        first, second, *others = sizes
+        if symbol in found.dims.leading:
+            return next(filter(is_same, sizes), found.near[0][symbol])
+        if is_same(second):
+            return first if is_same(first) else second
+        return next(filter(is_same, others), found.near[0][symbol])
 
     def _largest(self, symbol: str, found: FoundModel) -> int:
         """Return the largest size of `symbol` at which operators and constants are known to be the same.

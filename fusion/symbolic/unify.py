@@ -40,9 +40,22 @@ def unify(texts: Sequence[FunctionText], fit: Fit) -> Unified:
         if text.nodes != first.nodes:
             kind = next(node["type"] for node, other in zip(first.nodes, text.nodes, strict=True) if node != other)
             raise Declined(f"passes made another {kind} of it at other sizes")
-    extents = tuple(fit.extent(row) for row in zip(*(text.numbers for text in texts), strict=True))
+    extents = _extents(list(zip(*(text.numbers for text in texts), strict=True)), fit)
     ratios = tuple(_ratio(row, fit) for row in zip(*(text.floats for text in texts), strict=True))
     return Unified(first, extents, ratios)
+
+
+def _extents(rows: Sequence[Sequence[int]], fit: Fit) -> tuple[Extent, ...]:
+    """Return what the numbers of a function are, which are of the symbols that are numbers of it, or in those that the
+    model has too: a row of 160 channels of an image that is half as wide as another is also 80 times as long as that is
+    wide, at even sizes."""
+    found = tuple(map(fit.extent, rows))
+    sizes = {Extent(0, 1, (name,)) for name in fit.probes[0]}.union(fit.known)
+    own = {symbol for extent in sizes.intersection(found) for symbol in extent.symbols}
+    return tuple(
+        extent if own.issuperset(extent.symbols) else fit.extent_of(own, row)
+        for extent, row in zip(found, rows, strict=True)
+    )
 
 
 def _ratio(values: Sequence[float], fit: Fit) -> Ratio | None:

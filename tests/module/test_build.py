@@ -10,7 +10,7 @@ from tvm import relax
 
 import fusion
 from fusion.module.program import KernelProgram
-from fusion.passes.lift_weights import lift_weights
+from fusion.passes.lift_weights import lift_weights, lift_weights_alike
 from fusion.tensors import as_numpy
 from tests.module import small_models
 from tests.module.small_models import FLOAT
@@ -54,6 +54,18 @@ def test_equal_constants_share_a_parameter_and_others_do_not() -> None:
             result = big.emit_output(relax.op.add(relax.op.add(x, relax.const(long)), relax.const(late)))
         big.emit_func_output(result)
     assert len(lift_weights(big.get())[1]) == 2
+
+
+def test_forms_share_parameters_where_constants_are_equal_in_all_of_them() -> None:
+    """At one size a constant may be equal to another one, which it is not at others."""
+    one, two, three = (np.full((4, 4), value, np.float32) for value in (1, 2, 3))
+    constants = ([one, one, two, two], [one, two, three, three])
+    lifted = lift_weights_alike(list(map(chain, constants)))
+    for (mod, weights), given in zip(lifted, constants, strict=True):
+        assert [param.name for param in mod["main"].params] == ["x", "w0", "w1", "w2"]
+        for weight, constant in zip(weights, given[:3], strict=True):
+            np.testing.assert_array_equal(as_numpy(weight), constant)
+    assert [len(weights) for _, weights in lift_weights_alike([chain([one]), chain([one, two])])] == [1, 2]
 
 
 def test_lifting_twice_is_lifting_once_and_leaves_its_input_alone() -> None:

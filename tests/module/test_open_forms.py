@@ -25,7 +25,7 @@ from fusion.module.open_program import OpenArena
 from fusion.module.program import KernelProgram
 from tests.module import small_models
 from tests.module.open_models import POSITIONS, OpenModel, image, text, two_inputs
-from tests.module.small_models import BOOL, FLOAT, INT64, Value, mlp, mlp_numpy
+from tests.module.small_models import FLOAT, INT64, Value, mlp, mlp_numpy
 
 ALL = "all sizes"
 SIZES = (1, 2, 7, 131, 1000)
@@ -310,16 +310,6 @@ def fixed_batch() -> onnx.ModelProto:
     return small_models.model(nodes, *values, {"shape": np.array([4, 6])})
 
 
-def branches() -> onnx.ModelProto:
-    """Return x + x if yes, else x * x."""
-    value = onnx.helper.make_tensor_value_info("y", FLOAT, ["rows", 8])
-    then, other = (
-        onnx.helper.make_graph([node(kind, ["x", "x"], ["y"])], kind, [], [value]) for kind in ("Add", "Mul")
-    )
-    nodes = [node("If", ["yes"], ["z"], then_branch=then, else_branch=other)]
-    return small_models.model(nodes, [("x", FLOAT, ["rows", 8]), ("yes", BOOL, [])], [("z", FLOAT, ["rows", 8])])
-
-
 def determinants() -> onnx.ModelProto:
     nodes = [node("Det", ["x"], ["y"])]
     return small_models.model(nodes, [("x", FLOAT, ["rows", 8, 8])], [("y", FLOAT, ["rows"])])
@@ -333,7 +323,6 @@ def strings() -> onnx.ModelProto:
 
 WITHOUT: dict[str, tuple[onnx.ModelProto, tuple[np.ndarray, ...], str]] = {
     "a fixed batch": (fixed_batch(), (rows(3),), "the shapes of Reshape contradict each other"),
-    "branches": (branches(), (rows(3), np.array(True)), "it has branches that only the run decides on"),
     "determinants": (determinants(), (rows(24).reshape(3, 8, 8),), "ONNX Runtime runs a part of it"),
     "strings": (strings(), (np.array(["a", "b"], object),), "ONNX Runtime runs a part of it|no tensor"),
 }
@@ -361,7 +350,7 @@ def test_a_model_without_one_says_why_and_has_a_form_for_each_shape(kind: str, m
     assert made.count(ALL) == 1, "a copy knows that there is none"
 
 
-@pytest.mark.parametrize("kind", ["a fixed batch", "branches"])
+@pytest.mark.parametrize("kind", ["a fixed batch", "determinants"])
 def test_the_next_process_takes_the_reason_from_the_cache(
     kind: str, made: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

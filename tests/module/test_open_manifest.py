@@ -65,6 +65,14 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
+def test_what_kernels_do_depends_on_known_sizes(manifest: bytes) -> None:
+    fields = json.loads(manifest)
+    counts = [count for info in fields["forms"][0]["kernels"].values() for count in info["sized"]["flops"]]
+    next(extent for count in counts for extent in count["extents"] if extent["symbols"]).update(symbols=["other"])
+    with pytest.raises(ValueError, match="unknown sizes"):
+        from_fields(fields)
+
+
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_what_does_not_fit_is_refused(kind: str, manifest: bytes) -> None:
     fields = json.loads(manifest)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import onnxruntime
 import pytest
 
 import fusion
+from backends.kernel import KernelInfo
 from fusion import api, memory
 from fusion.errors import FusionError
+from fusion.module.specialization import Specialization
 from tests.symbolic.picture_models import lines, neck, same_pads
 
 ALL = "all sizes"
@@ -88,6 +92,36 @@ def test_other_sizes_have_forms_of_their_own_or_the_error_they_deserve(called: d
         for name, error in (("lines", "Squeeze"), ("neck", "contradict each other")):
             with pytest.raises(FusionError, match=error):
                 called[name].module(np.zeros((1, 3, 9, 49), np.float32))
+
+
+@pytest.mark.parametrize(("name", "shape"), [("neck", (2, 3, 64, 96)), ("lines", (3, 3, 8, 100))])
+def test_reports_count_what_kernels_do_at_any_sizes(
+    name: str, shape: tuple[int, ...], called: dict[str, Called], tmp_path: Path
+) -> None:
+    module = called[name].module
+    (static,) = fusion.compile(MODELS[name], shapes={"x": shape}, cache=False, threads=1).specializations
+    module.save(tmp_path / "m.fusion")
+    for each in (module, fusion.load(tmp_path / "m.fusion")):
+        found = each.specializations[0].kernels_at((shape,))
+        assert work_of(found) == work_of(static.kernels)
+    plan = module.specializations[0].opened
+    assert plan is not None
+    typical = plan.dims.shapes(plan.typical_sizes)["x"]
+    assert work_of(module.specializations[0].kernels) == work_of(module.specializations[0].kernels_at((typical,)))
+    profile = module.profile({"x": np.zeros(shape, np.float32)}, seconds=0)
+    assert profile.sizes == ", ".join(f"{name} {size}" for name, size in (plan.sizes([shape]) or {}).items())
+    assert {each.kernel: each.flops for each in profile.kernels} == {
+        kernel: flops * calls_of(static)[kernel] for kernel, (flops, *_) in work_of(static.kernels).items()
+    }
+
+
+def work_of(kernels: Mapping[str, KernelInfo]) -> dict[str, tuple[int, int, int]]:
+    return {name: (info.flops, info.bytes, info.written) for name, info in kernels.items()}
+
+
+def calls_of(form: Specialization) -> Counter[str]:
+    assert form.code is not None
+    return Counter(call.kernel for call in form.code.plan.calls)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -114,12 +114,21 @@ def test_a_third_choice_of_sizes_decides_between_extents_that_the_model_has_not(
     known = [Extent(0, 1, ("h",)), Extent(0, 1, ("b",))]
     two = Fit(near, known)
     assert (two.extent((9, 19)), two.has_doubts) == (Extent(0, 1, ("h",)), False)
-    two.extent((36, 76))  # 4 * h, or 40 * b - 44
+    two.extent((40, 80))  # 4 * (h + 1), or 40 * (b - 1)
     assert two.has_doubts
     three = Fit((*near, {"b": 5, "h": 40}), known)
-    assert three.extent((36, 76, 160)) == Extent(0, 4, ("h",))
-    assert three.extent((36, 76, 156)) == Extent(-44, 40, ("b",))
+    assert three.extent((40, 80, 164)) == Extent(4, 4, ("h",))
+    assert three.extent((40, 80, 160)) == Extent(-40, 40, ("b",))
 
+
+def test_no_doubt_is_cast_by_what_no_pass_makes() -> None:
+    near = ({"b": 2, "h": 41}, {"b": 3, "h": 43})
+    known = [Extent(0, 1, ("h",)), Extent(0, 1, ("b",))]
+    fit = Fit(near, known)
+    assert (fit.extent((8, 12)), fit.has_doubts) == (Extent(0, 4, ("b",)), False)  # or 2 * h - 74
+    behind_a_prompt = Fit(near, [*known, Extent(-37, 1, ("h",))])
+    behind_a_prompt.extent((8, 12))  # or 2 * (h - 37)
+    assert behind_a_prompt.has_doubts
 
 
 def test_a_float_is_the_ratio_of_extents_that_the_model_has() -> None:

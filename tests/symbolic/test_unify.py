@@ -49,6 +49,24 @@ def test_what_does_not_depend_on_the_sizes_stays_as_it_is() -> None:
     assert unified([func] * 3, FIT) is func
 
 
+def test_a_number_is_of_the_symbols_that_the_function_has() -> None:
+    """80 rows of an image are 160 of its half where that is all of it: the kernel of the half knows no other."""
+    probes = ({"image": 50, "part": 25}, {"image": 90, "part": 45})
+
+    def flat(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        rows = int(x.ty.shape.values[0])
+        return relax.op.nn.relu(b.emit(relax.op.reshape(x, (rows * 160,))))
+
+    def kernel(rows: int) -> tvm.tirx.PrimFunc:
+        return one_kernel(flat, [np.zeros((rows, 160), "float32")])
+
+    fit = Fit(probes, {Extent(0, 1, ("part",)), Extent(0, 1, ("image",))})
+    assert fit.extent((25 * 160, 45 * 160)) == Extent(0, 80, ("image",)), "it is likelier where nothing is known"
+    func = unified([kernel(sizes["part"]) for sizes in probes], fit)
+    assert {var.name for var in symbols_of(func)} == {"part"}
+    assert structural_equal(bind(func, {"part": 7}), kernel(7))
+
+
 def test_a_mean_divides_by_an_open_number_of_elements() -> None:
     def means(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         return relax.op.mean(x, [0, 1])

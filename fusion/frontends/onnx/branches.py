@@ -82,7 +82,7 @@ def assemble(
     branches: Mapping[str, ImportedModel],
 ) -> ImportedModel:
     """Return the model of `mod` with those of `subgraphs` and `branches` that its `main` still calls."""
-    called = names_called(mod)
+    called = names_called(mod) if subgraphs or branches else set[str]()
     kept = {key: subgraph for key, subgraph in subgraphs.items() if key in called}
     data = {key: subgraph.data for key, subgraph in kept.items()}
     nodes = [node for subgraph in kept.values() for node in subgraph.nodes]

@@ -28,8 +28,14 @@ class InferenceError(Exception):
 
 def schema_of(node: onnx.NodeProto, opset: int) -> onnx.defs.OpSchema | None:
     """Return the schema of `node`'s operator, or None for a domain that onnx does not know."""
+    return _schema(node.op_type, opset, node.domain)
+
+
+@lru_cache(maxsize=1024)
+def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
+    """Return the schema of an operator, of which onnx makes a copy each time."""
     try:
-        return onnx.defs.get_schema(node.op_type, opset, node.domain)
+        return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         return None
 
@@ -95,9 +101,8 @@ def _of_the_variables(
 @lru_cache(maxsize=1024)
 def _bound_outputs(op: str, opset: int, domain: str) -> tuple[tuple[int, int], ...]:
     """Return outputs and inputs that share a type variable, but that of the first input."""
-    try:
-        schema = onnx.defs.get_schema(op, opset, domain)
-    except onnx.defs.SchemaError:
+    schema = _schema(op, opset, domain)
+    if schema is None:
         return ()
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     inputs = [formal.type_str for formal in schema.inputs if formal.option != variadic]

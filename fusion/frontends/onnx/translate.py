@@ -38,7 +38,7 @@ from fusion.frontends.onnx.expand import (
 from fusion.frontends.onnx.fallback import FallbackPlan, NotATensor, can_cross, name_of, not_held, whole_model
 from fusion.frontends.onnx.fold import fold
 from fusion.frontends.onnx.fold_cost import Budget
-from fusion.frontends.onnx.fused import expand_fused
+from fusion.frontends.onnx.fused import expand_fused, has_rule
 from fusion.frontends.onnx.half_attributes import beyond_half
 from fusion.frontends.onnx.infer import InferenceError, infer_types, schema_of
 from fusion.frontends.onnx.limits import check_types
@@ -251,7 +251,7 @@ class _Translator:
         self._plan.defer(node, opset, reason)
 
     def _expand_fused(self, node: NodeProto, opset: int) -> Expansion | None:
-        if not is_native(node, self._scope):
+        if not has_rule(node.domain, node.op_type) or not is_native(node, self._scope):
             return None
         return expand_fused(Node(node, opset, (), self._scope, self._builder), self._fresh)
 

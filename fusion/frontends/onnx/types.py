@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto
@@ -51,12 +53,13 @@ def dims_of(kind: TypeProto) -> tuple[int | None, ...] | None:
     tensor = kind.tensor_type
     if not tensor.HasField("shape"):
         return None
-    return tuple(dim_of(dim) for dim in tensor.shape.dim)
+    return tuple([dim_of(dim) for dim in tensor.shape.dim])
 
 
 def dim_of(dim: onnx.TensorShapeProto.Dimension) -> int | None:
     """Return the size, or None where it is unknown; some exporters write -1 for that."""
-    return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+    size: int = dim.dim_value  # 0 where there is none
+    return size if size > 0 or (size == 0 and dim.HasField("dim_value")) else None
 
 
 def known_dims(kind: TypeProto | None) -> Shape | None:
@@ -64,12 +67,13 @@ def known_dims(kind: TypeProto | None) -> Shape | None:
     if kind is None or kind.WhichOneof("value") != "tensor_type":
         return None
     dims = dims_of(kind)
-    return None if dims is None or None in dims else tuple(dim for dim in dims if dim is not None)
+    return None if dims is None or None in dims else dims  # type: ignore[return-value]  # no None is in it
 
 
 _OTHERS: dict[int, str] = {TensorProto.STRING: "string", TensorProto.UNDEFINED: "undefined"}
 
 
+@cache
 def dtype_name(elem_type: int) -> str:
     """Return numpy's (or ml_dtypes') name of an ONNX element type, "string" for strings, "undefined" for none.
 
@@ -84,6 +88,7 @@ def dtype_name(elem_type: int) -> str:
         raise InvalidModelError(f"element type {elem_type} is none that a tensor can have") from None
 
 
+@cache
 def element_bytes(elem_type: int) -> int:
     """Return the bytes of an element; 1 where that is not known, as of texts.
 

@@ -1,10 +1,10 @@
 """Products of batches of which only a call knows the batch, the rows, the columns or the depth.
 
-The loops of one task, which has a chunk of the blocks of rows of one batch:
-
-    for block of columns                         balanced, up to 256
-      for block of rows                          balanced, up to 16
-        sums = left x right                      `block_products`: panels of vectors, single ones, what is left of one
+    parallel task: (batch, chunk of rows, chunk of columns)     serial where there is little to do
+      result = left x right                                     `product_function`
+    or, where something is behind the product,
+      for block of columns, block of rows
+        sums = left x right                                     `product_function`
         outputs = epilogue(sums)
 
 Both operands are read as they lie.
@@ -12,35 +12,45 @@ Both operands are read as they lie.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import TensorLoad, Var
+from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
+from backends.cpu.costs import FMA_PER_CYCLE, REGION_CYCLES
 from backends.cpu.kernels.batch_matmul.lower import broadcast_indices
-from backends.cpu.kernels.shared.block_products import OpenProduct, Panels, RowUnits, multiply, row_tiles
+from backends.cpu.kernels.batch_matmul.product_function import ProductCall, ProductFunction
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
+from backends.cpu.kernels.shared.lane_runs import DIVISIONS
 from backends.cpu.kernels.shared.open_split import OpenSplit, ceil_div
-from backends.cpu.kernels.shared.register_tile import RegisterTile, choose
 from backends.cpu.machine import Machine
-from backends.tensorir.accesses import unravel
+from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, Nest, int64, ramp, vector_runs
-from backends.tensorir.extents import Extent, typical
+from backends.tensorir.extents import Extent, extent_of
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import Output, Roles, read_roles
-from backends.tensorir.stages import dims_of, dtype_of
-from backends.tensorir.vectors import load_first
+from backends.tensorir.stages import dims_of, dtype_of, substitute
 from fusion.declined import Declined
+from fusion.structural import contains, find
 from partition.access import BATCH_MATMUL
 
-_ROWS = 16
-"""Rows of a block at most."""
-_COLUMNS = 256
-"""Columns of a block at most: the sums of 16 rows are 16 KiB, a third of L1."""
+_ROWS, _VECTORS = 24, 8
+"""Rows and vectors of a block of sums at most, which L1 keeps until they are stored."""
+
+_TASKS = 4
+"""For each thread, so that all end at about the same time."""
+
+_READ_ROWS = 4
+"""To load the right operand takes as long as to multiply so many rows."""
+
+_CHUNK_ROWS, _CHUNK_VECTORS = 12, 4
+"""Of a task at least: a panel of the tallest tiles."""
 
 
 def emit_open_batch_matmul(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
@@ -50,17 +60,18 @@ def emit_open_batch_matmul(func: tirx.PrimFunc, machine: Machine, threads: int) 
         Declined: It is none of float32.
     """
     product, nest = _Batches.of(read_roles(func), machine), Nest()
+    nest.use_functions(product.function.llvm_ir)
     images = nest.keep("images", int64(prod(product.batch)))
-    blocks = OpenSplit.of(nest, int64(product.rows), _ROWS)
-    wanted = tirx.floordiv(images + (threads - 1), tirx.max(images, int64(1)))
-    chunks = OpenSplit.into(nest, blocks.count, tirx.min(wanted, blocks.count))
-    with nest.loop("task", images * chunks.count, ForKind.PARALLEL if threads > 1 else ForKind.SERIAL) as task:
-        image, chunk = tirx.floordiv(task, chunks.count), tirx.floormod(task, chunks.count)
-        places = unravel(image, product.batch)
-        which = [nest.keep(f"batch{axis}", place) for axis, place in enumerate(places)]
-        first = nest.keep("first_block", chunks.start(chunk))
-        work = _BatchTask(nest, product, which, nest.allocate("sums", (_ROWS * product.stride,)))
-        work.emit(blocks, first, nest.keep("blocks", chunks.size(chunk)))
+    if threads == 1:
+        product.emit_alone(nest, images)
+    else:
+        vectors = ceil_div(product.columns, product.lanes)
+        cycles = images * (product.rows + _READ_ROWS) * vectors * product.depth // FMA_PER_CYCLE
+        nest.choose(
+            cycles < 2 * REGION_CYCLES,
+            lambda: product.emit_alone(nest, images),
+            lambda: product.emit_shared(nest, images, threads),
+        )
     return Scheduled(func.with_body(nest.finish()), BATCH_MATMUL, str(product))
 
 
@@ -69,7 +80,8 @@ class _Batches:
     """A product of [*batch, rows, depth] and [*batch, depth, columns], either of which may be one for several.
 
     Attributes:
-        tile: The largest register tile.
+        pitch: Elements between rows of the result, where sums are stored in it right away; None where something is
+            behind them, or they lie otherwise.
     """
 
     left: Var
@@ -79,8 +91,8 @@ class _Batches:
     rows: Extent
     columns: Extent
     depth: Extent
-    tile: RegisterTile
-    lanes: int
+    pitch: Extent | None
+    function: ProductFunction
 
     @staticmethod
     def of(roles: Roles, machine: Machine) -> _Batches:
@@ -88,95 +100,148 @@ class _Batches:
         if dtype_of(left) != "float32" or dtype_of(right) != "float32":
             raise Declined("its operands are not of float32")
         *batch, rows, columns = roles.shape
-        depth, lanes = dims_of(left)[-1], machine.vector_lanes
-        height, width = min(typical(rows), _ROWS), -(-min(typical(columns), _COLUMNS) // lanes)
-        tile = choose(max(height, 1), 1, max(width, 1), max(typical(depth), 1), machine.vector_registers)
         return _Batches(
-            left=left, right=right, outputs=roles.outputs, batch=tuple(batch), rows=rows, columns=columns, depth=depth,
-            tile=tile, lanes=lanes,
+            left=left, right=right, outputs=roles.outputs, batch=tuple(batch), rows=rows, columns=columns,
+            depth=dims_of(left)[-1], pitch=_pitch(roles), function=ProductFunction.of(machine),
         )  # fmt: skip
+
+    @property
+    def lanes(self) -> int:
+        return self.function.lanes
 
     @property
     def stride(self) -> int:
         """How far apart rows of sums are."""
-        return _COLUMNS + self.lanes
+        return _VECTORS * self.lanes
 
     def __str__(self) -> str:
-        return f"up to {_ROWS} rows by {_COLUMNS} columns, {self.tile}"
+        tiles = ", ".join(f"{rows}x{vectors}v" for vectors, rows in self.function.heights.items())
+        return f"{'in place' if self.pitch is not None else 'through sums'}, tiles up to {tiles}"
 
+    def emit_alone(self, nest: Nest, images: Expr) -> None:
+        """Emit all images in one thread."""
+        sums = self._sums(nest)
+        with nest.loop("image", images) as image:
+            self._emit(nest, sums, image, (int64(0), int64(self.rows)), (int64(0), int64(self.columns)))
 
-@dataclass(frozen=True)
-class _BatchTask:
-    """The work on one batch.
+    def emit_shared(self, nest: Nest, images: Expr, threads: int) -> None:
+        """Emit tasks that so many threads share."""
+        vectors = ceil_div(self.columns, self.lanes)
+        rows = _chunks(nest, self.rows, _CHUNK_ROWS, int64(_TASKS * threads), images)
+        columns = _chunks(nest, vectors, _CHUNK_VECTORS, int64(_TASKS * threads), images * rows.count)
+        with nest.loop("task", images * rows.count * columns.count, ForKind.PARALLEL) as task:
+            column, above = tirx.floormod(task, columns.count), tirx.floordiv(task, columns.count)
+            row, image = tirx.floormod(above, rows.count), tirx.floordiv(above, rows.count)
+            begin = nest.keep("begin", columns.start(column) * self.lanes)
+            wide = tirx.min(self.columns - begin, columns.size(column) * self.lanes)
+            of_rows = nest.keep("row", rows.start(row)), nest.keep("rows", rows.size(row))
+            self._emit(nest, self._sums(nest), image, of_rows, (begin, nest.keep("columns", wide)))
 
-    Attributes:
-        which: The batch.
-        sums: Of a block of rows and columns.
-    """
+    def _sums(self, nest: Nest) -> Var | None:
+        """Return memory for the sums of a block, where there has to be some."""
+        return nest.allocate("sums", (_ROWS * self.stride,)) if self.pitch is None else None
 
-    nest: Nest
-    product: _Batches
-    which: Sequence[Expr]
-    sums: Var
+    def _emit(
+        self, nest: Nest, sums: Var | None, image: Expr, rows: tuple[Expr, Expr], columns: tuple[Expr, Expr]
+    ) -> None:
+        """Emit a part of an image: each the first and how many."""
+        which = [nest.keep(f"batch{axis}", place) for axis, place in enumerate(unravel(image, self.batch))]
+        if sums is None:
+            (output,) = self.outputs
+            indices, _ = output.at([*which, rows[0], columns[0]], tirx.const(0, "float32"))
+            result = tirx.BufferLoad(output.buffer, indices)
+            nest.add(self._call(which, rows, columns, self.pitch, result))
+            return
+        across, down = ("column_block", columns, self.stride), ("row_block", rows, _ROWS)
+        with _blocks(nest, *across) as of_block, _blocks(nest, *down) as block:
+            nest.add(self._call(which, block, of_block, self.stride, tirx.BufferLoad(sums, [int64(0)])))
+            self._store(nest, which, sums, block, of_block)
 
-    def emit(self, blocks: OpenSplit, first: Expr, many: Expr) -> None:
-        """Emit `many` blocks of rows from number `first` on."""
-        nest, lanes = self.nest, self.product.lanes
-        vectors = OpenSplit.of(nest, ceil_div(self.product.columns, lanes), _COLUMNS // lanes)
-        with nest.loop("columns", vectors.count) as part:
-            first_vector = nest.keep("first_vector", vectors.start(part))
-            begin = nest.keep("begin", first_vector * lanes)
-            columns = nest.keep("many_columns", tirx.min(self.product.columns - begin, vectors.size(part) * lanes))
-            with nest.loop("block", many) as step:
-                row = nest.keep("row", blocks.start(first + step))
-                rows = nest.keep("rows", blocks.size(first + step))
-                self._multiply(row, rows, begin, columns)
-                self._store(row, rows, begin, columns)
-
-    def _multiply(self, row: Expr, rows: Expr, begin: Expr, columns: Expr) -> None:
-        """Emit the sums of a block: whole panels, then single vectors, then the first elements of one."""
-        nest, lanes, panel = self.nest, self.product.lanes, self.product.tile.vectors
-        whole = nest.keep("whole", tirx.floordiv(columns, lanes))
-        rest = nest.keep("rest", columns - whole * lanes)
-        panels = nest.keep("panels", tirx.floordiv(whole, panel))
-
-        def right(vector: Expr, k: Expr, count: int) -> Expr:
-            return self._right(k, ramp(begin + vector * lanes, count))
-
-        def store(i: Expr, vector: Expr, total: Expr) -> None:
-            nest.store(self.sums, [ramp(i * self.product.stride + vector * lanes, lanes)], total)
-
-        vectors = OpenProduct(
-            depth=self.product.depth, left=lambda i, k: self._left(row + i, k), right=right, store=store
+    def _call(
+        self, which: Sequence[Expr], rows: tuple[Expr, Expr], columns: tuple[Expr, Expr], pitch: Extent, result: Expr
+    ) -> tirx.Stmt:
+        """Return the call that stores the sums of a part of an image."""
+        sizes = ProductCall(
+            rows=rows[1], columns=columns[1], depth=self.depth, left_pitch=self.depth, right_pitch=self.columns,
+            pitch=pitch,
         )  # fmt: skip
-        last = replace(
-            vectors, right=lambda vector, k, count: load_first(self._right(k, begin + vector * lanes), rest, count)
-        )
-        with row_tiles(nest, rows, RowUnits(self.product.tile.rows)) as tile:
-            multiply(nest, vectors, tile, Panels(int64(0), panels, [lanes] * panel))
-            if panel > 1:
-                multiply(nest, vectors, tile, Panels(panels * panel, whole - panels * panel, [lanes]))
-            if not isinstance(self.product.columns, int) or self.product.columns % lanes:
-                multiply(nest, last, tile, Panels(whole, tirx.Cast("int64", rest > 0), [lanes]))
+        left, right = (broadcast_indices(dims_of(operand)[:-2], which) for operand in (self.left, self.right))
+        return self.function.call(
+            sizes, tirx.BufferLoad(self.left, [*left, rows[0], int64(0)]),
+            tirx.BufferLoad(self.right, [*right, int64(0), columns[0]]), result,
+        )  # fmt: skip
 
-    def _store(self, row: Expr, rows: Expr, begin: Expr, columns: Expr) -> None:
+    def _store(
+        self, nest: Nest, which: Sequence[Expr], sums: Var, rows: tuple[Expr, Expr], columns: tuple[Expr, Expr]
+    ) -> None:
         """Emit what is behind the product, of a block."""
-        nest, lanes = self.nest, self.product.lanes
-        epilogue = Epilogue.prepare(nest, self.product.outputs, lanes)
-        with nest.loop("row_of_block", rows) as i:
-            for at, count in vector_runs(nest, columns, lanes):
+        epilogue = Epilogue.prepare(nest, self.outputs, self.lanes)
+
+        def place(row: Expr, column: Expr, i: Expr, j: Expr, channel: Expr) -> list[Expr]:
+            return [*which, row, column + channel]
+
+        with nest.loop("row_of_block", rows[1]) as i:
+            for at, count in self._vectors(nest, columns[1]):
                 registers = RegisterRows(nest, 1, [(0, count)])
-                registers.write(0, 0, tirx.BufferLoad(self.sums, [ramp(i * self.product.stride + at, count)]))
-                epilogue.store(nest, registers, (1, 1), [(0, count)], partial(self._place, row + i, begin + at))
+                registers.write(0, 0, tirx.BufferLoad(sums, [ramp(i * self.stride + at, count)]))
+                where = partial(place, rows[0] + i, columns[0] + at)
+                epilogue.store(nest, registers, (1, 1), [(0, count)], where)
 
-    def _place(self, row: Expr, column: Expr, i: Expr, j: Expr, channel: Expr) -> list[Expr]:
-        return [*self.which, row, column + channel]
+    def _vectors(self, nest: Nest, columns: Expr) -> Iterator[tuple[Expr, int]]:
+        """Yield (first column, lanes) inside a loop over the vectors of so many columns."""
+        if not _lanes_may_idle(self.outputs):
+            yield from vector_runs(nest, columns, self.lanes)
+            return
+        with nest.loop("v", ceil_div(columns, self.lanes)) as v, nest.masked(columns - v * self.lanes):
+            yield v * self.lanes, self.lanes
 
-    def _left(self, row: Expr, k: Expr) -> Expr:
-        return tirx.BufferLoad(self.product.left, [*self._batch_of(self.product.left), row, k])
 
-    def _right(self, k: Expr, column: Expr) -> tirx.BufferLoad:
-        return tirx.BufferLoad(self.product.right, [*self._batch_of(self.product.right), k, column])
+@contextmanager
+def _blocks(nest: Nest, name: str, part: tuple[Expr, Expr], longest: int) -> Iterator[tuple[Expr, Expr]]:
+    """Open the loop over blocks of a part: of each the first and how many."""
+    first, many = part
+    with nest.loop(name, ceil_div(many, longest)) as block:
+        size = tirx.min(many - block * longest, int64(longest))
+        yield nest.keep(f"{name}_first", first + block * longest), nest.keep(f"{name}_size", size)
 
-    def _batch_of(self, operand: Var) -> list[Expr]:
-        return broadcast_indices(dims_of(operand)[:-2], self.which)
+
+def _chunks(nest: Nest, extent: Extent, least: int, tasks: Expr, others: Expr) -> OpenSplit:
+    """Return the cut of `extent` into chunks of at least `least`, so that with `others` as many times there are so many
+    tasks."""
+    wanted = tirx.floordiv(tasks + (others - 1), tirx.max(others, int64(1)))
+    return OpenSplit.into(nest, int64(extent), tirx.min(wanted, ceil_div(extent, least)))
+
+
+def _pitch(roles: Roles) -> Extent | None:
+    """Return how many elements lie between rows of the result where it is the sums, and columns lie together; None
+    elsewhere."""
+    if len(roles.outputs) > 1:
+        return None
+    (output,) = roles.outputs
+    if not (isinstance(output.value, Var) and output.value.same_as(output.accumulator)):
+        return None
+    *_, row, column = output.coordinates
+    down, across = (_step(output.buffer, output.indices, place) for place in (row, column))
+    depends = contains(down, (Var, lambda var: any(var.same_as(each) for each in output.coordinates)))
+    return extent_of(down) if extent_of(across) == 1 and not depends else None
+
+
+def _lanes_may_idle(outputs: Sequence[Output]) -> bool:
+    """Return whether what is behind the product may be computed of anything in lanes past the last column: none loads
+    or stores at a place of its own, and no integers are divided."""
+    for output in outputs:
+        column = output.coordinates[-1]
+        places = [(output.buffer, output.indices)]
+        places += [(load.source, load.indices) for load in find(output.value, TensorLoad)]
+        if any(extent_of(_step(buffer, indices, column)) not in (0, 1) for buffer, indices in places):
+            return False
+        if contains(output.value, (DIVISIONS, lambda _: True)):
+            return False
+    return True
+
+
+def _step(buffer: Var, indices: Sequence[Expr], place: Var) -> Expr:
+    """Return how many elements further `indices` are where `place` is one further."""
+    analyzer, shape = Analyzer(), dims_of(buffer)
+    moved = [substitute(index, {place: place + int64(1)}) for index in indices]
+    return analyzer.simplify(flat_index(shape, moved, analyzer) - flat_index(shape, list(indices), analyzer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import onnx
 from onnx import AttributeProto, TensorProto
@@ -134,4 +134,9 @@ def _kind(node: Node, name: str) -> str:
     kind = node.scope.types.get(name)
     if kind is None or kind.WhichOneof("value") != "tensor_type" or not kind.tensor_type.elem_type:
         return ""
-    return f"tensor({TensorProto.DataType.Name(kind.tensor_type.elem_type).lower()})"
+    return _notation(kind.tensor_type.elem_type)
+
+
+@cache
+def _notation(element: int) -> str:
+    return f"tensor({TensorProto.DataType.Name(element).lower()})"

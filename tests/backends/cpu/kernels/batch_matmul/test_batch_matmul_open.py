@@ -9,7 +9,7 @@ import pytest
 from tvm import relax
 
 from fusion.symbolic.fit import Fit
-from tests.backends.cpu.kernels.anchored import Epilogue, normal, one_kernel
+from tests.backends.cpu.kernels.anchored import TARGETS, Epilogue, normal, one_kernel
 from tests.backends.cpu.kernels.called import Called
 from tests.symbolic.unified import unified
 from tests.targets import AVX2, runs_here
@@ -23,6 +23,8 @@ CASES: dict[str, Callable[[int, int], tuple[Shape, Shape, tuple[str, ...]]]] = {
     "sums over the length": lambda b, n: ((b, 24, n), (b, n, 33), ("relu",)),
     "one row": lambda b, n: ((b, 3, 1, 16), (b, 3, 16, n), ("sigmoid",)),
     "one for all": lambda b, n: ((b, 1, n, 16), (1, 3, 16, 20), ("residual",)),
+    "rows and columns": lambda b, n: ((2, b, 6), (1, 6, n), ()),
+    "behind them": lambda b, n: ((2, b, 6), (2, 6, n), ("residual", "sigmoid")),
     "more columns": lambda b, n: ((n, 8), (b, 8, n + 3), ("residual", "sigmoid")),
 }  # fmt: skip
 
@@ -61,9 +63,18 @@ def test_kernels_are_right_at_all_sizes(name: str) -> None:
 
 
 @pytest.mark.skipif(not runs_here(AVX2), reason="the CPU has no such vectors")
-@pytest.mark.parametrize("name", ["scores", "sums over the length", "one for all"])
+@pytest.mark.parametrize("name", ["scores", "sums over the length", "one for all", "one row"])
 def test_narrower_vectors_and_threads(name: str) -> None:
     kernel = called(name, AVX2, 3)
     assert "T.parallel" in kernel.made.func.script()
-    for sizes in SIZES:
+    for sizes in (*SIZES, (2, 1501)):
         check(name, kernel, *sizes)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["rows and columns", "behind them"])
+def test_tiles_of_all_heights_and_widths(name: str, target: str) -> None:
+    kernel = called(name, target)
+    for rows in (*range(1, 10), 17, 25, 50):
+        for columns in (*range(1, 9), 15, 16, 17, 23, 24, 25, 32, 40, 41, 64, 72, 73, 100, 128, 137, 145):
+            check(name, kernel, rows, columns)
