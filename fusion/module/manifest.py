@@ -22,10 +22,10 @@ from fusion.module.plan import Argument, KernelCall, RunPlan
 from fusion.module.settings import Settings
 from fusion.options import check_threads
 from fusion.signature import FallbackNode, TensorSpec
-from fusion.symbolic.open_weights import Count, TableWindow
+from fusion.symbolic.open_weights import Count, Counted, CountedRuns, TableWindow
 from fusion.tensors import tensor_bytes
 
-FORMAT = 10
+FORMAT = 11
 """Raised when a file of the old form cannot be read any more."""
 
 
@@ -44,20 +44,21 @@ class StoredOpenWeight:
 
     shape: tuple[Extent, ...]
     table: StoredWeight
-    count: Count | None
+    counts: tuple[Count, ...]
     window: TableWindow | None
 
     @property
-    def source(self) -> Count | TableWindow:
+    def source(self) -> Counted | TableWindow:
         """How it is made.
 
         Raises:
             ValueError: In no way, or in two.
         """
-        sources = [source for source in (self.count, self.window) if source is not None]
-        if len(sources) != 1:
+        if bool(self.counts) == (self.window is not None):
             raise ValueError("a constant that depends on sizes is made in no way or in two")
-        return sources[0]
+        if self.window is not None:
+            return self.window
+        return self.counts[0] if len(self.counts) == 1 else CountedRuns(self.counts)
 
 
 @dataclass(frozen=True)
@@ -277,8 +278,11 @@ def _check_open_calls(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan, s
             or (_is_of_one_size(weight, opened) and not window.is_in(table.shape, weight.shape, sizes))
         ):
             raise ValueError(f"a table of {table.shape} has no part of {shape}")
-        if (count := weight.count) is not None and not _makes_up(at(count.shape), shape):
-            raise ValueError(f"numbers of {at(count.shape)} do not make up {shape}")
+        counted = [at(count.shape) for count in weight.counts]
+        if len(counted) == 1 and not _makes_up(counted[0], shape):
+            raise ValueError(f"numbers of {counted[0]} do not make up {shape}")
+        if len(counted) > 1 and not _are_behind_one_another(counted, shape):
+            raise ValueError(f"numbers of {counted} behind one another are not of {shape}")
     buffers = [_bytes(at(extents), held.dtype) for extents, held in zip(opened.buffers, plan.buffers, strict=True)]
     weights = [_bytes(held.shape, held.dtype) for held in form.weight_types]
     there = {"input": inputs, "weight": weights, "buffer": buffers}
@@ -292,6 +296,13 @@ def _makes_up(part: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     if len(part) != len(whole):
         return False
     return 0 in whole or all(few > 0 and many % few == 0 for few, many in zip(part, whole, strict=True))
+
+
+def _are_behind_one_another(parts: Sequence[tuple[int, ...]], whole: tuple[int, ...]) -> bool:
+    """Return whether rows of the shapes `parts` together have the shape `whole`."""
+    if any(len(part) != 1 or part[0] < 0 for part in parts):
+        return False
+    return whole == (sum(length for (length,) in parts),)
 
 
 def _check_argument(

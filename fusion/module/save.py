@@ -25,7 +25,7 @@ from fusion.module.open_plan import OpenRunPlan
 from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
 from fusion.runtime import FFI_VERSION, TVM_VERSION, Tensor
-from fusion.symbolic.open_weights import Count, TableWindow
+from fusion.symbolic.open_weights import TableWindow
 from fusion.tensors import as_tensor, byte_view
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _describe_open(plan: OpenRunPlan, weights: _Weights) -> StoredOpenPlan:
         StoredOpenWeight(
             shape=weight.shape,
             table=weights.add(as_tensor(np.ascontiguousarray(weight.table))),
-            count=weight.source if isinstance(weight.source, Count) else None,
+            counts=() if isinstance(weight.source, TableWindow) else weight.source.parts,
             window=weight.source if isinstance(weight.source, TableWindow) else None,
         )
         for weight in plan.weights

@@ -16,11 +16,13 @@ import numpy as np
 from fusion.declined import Declined
 from fusion.extents import Extent, Sizes
 from fusion.symbolic.fit import Fit, NotLinearError
-from fusion.symbolic.open_weights import Count, OpenWeight, TableWindow, repeats
+from fusion.symbolic.open_weights import Count, Counted, CountedRuns, OpenWeight, TableWindow, repeats
 from fusion.symbolic.table_parts import TablePart
 
 _ORIGIN = Extent(0)
 _MOST_COUNTED = 2**53
+_FEWEST_IN_RUNS, _MOST_RUNS = 8, 4
+"""Of fewer numbers nearly all are a few rows; a picture is read in one row and one for each edge."""
 
 
 def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | tuple[OpenWeight, ...]:
@@ -45,9 +47,12 @@ def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | tuple[Op
         return (OpenWeight(shape, values[0].reshape(-1)[:0], counted),)
     parts = (_part_of(short, window, fit.probes) for window in _windows(shape, periods, fit.probes[0]))
     rivals = tuple(OpenWeight(shape, part.values, window) for window, part in filter(None, parts))
-    if not rivals:
+    if rivals:
+        return rivals
+    runs = _runs(values, fit)
+    if runs is None:
         raise Declined("a constant is another one at other sizes, and no part of a table")
-    return rivals
+    return (OpenWeight(shape, values[0].reshape(-1)[:0], runs),)
 
 
 def grown(weight: OpenWeight, value: np.ndarray, sizes: Sizes) -> OpenWeight | None:
@@ -55,7 +60,7 @@ def grown(weight: OpenWeight, value: np.ndarray, sizes: Sizes) -> OpenWeight | N
     has; None if it is another one."""
     if value.shape != tuple(extent.at(sizes) for extent in weight.shape) or value.dtype != weight.table.dtype:
         return None
-    if isinstance(weight.source, Count):
+    if isinstance(weight.source, Counted):
         return weight if np.array_equal(weight.at(sizes), value) else None
     if 0 in value.shape:
         return weight
@@ -109,6 +114,30 @@ def _counted(values: Sequence[np.ndarray], fit: Fit) -> Count | None:
         return Count(first, step, tuple(map(fit.extent, zip(*(value.shape for value in values), strict=True))))
     except NotLinearError:
         return None
+
+
+def _runs(values: Sequence[np.ndarray], fit: Fit) -> CountedRuns | None:
+    """Return the rows of counted numbers that `values` consist of, most of them in one; None where they do not."""
+    if any(value.ndim != 1 or value.size < _FEWEST_IN_RUNS for value in values):
+        return None
+    split = [_split(value) for value in values]
+    if len(set(map(len, split))) > 1 or not all(2 * max(map(len, runs)) > sum(map(len, runs)) for runs in split):
+        return None
+    found = [_counted(run, fit) for run in zip(*split, strict=True)]
+    parts = [part for part in found if part is not None]
+    return CountedRuns(tuple(parts)) if len(parts) == len(found) else None
+
+
+def _split(value: np.ndarray) -> list[np.ndarray]:
+    """Return `value` in pieces that are as long as can be, each of numbers with the same step to the next."""
+    pieces, first = list[np.ndarray](), 0
+    steps = np.diff(value)
+    while first < len(value) and len(pieces) < _MOST_RUNS:
+        other = np.flatnonzero(steps[first:] != steps[first]) if first < len(steps) else np.zeros(0, np.int64)
+        end = first + int(other[0]) + 1 if other.size else len(value)
+        pieces.append(value[first:end])
+        first = end
+    return pieces if first == len(value) else [value]
 
 
 def _line(value: np.ndarray) -> tuple[int, int] | None:

@@ -34,11 +34,36 @@ class Count:
         """All that depends on sizes in it."""
         return (self.first, self.step, *self.shape)
 
+    @property
+    def parts(self) -> tuple[Count, ...]:
+        """What it consists of."""
+        return (self,)
+
     def at(self, sizes: Sizes, dtype: np.dtype) -> np.ndarray:
         """Return the numbers."""
         counts = [extent.at(sizes) for extent in self.shape]
         steps = np.arange(prod(counts), dtype=np.int64)
         return (self.first.at(sizes) + self.step.at(sizes) * steps).astype(dtype).reshape(counts)
+
+
+@dataclass(frozen=True)
+class CountedRuns:
+    """Rows of such numbers behind one another, as a picture is read that goes on beyond its edges as in a mirror: 2, 1,
+    0, then 1, 2, ..., then back again."""
+
+    parts: tuple[Count, ...]
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """All that depends on sizes in it."""
+        return tuple(extent for part in self.parts for extent in part.extents)
+
+    def at(self, sizes: Sizes, dtype: np.dtype) -> np.ndarray:
+        """Return the numbers."""
+        return np.concatenate([part.at(sizes, dtype) for part in self.parts])
+
+
+Counted = Count | CountedRuns
 
 
 @dataclass(frozen=True)
@@ -93,7 +118,7 @@ class OpenWeight:
 
     shape: tuple[Extent, ...]
     table: np.ndarray
-    source: Count | TableWindow
+    source: Counted | TableWindow
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -119,12 +144,12 @@ class OpenWeight:
 
     def covers(self, sizes: Sizes) -> bool:
         """Return whether it is known at these sizes."""
-        return isinstance(self.source, Count) or self.source.is_in(self.table.shape, self.shape, sizes)
+        return isinstance(self.source, Counted) or self.source.is_in(self.table.shape, self.shape, sizes)
 
     def at(self, sizes: Sizes) -> np.ndarray:
         """Return the constant, which nobody writes to, at sizes at which it is known."""
         shape = tuple(extent.at(sizes) for extent in self.shape)
-        if isinstance(self.source, Count):
+        if isinstance(self.source, Counted):
             value = self.source.at(sizes, self.table.dtype)
         else:
             value = np.zeros(shape, self.table.dtype) if 0 in shape else self._part(self.source, sizes, shape)

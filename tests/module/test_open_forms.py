@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 import re
 import subprocess
@@ -283,6 +284,34 @@ def test_constants_of_many_sizes_do_not_fill_the_memory() -> None:
     for length in (3, 4, 5, 6):
         check(module, model, batch=1, length=length)
     assert len(arena_of(module)._frames) >= 4
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+def test_pictures_that_go_on_beyond_their_edges(mode: str, made: list[Any], tmp_path: Path) -> None:
+    """Indices of the pads are made at each size, in a loaded module too."""
+    nodes = [
+        node("Pad", ["x", "pads"], ["wide"], mode=mode),
+        node("Conv", ["wide", "kernel"], ["half"], strides=[2, 2]),
+        node("Resize", ["half", "", "scales"], ["large"], mode="nearest"),
+        node("Pad", ["large", "pads"], ["wider"], mode=mode),
+        node("Conv", ["wider", "other"], ["y"]),
+    ]
+    values: list[Value] = [("x", FLOAT, ["batch", 3, "height", "width"])]
+    rng = np.random.default_rng(0)
+    weights = {
+        "pads": np.array([0, 0, 2, 2, 0, 0, 2, 2]), "scales": np.array([1, 1, 2, 2], np.float32),
+        "kernel": rng.standard_normal((16, 3, 5, 5), np.float32),
+        "other": rng.standard_normal((4, 16, 5, 5), np.float32),
+    }  # fmt: skip
+    model = OpenModel(small_models.model(nodes, values, [("y", FLOAT, [None] * 4)], weights))
+    module = fusion.compile(model.proto, wait=True)
+    sizes = [(1, 32, 40), (2, 9, 64), (1, 50, 33), (3, 8, 8)]
+    module.run(model.arrays(batch=1, height=32, width=40))
+    module.save(tmp_path / "m.fusion")
+    for each, (batch, height, width) in itertools.product((module, fusion.load(tmp_path / "m.fusion")), sizes):
+        arrays = model.arrays(batch=batch, height=height, width=width)
+        np.testing.assert_allclose(each.run(arrays)["y"], model.expected(arrays)["y"], rtol=1e-3, atol=1e-3)
+    assert made == [ALL]
 
 
 def test_results_are_the_callers_own(sums: fusion.CompiledModule) -> None:

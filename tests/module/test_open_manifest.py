@@ -58,8 +58,12 @@ DAMAGES: dict[str, Damage] = {
     "a short table": lambda opened: opened["weights"][0]["table"].update(shape=[2, 16]),
     "a table of another rank": lambda opened: opened["weights"][0]["table"].update(shape=[16]),
     "numbers of another shape": lambda opened: opened["weights"][0].update(
-        window=None, count={"first": THREE, "step": THREE, "shape": [THREE, THREE]}
+        window=None, counts=[{"first": THREE, "step": THREE, "shape": [THREE, THREE]}]
     ),
+    "runs of another length": lambda opened: opened["weights"][0].update(
+        window=None, counts=[{"first": THREE, "step": THREE, "shape": [THREE]}] * 2
+    ),
+    "no numbers and no table": lambda opened: opened["weights"][0].update(window=None, counts=[]),
     "no number": lambda opened: first_open(opened).update(constant=1.5),
     "no list": lambda opened: opened.update(weights={}),
 }

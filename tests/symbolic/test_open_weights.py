@@ -121,6 +121,21 @@ def test_rows_that_come_again_and_again_are_one_period() -> None:
     assert grown(weight, many[:-4], at(9, 1, 1)) is None
 
 
+@pytest.mark.parametrize(("mode", "pads"), [("reflect", (3, 1)), ("edge", (3, 2)), ("wrap", (2, 4))])
+def test_indices_beyond_the_edges_of_a_picture(mode: str, pads: tuple[int, int]) -> None:
+    def make(batch: int, past: int, length: int) -> np.ndarray:
+        return np.pad(np.arange(length), pads, mode)  # type: ignore[call-overload, no-any-return]
+
+    (weight,) = rivals(make)
+    assert not weight.grows
+    for length in (4, 5, 8, 64, 1000):
+        sizes = at(2, 0, length)
+        np.testing.assert_array_equal(weight.at(sizes), make(2, 0, length))
+        assert grown(weight, make(2, 0, length), sizes) is weight
+        assert grown(weight, make(2, 0, length)[::-1], sizes) is None
+    assert weight.covers(at(1, 1, 1))
+
+
 def test_what_counts_slowly_is_no_copy() -> None:
     quarters = rivals(lambda batch, past, length: np.arange(batch) // 4)
     assert [grown(weight, np.arange(8) // 4, at(8, 1, 1)) for weight in quarters] == [None] * len(quarters)
