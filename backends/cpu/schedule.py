@@ -17,6 +17,7 @@ from backends.cpu.machine import Machine
 from backends.cpu.vector_math import VectorizeMath
 from backends.tensorir.bare_symbols import with_bare_symbols
 from backends.tensorir.result import Scheduled
+from backends.tensorir.skip_nothing import skip_nothing
 from backends.tensorir.space import Choices, Point
 from backends.tensorir.symbols import symbols_of
 from backends.tensorir.written import written_loops
@@ -91,6 +92,8 @@ def _attempts(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point 
 def _schedule_open(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
     """Return the loops of a kernel of which only a call knows some extents."""
     made = _first(_open_attempts(func, machine, threads), func, machine)
+    if made.template != _UNSCHEDULED:
+        made = replace(made, func=skip_nothing(made.func, func))
     return replace(made, is_last_resort=made.template == _UNSCHEDULED or is_last_resort(made.template, Marks.of(func)))
 
 

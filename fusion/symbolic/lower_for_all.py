@@ -15,6 +15,7 @@ from fusion.stages import stage
 from fusion.symbolic.choose_probes import choose_further
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.join import Joined, Probe, join_works, with_constants
+from fusion.symbolic.nothing import bounds_with_nothing
 from fusion.symbolic.open_dims import OpenDims, Undecided
 from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
@@ -75,4 +76,5 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     work = OpenWork(join_works([probe.mod for probe in probes], fit), found.near[0])
     lowered = lower_open(mod, ctx, importer.read(found.near[0]), one, work)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
-    return OpenModel(lowered, found.dims, opened, found.bounds, fit=fit, reason=found.reason)
+    bounds = bounds_with_nothing(importer, found, opened)
+    return OpenModel(lowered, found.dims, opened, bounds, fit=fit, reason=found.reason)

@@ -109,15 +109,16 @@ class OpenOutline:
                 raise Declined(f"{lines[0].operator or 'its graph'}: {reason}") from None
         return cls(tuple(found))
 
-    def is_at(self, lines: Sequence[OperatorLine], sizes: Sizes) -> bool:
-        """Return whether a model with these operators is this one at `sizes`."""
+    def is_at(self, lines: Sequence[OperatorLine], sizes: Sizes, left: frozenset[int] = frozenset()) -> bool:
+        """Return whether a model with these operators, which may lack those of the places `left`, is this one at
+        `sizes`."""
         at = 0
-        for line, extents in self.lines:
+        for place, (line, extents) in enumerate(self.lines):
             wanted = (line.text, tuple(extent.at(sizes) for extent in extents))
-            found = next((place for place in range(at, len(lines)) if lines[place].content == wanted), None)
+            found = next((number for number in range(at, len(lines)) if lines[number].content == wanted), None)
             if found is not None and all(each.is_known for each in lines[at:found]):
                 at = found + 1
-            elif line.operator not in _MOVES_NOTHING:
+            elif place not in left and line.operator not in _MOVES_NOTHING:
                 return False
         return all(each.is_known for each in lines[at:])
 

@@ -52,7 +52,7 @@ DAMAGES: dict[str, Damage] = {
     "one bound": lambda opened: opened["bounds"]["batch"].pop(),
     "bounds the other way round": lambda opened: opened["bounds"].update(batch=[4096, 1, 1]),
     "no steps": lambda opened: opened["bounds"]["batch"].__setitem__(2, 0),
-    "an end between steps": lambda opened: opened["bounds"]["batch"].__setitem__(2, 2),
+    "an end between steps": lambda opened: opened["bounds"]["batch"].__setitem__(2, 3),
     "negative bounds": lambda opened: opened["bounds"]["batch"].__setitem__(0, -1),
     "bounds behind the table": lambda opened: opened["bounds"]["length"].__setitem__(1, HUGE),
     "a short table": lambda opened: opened["weights"][0]["table"].update(shape=[2, 16]),

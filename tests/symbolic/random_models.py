@@ -1,8 +1,8 @@
-"""Random ONNX models whose batch and length are open: each operator takes and returns tensors of these."""
+"""Random ONNX models of which some sizes are open: each operator takes and returns tensors of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 Dims = tuple[int | str, ...]
-BATCH, LENGTH = "batch", "length"
+BATCH, LENGTH, OTHER, BOTH = "batch", "length", "other", "both"
 WIDTH = 8
 """Of the last dimension at the beginning."""
 
@@ -57,18 +57,47 @@ class Graph:
         return found[max(self.rng.integers(len(found)), self.rng.integers(len(found)))]
 
 
-def random_model(seed: int, steps: int = 6) -> onnx.ModelProto:
-    """Return the model of a seed; its outputs are the last tensors that nothing reads."""
+OPENED: tuple[dict[str, int | str], ...] = (
+    {BATCH: "batch", LENGTH: "length", OTHER: "other"},
+    {BATCH: "n", LENGTH: "n", OTHER: "n"},
+    {BATCH: 3, LENGTH: "length", OTHER: "other"},
+    {BATCH: "batch", LENGTH: 5, OTHER: "other"},
+    {BATCH: "batch", LENGTH: "length", OTHER: "length"},
+)
+"""What models declare of their sizes: symbols, of which several may be one, or numbers."""
+
+
+def random_symbols(seed: int) -> dict[str, int | str]:
+    """Return what the model of a seed declares."""
+    return OPENED[np.random.default_rng((seed, 1)).integers(len(OPENED))]
+
+
+def random_model(seed: int, steps: int = 6, symbols: Mapping[str, int | str] | None = None) -> onnx.ModelProto:
+    """Return the model of a seed; its outputs are the last tensors that nothing reads.
+
+    Args:
+        symbols: What it declares of its sizes, one of `OPENED` where it has a second input, of another length; None
+            for one input of any batch and length.
+    """
     graph = Graph(np.random.default_rng(seed))
     graph.values.append(("x", (BATCH, LENGTH, WIDTH)))
+    if symbols is not None:
+        graph.values.append(("y", (BATCH, OTHER, WIDTH)))
+        (_across if graph.rng.integers(2) else _behind)(graph)
+    taken = [step for step in _STEPS if step is not _positions or all(dims[1] != BOTH for _, dims in graph.values)]
     while len(graph.nodes) < steps:
-        _STEPS[graph.rng.integers(len(_STEPS))](graph)
+        taken[graph.rng.integers(len(taken))](graph)
     read = {name for node in graph.nodes for name in node.input}
-    outputs = [(name, dims) for name, dims in graph.values if name not in read and name != "x"][-3:]
+    outputs = [(name, dims) for name, dims in graph.values if name not in read and name not in ("x", "y")][-3:]
+    declared = symbols or {BATCH: BATCH, LENGTH: LENGTH}
+    inputs = [(name, dims) for name, dims in graph.values if name in ("x", "y")]
     made = helper.make_graph(
         graph.nodes,
         f"random{seed}",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (BATCH, LENGTH, WIDTH))],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [declared.get(dim, dim) for dim in dims])
+            for name, dims in inputs
+        ],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * len(dims)) for name, dims in outputs],
         graph.weights,
     )
@@ -137,6 +166,14 @@ def _mean(graph: Graph) -> None:
         graph.add("ReduceMean", [found[0]], (*found[1][:-1], 1), axes=[-1], keepdims=1)
 
 
+def _sum(graph: Graph) -> None:
+    found = graph.pick(lambda dims: len(dims) == 3 and dims[1] in (LENGTH, BOTH))
+    if found is not None:
+        name, (batch, _, width) = found
+        shares = graph.add("Tanh", [name], found[1])
+        graph.add("ReduceSum", [shares, graph.integers(1)], (batch, width), keepdims=0)
+
+
 def _concat(graph: Graph) -> None:
     found = graph.pick(lambda dims: len(dims) == 3 and isinstance(dims[2], int))
     if found is not None and isinstance(found[1][2], int):
@@ -185,6 +222,19 @@ def _rows(graph: Graph) -> None:
         graph.add("Reshape", [found[0], shape], ("rows", found[1][2]))
 
 
+def _across(graph: Graph) -> None:
+    """Let the rows of one input attend to those of the other."""
+    turned = graph.add("Transpose", ["y"], (BATCH, WIDTH, OTHER), perm=[0, 2, 1])
+    scores = graph.add("MatMul", ["x", turned], (BATCH, LENGTH, OTHER))
+    weights = graph.add("Softmax", [scores], (BATCH, LENGTH, OTHER), axis=-1)
+    graph.add("MatMul", [weights, "y"], (BATCH, LENGTH, WIDTH))
+
+
+def _behind(graph: Graph) -> None:
+    """Put the rows of one input behind those of the other, as a cache and what is new are."""
+    graph.add("Concat", ["y", "x"], (BATCH, BOTH, WIDTH), axis=1)
+
+
 def _positions(graph: Graph) -> None:
     """Add the rows of a table of 32 positions that the length has."""
     found = graph.pick(lambda dims: len(dims) == 3 and dims[1] == LENGTH and isinstance(dims[2], int))
@@ -202,6 +252,6 @@ def _positions(graph: Graph) -> None:
 
 
 _STEPS: tuple[Callable[[Graph], None], ...] = (
-    _unary, _binary, _bias, _product, _product, _softmax, _norm, _transpose, _attend, _mean, _concat, _first, _last,
-    _gram, _heads, _rows, _positions,
+    _unary, _binary, _bias, _product, _product, _softmax, _norm, _transpose, _attend, _mean, _sum, _concat, _first,
+    _last, _gram, _heads, _rows, _positions,
 )  # fmt: skip

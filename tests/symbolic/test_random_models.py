@@ -1,38 +1,84 @@
-"""Random models with open batch and length are what ONNX Runtime makes of them at any sizes, 0 and 1 included."""
+"""Random models with open sizes are what ONNX Runtime makes of them, and as their static forms, at any sizes, 0 and 1
+included."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 import fusion
-from tests.symbolic.random_models import WIDTH, random_model
+from tests.symbolic.random_models import BATCH, LENGTH, OTHER, WIDTH, random_model, random_symbols
 
-SIZES = ((2, 5), (1, 1), (3, 17), (7, 2), (1, 30), (2, 300))
+SIZES = ((2, 5), (1, 1), (3, 17), (7, 2), (1, 30), (0, 3), (2, 300))
+OF_SYMBOL = {BATCH: (0, 1, 2, 3, 7), LENGTH: (0, 1, 5, 17, 30), OTHER: (0, 1, 4, 16, 300)}
+"""Each is tried once, in a random order."""
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_sizes_the_passes_have_not_seen(seed: int) -> None:
     model = random_model(seed)
     module = fusion.compile(model, wait=True, cache=False, threads=1 + seed % 2)
-    sizes = (*SIZES, (0, 3)) if seed == 1 else SIZES  # of others without elements ONNX Runtime keeps axes it sums over
-    ran = sum(_is_right(module, model.SerializeToString(), *each) for each in sizes)
-    assert ran >= len(sizes) - 1  # a table of positions ends before the longest
-    assert module.specializations[0].opened is not None, module.explain()
+    inputs = [[_normal(batch, length)] for batch, length in SIZES]
+    expected = [_of_onnx_runtime(model, each) for each in inputs]
+    for given, wanted in zip(inputs, expected, strict=True):
+        if wanted is not None:
+            _check(module(*given), wanted, bool(given[0].size))
+    # A table of positions ends before the longest.
+    assert sum(wanted is not None for wanted in expected) >= len(SIZES) - 1
+    assert [form.opened is not None for form in module.specializations] == [True], module.explain()
 
 
-def _is_right(module: fusion.CompiledModule, model: bytes, batch: int, length: int) -> bool:
-    """Compare both; return whether ONNX Runtime takes these sizes."""
+@pytest.mark.filterwarnings("ignore::fusion.errors.ManyFormsWarning")  # as static forms are asked for
+@pytest.mark.parametrize("seed", range(8))
+def test_random_symbols_are_as_static_forms_at_five_sizes(seed: int) -> None:
+    symbols = random_symbols(seed)
+    model = random_model(seed, symbols=symbols)
+    module = fusion.compile(model, wait=True, cache=False, threads=1 + seed % 2)
+    static = fusion.compile(model, wait=True, cache=False, threads=1 + seed % 2, dynamic=False)
+    rng, ran = np.random.default_rng(seed), 0
+    for sizes in zip(*(rng.permutation(each) for each in OF_SYMBOL.values()), strict=True):
+        inputs = _inputs(symbols, dict(zip(OF_SYMBOL, map(int, sizes), strict=True)))
+        if _of_onnx_runtime(model, inputs) is None:
+            continue  # it has no first row of none
+        forms = len(module.specializations)
+        _check(module(*inputs), static(*inputs), True)
+        ran += 1
+        assert len(module.specializations) == max(1, forms), module.explain()
+    assert ran >= 3
+
+
+def _inputs(symbols: dict[str, int | str], sizes: dict[str, int]) -> list[np.ndarray]:
+    """Return inputs of a model that declares `symbols`: those that are one have the first of their sizes."""
+    known: dict[str, int] = {}
+    batch, length, other = (
+        known.setdefault(each, sizes[name]) if isinstance(each, str) else each for name, each in symbols.items()
+    )
+    return [_normal(batch, length), _normal(batch, other)]
+
+
+def _normal(batch: int, length: int) -> np.ndarray:
+    return np.random.default_rng(length).standard_normal((batch, length, WIDTH)).astype(np.float32)
+
+
+def _check(results: Sequence[np.ndarray], expected: Sequence[np.ndarray], same_shapes: bool) -> None:
+    """Compare results; of inputs without elements ONNX Runtime keeps axes that it takes means over."""
+    for result, wanted in zip(results, expected, strict=True):
+        assert result.shape == wanted.shape or not (same_shapes or result.size or wanted.size)
+        if result.shape == wanted.shape:
+            np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
+
+
+def _of_onnx_runtime(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    """Return the outputs; None where ONNX Runtime refuses these sizes."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    x = np.random.default_rng(length).standard_normal((batch, length, WIDTH)).astype(np.float32)
     try:
-        expected = onnxruntime.InferenceSession(model, options).run(None, {"x": x})
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        return list(session.run(None, dict(zip("xy", inputs, strict=False))))
     except (ort_errors.Fail, ort_errors.InvalidArgument, ort_errors.RuntimeException):
-        return False
-    for result, wanted in zip(module(x), expected, strict=True):
-        assert result.shape == wanted.shape
-        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
-    return True
+        return None

@@ -1,0 +1,71 @@
+"""Which models take a size of 0 in the one form that they have for all sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import fusion
+from fusion.errors import FusionError
+
+Nodes = list[onnx.NodeProto]
+LAST = numpy_helper.from_array(np.array(-1, np.int64), "last")
+AXIS = numpy_helper.from_array(np.array([1], np.int64), "axis")
+
+
+def compiled(nodes: Nodes, rank: int) -> fusion.CompiledModule:
+    """Return the module of a model with the inputs "past" and "x", rows of 8 behind any many of a batch."""
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", length, 8])
+        for name, length in (("past", "cached"), ("x", "length"))
+    ]
+    made = helper.make_tensor_value_info("made", TensorProto.FLOAT, [None] * rank)
+    graph = helper.make_graph(nodes, "nothing", inputs, [made], [LAST, AXIS])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return fusion.compile(model, wait=True, cache=False, threads=2)
+
+
+def rows(batch: int, length: int) -> np.ndarray:
+    return np.random.default_rng(length).standard_normal((batch, length, 8)).astype(np.float32)
+
+
+def joined(*behind: onnx.NodeProto) -> Nodes:
+    return [helper.make_node("Concat", ["past", "x"], ["rows"], axis=1), *behind]
+
+
+def test_an_empty_cache_is_a_size_as_others() -> None:
+    module = compiled(joined(helper.make_node("Tanh", ["rows"], ["made"])), 3)
+    for cached, length in ((0, 5), (3, 1), (0, 1), (4, 0), (0, 0)):
+        past, x = rows(2, cached), rows(2, length)
+        np.testing.assert_allclose(module(past, x)[0], np.tanh(np.concatenate([past, x], 1)), rtol=1e-5, atol=1e-6)
+    (form,) = module.specializations
+    assert form.opened is not None
+    assert "cached 0 to 4096" in form.opened.describe_bounds()
+
+
+def test_sums_of_nothing_are_zero() -> None:
+    module = compiled(joined(helper.make_node("ReduceSum", ["rows", "axis"], ["made"], keepdims=0)), 2)
+    for batch, cached, length in ((2, 3, 4), (2, 0, 0), (0, 3, 1), (1, 2, 0)):
+        past, x = rows(batch, cached), rows(batch, length)
+        np.testing.assert_allclose(module(past, x)[0], past.sum(1) + x.sum(1), rtol=1e-5, atol=1e-5)
+    assert len(module.specializations) == 1
+
+
+def test_the_last_row_of_none_is_refused() -> None:
+    module = compiled([helper.make_node("Gather", ["x", "last"], ["made"], axis=1)], 2)
+    past, x = rows(2, 1), rows(2, 3)
+    np.testing.assert_array_equal(module(past, x)[0], x[:, -1])
+    assert module(rows(0, 1), rows(0, 3))[0].shape == (0, 8)
+    assert len(module.specializations) == 1, "a batch of none is one of the sizes"
+    with pytest.raises(FusionError, match="outside its axis"):
+        module(past, rows(2, 0))
+
+
+def test_the_largest_of_none_is_what_the_static_form_says() -> None:
+    module = compiled([helper.make_node("ReduceMax", ["x"], ["made"], axes=[1], keepdims=0)], 2)
+    past, x = rows(2, 1), rows(2, 3)
+    np.testing.assert_array_equal(module(past, x)[0], x.max(1))
+    assert (module(past, rows(2, 0))[0] == -np.inf).all()
+    assert len(module.specializations) == 2, "nothing is known of the one form there"
