@@ -26,6 +26,10 @@ class Point(Protocol):
 P = TypeVar("P", bound=Point)
 
 
+def _nothing(point: Any) -> Mapping[str, float]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Space(Generic[P]):
     """The points of a template for one kernel.
@@ -33,10 +37,13 @@ class Space(Generic[P]):
     Attributes:
         default: The analytic choice.
         every: Returns all points, the default among them, in no order.
+        features: Returns what the time of a point may depend on beside its axes and its estimate, as numbers by name,
+            the same names for all kernels of the family: what a cost model learns from.
     """
 
     default: P
     every: Callable[[], Iterator[P]]
+    features: Callable[[P], Mapping[str, float]] = _nothing
 
     def __iter__(self) -> Iterator[P]:
         return self.every()

@@ -3,9 +3,10 @@ one kernel beats two, or three with a softmax between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from math import log2
 
 from backends.cpu.costs import LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE, TASK_CYCLES
 from backends.cpu.kernels.attention.costs import (
@@ -118,7 +119,29 @@ def attention_space(demand: AttentionDemand, machine: Machine, threads: int) -> 
     default = plan_attention(demand, machine, threads)
     if default is None:
         raise Declined("a block of rows does not fit the cache")
-    return Space(default, lambda: plans(demand, machine, threads))
+    return Space(default, lambda: plans(demand, machine, threads), partial(_features, demand, machine, threads))
+
+
+def _features(demand: AttentionDemand, machine: Machine, threads: int, plan: AttentionPlan) -> Mapping[str, float]:
+    """Return numbers of a plan that a cost model learns from: sizes as logarithms, footprints as those of their share
+    of a cache."""
+    chain, blocks = demand.chain, Split.of(demand.chain.rows, plan.rows).count
+    tasks, longest = chain.batch * plan.chunks, Split(blocks, plan.chunks).longest
+    held = 4 * demand.buffers * plan.rows * padded(plan.keys, machine.vector_lanes)
+    stream = 4 * chain.keys * (chain.depth + chain.channels)
+    return {
+        "heads": log2(chain.batch), "all rows": log2(chain.rows), "all keys": log2(chain.keys),
+        "depth": log2(chain.depth), "channels": log2(chain.channels),
+        "blocks": log2(blocks), "key blocks": chain.keys / plan.keys,
+        "computed again": blocks * plan.rows / chain.rows, "last keys": chain.keys % plan.keys / plan.keys,
+        "cut keys": chain.keys % machine.vector_lanes / machine.vector_lanes, "tasks": log2(tasks),
+        "rounds": -(-tasks // threads), "imbalance": -(-tasks // threads) * longest * threads / (blocks * chain.batch),
+        "blocks a task": longest, "turned": demand.turned,
+        "score sums": plan.scores.rows * plan.scores.vectors, "value sums": plan.values.rows * plan.values.vectors,
+        "scores of L1": log2(held / machine.l1_bytes), "scores of L2": log2(held / machine.l2_bytes),
+        "stream of L2": log2(stream / machine.l2_bytes),
+        "keys of L1": log2(4 * plan.keys * chain.depth / machine.l1_bytes),
+    }  # fmt: skip
 
 
 @cache

@@ -3,7 +3,7 @@ faster."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, arithmetic_of
 from backends.cpu.kernels.shared.blocking import blocking_space
@@ -13,6 +13,7 @@ from backends.cpu.kernels.shared.convolution.winograd_plan import (
     WinogradPlan,
     WinogradShape,
     plan_winograd,
+    winograd_features,
     winograd_plans,
     winograd_shape,
 )
@@ -39,14 +40,21 @@ def conv2d_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking
     has_transform = arithmetic_of(dtype_of(roles.operands[0]), machine) is FLOAT32
     shape = shape_for_winograd(roles, machine) if has_transform else None
     best = plan_winograd(shape, machine, threads) if shape else None
+
+    def features(point: Blocking | WinogradPlan) -> Mapping[str, float]:
+        if isinstance(point, Blocking):
+            return sums.features(point)
+        assert shape is not None, "only its sizes have such plans"
+        return winograd_features(shape, machine, threads, point)
+
     if shape is None or best is None:
-        return Space(sums.default, sums.every)
+        return Space(sums.default, sums.every, features)
 
     def every() -> Iterator[Blocking | WinogradPlan]:
         yield from sums
         yield from winograd_plans(shape, machine, threads)
 
-    return Space(best if best.cycles < sums.default.cycles else sums.default, every)
+    return Space(best if best.cycles < sums.default.cycles else sums.default, every, features)
 
 
 def shape_for_winograd(roles: Roles, machine: Machine) -> WinogradShape | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 from backends.cpu.costs import FMA_PER_CYCLE, L2_BYTES_PER_CYCLE, MEMORY_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES
+from backends.cpu.kernels.shared.blocking_features import blocking_features
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, cheapest_by_width, tiles, total_cycles
@@ -40,7 +41,8 @@ def blocking_space(extents: Extents, machine: Machine, threads: int) -> Space[Bl
         for tile in tiles(extents.height, extents.width, extents.vectors, machine.vector_registers):
             yield from _grids(extents, tile, machine, threads)
 
-    return Space(choose_blocking(extents, machine, threads), every)
+    features = partial(blocking_features, extents, machine, threads)
+    return Space(choose_blocking(extents, machine, threads), every, features)
 
 
 def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int) -> Iterator[Blocking]:

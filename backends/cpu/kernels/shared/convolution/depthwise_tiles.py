@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import log2
 
 from backends.cpu.costs import TASK_CYCLES
 from backends.cpu.kernels.shared.blocking import chunk_counts
@@ -64,7 +65,22 @@ def depthwise_tiles(shape: tuple[int, ...], taps: int, machine: Machine, threads
     vectors = 2 if channels >= 2 * machine.vector_lanes and width <= 8 else 1
     most = widest_tile(machine, vectors)
     blocks = -(-channels // (vectors * machine.vector_lanes))
-    return Space(point(vectors, most, 1 if batch * height >= 8 * threads else min(blocks, threads)), every)
+
+    def features(chosen: DepthwiseTile) -> Mapping[str, float]:
+        size = chosen.tile.vectors * machine.vector_lanes
+        blocks, tasks = -(-channels // size), batch * height * chosen.chunks
+        widths = Split.of(width, chosen.tile.width)
+        share = -(-tasks // threads) * Split(blocks, chosen.chunks).longest / blocks / (batch * height)
+        return {
+            "width": log2(width), "height": log2(batch * height), "taps": taps, "blocks": log2(blocks),
+            "filled": channels / (blocks * size), "last column": widths.short / widths.longest,
+            "sums": chosen.tile.width * chosen.tile.vectors, "tasks": log2(tasks), "imbalance": share * threads,
+            "a task of L1": log2(4 * channels / chosen.chunks * width * taps**0.5 / machine.l1_bytes),
+            "result of L2": log2(4 * batch * height * width * channels / machine.l2_bytes),
+        }  # fmt: skip
+
+    default = point(vectors, most, 1 if batch * height >= 8 * threads else min(blocks, threads))
+    return Space(default, every, features)
 
 
 def widest_tile(machine: Machine, vectors: int) -> int:

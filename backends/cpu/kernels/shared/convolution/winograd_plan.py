@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import log2
 
 from backends.cpu.costs import LOADS_PER_CYCLE, MEMORY_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES
 from backends.cpu.kernels.shared.blocking import chunk_counts
@@ -119,6 +120,30 @@ def _plans(shape: WinogradShape, transform: Transform, machine: Machine, threads
             tasks = shape.batch * blocks * chunks
             region = REGION_CYCLES if tasks > 1 else 0
             yield WinogradPlan(transform, tile, blocks, chunks, -(-tasks // threads) * cycles + region)
+
+
+def winograd_features(
+    shape: WinogradShape, machine: Machine, threads: int, plan: WinogradPlan
+) -> Mapping[str, float]:
+    """Return numbers of a plan that a cost model learns from: sizes as logarithms, footprints as those of their share
+    of a cache."""
+    products, transform = plan.transform.size**2, plan.transform
+    tiles = -(-shape.out_height // transform.tile) * -(-shape.out_width // transform.tile)
+    rows, panels = Split(tiles, plan.blocks).longest, -(-shape.vectors // plan.tile.vectors)
+    vectors = min(shape.vectors, Split(panels, plan.chunks).longest * plan.tile.vectors)
+    tasks = shape.batch * plan.blocks * plan.chunks
+    share = -(-tasks // threads) * rows / tiles * vectors / shape.vectors
+    covered = tiles * transform.tile**2 / (shape.out_height * shape.out_width)
+    transformed = 4 * products * shape.vectors * shape.lanes * shape.depth
+    return {
+        "transform": transform.tile, "covered": covered, "height": log2(rows), "vectors": log2(shape.vectors),
+        "steps": log2(shape.depth), "tile rows": plan.tile.rows, "sums": plan.tile.rows * plan.tile.vectors,
+        "tasks": log2(tasks), "rounds": -(-tasks // threads), "imbalance": share * threads / shape.batch,
+        "inputs of L2": log2(4 * products * rows * shape.depth / machine.l2_bytes),
+        "weights of L2": log2(transformed / machine.l2_bytes),
+        "weights of L3": log2(transformed / max(machine.l3_bytes, 1)),
+        "cut vector": shape.channels % shape.lanes / shape.lanes,
+    }  # fmt: skip
 
 
 def _transform_cycles(transform: Transform) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import log2
 
 from tvm.ir import Var
 
@@ -97,7 +98,16 @@ class StitchedWork:
                 yield self._point(threads, Tiling(many, tiles, *widths))
 
         default = Tiling(threads if self.operations >= SERIAL_OPERATIONS else 1)
-        return Space(self._point(threads, default), every)
+        return Space(self._point(threads, default), every, self._features)
+
+    def _features(self, point: Tiling) -> Mapping[str, float]:
+        """Return numbers that a cost model learns from: how much there is of each kind of work, as logarithms."""
+        kinds = {"maps": self.maps, "rows": self.rows, "columns": self.columns, "others": self.others}
+        return {
+            "operations": log2(1 + self.operations), "operations a task": log2(1 + self.operations / point.tasks),
+            **{f"{kind} of it": log2(1 + sum(many * each for many, each in found)) for kind, found in kinds.items()},
+            **{f"{kind} vectors": log2(1 + sum(many for many, _ in found)) for kind, found in kinds.items()},
+        }  # fmt: skip
 
     def _point(self, threads: int, cut: Tiling) -> Tiling:
         """Return `cut` with its estimate."""

@@ -1,0 +1,74 @@
+"""Drawn operators as kernels, and which points of their spaces are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import Constant, GlobalVar
+
+from backends.tensorir.space import Point, Space
+from fusion.context import Context
+from fusion.measuring import kernels_of
+from fusion.pipeline import lower_graph
+from tuning.alone import Question
+from tuning.known import Knowledge, KnownKernel
+from tuning.workloads import Workload
+
+
+@dataclass(frozen=True)
+class DrawnKernel:
+    """The kernel of a workload that is estimated to take the most time of it."""
+
+    workload: Workload
+    question: Question
+
+
+def drawn_kernels(workloads: Sequence[Workload], ctx: Context, most: int) -> Iterator[DrawnKernel]:
+    """Yield the kernels that have a space, with `most` points of it at most; each kernel once."""
+    knowledge, seen = Knowledge.of(None, ctx.compiler), set[str]()
+    for workload in workloads:
+        mod = lower_graph(workload.module(), ctx).mod
+        funcs, weights = kernels_of(mod), _weights(mod)
+        spaces = {name: kernel for name, kernel in knowledge.kernels(funcs).items() if _default(kernel).cycles}
+        name = max(spaces, key=lambda name: _default(spaces[name]).cycles, default=None)
+        if name is None or spaces[name].task.key in seen:
+            continue
+        seen.add(spaces[name].task.key)
+        points = _points(spaces[name].choices.space, most, len(seen))
+        if points:
+            question = Question(funcs[name], spaces[name], weights.get(name, frozenset()), points)
+            yield DrawnKernel(workload, question)
+
+
+def _points(space: Space[Point], most: int, seed: int) -> list[Point]:
+    """Return at most `most` points beside the default: where there are more, half are the best by estimate, and half
+    are drawn, as nobody could say of tables how much they miss by what they would have taken anyway."""
+    points = sorted((point for point in space if point != space.default), key=lambda point: point.cycles)
+    if len(points) <= most:
+        return points
+    best, rest = points[: most // 2], points[most // 2 :]
+    chosen = np.random.default_rng(seed).choice(len(rest), most - len(best), replace=False)
+    return [*best, *(rest[place] for place in sorted(chosen))]
+
+
+def _default(kernel: KnownKernel) -> Point:
+    default: Point = kernel.choices.space.default
+    return default
+
+
+def _weights(mod: tvm.IRModule) -> dict[str, frozenset[int]]:
+    """Return which arguments of each kernel are constants."""
+    found = dict[str, frozenset[int]]()
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if isinstance(call, relax.Call) and call.args and isinstance(call.args[0], GlobalVar):
+                arguments = enumerate(call.args[1].fields)
+                found[str(call.args[0].name_hint)] = frozenset(
+                    place for place, argument in arguments if isinstance(argument, Constant)
+                )
+    return found

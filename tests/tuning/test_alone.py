@@ -1,0 +1,50 @@
+"""Kernels are measured without a network: the default and the points that were asked for, and no point twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusion import context
+from fusion.measuring import kernels_of
+from fusion.module.kernel_library import KernelLibrary
+from fusion.pipeline import lower_graph
+from tuning.alone import Question, build_questions, measure_questions
+from tuning.known import Knowledge
+from tuning.measuring_session import MeasuringSession
+from tuning.workloads import draw_workloads
+
+CTX = context.resolve("llvm", threads=1)
+
+
+@pytest.fixture(scope="module")
+def questions() -> list[Question]:
+    knowledge, found = Knowledge.of(None, CTX.compiler), list[Question]()
+    for workload in draw_workloads(7, 20):
+        funcs = kernels_of(lower_graph(workload.module(), CTX).mod)
+        for name, kernel in knowledge.kernels(funcs).items():
+            space = kernel.choices.space
+            points = sorted((point for point in space if point != space.default), key=lambda point: point.cycles)[:3]
+            if len(points) == 3 and workload.flops < 1e7:
+                found.append(Question(funcs[name], kernel, frozenset({1}), [points[0], *points, space.default]))
+    return found[:3]
+
+
+def test_each_question_has_a_record_of_each_point(questions: list[Question], tmp_path: Path) -> None:
+    toolchain = KernelLibrary(CTX.compiler)
+    library = build_questions(questions, CTX.compiler, toolchain, tmp_path / "points.so", lambda: False)
+    with MeasuringSession(tmp_path) as session:
+        records = measure_questions(library, session, CTX.threads, 20.0)
+    for question in questions:
+        own = [record for record in records if record.task == question.known.task]
+        axes = [record.point for record in own]
+        assert axes[0] == question.known.choices.space.default.axes()
+        assert len(axes) == len({tuple(sorted(point.items())) for point in axes}) > 1
+        assert all(question.known.choices.space.find(point) is not None for point in axes)
+        assert all(0 < record.seconds < 1 and not record.wins for record in own)
+
+
+def test_what_is_late_is_left_out(questions: list[Question], tmp_path: Path) -> None:
+    library = build_questions(questions, CTX.compiler, KernelLibrary(CTX.compiler), tmp_path / "none.so", lambda: True)
+    assert not library.questions

@@ -1,0 +1,166 @@
+"""Measures kernels without a network around them: what a cost model learns from, and is judged by."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Var
+
+from backends.backend import KernelCompiler
+from backends.tensorir.space import Point
+from backends.tensorir.stages import dtype_of, shape_of
+from fusion.tensors import tensor_bytes
+from tuning.build import build_library
+from tuning.decide import CandidateTimes
+from tuning.experiment import Experiment, LibraryCall, Step, Storage, View
+from tuning.known import KnownKernel
+from tuning.measuring_session import MeasuringSession, Results
+from tuning.record import Record
+from tuning.toolchain import Toolchain
+
+_FILLER = 0x3A
+"""Of all data: four of these bytes are a small float32, two a small bfloat16."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A kernel and some points of its space.
+
+    Attributes:
+        source: The kernel before it has loops.
+        known: Its space and its task.
+        weights: Places of its parameters that are constants of the model.
+        points: Beside the default, which is always measured.
+    """
+
+    source: tirx.PrimFunc
+    known: KnownKernel
+    weights: Collection[int]
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class BuiltQuestion:
+    """A question of which the candidates have code.
+
+    Attributes:
+        points: Of the candidates, the default's first.
+        functions: Their loops, by symbol, in the same order.
+    """
+
+    question: Question
+    points: Sequence[Point]
+    functions: Mapping[str, tirx.PrimFunc]
+
+
+@dataclass(frozen=True)
+class BuiltLibrary:
+    """Code of several questions' candidates."""
+
+    path: Path
+    questions: Sequence[BuiltQuestion]
+
+
+def build_questions(
+    questions: Sequence[Question], compiler: KernelCompiler, toolchain: Toolchain, path: Path, over: Callable[[], bool]
+) -> BuiltLibrary:
+    """Write a library with the candidates of `questions`; those for which there was no time are left out."""
+    made = [_candidates(question, compiler, f"q{place}") for place, question in enumerate(questions)]
+    # The first candidates of all, then the second ones: where time ends, each question has some.
+    longest = max((len(found) for found in made), default=0)
+    order = [found[turn] for turn in range(longest) for found in made if turn < len(found)]
+    built = build_library([(symbol, func) for symbol, _, func in order], toolchain, path, over)
+    answers = []
+    for question, found in zip(questions, made, strict=True):
+        have = [entry for entry in found if entry[0] in built]
+        if len(have) > 1 and have[0] == found[0]:
+            functions = {symbol: func for symbol, _, func in have}
+            answers.append(BuiltQuestion(question, [point for _, point, _ in have], functions))
+    return BuiltLibrary(path, answers)
+
+
+def measure_questions(library: BuiltLibrary, session: MeasuringSession, threads: int, seconds: float) -> list[Record]:
+    """Return what the candidates of `library` take, each between those of other kernels, so that weights come from
+    where those of a network do; what a kernel reads beside them was read by another run of it just before."""
+    experiment = _experiment(library, threads, seconds)
+    return list(_records(library, session.run(experiment)))
+
+
+def _candidates(question: Question, compiler: KernelCompiler, name: str) -> list[tuple[str, Point, tirx.PrimFunc]]:
+    """Return the default and the points, without those whose loops another one has already."""
+    found: list[tuple[str, Point, tirx.PrimFunc]] = []
+    for point in (question.known.choices.space.default, *question.points):
+        made = compiler.schedule(question.source, point)
+        if not made.note and not any(tvm_ffi.structural_equal(made.func, func) for _, _, func in found):
+            found.append((f"{name}_{len(found)}", point, made.func))
+    return found
+
+
+def _experiment(library: BuiltLibrary, threads: int, seconds: float) -> Experiment:
+    memory, steps = _Memory(), list[Step]()
+    for place, built in enumerate(library.questions):
+        first, *_ = built.functions.items()
+        steps.append(Step(2 * place, ((memory.call(place, built.question, *first, copy=0),),)))
+        calls = (memory.call(place, built.question, symbol, func, copy=1) for symbol, func in built.functions.items())
+        steps.append(Step(2 * place + 1, tuple((call,) for call in calls)))
+    return Experiment(
+        libraries=(str(library.path),),
+        data="",
+        storages=tuple(memory.storages),
+        tensors=tuple(memory.tensors),
+        steps=tuple(steps),
+        threads=threads,
+        seconds=seconds,
+    )
+
+
+def _records(library: BuiltLibrary, results: Results) -> Iterator[Record]:
+    now = time.time()
+    for built, decision in zip(library.questions, results.decisions[1::2], strict=False):
+        for found in decision.times:
+            yield _record(built, found, now)
+
+
+def _record(built: BuiltQuestion, found: CandidateTimes, now: float) -> Record:
+    """Return what was measured. No point wins here: that says a network."""
+    return Record(
+        task=built.question.known.task,
+        point=built.points[found.candidate].axes(),
+        seconds=found.seconds,
+        spread=found.spread,
+        runs=found.runs,
+        default_s=found.default_s,
+        wins=False,
+        measured_at=now,
+    )
+
+
+@dataclass
+class _Memory:
+    """Tensors of all kernels: activations are shared by the copies of a kernel, weights are not."""
+
+    storages: list[Storage] = field(default_factory=list, init=False)
+    tensors: list[View] = field(default_factory=list, init=False)
+    _known: dict[tuple[int, Var, tuple[int, ...], int], int] = field(default_factory=dict, init=False)
+
+    def call(self, place: int, question: Question, symbol: str, made: tirx.PrimFunc, copy: int) -> LibraryCall:
+        """Return the call of a candidate, for one of the copies of its weights."""
+        tensors = (
+            self._tensor(place, source, parameter, copy if index in question.weights else 0)
+            for index, (source, parameter) in enumerate(zip(question.source.params, made.params, strict=True))
+        )
+        return LibraryCall(symbol, tuple(tensors))
+
+    def _tensor(self, place: int, source: Var, parameter: Var, copy: int) -> int:
+        shape, dtype = shape_of(parameter), dtype_of(parameter)
+        key = place, source, shape, copy
+        if key not in self._known:
+            self.storages.append(Storage(tensor_bytes(shape, dtype), filler=_FILLER))
+            self.tensors.append(View(len(self.storages) - 1, shape, dtype))
+            self._known[key] = len(self.tensors) - 1
+        return self._known[key]
