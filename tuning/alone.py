@@ -28,7 +28,7 @@ _FILLER = 0x3A
 
 
 @dataclass(frozen=True)
-class Question:
+class SpaceQuestion:
     """A kernel and some points of its space.
 
     Attributes:
@@ -53,7 +53,7 @@ class BuiltQuestion:
         functions: Their loops, by symbol, in the same order.
     """
 
-    question: Question
+    question: SpaceQuestion
     points: Sequence[Point]
     functions: Mapping[str, tirx.PrimFunc]
 
@@ -67,7 +67,7 @@ class BuiltLibrary:
 
 
 def build_questions(
-    questions: Sequence[Question], compiler: KernelCompiler, toolchain: Toolchain, path: Path, over: Callable[[], bool]
+    questions: Sequence[SpaceQuestion], compiler: KernelCompiler, toolchain: Toolchain, path: Path, over: Callable[[], bool]
 ) -> BuiltLibrary:
     """Write a library with the candidates of `questions`; those for which there was no time are left out."""
     made = [_candidates(question, compiler, f"q{place}") for place, question in enumerate(questions)]
@@ -91,7 +91,7 @@ def measure_questions(library: BuiltLibrary, session: MeasuringSession, threads:
     return list(_records(library, session.run(experiment)))
 
 
-def _candidates(question: Question, compiler: KernelCompiler, name: str) -> list[tuple[str, Point, tirx.PrimFunc]]:
+def _candidates(question: SpaceQuestion, compiler: KernelCompiler, name: str) -> list[tuple[str, Point, tirx.PrimFunc]]:
     """Return the default and the points, without those whose loops another one has already."""
     found: list[tuple[str, Point, tirx.PrimFunc]] = []
     for point in (question.known.choices.space.default, *question.points):
@@ -148,7 +148,7 @@ class _Memory:
     tensors: list[View] = field(default_factory=list, init=False)
     _known: dict[tuple[int, Var, tuple[int, ...], int], int] = field(default_factory=dict, init=False)
 
-    def call(self, place: int, question: Question, symbol: str, made: tirx.PrimFunc, copy: int) -> LibraryCall:
+    def call(self, place: int, question: SpaceQuestion, symbol: str, made: tirx.PrimFunc, copy: int) -> LibraryCall:
         """Return the call of a candidate, for one of the copies of its weights."""
         tensors = (
             self._tensor(place, source, parameter, copy if index in question.weights else 0)

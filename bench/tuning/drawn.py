@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
-from tvm.ir import Constant, GlobalVar
+from tvm.ir import Constant
 
 from backends.tensorir.space import Point, Space
+from fusion.bindings import Bindings, call_arguments, callee, is_call_tir
 from fusion.context import Context
 from fusion.measuring import kernels_of
 from fusion.pipeline import lower_graph
-from tuning.alone import Question
+from tuning.alone import SpaceQuestion
 from tuning.known import Knowledge, KnownKernel
 from tuning.workloads import Workload
 
@@ -24,7 +25,7 @@ class DrawnKernel:
     """The kernel of a workload that is estimated to take the most time of it."""
 
     workload: Workload
-    question: Question
+    question: SpaceQuestion
 
 
 def drawn_kernels(workloads: Sequence[Workload], ctx: Context, most: int) -> Iterator[DrawnKernel]:
@@ -40,7 +41,7 @@ def drawn_kernels(workloads: Sequence[Workload], ctx: Context, most: int) -> Ite
         seen.add(spaces[name].task.key)
         points = _points(spaces[name].choices.space, most, len(seen))
         if points:
-            question = Question(funcs[name], spaces[name], weights.get(name, frozenset()), points)
+            question = SpaceQuestion(funcs[name], spaces[name], weights.get(name, frozenset()), points)
             yield DrawnKernel(workload, question)
 
 
@@ -62,13 +63,9 @@ def _default(kernel: KnownKernel) -> Point:
 
 def _weights(mod: tvm.IRModule) -> dict[str, frozenset[int]]:
     """Return which arguments of each kernel are constants."""
-    found = dict[str, frozenset[int]]()
-    for block in mod["main"].body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            if isinstance(call, relax.Call) and call.args and isinstance(call.args[0], GlobalVar):
-                arguments = enumerate(call.args[1].fields)
-                found[str(call.args[0].name_hint)] = frozenset(
-                    place for place, argument in arguments if isinstance(argument, Constant)
-                )
-    return found
+    calls = (value for value in Bindings.of(mod["main"]).values.values() if is_call_tir(value))
+    return {str(callee(call).name_hint): _constants(call_arguments(call)) for call in calls}
+
+
+def _constants(arguments: Sequence[Any]) -> frozenset[int]:
+    return frozenset(place for place, argument in enumerate(arguments) if isinstance(argument, Constant))

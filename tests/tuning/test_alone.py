@@ -10,7 +10,7 @@ from fusion import context
 from fusion.measuring import kernels_of
 from fusion.module.kernel_library import KernelLibrary
 from fusion.pipeline import lower_graph
-from tuning.alone import Question, build_questions, measure_questions
+from tuning.alone import SpaceQuestion, build_questions, measure_questions
 from tuning.known import Knowledge
 from tuning.measuring_session import MeasuringSession
 from tuning.workloads import draw_workloads
@@ -19,19 +19,19 @@ CTX = context.resolve("llvm", threads=1)
 
 
 @pytest.fixture(scope="module")
-def questions() -> list[Question]:
-    knowledge, found = Knowledge.of(None, CTX.compiler), list[Question]()
+def questions() -> list[SpaceQuestion]:
+    knowledge, found = Knowledge.of(None, CTX.compiler), list[SpaceQuestion]()
     for workload in draw_workloads(7, 20):
         funcs = kernels_of(lower_graph(workload.module(), CTX).mod)
         for name, kernel in knowledge.kernels(funcs).items():
             space = kernel.choices.space
             points = sorted((point for point in space if point != space.default), key=lambda point: point.cycles)[:3]
             if len(points) == 3 and workload.flops < 1e7:
-                found.append(Question(funcs[name], kernel, frozenset({1}), [points[0], *points, space.default]))
+                found.append(SpaceQuestion(funcs[name], kernel, frozenset({1}), [points[0], *points, space.default]))
     return found[:3]
 
 
-def test_each_question_has_a_record_of_each_point(questions: list[Question], tmp_path: Path) -> None:
+def test_each_question_has_a_record_of_each_point(questions: list[SpaceQuestion], tmp_path: Path) -> None:
     toolchain = KernelLibrary(CTX.compiler)
     library = build_questions(questions, CTX.compiler, toolchain, tmp_path / "points.so", lambda: False)
     with MeasuringSession(tmp_path) as session:
@@ -45,6 +45,6 @@ def test_each_question_has_a_record_of_each_point(questions: list[Question], tmp
         assert all(0 < record.seconds < 1 and not record.wins for record in own)
 
 
-def test_what_is_late_is_left_out(questions: list[Question], tmp_path: Path) -> None:
+def test_what_is_late_is_left_out(questions: list[SpaceQuestion], tmp_path: Path) -> None:
     library = build_questions(questions, CTX.compiler, KernelLibrary(CTX.compiler), tmp_path / "none.so", lambda: True)
     assert not library.questions
