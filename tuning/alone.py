@@ -67,7 +67,11 @@ class BuiltLibrary:
 
 
 def build_questions(
-    questions: Sequence[SpaceQuestion], compiler: KernelCompiler, toolchain: Toolchain, path: Path, over: Callable[[], bool]
+    questions: Sequence[SpaceQuestion],
+    compiler: KernelCompiler,
+    toolchain: Toolchain,
+    path: Path,
+    over: Callable[[], bool],
 ) -> BuiltLibrary:
     """Write a library with the candidates of `questions`; those for which there was no time are left out."""
     made = [_candidates(question, compiler, f"q{place}") for place, question in enumerate(questions)]
