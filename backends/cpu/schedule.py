@@ -56,7 +56,7 @@ def schedule(
     """
     written = written_loops(func)
     if written is not None:
-        return Scheduled(written, "written", "as it came")
+        return Scheduled(with_bare_symbols(written), "written", "as it came")
     func = with_bare_symbols(func)
     if symbols_of(func) and not plain:
         return _schedule_open(func, machine, threads)

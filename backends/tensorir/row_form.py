@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import combinations
+from itertools import combinations, takewhile
 from operator import mul
 from typing import Any
 
@@ -117,13 +117,24 @@ class RowForm:
 
     @staticmethod
     def of(func: tirx.PrimFunc, lead: Sequence[Expr]) -> RowForm:
-        """Return the row form of `func`, whose rows have the shape `lead`.
+        """Return the row form of `func`, whose rows have the shape `lead`; where that is their number alone, as torch
+        has products of all tokens, maybe a shape that a buffer has of them, so that others have these axes apart.
 
         Raises:
             Declined: A block computes something else than rows, or one row from another.
         """
-        root = _root_of(func)
-        buffers = [*(param for param in func.params if hasattr(param.ty, "shape")), *root.alloc_buffers]
+        refused: Declined | None = None
+        for shape in (lead, *_shapes_of_rows(lead, _buffers_of(func))):
+            try:
+                return RowForm._of(func, shape)
+            except Declined as reason:
+                refused = refused or reason
+        assert refused is not None
+        raise refused
+
+    @staticmethod
+    def _of(func: tirx.PrimFunc, lead: Sequence[Expr]) -> RowForm:
+        root, buffers = _root_of(func), _buffers_of(func)
         rows = Analyzer().simplify(reduce(mul, lead))
         views = {buffer: RowView.of(buffer, lead) for buffer in buffers if _has_open_rows(buffer, rows)}
         if any(buffer in views and not views[buffer].whole for buffer in root.alloc_buffers):
@@ -316,6 +327,26 @@ def _has_open_rows(buffer: Var, rows: Expr) -> bool:
     """Return whether a buffer has symbols in its shape, and not only beside rows whose number is known."""
     shape = list(buffer.ty.shape)
     return not all(map(_is_number, shape)) and not (_is_number(rows) and _rows_in(shape, [rows]))
+
+
+def _buffers_of(func: tirx.PrimFunc) -> list[Var]:
+    params = [param for param in func.params if hasattr(param.ty, "shape")]
+    return [*params, *_root_of(func).alloc_buffers]
+
+
+def _shapes_of_rows(lead: Sequence[Expr], buffers: Sequence[Var]) -> list[Sequence[Expr]]:
+    """Return the shapes of several axes that buffers have as many rows in as `lead`, which is their number, says."""
+    if len(lead) > 1 or _is_number(lead[0]):
+        return []
+    analyzer, found = Analyzer(), list[Sequence[Expr]]()
+    for buffer in buffers:
+        axes = list(takewhile(lambda dim: not _is_number(dim), buffer.ty.shape))
+        for count in range(2, len(axes) + 1):
+            shape = axes[:count]
+            is_new = not any(structural_equal(tuple(shape), tuple(each)) for each in found)
+            if is_new and analyzer.can_prove_equal(reduce(mul, shape), lead[0]):
+                found.append(shape)
+    return found
 
 
 def _rows_in(shape: Sequence[Expr], lead: Sequence[Expr]) -> tuple[int, ...]:

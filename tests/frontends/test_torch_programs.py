@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fusion
-from fusion.errors import InvalidModelError, ManyFormsWarning, OptionError, ShapeError, UnsupportedOperatorError
+from fusion.errors import InvalidModelError, OptionError, ShapeError, UnsupportedOperatorError
 from fusion.frontends import open_model, read_signature
 from tests.module import small_models
 
@@ -99,7 +99,7 @@ def test_an_input_and_an_alias_can_be_results() -> None:
         np.testing.assert_array_equal(value, expected.numpy())
 
 
-def test_open_dimensions_are_compiled_per_shape() -> None:
+def test_open_dimensions_take_any_size_of_their_range() -> None:
     class Rows(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -121,8 +121,57 @@ def test_open_dimensions_are_compiled_per_shape() -> None:
             np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
     with pytest.raises(ShapeError, match="is 3, and 2 elsewhere"):
         compiled(X, torch.ones(3))
-    with pytest.warns(ManyFormsWarning), pytest.raises(ShapeError, match="exported for 0 to 9"):
+    with pytest.raises(ShapeError, match="exported for 0 to 9"):
         compiled(torch.ones(10, 4), torch.ones(10))
+
+
+class Attention(torch.nn.Module):  # type: ignore[misc]
+    """One layer of an encoder, over words of which a mask leaves some out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(50, 32)
+        self.norm = torch.nn.LayerNorm(32)
+        self.parts = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, ids: Any, mask: Any) -> Any:
+        x = self.norm(self.words(ids))
+        query, key, value = (part(x).view(*x.shape[:2], 4, 8).transpose(1, 2) for part in self.parts)
+        kept = mask[:, None, None, :] > 0
+        found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=kept)
+        return found.transpose(1, 2).reshape(x.shape)
+
+
+def test_named_dimensions_have_one_form_for_all_sizes() -> None:
+    module = Attention().eval()
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=60)
+    dims = {"ids": {0: batch, 1: length}, "mask": {0: batch, 1: length}}
+    ids = torch.zeros((2, 5), dtype=torch.int64)
+    compiled = fusion.compile((module, (ids, ids)), dynamic_shapes=dims, threads=1)
+    assert [spec.declared for spec in compiled.inputs] == [["batch", "length"]] * 2
+    assert [spec.declared for spec in compiled.outputs] == [["batch", "length", 32]]
+    compiled.finish()
+    (form,) = compiled.specializations
+    assert form.opened is not None
+    assert form.opened.describe_bounds() == "batch 1 to 4096, length 1 to 60"
+    for shape in ((1, 1), (2, 5), (3, 60), (1, 17), (33, 2)):
+        ids, mask = torch.randint(0, 50, shape), torch.ones(shape, dtype=torch.int64)
+        mask[:, shape[1] // 2 + 1 :] = 0
+        (found,) = compiled(ids, mask)
+        np.testing.assert_allclose(found, module(ids, mask).detach().numpy(), rtol=1e-5, atol=1e-5)
+    assert compiled.specializations == (form,)
+    with pytest.raises(ShapeError, match="is 4, and 5 elsewhere"):
+        compiled(torch.zeros((2, 5), dtype=torch.int64), torch.zeros((2, 4), dtype=torch.int64))
+
+
+def test_dimensions_without_a_name_are_those_of_the_first_input() -> None:
+    dims = {"ids": {0: torch.export.Dim.AUTO, 1: torch.export.Dim("length")}, "mask": (torch.export.Dim.AUTO,) * 2}
+    ids = torch.zeros((2, 5), dtype=torch.int64)
+    program = torch.export.export(Attention(), (ids, ids), dynamic_shapes=dims)
+    for model, length in (((Attention(), (ids, ids)), "length"), (program, "ids_1")):
+        given = dims if length == "length" else None
+        compiled = fusion.compile(model, dynamic_shapes=given, threads=1)
+        assert [spec.declared for spec in compiled.inputs] == [["ids_0", length]] * 2
 
 
 def test_dynamic_shapes_that_do_not_fit() -> None:

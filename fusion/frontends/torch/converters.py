@@ -102,6 +102,13 @@ def _convolution(node: fx.Node, importer: Any) -> Any:
     return emit(relax.op.astype(found, dtype)) if sums != dtype else found
 
 
+def _expand(node: fx.Node, importer: Any) -> Any:
+    """Nothing where the shape is the same, as in each product of torch's attention: a broadcast there would keep its
+    kernel from having symbols for rows."""
+    value = importer.retrieve_args(node)[0]
+    return value if tuple(node.args[0].meta["val"].shape) == tuple(node.meta["val"].shape) else importer._expand(node)
+
+
 def _spread(values: Any, axes: int) -> list[int]:
     return list(values) * axes if len(values) == 1 else list(values)
 
@@ -122,4 +129,5 @@ CONVERTERS: dict[str, Converter] = {
     "scatter_reduce.two": _scatter_reduce,
     "clamp.default": _clamp,
     "convolution.default": _convolution,
+    "expand.default": _expand,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _CONSTRAINTS = "Constraints violated"
@@ -26,6 +26,20 @@ def refusal(error: Exception) -> str:
     first, *lines = str(error).strip().splitlines() or [""]
     told = [line.strip(" -") for line in lines if line.strip().startswith("- ")]
     return told[0][:_LONGEST] if first.startswith(_CONSTRAINTS) and told else ""
+
+
+def given_names(inputs: Sequence[str], dynamic_shapes: Any) -> dict[tuple[str, int], str]:
+    """Return the names that `dynamic_shapes` gives to dimensions, by input and axis; none of what is nested."""
+    entries = dynamic_shapes
+    if isinstance(dynamic_shapes, (list, tuple)):
+        entries = dict(zip(inputs, dynamic_shapes, strict=False)) if len(dynamic_shapes) == len(inputs) else {}
+    found = {}
+    for name, entry in entries.items() if isinstance(entries, Mapping) else ():
+        dims = enumerate(entry) if isinstance(entry, (list, tuple)) else dict(entry or {}).items()
+        for axis, dim in dims:
+            if isinstance(axis, int) and isinstance(given := getattr(dim, "__name__", None), str):
+                found[name, axis] = given
+    return found
 
 
 def _misfits(inputs: Mapping[str, Any], given: Any) -> Iterator[str]:

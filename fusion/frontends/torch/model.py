@@ -47,7 +47,7 @@ def open_torch(model: Any, dynamic_shapes: Any = None) -> TorchModel:
     if isinstance(model, TorchModel):
         return model
     program, notes = to_program(model, dynamic_shapes)
-    return TorchModel(program, read_signature(program, notes))
+    return TorchModel(program, read_signature(program, notes, dynamic_shapes))
 
 
 def import_torch(model: TorchModel, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:

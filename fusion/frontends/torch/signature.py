@@ -10,6 +10,7 @@ from typing import Any
 
 from fusion.errors import InvalidModelError
 from fusion.frontends.imported import TensorSpec
+from fusion.frontends.torch.dynamic_shapes import given_names
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class Signature:
     notes: tuple[str, ...]
 
 
-def read_signature(program: Any, notes: Sequence[str] = ()) -> Signature:
-    """Return the signature of an ExportedProgram, with `notes` on what is left out of it already.
+def read_signature(program: Any, notes: Sequence[str] = (), dynamic_shapes: Any = None) -> Signature:
+    """Return the signature of an ExportedProgram, with `notes` on what is left out of it already; dimensions have the
+    names that `dynamic_shapes` gives them.
 
     Raises:
         InvalidModelError: It returns no tensor.
@@ -57,9 +59,10 @@ def read_signature(program: Any, notes: Sequence[str] = ()) -> Signature:
     names, found = _output_names(program, returned, values)
     if not names:
         raise InvalidModelError("the program returns no tensor", why="; ".join((*notes, *found)))
+    dims = _dim_names(dict(tensors), given_names([name for name, _ in tensors], dynamic_shapes))
     return Signature(
-        inputs=tuple(_spec(name, value) for name, value in tensors),
-        outputs=tuple(_spec(name, values[returned[index].name]) for index, name in names.items()),
+        inputs=tuple(_spec(name, value, dims) for name, value in tensors),
+        outputs=tuple(_spec(name, values[returned[index].name], dims) for index, name in names.items()),
         dtypes=tuple(value.dtype for _, value in tensors),
         symbols=tuple(tuple(str(size) for size in value.shape) for _, value in tensors),
         ranges={str(symbol): _range(limits) for symbol, limits in program.range_constraints.items()},
@@ -73,9 +76,25 @@ def _value(argument: Any) -> Any:
     return getattr(argument, "value", None)
 
 
-def _spec(name: str, value: Any) -> TensorSpec:
+def _spec(name: str, value: Any, dims: Mapping[str, str]) -> TensorSpec:
+    """Return what a tensor is; an open size that follows from others has no name."""
     dtype = str(value.dtype).removeprefix("torch.")
-    return TensorSpec(name, tuple(size if isinstance(size, int) else None for size in value.shape), dtype)
+    axes = tuple("" if isinstance(size, int) else dims.get(str(size), "") for size in value.shape)
+    sizes = tuple(size if isinstance(size, int) else None for size in value.shape)
+    return TensorSpec(name, sizes, dtype, axes if any(axes) else ())
+
+
+def _dim_names(inputs: Mapping[str, Any], given: Mapping[tuple[str, int], str]) -> dict[str, str]:
+    """Return the name of each symbol of the program: the one that is given, or that of the dimension where it comes
+    first."""
+    places = [(str(size), (name, axis)) for name, value in inputs.items() for axis, size in enumerate(value.shape)]
+    places = [(symbol, place) for symbol, place in places if symbol.isidentifier()]
+    found = {symbol: given[place] for symbol, place in reversed(places) if place in given}
+    for symbol, (name, axis) in places:
+        if symbol not in found:
+            unnamed = f"{name}_{axis}"
+            found[symbol] = symbol if unnamed in found.values() else unnamed
+    return found
 
 
 ANY_SIZE = 1 << 62

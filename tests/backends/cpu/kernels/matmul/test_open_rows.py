@@ -118,6 +118,21 @@ def _heads_of_all(b: relax.BlockBuilder, x: relax.Var, added: relax.Var) -> rela
     return relax.Tuple([flat, op.reshape(turned, (words, batch * 4, 12))])
 
 
+def _heads_of_all_tokens(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    """Return the heads of all sequences behind one another, of products of all tokens behind one another, as torch has
+    them."""
+    batch, words, _ = (int(dim) for dim in x.ty.shape)
+    rows = b.emit(op.reshape(normalised(b, x), (batch * words, DEPTH)))
+
+    def split(channels: int, axes: list[int]) -> relax.Expr:
+        made = b.emit(op.reshape(product(b, rows, channels), (batch, words, channels)))
+        apart = b.emit(op.reshape(b.emit(op.add(made, constant(channels))), (batch, words, channels // 12, 12)))
+        return b.emit(op.permute_dims(apart, axes))
+
+    by_head, turned = split(72, [0, 2, 1, 3]), split(48, [1, 0, 2, 3])
+    return relax.Tuple([op.reshape(by_head, (batch * 6, words, 12)), op.reshape(turned, (words, batch * 4, 12))])
+
+
 CASES: dict[str, tuple[Build, Shapes]] = {
     "residual": (_residual, lambda b, n: [(b, n, DEPTH), (b, n, 70)]),
     "rows made for transposed products": (_attention_inputs, lambda b, n: [(b, n, DEPTH)]),
@@ -129,6 +144,7 @@ CASES: dict[str, tuple[Build, Shapes]] = {
     "turned": (_turned, lambda b, n: [(b, DEPTH, n)]),
     "pixels": (_pixels, lambda b, _: [(b, 3, 5, DEPTH)]),
     "heads of all sequences": (_heads_of_all, lambda b, n: [(b, n, DEPTH), (b * 6, n, 12)]),
+    "heads of all tokens": (_heads_of_all_tokens, lambda b, n: [(b, n, DEPTH)]),
     "rows counted through": (_counted_through, lambda b, n: [(b * n, 1, DEPTH), (b, n, 70)]),
     "flat": (_flat, lambda b, _: [(b, 1, 1, DEPTH)]),
 }
