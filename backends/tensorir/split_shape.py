@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import tirx
 from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_equal
 
 Expr = Any
 
@@ -58,6 +59,8 @@ def _multiple(dim: Expr, size: Expr) -> int:
     """Return how many times as long as an open `size` an axis is; 0 where that is no number."""
     if isinstance(dim, tirx.IntImm) or isinstance(size, tirx.IntImm):
         return 0
+    if isinstance(size, tirx.FloorDiv) and isinstance(size.b, tirx.IntImm) and structural_equal(size.a, dim):
+        return int(size.b.value)  # `with_bare_symbols` divides by what leaves nothing
     analyzer = Analyzer()
     count = analyzer.simplify(tirx.floordiv(dim, size))
     known = isinstance(count, tirx.IntImm) and analyzer.can_prove_equal(size * count, dim)
