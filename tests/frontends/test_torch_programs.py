@@ -142,6 +142,15 @@ class Attention(torch.nn.Module):  # type: ignore[misc]
         return found.transpose(1, 2).reshape(x.shape)
 
 
+def test_one_tensor_given_for_two_inputs_is_an_example_of_both() -> None:
+    module = Attention().eval()
+    ids, mask = torch.randint(0, 50, (2, 5)), torch.ones((2, 5), dtype=torch.int64)
+    mask[1, 2:] = 0
+    (found,) = fusion.compile((module, (ids, ids)))(ids, mask)
+    np.testing.assert_allclose(found, module(ids, mask).detach().numpy(), rtol=1e-5, atol=1e-5)
+    assert not np.allclose(found, module(ids, ids).detach().numpy(), atol=1e-3)
+
+
 def test_named_dimensions_have_one_form_for_all_sizes() -> None:
     module = Attention().eval()
     batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=60)

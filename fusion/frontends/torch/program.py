@@ -83,6 +83,7 @@ def _export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
     import torch
 
     modes = {part: part.training for part in module.modules()}
+    args, kwargs = _apart((args, kwargs))
     try:
         with torch.no_grad(), quiet():
             module.eval()
@@ -99,6 +100,24 @@ def _export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
     finally:
         for part, mode in modes.items():
             part.training = mode
+
+
+def _apart(examples: Any) -> Any:
+    """Return examples of which no two are one tensor: torch exports a module that was given the same twice as one that
+    reads its first input in both places, and says nothing."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    seen = set[int]()
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        again = id(value) in seen
+        seen.add(id(value))
+        return value.clone() if again else value
+
+    return pytree.tree_map(own, examples)
 
 
 def _export_error(
