@@ -8,8 +8,10 @@ sixth of what that took, on an AMD Zen 4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import tvm
 from tvm import relax
 from tvm.ir import Op, register_op_attr
 
@@ -20,12 +22,16 @@ _LEVEL = 11
 """TVM registers its own at 10."""
 _AXES = 4
 
-_infer = Op.get("relax.nn.conv2d").get_attr(_INFER)
+_CONV2D = "relax.nn.conv2d"
+
+_infer = Op.get(_CONV2D).get_attr(_INFER)
 
 
 def install() -> None:
-    """Tell types of convolutions so from now on, in the whole process."""
-    register_op_attr("relax.nn.conv2d", _INFER, infer_convolution, level=_LEVEL)
+    """Tell types of convolutions so from now on, in the whole process: TVM's own, and those who use it beside us, get
+    what TVM tells. Where that has been done already, by another copy of this module, it stays."""
+    with suppress(tvm.error.InternalError):
+        register_op_attr(_CONV2D, _INFER, infer_convolution, level=_LEVEL)
 
 
 def infer_convolution(call: relax.Call, builder: relax.BlockBuilder) -> relax.Type:
@@ -33,8 +39,10 @@ def infer_convolution(call: relax.Call, builder: relax.BlockBuilder) -> relax.Ty
     shape = _shape(call)
     if shape is None:
         return _infer(call, builder)
-    data, _ = call.args
+    data, weight = call.args
     wanted = call.attrs.out_dtype
+    if wanted is None and data.ty.dtype != weight.ty.dtype:
+        return _infer(call, builder)
     return relax.TensorType(shape, data.ty.dtype if wanted is None else wanted)
 
 
@@ -46,10 +54,10 @@ def _shape(call: relax.Call) -> list[int] | None:
     if data is None or weight is None or len(layout) != _AXES:
         return None
     groups = int(attrs.groups)
-    if data["C"] != weight["I"] * groups or weight["O"] % groups:
-        return None
     top, left, bottom, right = map(int, attrs.padding)
     steps, spread = tuple(map(int, attrs.strides)), tuple(map(int, attrs.dilation))
+    if not all((*steps, groups)) or data["C"] != weight["I"] * groups or weight["O"] % groups:
+        return None
     found = {"N": data["N"], "C": weight["O"]}
     for axis, pads, step, apart in zip("HW", (top + bottom, left + right), steps, spread, strict=True):
         room = data[axis] + pads - apart * (weight[axis] - 1) - 1

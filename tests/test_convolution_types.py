@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import module_from_spec, spec_from_file_location
+
 import pytest
 import tvm
 from hypothesis import given
@@ -17,6 +19,7 @@ def convolutions(draw: st.DrawFn) -> relax.Call:
     """Return a conv2d, of operands that may not fit each other."""
     data, kernel = draw(st.sampled_from(["NCHW", "NHWC"])), draw(st.sampled_from(["OIHW", "HWIO", "OHWI"]))
     groups, dtype = draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from(["float32", "float16"]))
+    dtypes = dtype, draw(st.sampled_from([dtype, dtype, "float32", "int8"]))
     x = {axis: draw(st.integers(0, 9)) for axis in "NHW"} | {"C": draw(st.sampled_from([4, 6]))}
     w = {axis: draw(st.integers(1, 4)) for axis in "HW"} | {
         "O": draw(st.sampled_from([4, 6])),
@@ -25,7 +28,7 @@ def convolutions(draw: st.DrawFn) -> relax.Call:
     pairs = st.lists(st.integers(1, 3), min_size=2, max_size=2)
     operands = [
         relax.Var(name, relax.TensorType([sizes[axis] for axis in layout], dtype))
-        for name, sizes, layout in (("x", x, data), ("w", w, kernel))
+        for name, sizes, layout, dtype in (("x", x, data, dtypes[0]), ("w", w, kernel, dtypes[1]))
     ]
     return relax.op.nn.conv2d(
         *operands,
@@ -64,6 +67,16 @@ def test_builders_do_not_ask_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("TVM takes a millisecond")
 
     monkeypatch.setattr(convolution_types, "_infer", refuse)
+    assert list(map(int, relax.BlockBuilder().normalize(_convolution(2)).ty.shape)) == [2, 4, 6, 6]
+
+
+def test_a_second_copy_of_the_module_changes_nothing() -> None:
+    spec = spec_from_file_location("a_second_copy", convolution_types.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    copy = module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    copy.install()
     assert list(map(int, relax.BlockBuilder().normalize(_convolution(2)).ty.shape)) == [2, 4, 6, 6]
 
 

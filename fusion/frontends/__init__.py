@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusion import array_items, closed_builders, convolution_types
+from fusion import closed_builders, convolution_types
 from fusion.frontends.dispatch import (
     Signature,
     import_model,
@@ -16,7 +16,6 @@ from fusion.frontends.dispatch import (
 )
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec
 
-array_items.install()
 closed_builders.install()
 convolution_types.install()
 

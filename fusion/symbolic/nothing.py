@@ -8,6 +8,8 @@ others ONNX Runtime refuses, as the largest of no numbers, or they would read wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations
 from math import prod
 
 import numpy as np
@@ -31,18 +33,21 @@ _OF_NOTHING = frozenset({"concat", "matmul", "sum"})
 def bounds_with_nothing(
     importer: SizedImports, found: FoundModel, weights: Sequence[OpenWeight]
 ) -> dict[str, range]:
-    """Return the bounds of a model with 0 among the sizes of each symbol where it is the same one there, and `weights`,
-    the constants that depend on sizes, too. Those with a symbol that is divided stay: what an import makes of
-    `(0 - 3) // 2 + 1` columns is an error.
+    """Return the bounds of a model with 0 among the sizes of each symbol where it is the same one there, alone and
+    together with the others, and `weights`, the constants that depend on sizes, too. Those with a symbol that is
+    divided stay: what an import makes of `(0 - 3) // 2 + 1` columns is an error.
     """
     dims, bounds = found.dims, dict(found.bounds)
     divided = {name for size in dims.derived if size.divisor > 1 for part in size.parts for name in part.symbols}
+    empty = _Emptied(found, importer.read(found.near[0]), weights)
+    taking = list[str]()
     for symbol, taken in found.bounds.items():
         if taken[0] == taken.step == 1 and symbol not in divided:
-            sizes = found.with_size(symbol, 0)
-            shapes = list(dims.shapes(sizes).values())
+            sizes = empty.sizes([symbol])
             try:
-                left = _left_out(importer.read(found.near[0]), found.graph, shapes, sizes)
+                left = empty.left_out([symbol])
+                for others in _some_of(taking):
+                    empty.left_out([*others, symbol])
                 mod = importer.read(sizes)
             except (Declined, FusionError):
                 continue
@@ -50,7 +55,50 @@ def bounds_with_nothing(
             told = all(_is_same(weight, near, sizes) or _is_held(weight, sizes, held) for weight in weights)
             if told and found.graph.is_at(outline(mod), sizes, left):
                 bounds[symbol] = range(taken.stop)
+                taking.append(symbol)
     return bounds
+
+
+def _some_of(symbols: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield each choice of one or more."""
+    return chain.from_iterable(combinations(symbols, count) for count in range(1, len(symbols) + 1))
+
+
+@dataclass(frozen=True)
+class _Emptied:
+    """A model where some sizes are 0.
+
+    Attributes:
+        near: Its import at the sizes `found.near[0]`, which the others keep.
+        weights: Its constants that depend on sizes.
+    """
+
+    found: FoundModel
+    near: tvm.IRModule
+    weights: Sequence[OpenWeight]
+
+    def sizes(self, symbols: Sequence[str]) -> Sizes:
+        """Return the sizes where those of `symbols` are 0."""
+        return self.found.dims.all_sizes({**self.found.near[0], **dict.fromkeys(symbols, 0)})
+
+    def left_out(self, symbols: Sequence[str]) -> frozenset[int]:
+        """Return which operators an import may leave out where the sizes of `symbols` are 0.
+
+        Raises:
+            Declined: An operator makes something of nothing, for which there is no rule.
+        """
+        sizes = self.sizes(symbols)
+        near = self.found.near[0]
+        if any(_is_before_first(weight, sizes) > _is_before_first(weight, near) for weight in self.weights):
+            raise Declined("the place before the first of an axis would be read")
+        return _left_out(self.near, self.found.graph, list(self.found.dims.shapes(sizes).values()), sizes)
+
+
+def _is_before_first(weight: OpenWeight, sizes: Sizes) -> bool:
+    """Return whether whole numbers, which may be places in an axis, are less than 0, as the last place of none is."""
+    if weight.table.dtype.kind != "i" or not weight.covers(sizes):
+        return False
+    return bool((weight.at(sizes) < 0).any())
 
 
 def _is_same(weight: OpenWeight, one: Sizes, other: Sizes) -> bool:

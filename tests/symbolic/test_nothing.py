@@ -15,10 +15,10 @@ LAST = numpy_helper.from_array(np.array(-1, np.int64), "last")
 AXIS = numpy_helper.from_array(np.array([1], np.int64), "axis")
 
 
-def compiled(nodes: Nodes, rank: int) -> fusion.CompiledModule:
+def compiled(nodes: Nodes, rank: int, batch: int | str = "batch") -> fusion.CompiledModule:
     """Return the module of a model with the inputs "past" and "x", rows of 8 behind any many of a batch."""
     inputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", length, 8])
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, length, 8])
         for name, length in (("past", "cached"), ("x", "length"))
     ]
     made = helper.make_tensor_value_info("made", TensorProto.FLOAT, [None] * rank)
@@ -69,3 +69,19 @@ def test_the_largest_of_none_is_what_the_static_form_says() -> None:
     np.testing.assert_array_equal(module(past, x)[0], x.max(1))
     assert (module(past, rows(2, 0))[0] == -np.inf).all()
     assert len(module.specializations) == 2, "nothing is known of the one form there"
+
+
+def test_sizes_that_may_be_0_alone_are_not_so_together() -> None:
+    """Of a cache and new rows, one may be empty; the last row, and the largest, are of both."""
+    last = compiled(joined(helper.make_node("Gather", ["rows", "last"], ["made"], axis=1)), 2, batch=2)
+    largest = compiled(joined(helper.make_node("ReduceMax", ["rows"], ["made"], axes=[1], keepdims=0)), 2, batch=2)
+    for module, find in ((last, lambda rows: rows[:, -1]), (largest, lambda rows: rows.max(1))):
+        for cached, length in ((3, 1), (0, 5), (0, 1)):
+            past, x = rows(2, cached), rows(2, length)
+            np.testing.assert_array_equal(module(past, x)[0], find(np.concatenate([past, x], 1)))
+    (form,) = largest.specializations
+    assert form.opened is not None
+    assert form.opened.describe_bounds() == "cached 0 to 4096, length 1 to 4096"
+    assert (largest(rows(2, 0), rows(2, 0))[0] == -np.inf).all()
+    with pytest.raises(FusionError, match="outside its axis"):
+        last(rows(2, 0), rows(2, 0))
