@@ -73,7 +73,8 @@ def build_questions(
     path: Path,
     over: Callable[[], bool],
 ) -> BuiltLibrary:
-    """Write a library with the candidates of `questions`; those for which there was no time are left out."""
+    """Write a library with the candidates of `questions`; those are left out for which there was no time, or of which
+    the template does not take the default."""
     made = [_candidates(question, compiler, f"q{place}") for place, question in enumerate(questions)]
     # The first candidates of all, then the second ones: where time ends, each question has some.
     longest = max((len(found) for found in made), default=0)
@@ -96,10 +97,13 @@ def measure_questions(library: BuiltLibrary, session: MeasuringSession, threads:
 
 
 def _candidates(question: SpaceQuestion, compiler: KernelCompiler, name: str) -> list[tuple[str, Point, tirx.PrimFunc]]:
-    """Return the default and the points, without those whose loops another one has already."""
+    """Return the default and the points, without those whose loops another one has already; nothing where the
+    template does not take the default: the others' times are compared with its."""
     found: list[tuple[str, Point, tirx.PrimFunc]] = []
     for point in (question.known.choices.space.default, *question.points):
         made = compiler.schedule(question.source, point)
+        if made.note and not found:
+            return []
         if not made.note and not any(tvm_ffi.structural_equal(made.func, func) for _, _, func in found):
             found.append((f"{name}_{len(found)}", point, made.func))
     return found

@@ -127,7 +127,7 @@ def _first_convolution(draw: Draw) -> Workload:
         out = builder.emit(op.nn.conv2d(inputs[0], _weight(made, 3, kernel, kernel), strides=2, padding=pad))
         return op.nn.relu(builder.emit(op.add(out, _weight(1, made, 1, 1))))
 
-    flops = 2.0 * (side // 2) ** 2 * 3 * made * kernel * kernel
+    flops = 2.0 * (-(-side // 2)) ** 2 * 3 * made * kernel * kernel
     return Workload(f"first conv {kernel}x{kernel} ->{made} of {side}x{side}", ((1, 3, side, side),), flops, build)
 
 
@@ -142,7 +142,7 @@ def _depthwise(draw: Draw) -> Workload:
         out = builder.emit(op.add(builder.emit(out), _weight(1, channels, 1, 1)))
         return op.permute_dims(builder.emit(op.nn.relu(out)), _TO_CHANNELS_LAST)
 
-    flops = 2.0 * (side // stride) ** 2 * channels * kernel * kernel
+    flops = 2.0 * (-(-side // stride)) ** 2 * channels * kernel * kernel
     name = f"depthwise {kernel}x{kernel}/{stride} {channels} of {side}x{side}"
     return Workload(name, ((1, side, side, channels),), flops, build)
 

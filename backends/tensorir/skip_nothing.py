@@ -3,6 +3,9 @@
     if results have elements: loops
 
 Loops of no iterations would do as little, but what comes before them divides by extents, and reads first elements.
+
+The result of a kernel that writes a slice of a joined tensor is the whole of that: where it has elements but the slice
+has none, the loops run, and have to be right for no iterations. Kernels that no template takes do not come here.
 """
 
 from __future__ import annotations

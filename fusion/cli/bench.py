@@ -79,8 +79,6 @@ def _check_use_of_shapes(options: argparse.Namespace) -> None:
             )
 
 
-
-
 def _check_peers(names: Sequence[str]) -> None:
     import bench.peers
 

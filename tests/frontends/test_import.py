@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import onnx
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
@@ -13,6 +16,10 @@ from tvm.script import relax as R
 
 from fusion import errors
 from fusion.frontends import import_model, importer, read_signature
+from fusion.frontends.onnx.checks.schema import breaches_of_the_schema
+from fusion.frontends.onnx.infer import schema_of
+from fusion.frontends.onnx.node import Node
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.structural import find
 from tests.frontends.models import make, mlp, node
 from tests.frontends.run import run
@@ -222,3 +229,17 @@ def test_torch_program() -> None:
         np.testing.assert_allclose(run(imported, x.numpy())[0], expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(errors.OptionError):
         import_model(module)
+
+
+def test_an_operator_is_known_from_its_registration_on() -> None:
+    late = helper.make_node("Late", ["x"], ["y"], domain="tests.late")
+    breaches = partial(breaches_of_the_schema, Node(late, 1, (None,), ValueScope(), relax.BlockBuilder()))
+    assert schema_of(late, 1) is None
+    assert not list(breaches())
+    operands = [onnx.defs.OpSchema.FormalParameter(name, "tensor(float)") for name in ("a", "b")]
+    onnx.defs.register_schema(onnx.defs.OpSchema("Late", "tests.late", 1, inputs=operands))
+    try:
+        assert schema_of(late, 1) is not None
+        assert list(breaches())
+    finally:
+        onnx.defs.deregister_schema("Late", 1, "tests.late")

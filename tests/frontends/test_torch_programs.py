@@ -12,6 +12,7 @@ import pytest
 import fusion
 from fusion.errors import InvalidModelError, OptionError, ShapeError, UnsupportedOperatorError
 from fusion.frontends import open_model, read_signature
+from fusion.frontends.torch.converters import CONVERTERS
 from tests.module import small_models
 
 torch = pytest.importorskip("torch")
@@ -278,3 +279,27 @@ def test_weights_that_are_no_arrays(change: Any, error: Any, capfd: pytest.Captu
 def test_what_is_not_given_as_it_should_be(model: Any) -> None:
     with pytest.raises(OptionError):
         open_model(model())
+
+
+class Expanding(torch.nn.Module):  # type: ignore[misc]
+    """Expands to a number of rows that only a value tells, to another symbol, and to the shape that there is."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        found = x.nonzero().shape[0]
+        return torch.zeros(1, 1).expand(found, 1), y[:, :1].expand(-1, x.shape[0]), y.expand(-1, y.shape[1])
+
+
+def test_expanded_sizes_are_compared_without_guards() -> None:
+    class Importer:
+        retrieve_args = staticmethod(lambda node: ["as it is"])
+        _expand = staticmethod(lambda node: "expanded")
+
+    n, rows, columns = (torch.export.Dim(name, min=2, max=40) for name in ("n", "rows", "columns"))
+    shapes = {"x": {0: n}, "y": {0: rows, 1: columns}}
+    program = torch.export.export(Expanding(), (torch.ones(3), torch.ones(3, 3)), dynamic_shapes=shapes)
+    nodes = [node for node in program.graph.nodes if node.op == "call_function" and "expand" in str(node.target)]
+    guards = nodes[0].meta["val"].fake_mode.shape_env.guards
+    before = len(guards)
+    made = [CONVERTERS["expand.default"](node, Importer()) for node in nodes]
+    assert made == ["expanded", "expanded", "as it is"]
+    assert len(guards) == before

@@ -53,6 +53,24 @@ def test_sums_of_nothing_are_zero() -> None:
     assert len(module.specializations) == 1
 
 
+def test_kernels_write_no_rows_of_a_concatenation() -> None:
+    weights = np.random.default_rng(1).standard_normal((8, 16)).astype(np.float32)
+    nodes = [
+        helper.make_node("Constant", [], ["weights"], value=numpy_helper.from_array(weights)),
+        helper.make_node("MatMul", ["x", "weights"], ["left"]),
+        helper.make_node("Softmax", ["x"], ["right"], axis=-1),
+        helper.make_node("Concat", ["left", "right"], ["made"], axis=2),
+    ]
+    module = compiled(nodes, 3)
+    for batch, length in ((2, 5), (2, 0), (0, 3), (1, 1)):
+        x = rows(batch, length)
+        powers = np.exp(x)
+        expected = np.concatenate([x @ weights, powers / powers.sum(-1, keepdims=True)], 2)
+        np.testing.assert_allclose(module(rows(batch, 1), x)[0], expected, rtol=1e-5, atol=1e-5)
+    (form,) = module.specializations
+    assert sum("concat" in kernel.ops for kernel in form.kernels.values()) == 2, "each writes its columns"
+
+
 def test_the_last_row_of_none_is_refused() -> None:
     module = compiled([helper.make_node("Gather", ["x", "last"], ["made"], axis=1)], 2)
     past, x = rows(2, 1), rows(2, 3)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tvm import tirx
 
+from backends.tensorir.result import Scheduled
+from backends.tensorir.space import Point
 from fusion import context
 from fusion.measuring import kernels_of
 from fusion.module.kernel_library import KernelLibrary
@@ -47,4 +52,21 @@ def test_each_question_has_a_record_of_each_point(questions: list[SpaceQuestion]
 
 def test_what_is_late_is_left_out(questions: list[SpaceQuestion], tmp_path: Path) -> None:
     library = build_questions(questions, CTX.compiler, KernelLibrary(CTX.compiler), tmp_path / "none.so", lambda: True)
+    assert not library.questions
+
+
+@dataclass(frozen=True)
+class Refusing:
+    """A compiler of which the template takes all points of these kernels but the default."""
+
+    defaults: tuple[Point, ...]
+
+    def schedule(self, source: tirx.PrimFunc, point: Point) -> Scheduled:
+        made = CTX.compiler.schedule(source, point)
+        return replace(made, note="declined") if point in self.defaults else made
+
+
+def test_without_its_default_a_kernel_is_left_out(questions: list[SpaceQuestion], tmp_path: Path) -> None:
+    compiler: Any = Refusing(tuple(question.known.choices.space.default for question in questions[:1]))
+    library = build_questions(questions[:1], compiler, KernelLibrary(CTX.compiler), tmp_path / "rest.so", lambda: False)
     assert not library.questions

@@ -28,16 +28,20 @@ class InferenceError(Exception):
 
 def schema_of(node: onnx.NodeProto, opset: int) -> onnx.defs.OpSchema | None:
     """Return the schema of `node`'s operator, or None for a domain that onnx does not know."""
-    return _schema(node.op_type, opset, node.domain)
+    try:
+        return _schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
 
 
 @lru_cache(maxsize=1024)
-def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
-    """Return the schema of an operator, of which onnx makes a copy each time."""
-    try:
-        return onnx.defs.get_schema(op, opset, domain)
-    except onnx.defs.SchemaError:
-        return None
+def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema:
+    """Return the schema of an operator, of which onnx makes a copy each time.
+
+    Raises:
+        onnx.defs.SchemaError: There is none. It is asked for again then, as programs may register it later.
+    """
+    return onnx.defs.get_schema(op, opset, domain)
 
 
 def infer_types(
@@ -86,7 +90,8 @@ def _of_the_variables(
     """Return `inferred` with the element types that the definition binds to those of inputs: of RMSNormalization onnx's
     inference tells that of the other input, or nothing."""
     kinds = dict(inferred)
-    for output, index in _bound_outputs(node.op_type, opset, node.domain):
+    known = schema_of(node, opset) is not None
+    for output, index in _bound_outputs(node.op_type, opset, node.domain) if known else ():
         name = node.output[output] if output < len(node.output) else ""
         bound = scope.types.get(node.input[index]) if index < len(node.input) else None
         element = 0 if bound is None else bound.tensor_type.elem_type
@@ -100,10 +105,12 @@ def _of_the_variables(
 
 @lru_cache(maxsize=1024)
 def _bound_outputs(op: str, opset: int, domain: str) -> tuple[tuple[int, int], ...]:
-    """Return outputs and inputs that share a type variable, but that of the first input."""
+    """Return outputs and inputs that share a type variable, but that of the first input.
+
+    Raises:
+        onnx.defs.SchemaError: The operator has no schema.
+    """
     schema = _schema(op, opset, domain)
-    if schema is None:
-        return ()
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     inputs = [formal.type_str for formal in schema.inputs if formal.option != variadic]
     bound = ((at, formal.type_str) for at, formal in enumerate(schema.outputs) if formal.option != variadic)

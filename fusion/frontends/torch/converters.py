@@ -104,9 +104,11 @@ def _convolution(node: fx.Node, importer: Any) -> Any:
 
 def _expand(node: fx.Node, importer: Any) -> Any:
     """Nothing where the shape is the same, as in each product of torch's attention: a broadcast there would keep its
-    kernel from having symbols for rows."""
+    kernel from having symbols for rows. Sizes are compared by their texts: torch would add a guard to the program for a
+    `==` of two symbols, or raise where a value decides it."""
     value = importer.retrieve_args(node)[0]
-    return value if tuple(node.args[0].meta["val"].shape) == tuple(node.meta["val"].shape) else importer._expand(node)
+    before, after = ([str(size) for size in each.meta["val"].shape] for each in (node.args[0], node))
+    return value if before == after else importer._expand(node)
 
 
 def _spread(values: Any, axes: int) -> list[int]:

@@ -48,8 +48,9 @@ class _Definition:
 
 def breaches_of_the_schema(node: Node) -> Iterator[str]:
     """Yield what of `node` its operator's definition does not allow; an operator without one allows everything."""
-    definition = _definition(node.proto.op_type, node.opset, node.proto.domain)
-    if definition is None:
+    try:
+        definition = _definition(node.proto.op_type, node.opset, node.proto.domain)
+    except onnx.defs.SchemaError:
         return
     yield from _counts(node, definition)
     yield from _attributes(node, definition)
@@ -57,11 +58,13 @@ def breaches_of_the_schema(node: Node) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1024)
-def _definition(op: str, opset: int, domain: str) -> _Definition | None:
-    try:
-        schema = onnx.defs.get_schema(op, opset, domain)
-    except onnx.defs.SchemaError:
-        return None
+def _definition(op: str, opset: int, domain: str) -> _Definition:
+    """Return how an operator is defined.
+
+    Raises:
+        onnx.defs.SchemaError: There is no definition. It is asked for again then, as programs may register it later.
+    """
+    schema = onnx.defs.get_schema(op, opset, domain)
     operands = tuple(
         _Operand(formal.name, formal.type_str, frozenset(formal.types), formal.option in (_SINGLE, _VARIADIC))
         for formal in schema.inputs
