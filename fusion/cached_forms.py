@@ -152,8 +152,9 @@ def _find(store: Store, key: str) -> Specialization | None:
 @stage("keep in the cache")
 def _keep(store: Store, key: str, form: Specialization, ctx: Context) -> None:
     linked = form.code is None or form.code.linked
-    # What a defect of the compiler has changed is not kept: the next compilation may do without, and has to tell.
-    if not linked or any(map(tells_of_defect, form.notes)):
+    # What a defect of the compiler has changed is not kept: the next compilation may do without, and has to tell. Nor
+    # is a form whose bounds may be those of this process's memory: the next may have more.
+    if not linked or form.is_limited or any(map(tells_of_defect, form.notes)):
         return
     try:
         members = saved_members(CompiledModule(form.inputs, form.outputs, settings_of(ctx), fixed=form))

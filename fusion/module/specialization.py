@@ -47,6 +47,7 @@ class Specialization:
         fallbacks, subgraphs: As in `ImportedModel`.
         notes: What the frontend left out and what passes declined to do, and why.
         graph: Returns the model before and after, which `explain` shows.
+        is_limited: Whether a process with more memory may make one for more sizes.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -58,6 +59,7 @@ class Specialization:
     subgraphs: Mapping[str, bytes]
     notes: tuple[str, ...]
     graph: Callable[[], ModelGraph] = ModelGraph
+    is_limited: bool = False
 
     @property
     def opened(self) -> OpenRunPlan | None:

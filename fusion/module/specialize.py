@@ -83,6 +83,7 @@ def specialize_open(model: OpenModel, inputs: Signature, outputs: Signature, ctx
         subgraphs={},
         notes=(*_notes_of_sizes(model), *model.lowered.notes, *built.notes),
         graph=lambda: graph,
+        is_limited=model.is_limited,
     )
 
 

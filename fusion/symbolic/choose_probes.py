@@ -34,6 +34,9 @@ _TRIED = 60
 """Smaller sizes of a symbol, from which the best larger one is looked for."""
 _STEPS = (2, 3, 4, 5, 6, 7)
 """Sizes further on are so many times as far from the second choice as that is from the first."""
+_TURNS = (1, 5, 0)
+"""So many places further in these is the step of each symbol than that of the one before it: where all take the same,
+each is the same line of another as before."""
 
 
 def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]) -> tuple[Sizes, Sizes]:
@@ -61,20 +64,22 @@ def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]
 
 def choose_further(dims: OpenDims, near: tuple[Sizes, Sizes], largest: Sizes) -> Sizes:
     """Return other sizes, larger than both of `near`, at which passes are to see the model where these do not tell
-    enough: as few multiples of what kernels count by as there are.
+    enough: on no line through both, if it takes such, and as few multiples of what kernels count by as there are.
 
     Raises:
         Declined: The model, which takes those up to `largest`, takes no larger ones.
     """
     first, second = near
-    steps = [
-        dims.all_sizes({name: (1 + step) * second[name] - step * first[name] for name in dims.symbols})
-        for step in _STEPS
-    ]
-    steps = [sizes for sizes in steps if all(sizes[name] <= largest[name] for name in dims.symbols)]
-    if not steps:
-        raise Declined("it takes too few sizes to tell how numbers in it follow from them")
-    return max(steps, key=lambda sizes: sum(size % _COUNTED_BY != 0 for size in sizes.values()))
+    for turn in _TURNS:
+        steps = list[Sizes]()
+        for start in range(len(_STEPS)):
+            of_symbol = {name: _STEPS[(start + turn * place) % len(_STEPS)] for place, name in enumerate(dims.symbols)}
+            sizes = {name: second[name] + step * (second[name] - first[name]) for name, step in of_symbol.items()}
+            if all(sizes[name] <= largest[name] for name in dims.symbols):
+                steps.append(dims.all_sizes(sizes))
+        if steps:
+            return max(steps, key=lambda sizes: sum(size % _COUNTED_BY != 0 for size in sizes.values()))
+    raise Declined("it takes too few sizes to tell how numbers in it follow from them")
 
 
 def _following(derived: Sequence[DerivedSize], known: set[str]) -> list[DerivedSize]:

@@ -34,7 +34,7 @@ class Fit:
         known: Extents that the model is known to have: where several go through the same numbers, one of these does
             so by no accident.
         has_doubts: Whether there were several through some numbers that passes may make of these, and none that is or
-            moves one of them.
+            moves one of them, or it is of other symbols than the function that has the numbers.
     """
 
     probes: Sequence[Sizes]
@@ -54,13 +54,21 @@ class Fit:
         return self._found[key]
 
     def extent_of(self, symbols: Collection[str], values: Sequence[int]) -> Extent:
-        """Return the likeliest extent of these `symbols` alone that has each of `values`, or of all if there is none.
+        """Return the likeliest extent that has each of `values`, of these `symbols` alone if passes may make one.
+
+        Any number is a line of batches of 2 and 3: what no pass makes is none, and what the model neither has nor moves
+        is in doubt.
 
         Raises:
             NotLinearError: It is no such extent.
         """
+        found = self.extent(values)
+        if set(found.symbols).issubset(symbols):
+            return found
         lines = [line for line in self._lines(tuple(values)) if set(line.symbols).issubset(symbols)]
-        return min(lines, key=self._doubt) if lines else self.extent(values)
+        likeliest = min(filter(self._may_be_made, lines), key=self._doubt, default=found)
+        self.has_doubts |= likeliest != found and (self._is_moved(found) or not self._is_moved(likeliest))
+        return likeliest
 
     def ratio(self, values: Sequence[float]) -> tuple[Extent, Extent]:
         """Return two extents, the first of which divided by the second is each of `values`, as far as float32 tells: 1,

@@ -57,6 +57,7 @@ def _text(reason: Exception) -> str:
 
 def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     found = importer.find()
+    is_limited = bool(importer.limits)
     importer.limits.clear()  # they are its bounds
     importer = replace(importer, dims=found.dims)
     one = lower_graph(importer.read(found.near[0]), ctx)
@@ -77,4 +78,5 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     lowered = lower_open(mod, ctx, importer.read(found.near[0]), one, work)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     bounds = bounds_with_nothing(importer, found, opened)
-    return OpenModel(lowered, found.dims, opened, bounds, fit=fit, reason=found.reason)
+    is_limited |= bool(importer.limits)
+    return OpenModel(lowered, found.dims, opened, bounds, fit=fit, reason=found.reason, is_limited=is_limited)

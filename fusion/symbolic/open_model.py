@@ -21,6 +21,7 @@ class OpenModel:
         bounds: The sizes of each symbol that it is known to be right for.
         fit: Knows the sizes at which passes saw it, its probes; its memory is planned at the first.
         reason: Why it is not for all sizes of the dimensions that the model leaves open; empty where it is.
+        is_limited: Whether this process could not import it at some sizes, which may be why it is not for more.
     """
 
     lowered: Lowered
@@ -29,3 +30,4 @@ class OpenModel:
     bounds: Mapping[str, range]
     fit: Fit
     reason: str = ""
+    is_limited: bool = False

@@ -52,10 +52,7 @@ def _extents(rows: Sequence[Sequence[int]], fit: Fit) -> tuple[Extent, ...]:
     found = tuple(map(fit.extent, rows))
     sizes = {Extent(0, 1, (name,)) for name in fit.probes[0]}.union(fit.known)
     own = {symbol for extent in sizes.intersection(found) for symbol in extent.symbols}
-    return tuple(
-        extent if own.issuperset(extent.symbols) else fit.extent_of(own, row)
-        for extent, row in zip(found, rows, strict=True)
-    )
+    return tuple(fit.extent_of(own, row) for row in rows)
 
 
 def _ratio(values: Sequence[float], fit: Fit) -> Ratio | None:

@@ -35,6 +35,8 @@ WHY = {
 SIZES = [("lines", 8, width) for width in (1, 2, 40, 59, 67, 200)]
 SIZES += [("neck", *size) for size in ((4, 4), (8, 60), (32, 48), (100, 72), (76, 204), (4, 300))]
 SIZES += [("same pads", *size) for size in ((5, 4), (9, 4), (33, 64), (37, 60), (101, 204))]
+LITTLE = 60_000_000
+"""Bytes that some of the imports take that tell for which sizes the model is."""
 OTHERS = [("neck", 32, 60), ("same pads", 34, 64), ("same pads", 33, 66)]
 
 
@@ -178,3 +180,21 @@ def test_a_lack_of_memory_is_no_verdict_that_is_kept(
             module(np.zeros((1, 3, 33, 64), np.float32))
         assert told in module.explain()
     assert made == [ALL, (1, 3, 33, 64), ALL]
+
+
+def test_bounds_that_memory_made_narrow_are_not_kept(
+    made: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padding of 4,096 rows is too large for the first process, which has a form for fewer."""
+    monkeypatch.setenv("FUSION_CACHE", str(tmp_path))
+    monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
+    told = list[bool]()
+    for usable in (LITTLE, 1 << 40, LITTLE):
+        with monkeypatch.context() as patch:
+            patch.setattr(memory, "usable_memory", lambda usable=usable: usable)
+            module = fusion.compile(MODELS["same pads"], wait=True, threads=1)
+            module(np.zeros((1, 3, 33, 64), np.float32))
+        assert [form.opened is not None for form in module.specializations] == [True]
+        told.append(BOUNDS["same pads"] in module.explain())
+    assert told == [False, True, True]
+    assert made == [ALL, ALL]

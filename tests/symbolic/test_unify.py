@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import tvm
@@ -10,8 +13,10 @@ from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.symbols import bind, symbols_of
 from fusion.declined import Declined
-from fusion.extents import Extent
+from fusion.extents import Extent, Sizes
+from fusion.symbolic.choose_probes import choose_further
 from fusion.symbolic.fit import Fit
+from fusion.symbolic.open_dims import OpenDims
 from tests.backends.cpu.kernels.anchored import one_kernel
 from tests.symbolic.unified import unified
 
@@ -65,6 +70,56 @@ def test_a_number_is_of_the_symbols_that_the_function_has() -> None:
     func = unified([kernel(sizes["part"]) for sizes in probes], fit)
     assert {var.name for var in symbols_of(func)} == {"part"}
     assert structural_equal(bind(func, {"part": 7}), kernel(7))
+
+
+def test_padded_numbers_are_not_of_the_batch_for_want_of_their_own_symbol() -> None:
+    """A kernel with a batch, a padded width and pixels in one: of batches of 2 and 3 all of these are lines."""
+    near = ({"b": 2, "h": 9, "w": 13}, {"b": 3, "h": 19, "w": 23})
+    dims = OpenDims(("x",), (("b", "h", "w"),))
+    own, known = {"b"}, {Extent(0, 1, (name,)) for name in "bhw"}
+    padded, pixels = Extent(2, 1, ("w",)), Extent(0, 1, ("h", "w"))
+
+    def at(extent: Extent, probes: Sequence[Sizes]) -> list[int]:
+        return [extent.at(sizes) for sizes in probes]
+
+    two = Fit(near, known)
+    assert two.extent_of(own, at(pixels, near)) == pixels, "no pass makes 320 * b - 523"
+    assert two.extent(at(padded, near)) == padded
+    two = Fit(near, known)
+    assert two.extent_of(own, at(padded, near)) in (padded, Extent(-5, 10, ("b",)))
+    assert two.has_doubts
+    probes = (*near, choose_further(dims, near, dict.fromkeys("bhw", 4096)))
+    three = Fit(probes, known)
+    assert [three.extent_of(own, at(each, probes)) for each in (padded, pixels)] == [padded, pixels]
+
+    def padding(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return relax.op.add(x, relax.const(np.float32(1)))
+
+    def kernel(sizes: Sizes) -> tvm.tirx.PrimFunc:
+        return one_kernel(padding, [np.zeros((sizes["b"], padded.at(sizes), pixels.at(sizes)), "float32")])
+
+    func, other = unified(list(map(kernel, probes)), three), {"b": 7, "h": 5, "w": 31}
+    assert structural_equal(bind(func, other), kernel(other))
+
+
+@pytest.mark.parametrize("largest", [4096, 77])
+@pytest.mark.parametrize("names", ["b", "bh", "bhw", "bhwd"])
+def test_a_third_choice_is_on_no_line_through_both(names: str, largest: int) -> None:
+    dims = OpenDims(("x",), (tuple(names),))
+    near = next(dims.probes())
+    bounds = {name: largest if name == "b" else 4096 for name in names}
+    third = choose_further(dims, near, bounds)
+    assert all(near[1][name] < third[name] <= bounds[name] for name in names)
+    steps = [Fraction(third[name] - near[1][name], near[1][name] - near[0][name]) for name in names]
+    assert len(set(steps)) == len(steps)
+
+
+def test_a_third_choice_has_the_same_step_where_a_model_takes_no_other() -> None:
+    near = ({"b": 2, "h": 9}, {"b": 3, "h": 19})
+    dims = OpenDims(("x",), (("b", "h"),))
+    assert choose_further(dims, near, {"b": 5, "h": 40}) == {"b": 5, "h": 39}
+    with pytest.raises(Declined, match="too few sizes"):
+        choose_further(dims, near, {"b": 4, "h": 40})
 
 
 def test_a_mean_divides_by_an_open_number_of_elements() -> None:
