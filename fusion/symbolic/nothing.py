@@ -29,6 +29,9 @@ from fusion.symbolic.sized_imports import FoundModel, SizedImports
 _OF_NOTHING = frozenset({"concat", "matmul", "sum"})
 """Operators that may have an operand without elements and a result with some."""
 
+_MOST = 5
+"""Symbols that take 0: each more doubles the choices of them that are asked about."""
+
 
 def bounds_with_nothing(
     importer: SizedImports, found: FoundModel, weights: Sequence[OpenWeight]
@@ -42,7 +45,7 @@ def bounds_with_nothing(
     empty = _Emptied(found, importer.read(found.near[0]), weights)
     taking = list[str]()
     for symbol, taken in found.bounds.items():
-        if taken[0] == taken.step == 1 and symbol not in divided:
+        if taken[0] == taken.step == 1 and symbol not in divided and len(taking) < _MOST:
             sizes = empty.sizes([symbol])
             try:
                 left = empty.left_out([symbol])
