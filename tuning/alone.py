@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Var
 
 from backends.backend import KernelCompiler
 from backends.tensorir.space import Point
-from backends.tensorir.stages import dtype_of, shape_of
-from fusion.tensors import tensor_bytes
 from tuning.build import build_library
 from tuning.decide import CandidateTimes
-from tuning.experiment import Experiment, LibraryCall, Step, Storage, View
+from tuning.experiment import Experiment, LibraryCall, Step
+from tuning.filled_tensors import FilledTensors
 from tuning.known import KnownKernel
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.record import Record
 from tuning.toolchain import Toolchain
-
-_FILLER = 0x3A
-"""Of all data: four of these bytes are a small float32, two a small bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +105,11 @@ def _candidates(question: SpaceQuestion, compiler: KernelCompiler, name: str) ->
 
 
 def _experiment(library: BuiltLibrary, threads: int, seconds: float) -> Experiment:
-    memory, steps = _Memory(), list[Step]()
+    memory, steps = FilledTensors(), list[Step]()
     for place, built in enumerate(library.questions):
         first, *_ = built.functions.items()
-        steps.append(Step(2 * place, ((memory.call(place, built.question, *first, copy=0),),)))
-        calls = (memory.call(place, built.question, symbol, func, copy=1) for symbol, func in built.functions.items())
+        steps.append(Step(2 * place, ((_call(memory, place, built.question, *first, copy=0),),)))
+        calls = (_call(memory, place, built.question, symbol, func, copy=1) for symbol, func in built.functions.items())
         steps.append(Step(2 * place + 1, tuple((call,) for call in calls)))
     return Experiment(
         libraries=(str(library.path),),
@@ -148,27 +143,12 @@ def _record(built: BuiltQuestion, found: CandidateTimes, now: float) -> Record:
     )
 
 
-@dataclass
-class _Memory:
-    """Tensors of all kernels: activations are shared by the copies of a kernel, weights are not."""
-
-    storages: list[Storage] = field(default_factory=list, init=False)
-    tensors: list[View] = field(default_factory=list, init=False)
-    _known: dict[tuple[int, Var, tuple[int, ...], int], int] = field(default_factory=dict, init=False)
-
-    def call(self, place: int, question: SpaceQuestion, symbol: str, made: tirx.PrimFunc, copy: int) -> LibraryCall:
-        """Return the call of a candidate, for one of the copies of its weights."""
-        tensors = (
-            self._tensor(place, source, parameter, copy if index in question.weights else 0)
-            for index, (source, parameter) in enumerate(zip(question.source.params, made.params, strict=True))
-        )
-        return LibraryCall(symbol, tuple(tensors))
-
-    def _tensor(self, place: int, source: Var, parameter: Var, copy: int) -> int:
-        shape, dtype = shape_of(parameter), dtype_of(parameter)
-        key = place, source, shape, copy
-        if key not in self._known:
-            self.storages.append(Storage(tensor_bytes(shape, dtype), filler=_FILLER))
-            self.tensors.append(View(len(self.storages) - 1, shape, dtype))
-            self._known[key] = len(self.tensors) - 1
-        return self._known[key]
+def _call(
+    memory: FilledTensors, place: int, question: SpaceQuestion, symbol: str, made: tirx.PrimFunc, *, copy: int
+) -> LibraryCall:
+    """Return the call of a candidate, for one of the copies of its weights; they share what else it takes."""
+    tensors = (
+        memory.tensor((place, source, copy if index in question.weights else 0), parameter)
+        for index, (source, parameter) in enumerate(zip(question.source.params, made.params, strict=True))
+    )
+    return LibraryCall(symbol, tuple(tensors))

@@ -17,7 +17,8 @@ from partition.profitability import Profitability
 from tuning.build import build_library
 from tuning.chain_forms import APART, TOGETHER, ChainForms
 from tuning.decide import Decision
-from tuning.experiment import Experiment, LibraryCall, Step, Storage, View
+from tuning.experiment import Experiment, LibraryCall, Step
+from tuning.filled_tensors import FilledTensors
 from tuning.known import Knowledge
 from tuning.measuring_session import MeasuringSession
 from tuning.parts import blocks_of, only_moves, split_kernel, weights_of
@@ -30,8 +31,6 @@ _MOST_COPIES = 16
 """Of the weights."""
 _TEXT = 80
 """Characters that name a chain in a note."""
-_FILLER = 0x3A
-"""Of all data: four of these bytes are a small float32, two a small bfloat16."""
 _SECONDS = 2.0
 """For measuring one chain at most; it takes a tenth as a rule."""
 
@@ -141,7 +140,7 @@ class MeasureChains:
         steps = tuple(
             Step(0, tuple(memory.calls(some, copy) for some in names)) for copy in range(self._copies(weights))
         )
-        tensors, storages = tuple(memory.tensors), tuple(memory.storages)
+        tensors, storages = tuple(memory.filled.tensors), tuple(memory.filled.storages)
         experiment = Experiment(
             libraries=(str(library),),
             data="",
@@ -172,28 +171,17 @@ class _Memory:
     weights: Sequence[Var]
     functions: Mapping[str, tirx.PrimFunc]
     made: Mapping[str, tirx.PrimFunc]
-    storages: list[Storage] = field(default_factory=list, init=False)
-    tensors: list[View] = field(default_factory=list, init=False)
-    _known: dict[tuple[Var, tuple[int, ...], int], int] = field(default_factory=dict, init=False)
+    filled: FilledTensors = field(default_factory=FilledTensors, init=False)
 
     def calls(self, names: Sequence[str], copy: int) -> tuple[LibraryCall, ...]:
         """Return the calls of a candidate, the functions of these `names`, on a copy."""
         return tuple(
             LibraryCall(name, tuple(
-                self._tensor(source, parameter, copy)
+                self.filled.tensor((source, copy if source in self.weights else 0), parameter)
                 for source, parameter in zip(self.functions[name].params, self.made[name].params, strict=True)
             ))
             for name in names
         )  # fmt: skip
-
-    def _tensor(self, source: Var, parameter: Var, copy: int) -> int:
-        shape, dtype = shape_of(parameter), dtype_of(parameter)
-        key = source, shape, copy if source in self.weights else 0
-        if key not in self._known:
-            self.storages.append(Storage(tensor_bytes(shape, dtype), filler=_FILLER))
-            self.tensors.append(View(len(self.storages) - 1, shape, dtype))
-            self._known[key] = len(self.tensors) - 1
-        return self._known[key]
 
 
 def _text(kernel: tirx.PrimFunc) -> str:

@@ -11,15 +11,13 @@ import numpy as np
 
 from fusion.tensors import byte_view, tensor_bytes
 from tuning.experiment import Storage, View
+from tuning.filled_tensors import FILLER
 
 if TYPE_CHECKING:
     from fusion.module.plan import Argument, RunPlan
     from fusion.runtime import Tensor
 
 _ALIGNMENT = 64
-_FILLER = 0x3A
-"""Every byte of placeholders: four of these bytes are a small float32, two a small bfloat16; zeros would all lie in
-one page."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Memory:
         """Return a tensor of this shape instead of `argument`, with values that do not matter."""
         wanted = replace(argument, shape=shape, dtype=dtype)
         if wanted not in self._placeholders:
-            storage = self._add(Storage(tensor_bytes(shape, dtype), filler=_FILLER))
+            storage = self._add(Storage(tensor_bytes(shape, dtype), filler=FILLER))
             self._placeholders[wanted] = self._view(storage, shape, dtype)
         return self._placeholders[wanted]
 

@@ -22,8 +22,6 @@ _MOST_BYTES = 16 << 20
 """Of its largest tensor."""
 _SIDES = (7, 8, 10, 13, 14, 16, 19, 20, 24, 26, 28, 32, 38, 40, 48, 52, 56, 64, 76, 80, 96, 112, 128, 160)
 """Heights and widths of images: halves of 224, 256, 300, 320, 416, 608 and 640, and what is between."""
-
-
 _TO_PLANES, _TO_CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 """Orders of axes."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 
 from bench.tuning.drawn import DrawnKernel
@@ -31,9 +30,10 @@ Found = Mapping[str, Sequence[Record]]
 def measured(kernels: Sequence[DrawnKernel], ctx: Context, path: Path) -> Found:
     """Return the records of `kernels`, after those that `path` lacks have been measured and added to it."""
     found = _read(path)
-    missing = iter([kernel for kernel in kernels if kernel.question.known.task.key not in found])
-    done = len(kernels) - sum(1 for kernel in kernels if kernel.question.known.task.key not in found)
-    while some := list(islice(missing, _TOGETHER)):
+    missing = [kernel for kernel in kernels if kernel.question.known.task.key not in found]
+    done = len(kernels) - len(missing)
+    for start in range(0, len(missing), _TOGETHER):
+        some = missing[start : start + _TOGETHER]
         records = list(_measure(some, ctx))
         with path.open("a") as file:
             file.writelines(f"{record.as_line()}\n" for record in records)
