@@ -18,6 +18,8 @@ from backends.tensorir.symbols import symbols_of
 from fusion.structural import map_nodes
 
 Expr = Any
+_MULTIPLES = "fusion.multiples"
+"""Attribute of a kernel: of which number each of its symbols is a multiple that is one of more than 1."""
 
 
 def with_bare_symbols(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -28,6 +30,12 @@ def with_bare_symbols(func: tirx.PrimFunc) -> tirx.PrimFunc:
             break
         func = min(dims, key=lambda dim: (len(dim.hidden), len(dim.factors), dim.multiple)).replaced_in(func)
     return func
+
+
+def multiples_of(func: tirx.PrimFunc) -> dict[str, int]:
+    """Return by name of which number each symbol is known to be a multiple: `b_4` of 4."""
+    known = func.attrs.get(_MULTIPLES, {}) if func.attrs else {}
+    return {str(name): int(multiple) for name, multiple in known.items()}
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,8 @@ class _Dim:
             return node if rest else found * times if times > 1 else found
 
         func = map_nodes(func, (tirx.Mul, multiplied), (tirx.Add, lambda node: self._sum(node, found, whole)))
+        if self.multiple > 1 and not self.offset:
+            func = func.with_attr(_MULTIPLES, {**multiples_of(func), name: self.multiple})
         others = [tirx.max(var, 1) for var in self.factors if not var.same_as(self.hidden[0])]
         if len(others) < len(self.factors) - 1 or len(self.hidden) > 1:
             return func  # a square, or a product of which neither factor is known

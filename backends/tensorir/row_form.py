@@ -27,6 +27,7 @@ from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.accesses import flat_index
+from backends.tensorir.bare_symbols import multiples_of
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.split_shape import SplitShape
 from backends.tensorir.stages import dtype_of, shape_of, substitute
@@ -61,10 +62,11 @@ class RowView:
     whole: bool
 
     @staticmethod
-    def of(buffer: Var, lead: Sequence[Expr]) -> RowView:
-        """Return the view of `buffer` in a kernel whose rows have the shape `lead`."""
+    def of(buffer: Var, lead: Sequence[Expr], multiples: Mapping[str, int]) -> RowView:
+        """Return the view of `buffer` in a kernel whose rows have the shape `lead`; `multiples` are of which number
+        each symbol is one."""
         shape = list(buffer.ty.shape)
-        choices = (SplitShape.whole(shape), SplitShape.of(shape, lead))
+        choices = (SplitShape.whole(shape), SplitShape.of(shape, lead, multiples))
         axes = next((axes for axes in choices if _rows_in(axes.dims, lead)), choices[0])
         rows = _rows_in(axes.dims, lead)
         merged = rows or tuple(range(1 + max(place for place, dim in enumerate(shape) if not _is_number(dim))))
@@ -136,7 +138,8 @@ class RowForm:
     def _of(func: tirx.PrimFunc, lead: Sequence[Expr]) -> RowForm:
         root, buffers = _root_of(func), _buffers_of(func)
         rows = Analyzer().simplify(reduce(mul, lead))
-        views = {buffer: RowView.of(buffer, lead) for buffer in buffers if _has_open_rows(buffer, rows)}
+        opened, multiples = [buffer for buffer in buffers if _has_open_rows(buffer, rows)], multiples_of(func)
+        views = {buffer: RowView.of(buffer, lead, multiples) for buffer in opened}
         if any(buffer in views and not views[buffer].whole for buffer in root.alloc_buffers):
             raise Declined("something is computed for a part of the rows' axes")
         nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]

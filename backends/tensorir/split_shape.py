@@ -3,11 +3,12 @@ sequences behind one another, `[b * 6, n, 64]`, as `[b, 6, n, 64]`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Var
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
@@ -33,11 +34,12 @@ class SplitShape:
         return SplitShape(tuple(shape), (1,) * len(shape))
 
     @staticmethod
-    def of(shape: Sequence[Expr], sizes: Sequence[Expr]) -> SplitShape:
-        """Return the axes with those apart whose extent is a multiple of one of the open `sizes`."""
+    def of(shape: Sequence[Expr], sizes: Sequence[Expr], multiples: Mapping[str, int]) -> SplitShape:
+        """Return the axes with those apart whose extent is a multiple of one of the open `sizes`; `multiples` are of
+        which number each symbol is one."""
         dims, counts = list[Expr](), list[int]()
         for dim in shape:
-            size, count = next(((size, count) for size in sizes if (count := _multiple(dim, size)) > 1), (dim, 1))
+            size, count = next(((size, count) for size in sizes if (count := _multiple(dim, size, multiples)) > 1), (dim, 1))
             dims += [size] if count == 1 else [size, tirx.const(count, "int64")]
             counts.append(count)
         return SplitShape(tuple(dims), tuple(counts))
@@ -55,12 +57,14 @@ class SplitShape:
         return [next(left) if count == 1 else next(left) * count + next(left) for count in self.counts]
 
 
-def _multiple(dim: Expr, size: Expr) -> int:
+def _multiple(dim: Expr, size: Expr, multiples: Mapping[str, int]) -> int:
     """Return how many times as long as an open `size` an axis is; 0 where that is no number."""
     if isinstance(dim, tirx.IntImm) or isinstance(size, tirx.IntImm):
         return 0
     if isinstance(size, tirx.FloorDiv) and isinstance(size.b, tirx.IntImm) and structural_equal(size.a, dim):
-        return int(size.b.value)  # `with_bare_symbols` divides by what leaves nothing
+        divisor = int(size.b.value)
+        leaves_nothing = isinstance(dim, Var) and multiples.get(dim.name, 1) % divisor == 0
+        return divisor if leaves_nothing else 0
     analyzer = Analyzer()
     count = analyzer.simplify(tirx.floordiv(dim, size))
     known = isinstance(count, tirx.IntImm) and analyzer.can_prove_equal(size * count, dim)

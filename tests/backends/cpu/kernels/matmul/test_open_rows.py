@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax, tirx
+from tvm.ir import Var
 from tvm.relax import op
 
 from backends.cpu.codegen.generate import generate_module
@@ -17,11 +18,12 @@ from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_contraction import OpenBlocking
 from backends.cpu.kernels.shared.row_tiles import RowTable
 from backends.cpu.schedule import schedule
-from backends.tensorir.symbols import bind
+from backends.tensorir.symbols import bind, symbols_of
 from fusion import context
 from fusion.declined import Declined
-from fusion.structural import find
+from fusion.structural import find, map_nodes
 from fusion.symbolic.fit import Fit
+from partition.access import MATMUL
 from tests.backends.cpu.kernels.anchored import normal, one_kernel
 from tests.passes.modules import Build
 from tests.symbolic.unified import unified
@@ -234,6 +236,38 @@ def test_rows_that_read_other_rows_are_declined() -> None:
     funcs = [one_kernel(build, [np.zeros((*sizes.values(), DEPTH), "float32")]) for sizes in PROBES]
     with pytest.raises(Declined, match="another row"):
         emit_open_products(unified(funcs, Fit(PROBES)), context.resolve("llvm").compiler.machine, 1)
+
+
+def test_heads_of_all_tokens_have_open_rows_where_the_batch_is_told_by_them_alone() -> None:
+    def build(b: relax.BlockBuilder, rows: relax.Var, added: relax.Var) -> relax.Expr:
+        count, words, _ = map(int, added.ty.shape)
+        made = b.emit(op.reshape(product(b, rows, 72), (count // 6, words, 72)))
+        return op.add(b.emit(op.reshape(heads(b, made, 12), (count, words, 12))), added)
+
+    inputs = [_inputs([(s["b"] * s["n"], DEPTH), (s["b"] * 6, s["n"], 12)]) for s in PROBES]
+    func = unified([one_kernel(build, [each.astype("float32") for each in given]) for given in inputs], Fit(PROBES))
+    made = schedule(func, context.resolve("llvm").compiler.machine, 1)
+    assert (made.template, made.note) == (MATMUL, "")
+
+
+@pytest.mark.parametrize("words", [6, 7])
+def test_every_other_row_of_as_many_as_a_call_has(words: int) -> None:
+    """Of 7 words the first of the next sentence is not two behind the sixth, though 7 // 2 rows are made of each."""
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return product(b, b.emit(op.strided_slice(x, [1], [0], [int(x.ty.shape[1]) - 1], [2])), 24)
+
+    probes = [{**sizes, "half": sizes["n"] // 2} for sizes in PROBES]
+    func = unified([one_kernel(build, [np.zeros((*s.values(), DEPTH), "float32")]) for s in PROBES], Fit(probes))
+    n, half = (next(var for var in symbols_of(func) if var.name == name) for name in ("n", "half"))
+    func = map_nodes(func, (Var, lambda var: tirx.floordiv(n, 2) if var.same_as(half) else var))
+    static = bind(func, {"b": 3, "n": words})
+    machine = context.resolve("llvm").compiler.machine
+    library = _library({"open": schedule(func, machine, 1).func, "static": schedule(static, machine, 1).func})
+    got, want = ([tvm.runtime.tensor(array) for array in _numbers(static, 3)] for _ in range(2))
+    library["open"](*got)
+    library["static"](*want)
+    np.testing.assert_allclose(got[-1].numpy(), want[-1].numpy(), rtol=1e-5, atol=1e-4)
 
 
 def test_few_rows_are_one_tile_where_weights_are_read_from_memory() -> None:
