@@ -78,7 +78,8 @@ class _Dim:
 
     def _sum(self, node: tirx.Add, found: Expr, whole: Var) -> Expr:
         """Return the new symbol for the dimension itself, which has an offset; other sums as they are."""
-        is_own = structural_equal(node.a, self.product if self.multiple == 1 else found)
+        is_replaced = self.multiple > 1 or len(self.factors) > 1
+        is_own = structural_equal(node.a, found if is_replaced else self.product)
         return whole if self.offset and is_own and _is_number(node.b, self.offset) else node
 
 

@@ -32,7 +32,7 @@ from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.split_shape import SplitShape
 from backends.tensorir.stages import dtype_of, shape_of, substitute
 from fusion.declined import Declined
-from fusion.structural import map_nodes
+from fusion.structural import find, map_nodes
 
 _REDUCED = 2  # tirx.IterVar.CommReduce
 _SPATIAL = tirx.IterVar.DataPar
@@ -53,6 +53,8 @@ class RowView:
         axes: Those that it has, or that are taken apart for its rows.
         merged: Which of these are one.
         whole: Whether these are all rows of the kernel.
+        begins: On which place of each axis of the buffer that begins which the kernel writes, as behind a cache; ()
+            where it writes or reads all.
     """
 
     buffer: Var
@@ -60,19 +62,23 @@ class RowView:
     axes: SplitShape
     merged: tuple[int, ...]
     whole: bool
+    begins: tuple[Expr, ...] = ()
 
     @staticmethod
-    def of(buffer: Var, lead: Sequence[Expr], multiples: Mapping[str, int]) -> RowView:
+    def of(
+        buffer: Var, lead: Sequence[Expr], multiples: Mapping[str, int], written: OpenSlice | None = None
+    ) -> RowView:
         """Return the view of `buffer` in a kernel whose rows have the shape `lead`; `multiples` are of which number
-        each symbol is one."""
-        shape = list(buffer.ty.shape)
+        each symbol is one, and `written` is what of it the kernel writes if that is not all."""
+        shape = list(buffer.ty.shape if written is None else written.shape)
         choices = (SplitShape.whole(shape), SplitShape.of(shape, lead, multiples))
         axes = next((axes for axes in choices if _rows_in(axes.dims, lead)), choices[0])
         rows = _rows_in(axes.dims, lead)
         merged = rows or tuple(range(1 + max(place for place, dim in enumerate(shape) if not _is_number(dim))))
         rest = [dim for place, dim in enumerate(axes.dims) if place not in merged]
         own = tirx.decl_buffer((ROWS if rows else _FEWER_ROWS, *rest), dtype_of(buffer), buffer.name)
-        return RowView(buffer, own, axes, merged, bool(rows))
+        begins = () if written is None else written.begins
+        return RowView(buffer, own, axes, merged=merged, whole=bool(rows), begins=begins)
 
     @property
     def dims(self) -> list[Expr]:
@@ -82,11 +88,14 @@ class RowView:
     @property
     def is_leading(self) -> bool:
         """Whether the elements of a row lie together, one row behind the other: the axes that are one are the first."""
-        return self.merged == tuple(range(len(self.merged)))
+        return not self.begins and self.merged == tuple(range(len(self.merged)))
 
     def split(self, indices: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
         """Return the indices of the merged axes, and those of the others."""
-        places = self.axes.split(indices)
+        analyzer, begins = Analyzer(), self.begins or (int64(0),) * len(indices)
+        pairs = zip(indices, begins, strict=True)
+        own = [index if _is_zero(begin) else analyzer.simplify(index - begin) for index, begin in pairs]
+        places = self.axes.split(own)
         merged = [places[axis] for axis in self.merged]
         return merged, [place for axis, place in enumerate(places) if axis not in self.merged]
 
@@ -100,7 +109,39 @@ class RowView:
         row, *rest = _spread(indices, shape_of(self.own))
         merged = dict(zip(self.merged, divided(row, self.dims), strict=True))
         others = iter(rest)
-        return self.axes.join([merged[axis] if axis in merged else next(others) for axis in range(len(self.axes.dims))])
+        places = [merged[axis] if axis in merged else next(others) for axis in range(len(self.axes.dims))]
+        begins = self.begins or (int64(0),) * len(self.buffer.ty.shape)
+        pairs = zip(self.axes.join(places), begins, strict=True)
+        return [index if _is_zero(begin) else index + begin for index, begin in pairs]
+
+
+@dataclass(frozen=True)
+class OpenSlice:
+    """A part of a buffer with symbols in its shape, which a kernel writes.
+
+    Attributes:
+        shape: Its extents, of axes with a number those of the buffer.
+        begins: On which place of each axis of the buffer it begins.
+    """
+
+    shape: tuple[Expr, ...]
+    begins: tuple[Expr, ...]
+
+    @staticmethod
+    def of(block: SBlock) -> OpenSlice | None:
+        """Return what a block writes; None where that is a whole buffer, or what it writes is not told by its axes."""
+        store = block.body
+        axes = {axis.var: axis.dom.extent for axis in block.iter_vars}
+        shape, begins = list[Expr](), list[Expr]()
+        for index, dim in zip(store.indices, store.buffer.ty.shape, strict=True):
+            axis, begin = (index.a, index.b) if isinstance(index, tirx.Add) else (index, int64(0))
+            is_part = not _is_number(dim) and axis in axes and not any(var in axes for var in find(begin, Var))
+            if not _is_number(dim) and not is_part:
+                return None
+            shape.append(axes[axis] if is_part else dim)
+            begins.append(begin if is_part else int64(0))
+        is_whole = all(map(structural_equal, shape, store.buffer.ty.shape))
+        return None if is_whole else OpenSlice(tuple(shape), tuple(begins))
 
 
 @dataclass(frozen=True)
@@ -139,7 +180,9 @@ class RowForm:
         root, buffers = _root_of(func), _buffers_of(func)
         rows = Analyzer().simplify(reduce(mul, lead))
         opened, multiples = [buffer for buffer in buffers if _has_open_rows(buffer, rows)], multiples_of(func)
-        views = {buffer: RowView.of(buffer, lead, multiples) for buffer in opened}
+        blocks = [block for block in find(root.body, SBlock) if isinstance(block.body, tirx.BufferStore)]
+        written = {block.body.buffer: OpenSlice.of(block) for block in blocks}
+        views = {buffer: RowView.of(buffer, lead, multiples, written.get(buffer)) for buffer in opened}
         if any(buffer in views and not views[buffer].whole for buffer in root.alloc_buffers):
             raise Declined("something is computed for a part of the rows' axes")
         nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
@@ -402,6 +445,10 @@ def _root_of(func: tirx.PrimFunc) -> SBlock:
 
 def _is_number(dim: Expr) -> bool:
     return isinstance(dim, tirx.IntImm)
+
+
+def _is_zero(index: Expr) -> bool:
+    return _is_number(index) and int(index.value) == 0
 
 
 def _is_one(dim: Expr) -> bool:

@@ -39,7 +39,8 @@ class SplitShape:
         which number each symbol is one."""
         dims, counts = list[Expr](), list[int]()
         for dim in shape:
-            size, count = next(((size, count) for size in sizes if (count := _multiple(dim, size, multiples)) > 1), (dim, 1))
+            counted = ((size, _multiple(dim, size, multiples)) for size in sizes)
+            size, count = next((each for each in counted if each[1] > 1), (dim, 1))
             dims += [size] if count == 1 else [size, tirx.const(count, "int64")]
             counts.append(count)
         return SplitShape(tuple(dims), tuple(counts))

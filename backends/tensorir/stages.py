@@ -203,11 +203,19 @@ def _store_axis(index: Expr, extent: Extent, axes: dict[Var, Axis]) -> tuple[Axi
     begin: Extent = 0
     if isinstance(index, tirx.Add) and isinstance(index.a, Var) and index.a in axes:
         index, begin = index.a, extent_of(index.b)
-    if isinstance(index, Var) and index in axes and is_within(begin, axes[index].extent, extent):
+    if isinstance(index, Var) and index in axes and _is_slice(begin, axes[index].extent, extent, axes):
         return axes[index], begin
     if isinstance(index, tirx.IntImm) and int(index.value) == 0 and extent == 1:
         return Axis(Var("unit", index.ty), 1), 0
     raise Declined("a block stores to an index that is not one of its axes")
+
+
+def _is_slice(begin: Extent, extent: Extent, whole: Extent, axes: Mapping[Var, Axis]) -> bool:
+    """Return whether [begin, begin + extent) is a slice of [0, whole). Of symbols it is at all sizes that the kernel is
+    called with: behind a cache, rows of `total - length` and on are inside of `total`, which no symbol tells."""
+    if all(isinstance(each, int) for each in (begin, extent, whole)):
+        return is_within(begin, extent, whole)
+    return isinstance(begin, int) or not any(var in axes for var in find(begin, Var))
 
 
 def _reduction(block: SBlock, spatial: tuple[Axis, ...], reduce: tuple[Axis, ...]) -> Stage:

@@ -227,7 +227,8 @@ def _check_open(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan) -> None
 
 def _check_sizes(form: StoredForm, opened: StoredOpenPlan) -> None:
     """Raise unless the sizes that extents depend on are those of inputs, or follow from these."""
-    known = {dim for dims in opened.dims for dim in dims if not is_number(dim)}
+    following = {size.symbol for size in opened.derived}
+    known = {dim for dims in opened.dims for dim in dims if not is_number(dim)} - following
     extents = [extent for shape in opened.buffers for extent in shape]
     extents += [extent for shapes in opened.arguments for shape in shapes for extent in shape]
     extents += [extent for weight in opened.weights for extent in (*weight.shape, *weight.source.extents)]

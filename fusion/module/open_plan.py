@@ -64,16 +64,18 @@ class OpenRunPlan:
 
     def rests(self, shapes: Sequence[tuple[int, ...]]) -> list[list[int]]:
         """Return what tells a model whose first call has these shapes from others, if all take sizes in steps like
-        those of this one: what is left of each size, and the whole of one that is no symbol here."""
+        those of this one: what is left of each size, and the whole of one that is no symbol here, or follows from
+        others."""
         return [
-            [extent % self.bounds[dim].step if isinstance(dim, str) else extent
+            [extent % self.bounds[dim].step if isinstance(dim, str) and dim in self.bounds else extent
              for dim, extent in zip(dims, shape, strict=True)]
             for dims, shape in zip(self.dims.dims, shapes, strict=True)
         ]  # fmt: skip
 
     def describe_bounds(self) -> str:
         """Return for which sizes it is, as reports and errors show it."""
-        return ", ".join(f"{symbol} {_describe(taken)}" for symbol, taken in self.bounds.items())
+        found = [f"{symbol} {_describe(taken)}" for symbol, taken in self.bounds.items()]
+        return ", ".join([*found, *map(str, self.dims.following)])
 
     def describe_typical(self) -> str:
         """Return at which sizes reports show it."""

@@ -42,14 +42,17 @@ class Deduction:
     rivals: tuple[tuple[DerivedSize, ...], ...]
 
 
-def deduce(outlines: Sequence[tuple[OperatorLine, ...]], sizes: Sequence[Sizes]) -> Deduction:
-    """Return what a model that has these operators at these sizes is for all of them.
+def deduce(
+    outlines: Sequence[tuple[OperatorLine, ...]], sizes: Sequence[Sizes], following: Sequence[DerivedSize] = ()
+) -> Deduction:
+    """Return what a model that has these operators at these sizes is for all of them, some of which are known to be
+    `following` from others.
 
     Raises:
         Declined: It differs in more than sizes.
         NotLinearError: A number in it is neither an extent nor a quotient or a sum of those.
     """
-    found = _Deducer([dict(each) for each in sizes])
+    found = _Deducer([with_derived(each, following) for each in sizes], list(following))
     found.explain(dict.fromkeys(column for lines in zip(*outlines, strict=False) for column in _columns(lines)))
     return Deduction(tuple(found.derived), OpenOutline.of(outlines, found.fit), tuple(found.rivals))
 

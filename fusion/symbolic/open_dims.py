@@ -50,7 +50,8 @@ class OpenDims:
     Attributes:
         inputs: Names of the inputs.
         dims: For each input the size of each dimension, or its symbol.
-        derived: Symbols whose sizes follow from those of the inputs.
+        derived: Symbols whose sizes follow from those of the inputs; first those of inputs that follow from others, as
+            a mask is as long as a cache and what is behind it.
         steps: The sizes of symbols that do not take all, as multiples of 32 do not.
     """
 
@@ -68,8 +69,16 @@ class OpenDims:
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
-        """The symbols of the inputs in the order in which they come."""
-        return tuple(dict.fromkeys(dim for dims in self.dims for dim in dims if isinstance(dim, str)))
+        """The symbols of the inputs in the order in which they come, without those that follow from others."""
+        following = {size.symbol for size in self.derived}
+        named = dict.fromkeys(dim for dims in self.dims for dim in dims if isinstance(dim, str))
+        return tuple(symbol for symbol in named if symbol not in following)
+
+    @cached_property
+    def following(self) -> tuple[DerivedSize, ...]:
+        """The sizes of inputs that follow from those of others."""
+        named = {dim for dims in self.dims for dim in dims}
+        return tuple(size for size in self.derived if size.symbol in named)
 
     @cached_property
     def leading(self) -> tuple[str, ...]:
@@ -101,13 +110,13 @@ class OpenDims:
 
     @cached_property
     def relations(self) -> tuple[DerivedSize, ...]:
-        """How sizes follow from others: those that are derived and, where a division leaves nothing of any size that
-        the symbols take, what is divided from the quotient."""
+        """How sizes follow from others: those that are derived, what is added up from the sum and the others and, where
+        a division leaves nothing of any size that the symbols take, what is divided from the quotient."""
         sizes = {symbol: np.array(self.taken(symbol)) for symbol in self.symbols}
         known, found = dict[str, np.ndarray](), []
         for size in self.derived:
             part, *others = size.parts
-            found.append(size)
+            found += [size, *_parts_of_sum(size)]
             if not others and part.coefficient == 1 and len(part.symbols) == 1:
                 (name,) = part.symbols
                 known |= {name: sizes[name]} if name in sizes else {}
@@ -124,12 +133,13 @@ class OpenDims:
 
     def shapes(self, sizes: Sizes) -> dict[str, Shape]:
         """Return the shape of each input, by name."""
-        found = [tuple(sizes[dim] if isinstance(dim, str) else dim for dim in dims) for dims in self.dims]
+        known = with_derived(sizes, self.following)
+        found = [tuple(known[dim] if isinstance(dim, str) else dim for dim in dims) for dims in self.dims]
         return dict(zip(self.inputs, found, strict=True))
 
     def sizes(self, shapes: Sequence[Shape]) -> dict[str, int] | None:
         """Return the size of each symbol where inputs have these shapes; None where one has two, or the model takes
-        no such shapes."""
+        no such shapes, or one that follows from others does not."""
         found: dict[str, int] = {}
         for dims, shape in zip(self.dims, shapes, strict=True):
             if len(dims) != len(shape):
@@ -137,7 +147,8 @@ class OpenDims:
             for dim, extent in zip(dims, shape, strict=True):
                 if (found.setdefault(dim, extent) if isinstance(dim, str) else dim) != extent:
                     return None
-        return found
+        follows = all(found.pop(size.symbol) == size.at(found) for size in self.following)
+        return found if follows else None
 
     def probes(self) -> Iterator[tuple[Sizes, Sizes]]:
         """Yield two choices of sizes at which passes may see the model, the largest first; no two symbols have the
@@ -158,10 +169,11 @@ class OpenDims:
 
     def spread(self, place: int) -> dict[str, int]:
         """Return the sizes at the given place of a sequence without a pattern, odd and even, and in steps of both: the
-        first dimensions of inputs are small."""
+        first dimensions of inputs are small. No size is a sum of multiples of two others at all places."""
         found = {}
         for number, symbol in enumerate(self.symbols):
             size = 101 + 37 * number + (49 + 14 * number + 6 * place) * place
+            size += 7 * (place**3 * number % 11) if number > 2 else 0
             if symbol in self.leading:
                 size = 2 + (3 * place + number) % 7
             step = self.taken(symbol).step
@@ -182,6 +194,15 @@ class OpenDims:
     def _taken_at(self, symbol: str, place: int) -> int:
         taken = self.taken(symbol)
         return taken[min(place, len(taken) - 1)]
+
+
+def _parts_of_sum(size: DerivedSize) -> Iterator[DerivedSize]:
+    """Yield how each size that is once in a sum with others follows from the sum."""
+    for part in size.parts:
+        others = [replace(other, coefficient=-other.coefficient, constant=-other.constant)
+                  for other in size.parts if other is not part]  # fmt: skip
+        if size.divisor == 1 and others and part.coefficient == len(part.symbols) == 1:
+            yield DerivedSize(part.symbols[0], (Extent(-part.constant, 1, (size.symbol,)), *others))
 
 
 def _dims(spec: TensorSpec) -> tuple[int | str, ...]:

@@ -25,6 +25,7 @@ from fusion.symbolic.imported_constants import ImportedConstants, constants_of
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import CallAtFault, OpenDims
 from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
+from fusion.symbolic.relate import find_relations, said_relations
 from fusion.symbolic.settle_weights import Constants
 
 Import = Callable[[Mapping[str, Sequence[int]]], ImportedModel]
@@ -113,13 +114,33 @@ class SizedImports:
             CallAtFault: It cannot be imported at those of the first call either.
             FusionError: It cannot be imported at the sizes that passes may see.
         """
+        said = None if self.dims.following else said_relations(self.dims, self.first)
+        if said is not None:
+            with suppress(Declined, FusionError):
+                return self._related(said).find()
         try:
             return self._find()
         except (Declined, FusionError):
+            related = None if self.first is None else find_relations(self._takes, self.dims, self.first)
+            if related is not None:
+                return self._related(related).find()
             found = None if self.first is None or not all(self.first.values()) else self._find_narrowed(self.first)
             if found is None:
                 raise
             return found
+
+    def _related(self, dims: OpenDims) -> SizedImports:
+        """Return the same for `dims`, in which sizes follow from others."""
+        first = None if self.first is None else {symbol: self.first[symbol] for symbol in dims.symbols}
+        return replace(self, dims=dims, first=first)
+
+    def _takes(self, dims: OpenDims) -> bool:
+        """Return whether the model can be imported at sizes of `dims`."""
+        try:
+            self._related(dims).read(dims.spread(0))
+        except (Declined, FusionError):
+            return False
+        return True
 
     def _find_narrowed(self, sizes: Sizes) -> FoundModel | None:
         """Return what the model is for those sizes that it takes beside `sizes`; None where these are no others, or it
@@ -157,7 +178,7 @@ class SizedImports:
         choices = list(self.dims.probes())
         if not choices:
             raise Declined(f"it leaves {len(self.dims.symbols)} sizes open that have nothing to do with each other")
-        if self.dims.steps:
+        if self.dims.steps or self.dims.following:
             return self._found_deduced(choices[0], self._deduce())
         if not self.is_linear:
             with suppress(Declined, FusionError):
@@ -203,7 +224,7 @@ class SizedImports:
         seen += [self.dims.spread(place) for place in range(len(seen), max(_SEEN, len(seen) + 1))]
         while True:
             try:
-                deduction = deduce([outline(self.read(sizes)) for sizes in seen], seen)
+                deduction = deduce([outline(self.read(sizes)) for sizes in seen], seen, self.dims.following)
                 sizes = telling(deduction, self.dims, self.dims.spread(len(seen)))
             except NotLinearError:
                 sizes = self.dims.spread(len(seen))

@@ -35,6 +35,7 @@ def kernel(shapes: Shapes, value: Callable[..., Any] = lambda x, b, n, i: x[i]) 
         (lambda b, n: [b * n, b * n * 3], ["b_n", "b_n * T.int64(3)"]),
         (lambda b, n: [b * n, n, b * 5], ["b_5 // T.int64(5) * n", "n", "b_5"]),
         (lambda b, n: [n * n], ["n_n"]),
+        (lambda b, n: [b * n + 1, (b * n + 1) * 2], ["b_n", "b_n * T.int64(2)"]),
         (lambda b, n: [n + tirx.const(-1, "int64"), n * 2], ["n", "(n + T.int64(1)) * T.int64(2)"]),
     ],
 )

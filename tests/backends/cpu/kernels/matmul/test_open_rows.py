@@ -21,9 +21,11 @@ from backends.cpu.schedule import schedule
 from backends.tensorir.symbols import bind, symbols_of
 from fusion import context
 from fusion.declined import Declined
+from fusion.extents import DerivedSize, Extent, with_derived
 from fusion.structural import find, map_nodes
 from fusion.symbolic.fit import Fit
 from partition.access import MATMUL
+from partition.slices import Slice, hide_outputs, write_slice
 from tests.backends.cpu.kernels.anchored import normal, one_kernel
 from tests.passes.modules import Build
 from tests.symbolic.unified import unified
@@ -248,6 +250,35 @@ def test_heads_of_all_tokens_have_open_rows_where_the_batch_is_told_by_them_alon
     func = unified([one_kernel(build, [each.astype("float32") for each in given]) for given in inputs], Fit(PROBES))
     made = schedule(func, context.resolve("llvm").compiler.machine, 1)
     assert (made.template, made.note) == (MATMUL, "")
+
+
+@pytest.mark.parametrize("past", [0, 3])
+def test_rows_are_stored_behind_a_cache(past: int) -> None:
+    """Heads behind those of a cache, as rows of a joined tensor of which the kernel is told the length."""
+
+    def kernel(b: int, n: int, past: int) -> tirx.PrimFunc:
+        func = one_kernel(_attention_inputs, [np.zeros((b, n, DEPTH), "float32")])
+        for heads, size in ((6, 12), (2, 24)):
+            made = next(param for param in func.params if tuple(map(int, param.ty.shape)) == (b, heads, n, size))
+            place = Slice((b, heads, past + n, size), (0, 0, past, 0))
+            func = hide_outputs(write_slice(func, made, (b, heads, n, size), place), [made])
+        return func
+
+    probes = [{**sizes, "all": sizes["n"] + more} for sizes, more in zip(PROBES, (50, 60, 71), strict=True)]
+    funcs = [kernel(s["b"], s["n"], s["all"] - s["n"]) for s in probes]
+    more = DerivedSize("past", (Extent(0, 1, ("all",)), Extent(0, -1, ("n",))))
+    probes = [with_derived(sizes, [more]) for sizes in probes]
+    func = unified(funcs, Fit(probes))
+    told = {var.name: var for var in symbols_of(func)}
+    func = map_nodes(func, (Var, lambda var: told["all"] - told["n"] if var.name == "past" else var))
+    machine = context.resolve("llvm").compiler.machine
+    static = kernel(3, 5, past)
+    library = _library({"open": emit_open_products(func, machine, 1).func, "static": schedule(static, machine, 1).func})
+    got, want = ([tvm.runtime.tensor(array) for array in _numbers(static, 3)] for _ in range(2))
+    library["open"](*got)
+    library["static"](*want)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("words", [6, 7])

@@ -1,0 +1,91 @@
+"""Sizes of inputs that follow from others: decoders with a cache have one form for all lengths of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fusion
+from fusion.errors import FusionError
+from fusion.extents import DerivedSize, Extent
+from fusion.symbolic.open_dims import OpenDims
+from fusion.symbolic.relate import find_relations, said_relations
+from tests.module.open_models import OpenModel
+from tests.symbolic.decoders import decoder
+
+CALLS = ((2, 5, 3), (1, 0, 4), (1, 0, 1), (2, 1, 1), (1, 7, 1), (3, 63, 1), (1, 63, 5), (2, 200, 1), (0, 3, 1))
+"""Batches, words in the cache, and words behind it."""
+SUM = DerivedSize("total", (Extent(0, 1, ("past",)), Extent(0, 1, ("length",))))
+
+
+def arrays(model: OpenModel, batch: int, past: int, length: int) -> dict[str, np.ndarray]:
+    """Return inputs of a decoder, whose mask leaves some words out."""
+    (total,) = (each.type.tensor_type.shape.dim[1].dim_param for each in model.proto.graph.input if each.name == "mask")
+    found = model.arrays(batch=batch, past=past, length=length, **{total: past + length})
+    return {**found, "mask": np.where(found["mask"] % 5, 1, 0)}
+
+
+def check(module: fusion.CompiledModule, model: OpenModel, call: tuple[int, int, int]) -> None:
+    given = arrays(model, *call)
+    for name, wanted in model.expected(given).items():
+        np.testing.assert_allclose(module.run(given)[name], wanted, rtol=1e-4, atol=1e-5, err_msg=f"{call} {name}")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(("total", "by_table"), [("past + length", False), ("total", True)])
+def test_a_cache_grows_in_one_form(total: str, by_table: bool, first: int, tmp_path: Path) -> None:
+    model = decoder(total, by_table=by_table)
+    module = fusion.compile(model.proto, wait=True, cache=False, threads=1 + first)
+    for call in (CALLS[first], *CALLS):
+        check(module, model, call)
+    assert [form.opened is not None for form in module.specializations] == [True], module.explain()
+    assert "= length + past" in module.explain()
+    module.save(tmp_path / "decoder.fusion")
+    loaded = fusion.load(tmp_path / "decoder.fusion")
+    check(loaded, model, (2, 11, 2))
+
+
+def test_a_call_of_which_it_does_not_hold_is_refused() -> None:
+    model = decoder("total")
+    module = fusion.compile(model.proto, wait=True, cache=False, threads=1)
+    check(module, model, (2, 5, 3))
+    given = arrays(model, 2, 4, 3)
+    with pytest.raises(FusionError, match="contradict each other"):
+        module.run({**given, "mask": given["mask"][:, 1:]})
+    check(module, model, (2, 4, 3))
+
+
+def dims_of(*inputs: tuple[str, ...]) -> OpenDims:
+    return OpenDims(tuple(f"x{place}" for place in range(len(inputs))), inputs)
+
+
+def test_what_follows_holds_of_each_call() -> None:
+    dims = OpenDims(("a", "b"), (("past", "length"), ("total",)), (SUM,))
+    assert dims.symbols == ("past", "length")
+    assert dims.shapes({"past": 3, "length": 2}) == {"a": (3, 2), "b": (5,)}
+    assert dims.sizes([(3, 2), (5,)]) == {"past": 3, "length": 2}
+    assert dims.sizes([(3, 2), (6,)]) is None
+
+
+@pytest.mark.parametrize(("name", "said"), [("past___length", True), ("length_past", True), ("total", False)])
+def test_names_say_what_is_a_sum(name: str, said: bool) -> None:
+    dims = dims_of(("past", "length"), (name,))
+    found = said_relations(dims, {"past": 0, "length": 4, name: 4})
+    assert (found is not None and [each.symbol for each in found.derived] == [name]) == said
+    assert said_relations(dims, {"past": 1, "length": 4, name: 4}) is None
+
+
+def test_relations_of_the_first_call_are_tried() -> None:
+    dims = dims_of(("b", "length"), ("rows", "past"), ("b", "total"))
+
+    def is_taken(related: OpenDims) -> bool:
+        (_, length), (rows, past), (batch, total) = related.shapes(related.spread(0)).values()
+        return total == past + length and rows == batch
+
+    found = find_relations(is_taken, dims, {"b": 2, "length": 3, "rows": 2, "past": 5, "total": 8})
+    assert found is not None
+    assert sorted(map(str, found.derived)) == ["b = rows", "total = length + past"]
+    assert find_relations(is_taken, dims, {"b": 2, "length": 3, "rows": 2, "past": 5, "total": 9}) is None
+    assert find_relations(lambda _: True, dims, {"b": 2, "length": 3, "rows": 2, "past": 5, "total": 8}) is None
