@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from backends.backend import Backend, Library
+from fusion.collector import paused
 from fusion.errors import NotInstalledError, TargetError
 from fusion.options import FALLBACK
 
@@ -34,7 +35,8 @@ def others() -> dict[str, EntryPoint]:
 
 
 def _own() -> dict[str, Backend | Library]:
-    return {name: import_module(module).BACKEND for name, module in _OWN.items()}
+    with paused():
+        return {name: import_module(module).BACKEND for name, module in _OWN.items()}
 
 
 @functools.cache

@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
+from bench.bytecode import write_bytecode
+
 _TRACE_LINES = 3
 _END_S = 5.0
 
@@ -31,6 +33,7 @@ class Worker:
 
     def __init__(self, engine: str, threads: int) -> None:
         self.engine = engine
+        write_bytecode()
         ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - lives as long as the worker
         with theirs:

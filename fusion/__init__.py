@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fusion.collector import paused
+
 if TYPE_CHECKING:
     from fusion.api import compile
     from fusion.compiled_module import CompiledModule
@@ -34,7 +36,8 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'fusion' has no attribute {name!r}")
-    if _HOME[name] in ("fusion.api", "fusion.relax_source"):
-        # Before the first import of tvm, which would bring PyTorch with it.
-        import_module("fusion.runtime").import_compiler()
-    return getattr(import_module(_HOME[name]), name)
+    with paused():
+        if _HOME[name] in ("fusion.api", "fusion.relax_source"):
+            # Before the first import of tvm, which would bring PyTorch with it.
+            import_module("fusion.runtime").import_compiler()
+        return getattr(import_module(_HOME[name]), name)

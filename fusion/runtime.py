@@ -10,6 +10,8 @@ import importlib.metadata
 import importlib.util
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +26,8 @@ def import_compiler() -> ModuleType:
     Raises:
         NotInstalledError: There is only its runtime. TVM imports all the same then, and fails at every use.
     """
-    tvm = _import_without_torch("tvm")
+    with _listing_names_once():
+        tvm = _import_without_torch("tvm")
     if tvm_ffi.get_global_func("target.Target", allow_missing=True) is None:
         raise NotInstalledError(
             "the compiler is not installed",
@@ -33,6 +36,28 @@ def import_compiler() -> ModuleType:
             f"and TVM anew: pip install --force-reinstall apache-tvm=={TVM_VERSION}",
         )
     return tvm
+
+
+@contextmanager
+def _listing_names_once() -> Iterator[None]:
+    """Import TVM inside without its asking for the names of all global functions where no function was added.
+
+    Each of its 51 tables of functions asks for 2,000 names one by one: 0.1 s of the 0.65 that importing it took.
+    """
+    registry = tvm_ffi.registry
+    ask, names = registry.list_global_func_names, list[str]()
+
+    def list_names() -> list[str]:
+        count = registry.get_global_func("ffi.FunctionListGlobalNamesFunctor")()(-1)
+        if count != len(names):
+            names[:] = ask()
+        return [*names]
+
+    registry.list_global_func_names = list_names
+    try:
+        yield
+    finally:
+        registry.list_global_func_names = ask
 
 
 def _import_without_torch(name: str) -> ModuleType:

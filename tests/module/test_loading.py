@@ -1,0 +1,39 @@
+"""What importing the compiler leaves out: looking for garbage, and asking TVM for the same names again."""
+
+from __future__ import annotations
+
+import gc
+
+import tvm_ffi
+
+from fusion.collector import paused
+from fusion.runtime import _listing_names_once
+
+
+def test_garbage_is_collected_again_behind_it() -> None:
+    with paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_who_has_turned_the_collector_off_finds_it_off() -> None:
+    gc.disable()
+    try:
+        with paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_function_that_was_added_meanwhile_is_among_the_names() -> None:
+    ask = tvm_ffi.registry.list_global_func_names
+    with _listing_names_once():
+        before = tvm_ffi.registry.list_global_func_names()
+        assert tvm_ffi.registry.list_global_func_names() == before == ask()
+        tvm_ffi.register_global_func("test.added_meanwhile", lambda: None)
+        try:
+            assert "test.added_meanwhile" in tvm_ffi.registry.list_global_func_names()
+        finally:
+            tvm_ffi.registry.remove_global_func("test.added_meanwhile")
+    assert tvm_ffi.registry.list_global_func_names is ask
