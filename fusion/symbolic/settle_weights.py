@@ -66,23 +66,25 @@ class Imports:
         nothing is known."""
         found: OpenWeight | None = weight
         count, known = len(self.constants(self.near[0]) or ()), 0
-        for sizes, all_sizes in self._others(weight):
-            constants = self.constants(sizes)
-            if found is not None and constants is not None and len(constants) == count:
-                found, known = grown(found, constants[place], all_sizes), known + 1
+        for choices in self._others(weight):
+            told = ((sizes, self.constants(sizes)) for sizes in choices)
+            sizes, constants = next(((at, held) for at, held in told if held and len(held) == count), ({}, None))
+            if found is not None and constants is not None:
+                found, known = grown(found, constants[place], self.dims.all_sizes(sizes)), known + 1
         return found if known else None
 
-    def _others(self, weight: OpenWeight) -> Iterator[tuple[Sizes, Sizes]]:
-        """Yield sizes of the inputs at which one symbol that `weight` depends on is as large as can be, and all sizes
-        there: the others are as small as can be, or the same as near by."""
-        near = self.near[0]
+    def _others(self, weight: OpenWeight) -> Iterator[list[Sizes]]:
+        """Yield choices of sizes of the inputs, of which the first that the model has tells what `weight` is there: one
+        symbol that it depends on is as large as can be, and the others are the same as near by, as in imports that told
+        the bounds, or as small as can be; then all are small."""
+        near = {name: self.near[0][name] for name in self.bounds}
         symbols = self._symbols(weight)
         smallest = {symbol: self.bounds[symbol][0] for symbol in symbols}
         for symbol in symbols:
             largest = {symbol: self.bounds[symbol][-1]}
-            for others in (smallest, {}) if len(symbols) > 1 else ({},):
-                sizes = {**{name: near[name] for name in self.bounds}, **others, **largest}
-                yield sizes, self.dims.all_sizes(sizes)
+            yield [{**near, **largest}, {**near, **smallest, **largest}]
+        if len(symbols) > 1:
+            yield [{**near, **smallest}]
 
     def _symbols(self, weight: OpenWeight) -> list[str]:
         """Return which symbols of the inputs `weight` depends on."""

@@ -74,6 +74,7 @@ class SizedImports:
     Attributes:
         first: The sizes of the first call, if they are known.
         modules: What was imported, by the shapes of the inputs.
+        outlines: Of some of these, their operators.
         limits: What ended imports and says nothing of the model, but of this process and its memory.
         is_linear: Whether it is not known yet that numbers follow from sizes otherwise than as multiples: then they do
             so where fewer of these are open, too.
@@ -83,6 +84,7 @@ class SizedImports:
     dims: OpenDims
     first: Sizes | None = None
     modules: dict[tuple[tuple[int, ...], ...], tvm.IRModule] = field(default_factory=dict)
+    outlines: dict[tuple[tuple[int, ...], ...], tuple[OperatorLine, ...]] = field(default_factory=dict)
     limits: list[FusionError] = field(default_factory=list)
     is_linear: bool = True
 
@@ -166,7 +168,11 @@ class SizedImports:
         return None
 
     def _outline(self, sizes: Sizes) -> tuple[OperatorLine, ...]:
-        return outline(self.read(sizes))
+        """Return the operators of the model at `sizes`; see `read`."""
+        key = tuple(self.dims.shapes(sizes).values())
+        if key not in self.outlines:
+            self.outlines[key] = outline(self.read(sizes))
+        return self.outlines[key]
 
     def _find(self) -> FoundModel:
         """Return what the model is for all sizes that its symbols take.
@@ -198,7 +204,7 @@ class SizedImports:
 
     def _found(self, near: tuple[Sizes, Sizes]) -> FoundModel:
         """Return the model if all its numbers are extents of the open sizes."""
-        graph = OpenOutline.of([outline(self.read(sizes)) for sizes in near], Fit(near))
+        graph = OpenOutline.of([self._outline(sizes) for sizes in near], Fit(near))
         return self._bounded(self.dims, near, graph)
 
     def _found_derived(self, small: Sequence[Sizes], reason: Exception) -> FoundModel:
@@ -224,7 +230,7 @@ class SizedImports:
         seen += [self.dims.spread(place) for place in range(len(seen), max(_SEEN, len(seen) + 1))]
         while True:
             try:
-                deduction = deduce([outline(self.read(sizes)) for sizes in seen], seen, self.dims.following)
+                deduction = deduce([self._outline(sizes) for sizes in seen], seen, self.dims.following)
                 sizes = telling(deduction, self.dims, self.dims.spread(len(seen)))
             except NotLinearError:
                 sizes = self.dims.spread(len(seen))
@@ -301,7 +307,7 @@ class SizedImports:
         left, smaller = 0, dict.fromkeys(found.dims.at_most(symbol, size) for size in _CHECKED)
         for size in (highest, *(size for size in smaller if seen < size < highest)):
             sizes = found.with_size(symbol, size)
-            if found.graph.leaves(outline(self.read(sizes))):
+            if found.graph.leaves(self._outline(sizes)):
                 left = max(left, 0 if found.constants.grow_with(symbol) else size)
             elif found.constants.can_be(self.read(sizes), sizes):
                 return max(left, size)
@@ -328,7 +334,7 @@ class SizedImports:
     def _is_same(self, sizes: Sizes, graph: OpenOutline) -> bool:
         """Return whether the operators at all `sizes`, those that follow from others too, are those of `graph`."""
         try:
-            return graph.is_at(outline(self.read(sizes)), sizes)
+            return graph.is_at(self._outline(sizes), sizes)
         except (Declined, FusionError):
             return False
 

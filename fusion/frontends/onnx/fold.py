@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import onnx
@@ -14,6 +15,10 @@ from fusion.frontends.onnx.fold_exceptions import computed_otherwise
 from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import HALVES, dtype_name, is_tensor, known_dims
 from fusion.tensors import numpy_dtype
+
+_KEPT = 512
+"""Nodes whose evaluators are kept: a model with open dimensions is imported ten times, and has the same nodes each
+time. Making one takes ten times as long as running it."""
 
 
 def fold(node: onnx.NodeProto, opset: int, scope: ValueScope, outputs: dict[str, TypeProto]) -> bool:
@@ -99,16 +104,24 @@ def _evaluate(
         for name in names:
             if kinds[name] in HALVES:
                 kinds[name], arrays[name] = TensorProto.FLOAT, arrays[name].astype(np.float32)
-    inputs = [onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
     wanted = [name for name in node.output if name]
-    undefined = [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in wanted]
-    graph = onnx.helper.make_graph([node], "fold", inputs, undefined)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    evaluator = _evaluator(node.SerializeToString(deterministic=True), tuple(kinds.items()), opset)
     with np.errstate(all="ignore"):
-        results = dict(zip(wanted, ReferenceEvaluator(model).run(None, arrays), strict=True))
+        results = dict(zip(wanted, evaluator.run(None, arrays), strict=True))
         if half:
             results = {name: _as_declared(array, outputs[name]) for name, array in results.items()}
     return [results.get(name) for name in node.output]
+
+
+@lru_cache(maxsize=_KEPT)
+def _evaluator(data: bytes, kinds: tuple[tuple[str, int], ...], opset: int) -> ReferenceEvaluator:
+    """Return what evaluates the node of these bytes, whose inputs are tensors of `kinds`."""
+    node = onnx.NodeProto.FromString(data)
+    inputs = [onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in kinds]
+    wanted = [name for name in node.output if name]
+    undefined = [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in wanted]
+    graph = onnx.helper.make_graph([node], "fold", inputs, undefined)
+    return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)]))
 
 
 _ROUNDS_INSIDE = frozenset(
