@@ -13,16 +13,16 @@ from fusion.collector import paused
 if TYPE_CHECKING:
     from fusion.api import compile
     from fusion.compiled_module import CompiledModule
+    from fusion.convert_model import convert
     from fusion.errors import FusionError
     from fusion.load_saved import load
-    from fusion.relax_source import convert
 
 __version__ = "0.1.0"
 __all__ = ["CompiledModule", "FusionError", "__version__", "compile", "convert", "load"]
 
 _HOME = {
     "compile": "fusion.api",
-    "convert": "fusion.relax_source",
+    "convert": "fusion.convert_model",
     "load": "fusion.load_saved",
     "FusionError": "fusion.errors",
     "CompiledModule": "fusion.compiled_module",
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'fusion' has no attribute {name!r}")
     with paused():
-        if _HOME[name] in ("fusion.api", "fusion.relax_source"):
+        if _HOME[name] in ("fusion.api", "fusion.convert_model"):
             # Before the first import of tvm, which would bring PyTorch with it.
             import_module("fusion.runtime").import_compiler()
         return getattr(import_module(_HOME[name]), name)

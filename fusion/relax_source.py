@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tvm
@@ -21,15 +21,9 @@ from tvm_ffi.structural import structural_equal
 
 import fusion
 from fusion.errors import InternalError, OptionError, UnsupportedOperatorError
-from fusion.files import as_path
-from fusion.frontends import ImportedModel, TensorSpec, import_model, open_model
-from fusion.frontends.relay.syntax import RelayModel
-from fusion.options import read_shapes
+from fusion.frontends import ImportedModel
 from fusion.passes.inline_branches import InlineBranches
 from fusion.tensors import as_numpy
-
-if TYPE_CHECKING:
-    from fusion.frontends.relay.parameters import Parameters
 
 _INLINE = ("bool", "int32", "int64", "float32", "float64")
 """Dtypes of scalars that the printer writes exactly, as far as they are finite."""
@@ -74,53 +68,23 @@ _FILE_ALONE = '''\
 '''
 
 
-@dataclass(frozen=True)
-class Converted:
-    """What `convert` wrote.
-
-    Attributes:
-        script: The Python file.
-        weights: The file of weights; None where the model has none besides scalars.
-        inputs, outputs: Of the model; an input is called in the script as its name says, made an identifier.
-    """
-
-    script: Path
-    weights: Path | None
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-
-
-def convert(
-    model: Any,
-    path: str | Path,
-    *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    params: Parameters | None = None,
-) -> Converted:
-    """Write `model` as Relax to the Python file `path`, and its weights to NAME.safetensors beside it.
-
-    `main` of the class `Module` in that file takes the weights as parameters behind the inputs; the file's `load()`
-    gives the module with the weights bound. Parameters of a Relay module that `params` leaves out are inputs.
+def write_relax(imported: ImportedModel, path: Path, params: Mapping[str, np.ndarray]) -> Path | None:
+    """Write a model to the Python file `path`, and its weights to NAME.safetensors beside it; return that file, None
+    where it has none besides scalars.
 
     Args:
-        model, shapes, params: As for `fusion.compile`.
+        imported: The model.
+        path: Its stem is a name of Python.
+        params: Names that weights are known by.
 
     Raises:
-        FusionError: The model cannot be imported without a fallback; see `fusion.compile`.
+        UnsupportedOperatorError: TVM's printer writes the module in a way that its parser does not read.
         OptionError: The files cannot be written.
     """
-    path = as_path(path)
-    if not path.stem.isidentifier() or keyword.iskeyword(path.stem) or path.suffix != ".py":
-        raise OptionError(f"{str(path)!r} is no name of a Python module", hint="call it NAME.py, such as model.py")
-    shapes = {} if shapes is None else read_shapes(shapes)
-    model = open_model(model, params)
-    imported = import_model(model, shapes, strict=True)
-    if imported.mod is None:
-        raise UnsupportedOperatorError("the model cannot be written as Relax", why="it runs on ONNX Runtime as a whole")
-    named = _lift(imported, model.params if isinstance(model, RelayModel) else {})
+    named = _lift(imported, params)
     text, weights = _render(path.stem, imported, named)
     _write(path, text, weights, named.values)
-    return Converted(path, path.with_name(weights) if weights else None, imported.inputs, imported.outputs)
+    return path.with_name(weights) if weights else None
 
 
 @dataclass

@@ -180,7 +180,7 @@ def test_convert_keeps_ifs_and_odd_values_and_names(tmp_path: Path) -> None:
       (%1, clip(%class, a_min=-1f, a_max=1f))
     }"""
     weights = {"a_b": np.array([1, 2, np.inf], np.float32), "a.b": np.zeros(3, np.float32)}
-    path = fusion.convert(text, tmp_path / "odd.py", params=weights).script
+    path = fusion.convert(text, tmp_path / "odd.py", params=weights).path
     converted, module = fusion.compile(load_file(path).load()), fusion.compile(text, params=weights)
     x = np.array([-2, 0.5, 7], np.float32)
     for condition in (True, False):
@@ -196,7 +196,7 @@ def test_convert_keeps_bfloat16_and_bool(tmp_path: Path) -> None:
       where(%m, add(%x, %w), %x)
     }"""
     weights = {"w": np.arange(3).astype(ml_dtypes.bfloat16), "m": np.array([True, False, True])}
-    path = fusion.convert(text, tmp_path / "half.py", params=weights).script
+    path = fusion.convert(text, tmp_path / "half.py", params=weights).path
     loaded = load_file(path).load()
     assert isinstance(loaded, tvm.IRModule)
     assert [str(parameter.name) for parameter in loaded["main"].params] == ["x"]

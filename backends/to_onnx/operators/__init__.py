@@ -1,0 +1,1 @@
+"""What writes each operator, a table for each family."""
