@@ -11,6 +11,7 @@ from fusion import context
 from fusion.abandon import checkpoint, taking_precedence
 from fusion.cached_forms import find_or_compile, uses_cache
 from fusion.closed_builders import forget_builders
+from fusion.collector import seldom
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
@@ -242,7 +243,7 @@ def _open_form(
     inputs, outputs = signature
 
     def compile_open(opened: Any) -> Specialization:
-        with _compiling, keeping_interrupts():
+        with _compiling, seldom(), keeping_interrupts():
             checkpoint()()
             try:
                 lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, ctx, first)
@@ -258,7 +259,7 @@ def _open_form(
 
 
 def _compile(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
-    with _compiling:
+    with _compiling, seldom():
         checkpoint()()
         return compile_form(model, shapes, ctx)
 

@@ -1,4 +1,4 @@
-"""TVM is imported without PyTorch, and nobody else notices."""
+"""TVM is imported without PyTorch, and nobody else notices; ONNX Runtime where it is needed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import onnx
+
+from tests.module import small_models
 
 ROOT = Path(__file__).parents[2]
 # Looks for PyTorch as tvm does, and so does another thread while this is being imported.
@@ -41,3 +45,17 @@ def test_only_the_importing_thread_finds_no_torch_and_only_meanwhile(tmp_path: P
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
     )  # fmt: skip
     assert done.stdout.splitlines() == ["False", "['none', 'a torch'] False", "a torch"]
+
+
+def test_a_model_that_needs_none_of_onnxruntime_is_compiled_without_loading_it(tmp_path: Path) -> None:
+    path = tmp_path / "mlp.onnx"
+    onnx.save(small_models.mlp(), path)
+    code = (
+        f"import sys, fusion; fusion.compile({str(path)!r}, shapes={{'x': (3, 8)}}, cache=False);"
+        "print('onnxruntime' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["False"]

@@ -1,12 +1,13 @@
-"""What importing the compiler leaves out: looking for garbage, and asking TVM for the same names again."""
+"""What importing the compiler and compiling leave out: looking for garbage, and asking TVM for the same names again."""
 
 from __future__ import annotations
 
 import gc
 
+import pytest
 import tvm_ffi
 
-from fusion.collector import paused
+from fusion.collector import paused, seldom
 from fusion.runtime import _listing_names_once
 
 
@@ -24,6 +25,24 @@ def test_who_has_turned_the_collector_off_finds_it_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_garbage_is_looked_for_as_often_as_before_behind_what_has_it_looked_for_seldom() -> None:
+    before = gc.get_threshold()
+    with seldom():
+        assert gc.get_threshold()[0] > before[0]
+    assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize("first", [0, 100_000])
+def test_who_never_or_hardly_ever_looks_for_garbage_does_so_inside(first: int) -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(first, *before[1:])
+    try:
+        with seldom():
+            assert gc.get_threshold() == (first, *before[1:])
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_function_that_was_added_meanwhile_is_among_the_names() -> None:

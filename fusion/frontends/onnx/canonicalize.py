@@ -15,12 +15,11 @@ def canonicalize(model: onnx.ModelProto) -> onnx.ModelProto:
 
     As in ONNX Runtime, of several versions the last one holds. A model without any is left as it is: nobody takes it.
     """
-    imports, unsaid = _versions(model.opset_import), model_runner().versions
-    if imports:
-        for node in nodes(model):
-            domain = _canonical(node.domain)
-            if domain in unsaid:
-                imports.setdefault(domain, unsaid[domain])
+    imports = _versions(model.opset_import)
+    unsaid = {_canonical(node.domain) for node in nodes(model)}.difference(imports) if imports else set()
+    if unsaid:
+        versions = model_runner().versions  # loading it takes as long as importing a small model
+        imports |= {domain: version for domain, version in versions.items() if domain in unsaid}
     renamed = any(node.domain == "ai.onnx" for node in nodes(model))
     if not renamed and list(imports.items()) == [(entry.domain, entry.version) for entry in model.opset_import]:
         return model
