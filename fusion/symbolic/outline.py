@@ -53,6 +53,13 @@ def outline(mod: tvm.IRModule) -> tuple[OperatorLine, ...]:
     return tuple(line for graph in graphs_of(mod) for line in _graph_lines(graph))
 
 
+def has_strides(mod: tvm.IRModule) -> bool:
+    """Return whether a window in the model skips places: it has so many results as a division leaves."""
+    values = (binding.value for graph in graphs_of(mod) for binding in Bindings.of(graph).all)
+    attributes = (value.attrs for value in values if isinstance(value, relax.Call))
+    return any(int(step) > 1 for each in attributes for step in getattr(each, "strides", None) or ())
+
+
 def _graph_lines(graph: relax.Function) -> tuple[OperatorLine, ...]:
     bindings = Bindings.of(graph)
     known = set[relax.Var]()

@@ -24,10 +24,11 @@ from fusion.symbolic.fit import Fit, NotLinearError
 from fusion.symbolic.imported_constants import ImportedConstants, constants_of
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import CallAtFault, OpenDims
-from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
+from fusion.symbolic.outline import OpenOutline, OperatorLine, has_strides, outline
 from fusion.symbolic.relate import find_relations, said_relations
 from fusion.symbolic.settle_weights import Constants
 
+Shapes = tuple[tuple[int, ...], ...]
 Import = Callable[[Mapping[str, Sequence[int]]], ImportedModel]
 _OF_PROCESS = (LimitError, ResourceError, ModelChangedError, ModelFileError)
 _SMALL = (8, 32)
@@ -75,6 +76,7 @@ class SizedImports:
         first: The sizes of the first call, if they are known.
         modules: What was imported, by the shapes of the inputs.
         outlines: Of some of these, their operators.
+        refused: Why it cannot be imported, by the shapes.
         limits: What ended imports and says nothing of the model, but of this process and its memory.
         is_linear: Whether it is not known yet that numbers follow from sizes otherwise than as multiples: then they do
             so where fewer of these are open, too.
@@ -83,8 +85,9 @@ class SizedImports:
     read_shapes: Import
     dims: OpenDims
     first: Sizes | None = None
-    modules: dict[tuple[tuple[int, ...], ...], tvm.IRModule] = field(default_factory=dict)
-    outlines: dict[tuple[tuple[int, ...], ...], tuple[OperatorLine, ...]] = field(default_factory=dict)
+    modules: dict[Shapes, tvm.IRModule] = field(default_factory=dict)
+    outlines: dict[Shapes, tuple[OperatorLine, ...]] = field(default_factory=dict)
+    refused: dict[Shapes, Exception] = field(default_factory=dict)
     limits: list[FusionError] = field(default_factory=list)
     is_linear: bool = True
 
@@ -97,16 +100,24 @@ class SizedImports:
         """
         shapes = self.dims.shapes(sizes)
         key = tuple(shapes.values())
+        if key in self.refused:
+            raise self.refused[key].with_traceback(None)
         if key not in self.modules:
             try:
-                imported = self.read_shapes(shapes)
+                self.modules[key] = self._read(shapes)
             except _OF_PROCESS as error:
                 self.limits.append(error)
                 raise
-            if imported.mod is None or imported.subgraphs:
-                raise Declined("ONNX Runtime runs a part of it")
-            self.modules[key] = join_branches(imported.mod, imported.branches)
+            except (Declined, FusionError) as error:
+                self.refused[key] = error
+                raise
         return self.modules[key]
+
+    def _read(self, shapes: Mapping[str, Sequence[int]]) -> tvm.IRModule:
+        imported = self.read_shapes(shapes)
+        if imported.mod is None or imported.subgraphs:
+            raise Declined("ONNX Runtime runs a part of it")
+        return join_branches(imported.mod, imported.branches)
 
     def find(self) -> FoundModel:
         """Return what the model is for all sizes, or else for those it takes beside the ones of the first call.
@@ -120,13 +131,18 @@ class SizedImports:
         if said is not None:
             with suppress(Declined, FusionError):
                 return self._related(said).find()
+        first = self.first if self.first is not None and all(self.first.values()) else None
+        if first is not None and self._is_divided(first):
+            self.is_linear = False
+            if (found := self._find_narrowed(first, (Narrowing.by_import,))) is not None:
+                return found
         try:
             return self._find()
         except (Declined, FusionError):
             related = None if self.first is None else find_relations(self._takes, self.dims, self.first)
             if related is not None:
                 return self._related(related).find()
-            found = None if self.first is None or not all(self.first.values()) else self._find_narrowed(self.first)
+            found = None if first is None else self._find_narrowed(first, (Narrowing.by_import, Narrowing.by_outline))
             if found is None:
                 raise
             return found
@@ -144,9 +160,20 @@ class SizedImports:
             return False
         return True
 
-    def _find_narrowed(self, sizes: Sizes) -> FoundModel | None:
-        """Return what the model is for those sizes that it takes beside `sizes`; None where these are no others, or it
-        is no one model for them.
+    def _is_divided(self, sizes: Sizes) -> bool:
+        """Return whether the model, where it takes `sizes`, has windows with a stride over sizes that are open: these
+        are divided, and it seldom takes all."""
+        if not any(isinstance(dim, str) for dims in self.dims.dims if len(dims) > 2 for dim in dims[1:]):
+            return False
+        with suppress(Declined, FusionError):
+            return has_strides(self.read(sizes))
+        return False
+
+    def _find_narrowed(
+        self, sizes: Sizes, ways: Sequence[Callable[[Narrowing, OpenDims], OpenDims]]
+    ) -> FoundModel | None:
+        """Return what the model is for those sizes that it takes beside `sizes`, which the first of `ways` tells that
+        tells some; None where these are no others, or it is no one model for them.
 
         Raises:
             CallAtFault: It does not take `sizes`.
@@ -158,8 +185,8 @@ class SizedImports:
         except FusionError as error:
             raise CallAtFault(error.what) from error
         narrowing, dims = Narrowing(self._outline, sizes), self.dims
-        for narrow in (narrowing.by_import, narrowing.by_outline):
-            narrowed = narrow(dims)
+        for narrow in ways:
+            narrowed = narrow(narrowing, dims)
             if narrowed != dims and narrowed.symbols:
                 try:
                     return replace(replace(self, dims=narrowed)._find(), reason=narrowing.describe(narrowed))
