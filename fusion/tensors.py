@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -16,6 +17,7 @@ ALIGNMENT = 64
 """Bytes: the widest vector and the cache line; no vector of memory of ours lies in two lines."""
 
 
+@functools.cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return NumPy's dtype of TVM's name of it, taking bfloat16 and the float8 family from `ml_dtypes`."""
     return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
@@ -46,13 +48,18 @@ def as_numpy(tensor: Tensor) -> np.ndarray:
 
 def as_tensor(array: np.ndarray) -> Tensor:
     """Return a view of the contiguous, writable `array`; it keeps the memory alive."""
-    dtype = array.dtype.name
+    dtype = _name_of(array.dtype)
     if not array.size:
         # NumPy's strides of an array without elements are not those that generated code checks for.
         return view(tvm_ffi.from_dlpack(np.zeros(0, np.uint8)), dtype, array.shape)
     if dtype not in _CARRIERS:
         return tvm_ffi.from_dlpack(array)
     return view(tvm_ffi.from_dlpack(array.view(_CARRIERS[dtype])), dtype)
+
+
+@functools.cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name
 
 
 def allocate(size: int) -> np.ndarray:

@@ -83,12 +83,20 @@ class OpenRunPlan:
 
     def at(self, sizes: Sizes) -> RunPlan:
         """Return the plan at all sizes of a call: a storage is as large as the largest tensor that lies in it."""
-        buffers, storages = list[TensorPlan](), [0] * len(self.typical.storages)
-        for buffer, shape in zip(self.typical.buffers, self.buffers, strict=True):
-            known = replace(buffer, shape=tuple(extent.at(sizes) for extent in shape))
-            buffers.append(known)
-            storages[known.storage] = max(storages[known.storage], tensor_bytes(known.shape, known.dtype))
-        return replace(self.typical, storages=tuple(storages), buffers=tuple(buffers))
+        tensors, places = self._tensors
+        shapes = (tuple([extent.at(sizes) for extent in shape]) for _, shape in tensors)
+        known = [TensorPlan(held.storage, shape, held.dtype) for (held, _), shape in zip(tensors, shapes, strict=True)]
+        storages = [0] * len(self.typical.storages)
+        for tensor in known:
+            storages[tensor.storage] = max(storages[tensor.storage], tensor_bytes(tensor.shape, tensor.dtype))
+        return replace(self.typical, storages=tuple(storages), buffers=tuple([known[place] for place in places]))
+
+    @cached_property
+    def _tensors(self) -> tuple[tuple[tuple[TensorPlan, Shape], ...], tuple[int, ...]]:
+        """The buffers, each once with its extents, and which of these each is: layers alike have the same."""
+        pairs = tuple(zip(self.typical.buffers, self.buffers, strict=True))
+        found = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+        return tuple(found), tuple(found[pair] for pair in pairs)
 
     def calls_at(self, sizes: Sizes) -> tuple[KernelCall, ...]:
         """Return the calls with the shapes that their arguments have at all sizes of a call."""

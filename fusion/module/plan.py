@@ -5,6 +5,7 @@ It is made once when the module is built, is saved with it, and is all that `pro
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -103,7 +104,10 @@ def allocate_buffers(plan: RunPlan) -> tuple[Tensor, ...]:
 
 def place_buffers(plan: RunPlan, storages: Sequence[np.ndarray]) -> tuple[Tensor, ...]:
     """Return the activations of `plan` at the beginnings of `storages`, which are bytes, as many as it says or more."""
-    return tuple(
-        as_tensor(storages[b.storage][: tensor_bytes(b.shape, b.dtype)].view(numpy_dtype(b.dtype)).reshape(b.shape))
-        for b in plan.buffers
-    )
+
+    @functools.cache
+    def place(buffer: TensorPlan) -> Tensor:
+        used = storages[buffer.storage][: tensor_bytes(buffer.shape, buffer.dtype)]
+        return as_tensor(used.view(numpy_dtype(buffer.dtype)).reshape(buffer.shape))
+
+    return tuple(map(place, plan.buffers))  # alike layers have the same at the same place
