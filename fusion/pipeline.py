@@ -33,7 +33,7 @@ from fusion.lowered import Lowered
 from fusion.measuring import measuring
 from fusion.model_graph import ModelGraph
 from fusion.passes.call_host_functions import CallHostFunctions
-from fusion.passes.concats import PlaceConcats
+from fusion.passes.concats import PlaceConcats, Placement
 from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.guard_operands import GuardOperands
 from fusion.passes.inline_branches import InlineBranches
@@ -61,6 +61,10 @@ from tuning.chosen import Chosen
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 """Of those of ours that tell more than the module, `TellingPass`."""
+
+
+class NeedsSizes(Declined):
+    """A kernel gets slower loops than where sizes are known."""
 
 
 class PipelineMode(Enum):
@@ -109,7 +113,12 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
 
 
 def graph_passes(
-    ctx: Context, why_not_fused: Profitability, techniques: frozenset[Technique] = ALL, like: Grouping | None = None
+    ctx: Context,
+    why_not_fused: Profitability,
+    techniques: frozenset[Technique] = ALL,
+    like: Grouping | None = None,
+    *,
+    joins_apart: bool = False,
 ) -> list[Pass]:
     """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them.
 
@@ -117,9 +126,10 @@ def graph_passes(
         why_not_fused: Says which chains of products do not become one kernel.
         techniques: Those used.
         like: The groups that it gets, where those of the same graph at other sizes are known.
+        joins_apart: Whether concatenations are kernels of their own.
     """
     compiler = ctx.compiler
-    concats = Technique.STITCHING in techniques
+    concats = Technique.STITCHING in techniques and not joins_apart
     return [
         *preparing_passes(ctx, techniques),
         # Phase 3: operators become TensorIR
@@ -229,6 +239,11 @@ class LoweredGraphs:
         """The groups of each graph, each of which became a kernel."""
         return {name: graph.fact.get(Grouping) for name, graph in self.graphs.items()}
 
+    @property
+    def joins_in_place(self) -> bool:
+        """Whether kernels write parts of concatenations in place."""
+        return any(graph.fact.get(Placement).renamed for graph in self.graphs.values())
+
 
 @stage("passes")
 def prepare_graph(mod: tvm.IRModule, ctx: Context) -> tvm.IRModule:
@@ -243,14 +258,17 @@ def prepare_graph(mod: tvm.IRModule, ctx: Context) -> tvm.IRModule:
 
 
 @stage("passes")
-def lower_graph(mod: tvm.IRModule, ctx: Context, like: Mapping[str, Grouping] = _NO_GROUPS) -> LoweredGraphs:
+def lower_graph(
+    mod: tvm.IRModule, ctx: Context, like: Mapping[str, Grouping] = _NO_GROUPS, *, joins_apart: bool = False
+) -> LoweredGraphs:
     """Return `mod` and the branches in it as PrimFuncs and the calls between them; with groups `like` those of the same
-    graphs at other sizes, where they are given."""
+    graphs at other sizes, where they are given, and with concatenations that no other kernel writes, if these join
+    apart."""
     main, branches = split_branches(mod)
     with ctx.target:
         graphs = {}
         for name, each in {**branches, MAIN: main}.items():
-            passes = graph_passes(ctx, ctx.compiler.why_not_fused, like=like.get(name))
+            passes = graph_passes(ctx, ctx.compiler.why_not_fused, like=like.get(name), joins_apart=joins_apart)
             graphs[name] = _Apply(PipelineMode.WHOLE)(passes, each)
         lowered = {name: graph.mod for name, graph in graphs.items()}
         joined = _Apply(PipelineMode.WHOLE)(joining_passes(lowered), lowered[MAIN])
@@ -271,7 +289,7 @@ def lower_open(
         work: What kernels do at any sizes.
 
     Raises:
-        Declined: A kernel gets slower loops than where sizes are known.
+        NeedsSizes: A kernel gets slower loops than where sizes are known.
     """
     with ctx.target:
         kernels = ScheduleKernels(ctx.compiler.schedule, name_sources=ctx.cache is not None)
@@ -279,7 +297,7 @@ def lower_open(
     made = scheduled.fact.get(ScheduledKernels)
     slow = {name: kernel.made for name, kernel in made.by_name.items() if kernel.made.is_last_resort}
     for name, kernel in slow.items():
-        raise Declined(f"{name} and {len(slow) - 1} more kernels need all sizes before the run: {kernel.note}")
+        raise NeedsSizes(f"{name} and {len(slow) - 1} more kernels need all sizes before the run: {kernel.note}")
     with stage("lift_weights"):
         lifted, weights = lift_weights(scheduled.mod)
     with stage("report"):

@@ -59,7 +59,7 @@ def as_tensor(array: np.ndarray) -> Tensor:
 
 @functools.cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    return dtype.name
+    return str(dtype.name)
 
 
 def allocate(size: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.made_once import making_once
-from fusion.pipeline import OpenWork, lower_graph, lower_open
+from fusion.pipeline import LoweredGraphs, NeedsSizes, OpenWork, lower_graph, lower_open
 from fusion.signature import TensorSpec
 from fusion.stages import stage
 from fusion.symbolic.choose_probes import choose_further
@@ -20,7 +20,7 @@ from fusion.symbolic.open_dims import OpenDims, Undecided
 from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.settle_weights import Imports, settle
-from fusion.symbolic.sized_imports import Import, SizedImports
+from fusion.symbolic.sized_imports import FoundModel, Import, SizedImports
 
 
 @stage("open form")
@@ -61,14 +61,31 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     importer.limits.clear()  # they are its bounds
     importer = replace(importer, dims=found.dims)
     one = lower_graph(importer.read(found.near[0]), ctx)
-    other = lower_graph(importer.read(found.near[1]), ctx, one.groups)
+    try:
+        model = _lower_like(importer, found, ctx, one)
+    except NeedsSizes:
+        if not one.joins_in_place:
+            raise
+        # A convolution, say, writes no pixels behind a class token.
+        model = _lower_like(importer, found, ctx, lower_graph(importer.read(found.near[0]), ctx, joins_apart=True))
+    return replace(model, is_limited=is_limited or bool(importer.limits))
+
+
+def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, one: LoweredGraphs) -> OpenModel:
+    """Return the model whose form at the smaller sizes that passes see is `one`.
+
+    Raises:
+        Declined: It is not like that at other sizes.
+    """
+    joins_apart = not one.joins_in_place
+    other = lower_graph(importer.read(found.near[1]), ctx, one.groups, joins_apart=joins_apart)
     probes = [Probe(one.mod), Probe(other.mod)]
     fit = Fit(found.near, found.graph.extents)
     joined = Joined.of(probes, fit)
     if fit.has_doubts:
         largest = {symbol: taken[-1] for symbol, taken in found.bounds.items()}
         further = choose_further(found.dims, found.near, largest)
-        probes.append(Probe(lower_graph(importer.read(further), ctx, one.groups).mod))
+        probes.append(Probe(lower_graph(importer.read(further), ctx, one.groups, joins_apart=joins_apart).mod))
         fit = Fit((*found.near, further), found.graph.extents)
         joined = Joined.of(probes, fit)
     seen = [Imports(told, found.dims, near=found.near, bounds=found.bounds) for told in importer.stages(found, ctx)]
@@ -78,5 +95,4 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     lowered = lower_open(mod, ctx, importer.read(found.near[0]), one, work)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     bounds = bounds_with_nothing(importer, found, opened)
-    is_limited |= bool(importer.limits)
-    return OpenModel(lowered, found.dims, opened, bounds, fit=fit, reason=found.reason, is_limited=is_limited)
+    return OpenModel(lowered, found.dims, opened, bounds, fit=fit, reason=found.reason)

@@ -13,7 +13,7 @@ from fusion.extents import DerivedSize, Extent
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.relate import find_relations, said_relations
 from tests.module.open_models import OpenModel
-from tests.symbolic.decoders import decoder
+from tests.symbolic.decoders import decoder, patches
 
 CALLS = ((2, 5, 3), (1, 0, 4), (1, 0, 1), (2, 1, 1), (1, 7, 1), (3, 63, 1), (1, 63, 5), (2, 200, 1), (0, 3, 1))
 """Batches, words in the cache, and words behind it."""
@@ -45,6 +45,16 @@ def test_a_cache_grows_in_one_form(total: str, by_table: bool, first: int, tmp_p
     module.save(tmp_path / "decoder.fusion")
     loaded = fusion.load(tmp_path / "decoder.fusion")
     check(loaded, model, (2, 11, 2))
+
+
+def test_a_class_token_stands_before_the_patches_of_any_picture() -> None:
+    """The convolution writes no pixels behind it: the concatenation is a kernel of its own."""
+    model = patches()
+    module = fusion.compile(model.proto, wait=True, cache=False, threads=1)
+    for batch, height, width in ((2, 12, 16), (1, 33, 47), (3, 100, 21)):
+        given = model.arrays(batch=batch, height=height, width=width)
+        np.testing.assert_allclose(module.run(given)["y"], model.expected(given)["y"], rtol=1e-4, atol=1e-5)
+    assert [form.opened is not None for form in module.specializations] == [True], module.explain()
 
 
 def test_a_call_of_which_it_does_not_hold_is_refused() -> None:
