@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 
 from tvm import tirx
@@ -24,6 +23,7 @@ from backends.cpu.kernels.rolling_window.read import (
 )
 from backends.cpu.kernels.shared.chains.image_maker import Band
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel
+from backends.cpu.kernels.shared.epilogue import RegisterRows
 from backends.cpu.kernels.shared.open_image_contraction import choose_panels, panels_of
 from backends.cpu.kernels.shared.open_images import OpenGrid
 from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct
@@ -39,7 +39,8 @@ _LOSS = 1.75
 
 _WIDEST = 7
 """Pixels of a tile that the convolution before the window makes: sums are short there, and tiles of 8 with rests took
-1.16 times as long as the kernels for rows of 14 and 1.27 times for rows of 7, those of 14 as much code again."""
+1.16 times as long as the kernels for rows of 14 and 1.27 times for rows of 7, those of 14 as much code again. Of
+fewer pixels the last is computed several times, as sums of few wait for those before them anyway."""
 
 
 def emit_open_rolling(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
@@ -85,7 +86,8 @@ class _Tables:
         """Return the tiles for rows of any width."""
         sizes, vectors = stages.sizes, open_vectors(stages.sizes, machine)
         depth, registers = max(sizes.steps, 1), machine.vector_registers
-        made = RowTable.of(vectors, depth, registers, machine.vector_lanes, bodies=Bodies(_LOSS), most=_WIDEST)
+        bodies = Bodies(_LOSS, fill=True)
+        made = RowTable.of(vectors, depth, registers, machine.vector_lanes, bodies=bodies, most=_WIDEST)
         projected = choose_panels(stages.projection.product(machine).extents, machine) if stages.projection else None
         return _Tables(vectors, made, _window_table(sizes, vectors), projected)
 
@@ -145,11 +147,32 @@ class _OpenCuts:
 
     def make_row(self, kernel: MicroKernel, source: Expr, block: Expr, channels: int) -> None:
         """Emit a row of the image, for a block of channels."""
-        nest, first = self.nest, block * (self.tile.vectors * self.lanes)
-        for x, count in _each(nest, self.made):
-            registers = kernel.sums(int64(0), first, channels, [(source, x + i) for i in range(count)])
-            coordinates = partial(_pixel, kernel, (source, x), first)
-            kernel.epilogue.store(nest, registers, (1, count), pieces(channels, self.lanes), coordinates)
+        nest, tiles, first = self.nest, self.made, block * (self.tile.vectors * self.lanes)
+        with nest.loop("x_tile", tiles.count) as step:
+            size, x = tiles.tile(nest, step)
+            for count in tiles.bodies(nest, size):
+                # What a tile lacks is its last pixel again.
+                columns = [x, *(nest.settle(f"x{i}", x + tirx.min(int64(i), size - 1)) for i in range(1, count))]
+                registers = kernel.sums(int64(0), first, channels, [(source, column) for column in columns])
+                self._store_row(kernel, registers, pieces(channels, self.lanes), (source, columns, size), first)
+
+    def _store_row(
+        self, kernel: MicroKernel, registers: RegisterRows, channels: Sequence[tuple[int, int]],
+        pixels: tuple[Expr, Sequence[Expr], Expr], first: Expr,
+    ) -> None:  # fmt: skip
+        """Emit the epilogue of a tile of the image, of `pixels`: their row, their columns and how many are others than
+        the last."""
+        nest, (source, columns, size) = self.nest, pixels
+
+        def at(_: Expr, i: Expr, c: Expr) -> list[Expr]:
+            column = columns[i] if isinstance(i, int) else columns[0] + i
+            return kernel.work.coordinates(kernel.outer, int64(0), source, column, first + c)
+
+        if kernel.epilogue.scratch is None:
+            kernel.epilogue.store(nest, registers, (1, len(columns)), channels, at)
+        else:
+            kernel.epilogue.keep(nest, registers)
+            kernel.epilogue.store_kept(nest, (1, size), sum(lanes for _, lanes in registers.parts), channels, at)
 
     def tiles(self) -> Iterator[tuple[Expr, int]]:
         """Yield the first pixel and how many for each tile of a row of the result, in its loop."""
@@ -161,11 +184,6 @@ class _OpenCuts:
         tiles, panels = self.projected
         product = PanelProduct.of(self.nest, work, panels, work.load_rows)
         product.emit(int64(0), int64(panels_of(work.extents, panels)), tiles)
-
-
-def _pixel(kernel: MicroKernel, start: tuple[Expr, Expr], first: Expr, _: Expr, i: Expr, c: Expr) -> list[Expr]:
-    """Return the place of channel `first + c` of the pixel that is `i` behind `start`, (y, x)."""
-    return kernel.work.coordinates(kernel.outer, int64(0), start[0], start[1] + i, first + c)
 
 
 def _each(nest: Nest, tiles: RowTiles) -> Iterator[tuple[Expr, int]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import inf
 from operator import truediv
 
@@ -22,7 +22,7 @@ from backends.cpu.costs import WEIGHT_BYTES_PER_CYCLE
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.machine import Machine
-from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.emit import Expr, Nest, guard, int64
 
 _LOSS = 1.1
 """How much longer any number of rows may take for want of a body of its height: LLVM takes time for each body."""
@@ -160,7 +160,7 @@ class RowTable:
 
     def __str__(self) -> str:
         *lower, _ = self.heights
-        return f"{self.tile}, of the rest {' '.join(map(str, lower))}"
+        return f"{self.tile}, of the rest {' '.join(map(str, lower))}" if lower else str(self.tile)
 
 
 def _tallest(width: int, registers: int, most: int) -> int:
@@ -218,9 +218,13 @@ class RowTiles:
         return height, nest.settle("y", self.first + tirx.min(index * tallest, self.rows - height))
 
     def bodies(self, nest: Nest, height: Expr) -> Iterator[int]:
-        """Yield each height that there is a body for, where a tile of `height` is written."""
-        for each in reversed(self.table.heights):
-            with nest.when(height == each):
+        """Yield each height that there is a body for, where a tile of `height` is written: it is lower where bodies
+        serve lower tiles."""
+        lowest, tallest = self.table.heights[0], self.table.heights[-1]
+        for below, each in reversed(list(pairwise((0, *self.table.heights)))):
+            served = [height > below] * (each > lowest) + [height <= each] * (each < tallest)
+            asked = served if self.table.bodies.fill else [height == each]
+            with guard(nest, tirx.all(*asked) if asked else None):
                 yield each
 
 

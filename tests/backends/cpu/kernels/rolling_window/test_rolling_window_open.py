@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
 from backends.cpu.kernels.shared.window import Window
+from backends.cpu.schedule import schedule
+from fusion import context
+from fusion.structural import find
 from tests.backends.cpu.kernels.anchored import normal
 from tests.backends.cpu.kernels.open_images import RUNS, OpenKernel, Size, check_sizes
 
@@ -74,3 +77,11 @@ CASES = {
 @pytest.mark.parametrize(("threads", "target", "sizes"), RUNS)
 def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str, sizes: Sequence[Size]) -> None:
     check_sizes(CASES[case], "rolling_window", threads, target, sizes)
+
+
+def test_rows_of_the_image_are_made_by_one_body() -> None:
+    machine = context.resolve("llvm -mcpu=skylake-avx512").compiler.machine
+    made = schedule(CASES["strided"].func(machine.vector_lanes), machine, 1)
+    assert made.template == "rolling_window", made.note
+    products = [loop for loop in find(made.func.body, tirx.For) if loop.loop_var.name == "k"]
+    assert len(products) == 1
