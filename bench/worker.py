@@ -20,7 +20,7 @@ from typing import Any
 
 import bench.peers
 from backends.machine_limits import MachineLimits
-from bench import cpu_load, memory
+from bench import memory
 from bench.peers.engine import (
     AheadOfTime,
     AnyShape,
@@ -35,6 +35,7 @@ from bench.peers.engine import (
 )
 from bench.serving import callers
 from bench.streams.sample import Sample, take_samples
+from fusion import cpu_load
 
 # Thread pools of ONNX Runtime, OpenMP and TVM spin for up to some 100 ms after a call before they sleep.
 _SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0

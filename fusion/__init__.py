@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from fusion.convert_model import convert
     from fusion.errors import FusionError
     from fusion.load_saved import load
+    from fusion.machine_tuning.tune import tune_machine
 
 __version__ = "0.1.0"
-__all__ = ["CompiledModule", "FusionError", "__version__", "compile", "convert", "load"]
+__all__ = ["CompiledModule", "FusionError", "__version__", "compile", "convert", "load", "tune_machine"]
 
 _HOME = {
     "compile": "fusion.api",
     "convert": "fusion.convert_model",
     "load": "fusion.load_saved",
+    "tune_machine": "fusion.machine_tuning.tune",
     "FusionError": "fusion.errors",
     "CompiledModule": "fusion.compiled_module",
 }
@@ -37,7 +39,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'fusion' has no attribute {name!r}")
     with paused():
-        if _HOME[name] in ("fusion.api", "fusion.convert_model"):
+        if _HOME[name] in ("fusion.api", "fusion.convert_model", "fusion.machine_tuning.tune"):
             # Before the first import of tvm, which would bring PyTorch with it.
             import_module("fusion.runtime").import_compiler()
         return getattr(import_module(_HOME[name]), name)

@@ -28,6 +28,8 @@ from fusion.options import (
     check_threads,
 )
 from tuning.database import RecordStore, default_database, named_database, try_digest
+from tuning.machine_model import MachineModel
+from tuning.model_store import find_model
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Context:
         libraries: What parts of the graph are offered to first, by name, in this order.
         database: What was measured before; None where nothing of it is looked for.
         measured: What tells the contents of a database that was named from others.
+        model: What was learned of this machine; None where nothing was, or kernels are measured.
     """
 
     compiler: KernelCompiler
@@ -53,6 +56,7 @@ class Context:
     libraries: Mapping[str, Library] = field(default_factory=dict)
     database: RecordStore | None = None
     measured: str = ""
+    model: MachineModel | None = None
 
     @property
     def target(self) -> tvm.target.Target:
@@ -102,6 +106,7 @@ def resolve(
     given = named_database(database)
     named = None if foreign else given  # of another machine nothing was measured here
     by_default = database is None and effort != FAST
+    learns = effort == FAST and not foreign and database is not False
     measured = try_digest(named)
     cached = cache and not libraries and measured is not None
     return Context(
@@ -113,6 +118,7 @@ def resolve(
         libraries=libraries,
         database=default_database() if by_default else named,
         measured=measured or "",
+        model=find_model(named, compiler) if learns else None,
     )
 
 

@@ -1,5 +1,5 @@
 """What measurements add to a compilation: chains and points that are chosen by those of before, and of
-`effort="balanced"`."""
+`effort="balanced"`, and points that a model of this machine ranks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 
+from backends.backend import KernelCompiler
 from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion.context import Context
 from fusion.errors import ShapeError
@@ -31,6 +32,7 @@ from tuning.chosen import Chosen
 if TYPE_CHECKING:
     from tuning.chains import MeasureChains
     from tuning.known import Knowledge
+    from tuning.machine_model import MachineModel
     from tuning.measuring_session import MeasuringSession
 
 _CHAIN_SECONDS = 10.0
@@ -82,11 +84,11 @@ class Measuring:
 
     def passes(self, inputs: tuple[TensorSpec, ...]) -> list[TellingPass[Chosen]]:
         """Return what tells faster points of the kernels when it gets the module in which they are to get loops."""
-        if self.knowledge is None:
+        if self.knowledge is not None and self.bench is not None:
+            return [MeasureKernels(self.knowledge, self.bench, inputs)]
+        if self.knowledge is None and self.ctx.model is None:
             return []
-        if self.bench is None:
-            return [RecallKernels(self.knowledge)]
-        return [MeasureKernels(self.knowledge, self.bench, inputs)]
+        return [RecallKernels(self.ctx.compiler, self.knowledge, self.ctx.model)]
 
     def notes(self) -> list[str]:
         """Return what was measured of chains, one sentence each, or why nothing was."""
@@ -127,16 +129,27 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
 @dataclass(frozen=True)
 class RecallKernels(TellingPass[Chosen]):
     """Unscheduled PrimFuncs -> the same, and the points of their spaces that were measured to be faster than the
-    default."""
+    default; of kernels that were not measured, those that a model of this machine expects to be."""
 
-    knowledge: Knowledge
+    compiler: KernelCompiler
+    knowledge: Knowledge | None
+    model: MachineModel | None
     name: str = "recall_kernels"
 
     def run(self, mod: tvm.IRModule) -> PassResult[Chosen]:
         """Return `mod` itself, and the points."""
         from tuning.points import recall
+        from tuning.rank import rank
 
-        return PassResult(mod, recall(self.knowledge.kernels(kernels_of(mod))))
+        funcs = kernels_of(mod)
+        known = {} if self.knowledge is None else self.knowledge.kernels(funcs)
+        found = [] if self.knowledge is None else [recall(known)]
+        if self.model is not None:
+            measured = {name for name, kernel in known.items() if kernel.is_known}
+            rest = {name: func for name, func in funcs.items() if name not in measured}
+            found.append(rank(rest, self.compiler, self.model))
+        points = {name: point for each in found for name, point in each.points.items()}
+        return PassResult(mod, Chosen(points, tuple(note for each in found for note in each.notes)))
 
 
 @dataclass(frozen=True)

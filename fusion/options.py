@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -20,6 +21,9 @@ PRECISIONS = ("fp32", "bf16", BF16_OR_FP32)
 # More than any machine has CPUs for one process; a pool of ten thousand threads fails when it starts.
 _MOST_THREADS = 1024
 _LONGEST = 3600
+_DAY = 24 * 3600
+_BUDGET = re.compile(r"(\d{1,9}(?:\.\d*)?)([smh]?)", re.ASCII)
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def check_threads(threads: int | None, name: str = "threads") -> None:
@@ -133,6 +137,22 @@ def check_seconds(seconds: float) -> None:
     """
     if not isinstance(seconds, Real) or not 0 <= seconds <= _LONGEST:
         raise OptionError(f"seconds={str(seconds)[:100]} is no time to measure for", hint=f"use 0 to {_LONGEST}")
+
+
+def read_budget(budget: str | float) -> float:
+    """Return the seconds of `budget`: a number of them, or a text such as "90s", "10m" or "1h".
+
+    Raises:
+        OptionError: It is none of these, or more than a day.
+    """
+    text = str(budget) if isinstance(budget, str | Real) and not isinstance(budget, bool) else ""
+    match = _BUDGET.fullmatch(text.strip())
+    seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
+    if not 0 <= seconds <= _DAY:
+        raise OptionError(
+            f"budget={str(budget)[:100]!r} is no time", hint='give seconds, or a text such as "90s", "10m" or "1h"'
+        )
+    return seconds
 
 
 def check_precision(precision: str) -> None:

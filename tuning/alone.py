@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tvm import tirx
 from backends.backend import KernelCompiler
 from backends.tensorir.space import Point
 from tuning.build import build_library
+from tuning.canonical import canonical
 from tuning.decide import CandidateTimes
 from tuning.experiment import Experiment, LibraryCall, Step
 from tuning.filled_tensors import FilledTensors
@@ -89,6 +90,17 @@ def measure_questions(library: BuiltLibrary, session: MeasuringSession, threads:
     where those of a network do; what a kernel reads beside them was read by another run of it just before."""
     experiment = _experiment(library, threads, seconds)
     return list(_records(library, session.run(experiment)))
+
+
+def measured_points(known: KnownKernel, records: Iterable[Record]) -> list[tuple[Point, float]]:
+    """Return the points of a space that were measured alone, the default first, with the seconds of each; none where
+    the default is not among them, or is alone."""
+    seconds = {canonical(record.point): record.seconds for record in records if record.task == known.task}
+    space = known.choices.space
+    others = (point for point in space if point != space.default)
+    points = [(point, seconds.get(canonical(point.axes()))) for point in (space.default, *others)]
+    found = [(point, took) for point, took in points if took]
+    return found if len(found) > 1 and found[0][0] == space.default else []
 
 
 def _candidates(question: SpaceQuestion, compiler: KernelCompiler, name: str) -> list[tuple[str, Point, tirx.PrimFunc]]:

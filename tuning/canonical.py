@@ -25,6 +25,11 @@ class Fields:
         """Return the fields of `data`."""
         return Fields(_checked(data, isinstance(data, dict)))
 
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return a list of texts."""
+        found = self.data.get(name)
+        return tuple(_checked(found, isinstance(found, list) and all(isinstance(each, str) for each in found)))
+
     def fields(self, name: str) -> Fields:
         """Return those of an object."""
         return Fields.of(self.data.get(name))

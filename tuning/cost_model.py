@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import xgboost
 
-from tuning.features import Features
+from backends.tensorir.space import Point
+from tuning.features import Features, features_of
+from tuning.known import KnownKernel
+from tuning.trees import Matrix, Trees
 
 _PARAMETERS = {
     "objective": "reg:squarederror", "max_depth": 5, "eta": 0.05, "subsample": 0.7, "colsample_bytree": 0.4,
@@ -27,8 +27,6 @@ _ROUNDS = 300
 _DECLINE, _LEAST_WEIGHT = 3.0, 0.05
 """How fast the weight of a point falls with its distance from the best of its kernel, and how far: how slow a slow one
 is need not be known well."""
-
-_Matrix = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,13 @@ class MeasuredSpace:
 
     features: Sequence[Features]
     seconds: Sequence[float]
+
+    @staticmethod
+    def of(known: KnownKernel, measured: Sequence[tuple[Point, float]]) -> MeasuredSpace:
+        """Return the points of a kernel that were measured, the default first, with the seconds of each."""
+        points = [point for point, _ in measured]
+        features = features_of(known.choices.space, known.task.tensors, points)
+        return MeasuredSpace(features, [seconds for _, seconds in measured])
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,9 @@ class CostModel:
     @staticmethod
     def fit(spaces: Sequence[MeasuredSpace]) -> CostModel:
         """Return the model of what was measured of some kernels."""
+        # Here, not above: what only asks a model does without it.
+        import xgboost
+
         names = tuple(sorted({name for space in spaces for features in space.features for name in features}))
         seconds = [np.array(space.seconds) for space in spaces]
         labels = np.concatenate([np.log(times / times[0]) for times in seconds])
@@ -68,17 +76,19 @@ class CostModel:
         return CostModel(names, xgboost.train(_PARAMETERS, data, _ROUNDS).save_raw("json").decode())
 
     def ratios(self, features: Sequence[Features]) -> list[float]:
-        """Return what points are expected to take of the time of the first of them, which is the default."""
-        found = self._booster.predict(xgboost.DMatrix(_matrix(features, self.names)))
+        """Return what points are expected to take of the time of the first of them, which is the default.
+
+        Raises:
+            ValueError: The trees are none.
+        """
+        found = self._trees.predict(_matrix(features, self.names))
         return [float(ratio) for ratio in np.exp(found)]
 
     @cached_property
-    def _booster(self) -> Any:
-        booster = xgboost.Booster({"nthread": 1})
-        booster.load_model(bytearray(self.trees.encode()))
-        return booster
+    def _trees(self) -> Trees:
+        return Trees.from_json(self.trees, 2 * len(self.names))
 
 
-def _matrix(features: Sequence[Features], names: Sequence[str]) -> _Matrix:
+def _matrix(features: Sequence[Features], names: Sequence[str]) -> Matrix:
     values = np.array([[each.get(name, np.nan) for name in names] for each in features], np.float32)
     return np.hstack([values, values - values[0]])

@@ -96,17 +96,22 @@ class Database:
         return SqliteFile(self.path, _SCHEMA, _VERSION, self.is_own)
 
 
+def default_path(place: DiskCache) -> Path:
+    """Return the path of the database of the user whose cache is at `place`."""
+    return place.folder.with_name(_FOLDER) / _NAME
+
+
 def default_database() -> Database | None:
     """Return that of this user; None where there is none: the cache is off, or its folder is not the user's alone."""
     place = find_place()
     if place is None:
         return None
-    folder = place.folder.with_name(_FOLDER)
-    reason = Store(DiskCache(folder, place.most_bytes)).make()
+    path = default_path(place)
+    reason = Store(DiskCache(path.parent, place.most_bytes)).make()
     if reason:
         _log.info("there is no database of measurements: %s", reason)
         return None
-    return Database(folder / _NAME, is_own=True)
+    return Database(path, is_own=True)
 
 
 def named_database(option: Any) -> RecordStore | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import log2, prod
+from typing import Any
 
-from backends.tensorir.space import Point
-from tuning.known import KnownKernel
+from backends.tensorir.space import Point, Space
+from tuning.task import Tensors
 
 Features = Mapping[str, float]
 
@@ -14,15 +15,14 @@ _TENSORS = 3
 """Of the parameters that are read; others are seldom."""
 
 
-def features_of(kernel: KnownKernel, points: Iterable[Point]) -> list[Features]:
-    """Return the features of `points`: the axes, what the family tells, the estimate, and sizes of tensors. Sizes are
-    logarithms: what doubles a tensor of any size is the same step."""
-    space = kernel.choices.space
-    tensors = _tensor_features(kernel)
+def features_of(space: Space[Any], tensors: Tensors, points: Iterable[Point]) -> list[Features]:
+    """Return the features of `points` of a kernel with these parameters: the axes, what the family tells, the estimate,
+    and sizes of tensors. Sizes are logarithms: what doubles a tensor of any size is the same step."""
+    of_tensors = _tensor_features(tensors)
     default = space.default.cycles
     return [
         {
-            **tensors,
+            **of_tensors,
             **{f"axis {name}": log2(1 + value) for name, value in point.axes().items()},
             **space.features(point),
             "estimate": log2(max(point.cycles, 1.0)),
@@ -32,10 +32,10 @@ def features_of(kernel: KnownKernel, points: Iterable[Point]) -> list[Features]:
     ]
 
 
-def _tensor_features(kernel: KnownKernel) -> Features:
-    *read, made = kernel.task.tensors
+def _tensor_features(tensors: Tensors) -> Features:
+    *read, made = tensors
     named = {"made": made, **{f"read {place}": tensor for place, tensor in enumerate(read[:_TENSORS])}}
-    found: dict[str, float] = {"tensors": len(kernel.task.tensors)}
+    found: dict[str, float] = {"tensors": len(tensors)}
     for name, (_, shape) in named.items():
         found[f"{name}: elements"] = log2(max(prod(shape), 1))
         found[f"{name}: last axis"] = log2(max(shape[-1] if shape else 1, 1))

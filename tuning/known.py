@@ -18,7 +18,7 @@ from tuning.canonical import canonical
 from tuning.database import RecordStore
 from tuning.record import Record
 from tuning.structure import structure_of
-from tuning.task import CHAIN, KERNEL, Environment, TuningTask
+from tuning.task import CHAIN, KERNEL, Environment, Tensors, TuningTask
 
 _log = logging.getLogger("fusion.tuning")
 
@@ -76,17 +76,16 @@ class Knowledge:
     def of(store: RecordStore | None, compiler: KernelCompiler) -> Knowledge:
         """Return what `store` knows of kernels of `compiler`, run here."""
         try:
-            versions = kernel_versions()
+            return Knowledge(compiler, environment_of(compiler), store)
         except OSError as error:  # nobody can say what kernels are made by
             _log.info("measurements are neither kept nor looked for: %s", error)
-            versions, store = {}, None
-        return Knowledge(compiler, Environment(str(compiler.target), cpu_model(), compiler.threads, versions), store)
+            return Knowledge(compiler, _environment(compiler, {}), None)
 
     def kernels(self, funcs: Mapping[str, tirx.PrimFunc]) -> dict[str, KnownKernel]:
         """Return those of `funcs` that a template takes and whose extents are all known, with what is known of each."""
         found: dict[str, KnownKernel] = {}
         for name, func in funcs.items():
-            choices = self._choices(func)
+            choices = choices_of(func, self.compiler)
             task = None if choices is None else self._task(KERNEL, choices.family, func)
             if choices is not None and task is not None:
                 found[name] = KnownKernel(choices, task)
@@ -96,7 +95,7 @@ class Knowledge:
     def chain(self, func: tirx.PrimFunc) -> TuningTask | None:
         """Return the task of saying whether a kernel of several anchors is faster in parts; None where there is
         none."""
-        choices = self._choices(func)
+        choices = choices_of(func, self.compiler)
         return None if choices is None else self._task(CHAIN, choices.family, func)
 
     def records(self, tasks: Iterable[TuningTask]) -> Sequence[Record]:
@@ -116,22 +115,41 @@ class Knowledge:
         except Exception as error:  # as above
             _log.info("%d measurements are not kept: %s", len(records), error)
 
-    def _choices(self, func: tirx.PrimFunc) -> Choices | None:
-        try:
-            return self.compiler.choices(func)
-        except Exception as error:  # a template that fails is one that declines
-            _log.info("a kernel has no choices: %s", error)
-            return None
-
     def _task(self, kind: str, family: str, func: tirx.PrimFunc) -> TuningTask | None:
         if not is_static(func):
             return None
         try:
-            tensors = tuple((dtype_of(param), shape_of(param)) for param in func.params)
-            return TuningTask(kind, family, structure_of(func), tensors, self.environment)
+            return TuningTask(kind, family, structure_of(func), tensors_of(func), self.environment)
         except Exception as error:  # of what has no text, TVM raises whatever it does
             _log.info("a kernel has no task: %s", error)
             return None
+
+
+def environment_of(compiler: KernelCompiler) -> Environment:
+    """Return where and by what kernels of `compiler` run here.
+
+    Raises:
+        OSError: Nobody can say by what.
+    """
+    return _environment(compiler, kernel_versions())
+
+
+def _environment(compiler: KernelCompiler, versions: Mapping[str, str]) -> Environment:
+    return Environment(str(compiler.target), cpu_model(), compiler.threads, versions)
+
+
+def choices_of(func: tirx.PrimFunc, compiler: KernelCompiler) -> Choices | None:
+    """Return what the template that takes `func` leaves open; None where there is none."""
+    try:
+        return compiler.choices(func)
+    except Exception as error:  # a template that fails is one that declines
+        _log.info("a kernel has no choices: %s", error)
+        return None
+
+
+def tensors_of(func: tirx.PrimFunc) -> Tensors:
+    """Return dtypes and shapes of the parameters of a kernel whose extents are all known."""
+    return tuple((dtype_of(param), shape_of(param)) for param in func.params)
 
 
 def ranked(records: Iterable[Record]) -> list[Record]:

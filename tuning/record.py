@@ -53,7 +53,7 @@ class Record:
             "task": self.task.as_data(), "point": dict(self.point), "seconds": self.seconds, "spread": self.spread,
             "runs": self.runs, "default_s": self.default_s, "wins": self.wins, "measured_at": self.measured_at,
         }  # fmt: skip
-        return canonical({**data, _SUM: sum_of(data)})
+        return with_sum(data)
 
     @staticmethod
     def from_line(line: str) -> Record:
@@ -62,7 +62,7 @@ class Record:
         Raises:
             ValueError: It did not, or the line is damaged.
         """
-        fields = _checked_fields(line)
+        fields = checked_fields(line)
         return Record(
             task=TuningTask.from_data(fields.fields("task")),
             point=fields.counts("point"),
@@ -94,7 +94,17 @@ def read_lines(lines: Iterable[str]) -> ReadLines:
     return ReadLines(tuple(records), damaged)
 
 
-def _checked_fields(line: str) -> Fields:
+def with_sum(data: Mapping[str, Any]) -> str:
+    """Return `data` as text that tells where it is damaged."""
+    return canonical({**data, _SUM: sum_of(data)})
+
+
+def checked_fields(line: str) -> Fields:
+    """Return the data of what `with_sum` returned, with its sum.
+
+    Raises:
+        ValueError: It did not, or the line is damaged.
+    """
     try:
         fields = Fields.of(json.loads(line))
         expected = sum_of({name: value for name, value in fields.data.items() if name != _SUM})

@@ -10,8 +10,11 @@ from typing import Any
 
 from tuning.canonical import Fields, canonical
 
-KERNEL, CHAIN = "kernel", "chain"
-"""Which point of its template's space is fastest; whether several anchors are faster in one kernel."""
+KERNEL, CHAIN, ALONE = "kernel", "chain", "alone"
+"""Which point of its template's space is fastest in a network; whether several anchors are faster in one kernel; what
+points take without a network, which answers nothing, and is learned from."""
+Tensors = tuple[tuple[str, tuple[int, ...]], ...]
+"""Dtypes and shapes."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class TuningTask:
     """A question that measurements answer.
 
     Attributes:
-        kind: `KERNEL` or `CHAIN`.
+        kind: `KERNEL`, `CHAIN` or `ALONE`.
         family: The template that takes the kernel: tasks of one family are alike.
         structure: `structure_of` the kernel before it has loops.
         tensors: Dtype and shape of each parameter, for people and cost models: the structure tells them too.
@@ -59,7 +62,7 @@ class TuningTask:
     kind: str
     family: str
     structure: str
-    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    tensors: Tensors
     environment: Environment
 
     @cached_property

@@ -9,11 +9,11 @@ from pathlib import Path
 from bench import command
 from bench.machine import measure_machine
 from bench.tuning import report
-from bench.tuning.drawn import drawn_kernels
 from bench.tuning.measure import measured
-from bench.tuning.regret import by_models, judged
+from bench.tuning.regret import by_machine_models, by_models, judged
 from fusion import context
 from fusion.cpus import default_threads
+from fusion.machine_tuning.drawn import drawn_kernels
 from tuning.workloads import draw_workloads
 
 
@@ -29,6 +29,7 @@ def main() -> int:
         "tables": [kernel.by_tables for kernel in found],
         "a model for all": by_models(found, families=False),
         "a model for each family": by_models(found, families=True),
+        "fusion tune --machine": by_machine_models(found),
     }
     command.write(options.out, "tuning", report.text(found, orders, machine), report.as_json(found, orders, machine))
     return 0

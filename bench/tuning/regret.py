@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import nsmallest
 
 import numpy as np
 
-from bench.tuning.drawn import DrawnKernel
 from bench.tuning.measure import Found
-from tuning.canonical import canonical
+from fusion.machine_tuning.drawn import DrawnKernel
+from tuning.alone import measured_points
 from tuning.cost_model import CostModel, MeasuredSpace
-from tuning.features import features_of
+from tuning.machine_model import MachineModel
+from tuning.rank import MOST, better_place
+from tuning.task import Environment
 
 _FOLDS = 8
 """Parts of the kernels, each of which is asked of a model that learned the others."""
+
+_NOWHERE = Environment("", "", 1, {})
 
 Order = Callable[["Judged"], Sequence[float]]
 """What a choice goes by, for each point of a kernel: the least comes first."""
@@ -53,14 +58,10 @@ def judged(kernels: Sequence[DrawnKernel], found: Found) -> Iterator[Judged]:
     """Yield the kernels of which the default and others were measured."""
     for kernel in kernels:
         known = kernel.question.known
-        seconds = {canonical(record.point): record.seconds for record in found.get(known.task.key, ())}
-        default = known.choices.space.default
-        others = [point for point in known.choices.space if point != default and canonical(point.axes()) in seconds]
-        if others and canonical(default.axes()) in seconds:
-            points = [default, *others]
-            took = [seconds[canonical(point.axes())] for point in points]
-            space = MeasuredSpace(features_of(known, points), took)
-            yield Judged(kernel.workload.name, known.choices.family, [point.cycles for point in points], space)
+        measured = measured_points(known, found.get(known.task.key, ()))
+        if measured:
+            cycles = [point.cycles for point, _ in measured]
+            yield Judged(kernel.workload.name, known.choices.family, cycles, MeasuredSpace.of(known, measured))
 
 
 def by_models(kernels: Sequence[Judged], *, families: bool) -> list[Sequence[float]]:
@@ -79,6 +80,30 @@ def by_models(kernels: Sequence[Judged], *, families: bool) -> list[Sequence[flo
                 if model is not None:
                     orders[place] = [1.0, *model.ratios(kernel.space.features)[1:]]
     return orders
+
+
+def by_machine_models(kernels: Sequence[Judged]) -> list[Sequence[float]]:
+    """Return what `effort="fast"` goes by with a model of this machine that has not seen the kernel: the point that it
+    takes in the place of the default, if any, and then the tables."""
+    folds = np.random.default_rng(0).permutation(len(kernels)) % _FOLDS
+    orders = [kernel.by_tables for kernel in kernels]
+    for fold in range(_FOLDS):
+        learned = dict[str, list[MeasuredSpace]]()
+        for kernel, its in zip(kernels, folds, strict=True):
+            if its != fold:
+                learned.setdefault(kernel.family, []).append(kernel.space)
+        machine = MachineModel.fit(learned, _NOWHERE, 0.0)
+        for place, its in enumerate(folds):
+            if its == fold:
+                orders[place] = _as_ranked(kernels[place], machine)
+    return orders
+
+
+def _as_ranked(kernel: Judged, machine: MachineModel) -> Sequence[float]:
+    others = nsmallest(MOST, range(1, len(kernel.cycles)), key=kernel.cycles.__getitem__)
+    places = [0, *others]
+    chosen = places[better_place(kernel.family, [kernel.space.features[place] for place in places], machine)]
+    return [-1.0 if place == chosen else found for place, found in enumerate(kernel.by_tables)]
 
 
 def _model(kernels: Sequence[Judged]) -> CostModel | None:

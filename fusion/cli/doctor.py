@@ -48,6 +48,7 @@ def doctor(options: argparse.Namespace) -> int:
         _linker(),
         _pool(),
         _cache(),
+        *_model(),
         *_peers(),
         _self_test(),
     ]
@@ -120,6 +121,23 @@ def _cache() -> Finding:
     place = find_place()
     reason = Store(place).make() if place else ""
     return Finding("cache", str(place.folder) if place else "off", not reason if place else None, f"not used: {reason}")
+
+
+def _model() -> list[Finding]:
+    from fusion.runtime import import_compiler
+
+    try:
+        import_compiler()
+    except NotInstalledError:
+        return []
+    from fusion import context
+
+    model = context.resolve().model
+    if model is None:
+        return [Finding("machine model", "none: fusion tune --machine makes one")]
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(model.made_at))
+    used = ", ".join(sorted(model.errors)) or "no kernels: the tables are as good"
+    return [Finding("machine model", f"of {model.kernels} kernels at {model.points} points, {when}; ranks {used}")]
 
 
 def _peers() -> list[Finding]:

@@ -9,13 +9,13 @@ import traceback
 from collections.abc import Sequence
 
 import fusion
-from fusion.cli import bench, cache, compare, compile_model, convert_model, database, doctor, explain, plan, run
+from fusion.cli import bench, cache, compare, compile_model, convert_model, database, doctor, explain, plan, run, tune
 from fusion.cli.exit_codes import INTERNAL, exit_code
 from fusion.cli.parser import Parser
 from fusion.cli.wording import command_text
 from fusion.errors import FusionError, InternalError, OptionError
 
-_VERBS = (compile_model, run, bench, compare, explain, plan, convert_model, cache, database, doctor)
+_VERBS = (compile_model, run, bench, compare, explain, plan, convert_model, tune, cache, database, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

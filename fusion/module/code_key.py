@@ -15,8 +15,9 @@ from fusion.context import Context
 from fusion.cpus import cpu_model
 from fusion.options import FAST
 
-_PLACES = ("cache", "libraries", "database")
-"""Fields of the context that say where things are; what a database holds that was named is another."""
+_NOT_TEXT = ("cache", "libraries", "database", "model")
+"""Fields of the context that say where things are, what a database holds that was named being another, and one of
+which the sum counts."""
 
 
 def decided_by(ctx: Context) -> dict[str, Any]:
@@ -30,9 +31,10 @@ def decided_by(ctx: Context) -> dict[str, Any]:
         "threads": compiler.threads,
         # What was measured holds for CPUs of this model only.
         "measured": "" if ctx.effort == FAST and ctx.database is None else cpu_model(),
+        "learned": "" if ctx.model is None else ctx.model.digest,
         "passes": str(tvm.transform.PassContext.current()),
         "versions": build_versions(),
-        "options": {name: value for name, value in options.items() if name not in _PLACES},
+        "options": {name: value for name, value in options.items() if name not in _NOT_TEXT},
     }
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import cpu_load, zoo
+from bench import zoo
 from bench.gate import Verdict
 from bench.peers.engine import Job
 from bench.remote import EngineError, Worker
 from bench.result import ComparisonResult, EngineResult
+from fusion import cpu_load
 
 DEADLINE_S = 120.0
 

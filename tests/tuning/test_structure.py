@@ -90,7 +90,7 @@ def test_points_have_axes_of_their_own(template: Template[Any, Any]) -> None:
     choices = read_choices(func, MACHINE, 2)
     assert choices is not None
     assert choices.family == template.name
-    points = list(dict.fromkeys(choices.space))
+    points = list(choices.space)
     axes = [tuple(sorted(point.axes().items())) for point in points]
     assert len(set(axes)) == len(points)
     assert all(type(value) is int for found in axes for _, value in found)

@@ -26,7 +26,7 @@ def test_points_have_the_features_of_their_family() -> None:
     for workload in draw_workloads(1, 24):
         for kernel in knowledge.kernels(kernels_of(lower_graph(workload.module(), ctx).mod)).values():
             points = list(kernel.choices.space)[:40]
-            found = features_of(kernel, points)
+            found = features_of(kernel.choices.space, kernel.task.tensors, points)
             assert all(isfinite(value) for features in found for value in features.values()), workload.name
             different = {tuple(point.axes().items()) for point in points}
             assert len({tuple(features.items()) for features in found}) == len(different), workload.name

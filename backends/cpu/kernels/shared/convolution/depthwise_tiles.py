@@ -58,8 +58,9 @@ def depthwise_tiles(shape: tuple[int, ...], taps: int, machine: Machine, threads
         for vectors in (1, 2) if channels >= 2 * machine.vector_lanes else (1,):
             blocks = -(-channels // (vectors * machine.vector_lanes))
             widths = range(1, min(width, (machine.vector_registers - _SPARE_REGISTERS) // vectors) + 1)
-            for most, chunks in product(widths, chunk_counts(blocks, threads)):
-                yield point(vectors, most, chunks)
+            lengths = dict.fromkeys(Split.of(width, most).longest for most in widths)
+            for length, chunks in product(lengths, chunk_counts(blocks, threads)):
+                yield point(vectors, length, chunks)
 
     # Two vectors where one pixel row alone would leave the FMA units waiting.
     vectors = 2 if channels >= 2 * machine.vector_lanes and width <= 8 else 1

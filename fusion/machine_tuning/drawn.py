@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from fusion.measuring import kernels_of
 from fusion.pipeline import lower_graph
 from tuning.alone import SpaceQuestion
 from tuning.known import Knowledge, KnownKernel
+from tuning.task import ALONE
 from tuning.workloads import Workload
 
 
@@ -34,7 +35,7 @@ def drawn_kernels(workloads: Sequence[Workload], ctx: Context, most: int) -> Ite
     for workload in workloads:
         mod = lower_graph(workload.module(), ctx).mod
         funcs, weights = kernels_of(mod), _weights(mod)
-        spaces = {name: kernel for name, kernel in knowledge.kernels(funcs).items() if _default(kernel).cycles}
+        spaces = {name: _alone(kernel) for name, kernel in knowledge.kernels(funcs).items() if _default(kernel).cycles}
         name = max(spaces, key=lambda name: _default(spaces[name]).cycles, default=None)
         if name is None or spaces[name].task.key in seen:
             continue
@@ -54,6 +55,12 @@ def _points(space: Space[Point], most: int, seed: int) -> list[Point]:
     best, rest = points[: most // 2], points[most // 2 :]
     chosen = np.random.default_rng(seed).choice(len(rest), most - len(best), replace=False)
     return [*best, *(rest[place] for place in sorted(chosen))]
+
+
+def _alone(kernel: KnownKernel) -> KnownKernel:
+    """Return it with the question what its points take without a network: who measures in one has not answered that,
+    nor the other way round."""
+    return replace(kernel, task=replace(kernel.task, kind=ALONE))
 
 
 def _default(kernel: KnownKernel) -> Point:

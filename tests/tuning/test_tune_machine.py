@@ -1,0 +1,80 @@
+"""`fusion.tune_machine` measures drawn kernels, keeps what it has, goes on there, and learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fusion
+from fusion import context
+from fusion.cli import main
+from fusion.errors import OptionError
+from fusion.machine_tuning import tune
+from fusion.machine_tuning.tune import MachineTuning
+from fusion.options import read_budget
+from tuning.database import Database
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tune, "_WORKLOADS", 9)
+    monkeypatch.setattr(tune, "_POINTS", 2)
+    monkeypatch.setattr(tune, "_SESSIONS", 1)
+    monkeypatch.setattr(tune, "others_load", lambda: 0.0)
+    return tmp_path / "my.sqlite"
+
+
+def test_what_is_measured_is_kept_and_not_measured_again(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(state: MachineTuning) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fusion.tune_machine(threads=1, budget="10m", database=database, on_progress=stop)
+    kept = Database(database).lines()
+    assert len(kept) > 8
+    assert context.resolve(threads=1, database=database).model is None
+
+    state = fusion.tune_machine(threads=1, budget=0, database=database)
+    assert (state.new, state.kernels, state.points) == (0, 8, len(kept))
+    assert Database(database).lines() == kept
+    assert state.learned
+    model = context.resolve(threads=1, database=database).model
+    assert model is not None
+    assert (model.kernels, model.errors) == (8, state.errors)
+
+    assert main(["tune", "--machine", "--budget", "10m", "--threads", "1", "--db", str(database)]) == 0
+    assert "1 of them measured" in capsys.readouterr().out
+    model = context.resolve(threads=1, database=database).model
+    assert model is not None
+    assert model.kernels == 9
+
+
+def test_a_busy_machine_is_waited_for_and_told(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "others_load", lambda: 1.0)
+    monkeypatch.setattr(tune, "_WORKLOADS", 2)
+    monkeypatch.setattr(tune, "_WAITING", 0.0)
+    state = fusion.tune_machine(threads=1, budget=100, database=database)
+    assert (state.new, state.busy) == (2, 2)
+
+
+@pytest.mark.parametrize(("budget", "seconds"), [(0, 0), (1.5, 1.5), ("90s", 90), ("10m", 600), (" 1h", 3600)])
+def test_budgets(budget: str | float, seconds: float) -> None:
+    assert read_budget(budget) == seconds
+
+
+@pytest.mark.parametrize("budget", ["", "m", "-1", "10 m", "25h", float("nan"), float("inf"), None, True, [1]])
+def test_what_is_no_budget_is_an_error(budget: object) -> None:
+    with pytest.raises(OptionError, match="no time"):
+        fusion.tune_machine(budget=budget)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_tuned_is_an_error(tmp_path: Path) -> None:
+    assert main(["tune"]) == 2
+    with pytest.raises(OptionError, match="not this machine"):
+        fusion.tune_machine("llvm -mcpu=haswell", database=tmp_path / "my.sqlite")
+    with pytest.raises(OptionError, match="no place"):
+        fusion.tune_machine(database=False)
+    (tmp_path / "text").write_text("no database")
+    with pytest.raises(OptionError, match="cannot be used"):
+        fusion.tune_machine(threads=1, budget=0, database=tmp_path / "text")
