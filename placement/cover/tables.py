@@ -56,6 +56,7 @@ class CoverTables:
     def __init__(self, problem: CoverProblem) -> None:
         self.problem = problem
         self.all = (1 << len(problem.graph.reads)) - 1
+        self._more: dict[tuple[int, int, int], float] = {}
         self.readers = tuple(mask_of(readers) for readers in problem.graph.readers)
 
     @cached_property
@@ -96,6 +97,14 @@ class CoverTables:
     def move(self, value: int, source: int, target: int) -> float:
         """Return the seconds in which a value gets from backend `source` to `target`."""
         return self.problem.moves[source][target].seconds(self.problem.graph.values[value].bytes)
+
+    def most_more(self, value: int, source: int, other: int) -> float:
+        """Return how many seconds more a value takes at most to get anywhere from `source` than from `other`."""
+        key = (value, source, other)
+        if key not in self._more:
+            targets = range(len(self.problem.calls))
+            self._more[key] = max(self.move(value, source, to) - self.move(value, other, to) for to in targets)
+        return max(self._more[key], 0.0)
 
     def _bits(self, index: int, each: SubgraphCandidate) -> CandidateBits:
         graph = self.problem.graph
