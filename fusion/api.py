@@ -176,6 +176,7 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
         hot=HotShapes(new.hot_shapes),
         stand_in=None if ctx.strict or not is_onnx(model) else StandIn(lambda: _whole(pinned, ctx), outputs),
         wait=new.wait,
+        equal=frozenset(size for shape in given.values() for size in shape if isinstance(size, str)),
     )
     return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(pinned, given, ctx, new))
 

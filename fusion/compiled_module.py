@@ -15,7 +15,7 @@ from fusion.module.copy_item import copy_item
 from fusion.module.input_slot import to_value
 from fusion.module.open_form import OpenForm
 from fusion.module.overrides import Overrides
-from fusion.module.random_inputs import random_inputs
+from fusion.module.random_inputs import inputs_of_shapes, random_inputs
 from fusion.module.settings import Settings
 from fusion.module.specialization import Specialization
 from fusion.module.specializations import Specializations, split_forms
@@ -235,8 +235,12 @@ class CompiledModule:
         self._forms.finish()
         write_page(self, path, title, profile)
 
-    def profile(self, inputs: Mapping[str, Any] | None = None, *, seconds: float = 2.0) -> Profile:
+    def profile(self, inputs: Any = None, *, seconds: float = 2.0) -> Profile:
         """Return the time of each kernel in a run on `inputs`, random ones if None.
+
+        In place of an array there may be a shape, a tuple of sizes: `profile({"x": (1, 3, 480, 640)})` draws an array
+        of that, and those of inputs with dimensions of the same names. Of a module with one input
+        `profile((1, 3, 480, 640))` will do.
 
         Whole runs and single kernels are repeated for about `seconds` each, and the machine's own limits are measured
         in about 2 s, where the cache on disk does not have them.
@@ -245,13 +249,14 @@ class CompiledModule:
             InputError, ExecutionError: As `run` does.
             NotInstalledError: The machine's limits are not known yet, and measuring them takes the compiler.
             OptionError: `seconds` is no number of seconds, or more than an hour.
-            ShapeError: `inputs` is None, and the module has open dimensions and has not been called.
+            ShapeError: `inputs` is None, and the module has open dimensions and has not been called; or it lacks the
+                shape of an input.
         """
         from fusion.report.profile import profile
 
         check_seconds(seconds)
         self._forms.finish()
-        values = random_inputs(self._known_inputs()) if inputs is None else inputs
+        values = random_inputs(self._known_inputs()) if inputs is None else inputs_of_shapes(self.inputs, inputs)
         self.run(values, wait=True)
         arrays = [to_value(values[spec.name], spec) for spec in self.inputs]
         form = self._fixed if self._fixed is not None else self._forms.form_of(arrays)

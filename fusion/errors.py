@@ -146,6 +146,16 @@ def unknown_input(name: str, inputs: Iterable[str]) -> ShapeError:
     )
 
 
+def contradicting(contradiction: str, error: ShapeError | None = None) -> InputError:
+    """Return the error of a call whose inputs give one dimension two sizes, of which `error` came, if there is one."""
+    return InputError(
+        f"the inputs contradict each other: {contradiction}",
+        where="" if error is None else error.where,
+        why="" if error is None else error.what,
+        hint="pad or cut the arrays to one size; dimensions of one name are one",
+    )
+
+
 def unknown_shape(
     name: str, declared: Declared, why: str = "", others: Mapping[str, Declared] | None = None
 ) -> ShapeError:

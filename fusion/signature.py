@@ -6,7 +6,7 @@ A leaf: running a saved module needs nothing of TVM's compiler, and so nothing t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusion.errors import Declared, ShapeError, unknown_input, unknown_shape
@@ -93,19 +93,79 @@ def name_dims(
 ) -> tuple[tuple[TensorSpec, ...], dict[str, tuple[int, ...]]]:
     """Return `inputs` with the names that `shapes` gives to their open dimensions, and the shapes of numbers alone.
 
+    Inputs that `shapes` lacks have the sizes that it gives to the model's names of their dimensions in other inputs.
+
     Raises:
         ShapeError: The model fixes a dimension that has a name, or has another size for one that has none, or has no
-            such input.
+            such input; or a name has two sizes, and there is a dimension of that name in an input without a shape.
     """
     names = [spec.name for spec in inputs]
     for name in shapes:
         if name not in names:
             raise unknown_input(name, names)
     numbers = {name: shape for name, shape in shapes.items() if not any(isinstance(extent, str) for extent in shape)}
+    fixed = _fixed_like(inputs, shapes)
     named = tuple(
-        _named(spec, shapes[spec.name]) if spec.name in shapes and spec.name not in numbers else spec for spec in inputs
+        _named(spec, shapes[spec.name]) if spec.name in shapes.keys() - numbers.keys() else spec for spec in fixed
     )
-    return named, {name: tuple(int(extent) for extent in shape) for name, shape in numbers.items()}
+    sizes = {name: tuple(int(extent) for extent in shape) for name, shape in numbers.items()}
+    followed = {new.name: new.extents for new, old in zip(named, inputs, strict=True)
+                if new is not old and new.name not in shapes and new.is_static}  # fmt: skip
+    return named, sizes | followed
+
+
+def _fixed_like(inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int | str]]) -> tuple[TensorSpec, ...]:
+    """Return `inputs`, those that `shapes` lacks with the sizes it gives to the names of their dimensions.
+
+    Raises:
+        ShapeError: It gives two to one of them.
+    """
+    sizes = [[size if isinstance(size, int) else None for size in shapes.get(spec.name, ())] for spec in inputs]
+    wanted = {axis for spec in inputs if spec.name not in shapes for axis in spec.axes}
+    contradiction = disagreement(inputs, sizes, wanted)
+    if contradiction:
+        raise ShapeError(
+            "shapes= gives one dimension of the model two sizes",
+            why=contradiction,
+            hint="give it one size; where the model takes several, give every input its shape",
+        )
+    known = {axis: size for axis, size, _ in _sizes_of_names(inputs, sizes)}
+    return tuple(
+        spec if spec.name in shapes or not known.keys() & set(spec.axes) else _with_sizes(spec, known)
+        for spec in inputs
+    )
+
+
+def _with_sizes(spec: TensorSpec, known: Mapping[str, int]) -> TensorSpec:
+    dims = zip(spec.shape or (), spec.axes, strict=True)
+    sizes = tuple(known.get(axis) if size is None else size for size, axis in dims)
+    return TensorSpec(spec.name, sizes, spec.dtype, spec.axes)
+
+
+def disagreement(
+    inputs: Sequence[TensorSpec], shapes: Sequence[Sequence[int | None]], names: Collection[str] | None = None
+) -> str:
+    """Return which dimension has two sizes where `inputs` have `shapes`, and where it has them; "" if none has.
+
+    Args:
+        names: The names of dimensions that are looked at; None for all.
+    """
+    first: dict[str, tuple[int, str]] = {}
+    for axis, size, where in _sizes_of_names(inputs, shapes):
+        known, place = first.setdefault(axis, (size, where))
+        if known != size and (names is None or axis in names):
+            return f"dimension {axis!r} is {known} in {place} and {size} in {where}"
+    return ""
+
+
+def _sizes_of_names(
+    inputs: Sequence[TensorSpec], shapes: Sequence[Sequence[int | None]]
+) -> Iterator[tuple[str, int, str]]:
+    """Yield each name of a dimension that has a size in `shapes`, with that and where it has it."""
+    for spec, shape in zip(inputs, shapes, strict=True):
+        for position, (axis, size) in enumerate(zip(spec.axes, shape, strict=False)):
+            if axis and size is not None:
+                yield axis, size, f"axis {position} of input {spec.name!r}"
 
 
 def _named(spec: TensorSpec, dims: Sequence[int | str]) -> TensorSpec:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from fusion.abandon import Abandoned, checkpoint, taking_precedence
-from fusion.errors import FusionError, InputError, ResourceError
+from fusion.errors import FusionError, InputError, ResourceError, ShapeError, contradicting
 from fusion.forks import Lock
 from fusion.module import background
 from fusion.module.hot_shapes import HotShapes
@@ -22,7 +22,7 @@ from fusion.module.program import Program
 from fusion.module.specialization import Shapes, Specialization
 from fusion.module.stand_in import StandIn
 from fusion.module.warn_of_forms import warn_of_forms
-from fusion.signature import TensorSpec
+from fusion.signature import TensorSpec, disagreement
 
 MAX_SPECIALIZATIONS = 16
 """Forms kept; the one unused for longest goes first. Each holds its own activations, and what weights no other has."""
@@ -46,9 +46,11 @@ class Specializations:
         hot: HotShapes | None = None,
         stand_in: StandIn | None = None,
         wait: bool = False,
+        equal: frozenset[str] = frozenset(),
     ) -> None:
         """
         Args:
+            equal: Names of dimensions that have one size in each call; what others have, the model itself tells.
             opened: The form for all sizes; None where there is none.
             hot: Says which shapes get a form of their own beside that; none without.
             make: Compiles for shapes by input name; None where only the forms in `ready` exist (a loaded module).
@@ -63,6 +65,7 @@ class Specializations:
         if stand_in is not None:
             self._opened.when_known = stand_in.close  # no method of this, which would make a cycle
         self._wait = wait
+        self._equal = equal
         self._forms: OrderedDict[Shapes, Specialization] = OrderedDict((_key(form), form) for form in ready)
         self._making: dict[Shapes, Future[Specialization]] = {}
         self._failed: OrderedDict[Shapes, FusionError] = OrderedDict()
@@ -74,8 +77,9 @@ class Specializations:
         opened, each = split_forms(forms)
         again = self._opened.renewed(opened)
         return Specializations(
-            self._inputs, self._make, each, opened=again, hot=self._hot, stand_in=self._stand_in, wait=self._wait
-        )
+            self._inputs, self._make, each, opened=again, hot=self._hot, stand_in=self._stand_in, wait=self._wait,
+            equal=self._equal,
+        )  # fmt: skip
 
     def all(self) -> tuple[Specialization, ...]:
         """Return the forms there are, that for all sizes first and the one used last at the end."""
@@ -183,6 +187,9 @@ class Specializations:
         for value, spec in zip(values, self._inputs, strict=True):
             if spec.is_tensor:
                 check_array(to_value(value, spec), spec)
+        contradiction = disagreement(self._inputs, key, self._equal if self._make is not None else None)
+        if contradiction:
+            raise contradicting(contradiction)
         if self._make is None:
             raise self._unseen(key)
         return self._make
@@ -206,8 +213,13 @@ class Specializations:
         return (form or self._made(key, make)).program
 
     def _made(self, key: Shapes, make: Make) -> Specialization:
-        """Return the new form for `key`, made by the first of the threads that ask for it."""
+        """Return the new form for `key`; who asks for many is warned, not who is refused them."""
+        form = self._made_by_one(key, make)
         self._warn_of(key)
+        return form
+
+    def _made_by_one(self, key: Shapes, make: Make) -> Specialization:
+        """Return the new form for `key`, made by the first of the threads that ask for it."""
         while True:
             making: Future[Specialization] = Future()
             self._run(making, key, make)
@@ -259,11 +271,13 @@ class Specializations:
             if not self._is_to_make(making, key):
                 return
             checkpoint()()
-            form = make({spec.name: shape for spec, shape in zip(self._inputs, key, strict=True) if spec.is_tensor})
+            form = self._fitting(key, make)
         except BaseException as error:
             with self._lock:
                 if self._making.get(key) is making:
                     del self._making[key]
+                if key in self._begun and len(self._begun) < _MANY:
+                    self._begun.remove(key)
                 if isinstance(error, FusionError) and not isinstance(error, ResourceError):
                     # A copy has no traceback, which holds all that the frames of the compilation held.
                     _put(self._failed, key, copy.copy(error))
@@ -276,6 +290,16 @@ class Specializations:
             making.set_result(form)
         if self._stand_in is not None:
             self._close_if_unused(self._stand_in)
+
+    def _fitting(self, key: Shapes, make: Make) -> Specialization:
+        """Return the form for `key`; the error of one that the model refuses says so where inputs disagree."""
+        try:
+            return make({spec.name: shape for spec, shape in zip(self._inputs, key, strict=True) if spec.is_tensor})
+        except ShapeError as error:
+            contradiction = disagreement(self._inputs, key)
+            if not contradiction:
+                raise
+            raise contradicting(contradiction, error) from error
 
     def _close_if_unused(self, stand_in: StandIn) -> None:
         with self._lock:

@@ -12,10 +12,10 @@ _PACKAGE = "fusion"
 
 
 def warn_of_forms(shapes: Sequence[str], kept: int) -> None:
-    """Warn that a model is being compiled for the last of `shapes`, of which a module keeps the forms for `kept`."""
+    """Warn that a model is compiled for the last of `shapes`, of which a module keeps the forms for `kept`."""
     *before, last = shapes
     warnings.warn(
-        f"the model is being compiled for input shape number {len(shapes)}, {last} (before: {'; '.join(before)}). Each "
+        f"the model is compiled for input shape number {len(shapes)}, {last} (before: {'; '.join(before)}). Each "
         f"takes as long as the first, and the last {kept} are kept. Pad the inputs to a few sizes, or give shapes= "
         "where only one occurs",
         ManyFormsWarning,

@@ -73,7 +73,7 @@ class Profile:
         kernels: One entry for each kernel.
         total_s: Seconds of a whole run, measured by itself.
         limits: The machine's own, measured on this occasion.
-        sizes: Those of the run, where the form is for all: "batch 3, width 40".
+        sizes: Those of the run: "batch 3, width 40" where the form is for all, else the shapes of the inputs.
     """
 
     kernels: tuple[KernelTime, ...]
@@ -135,7 +135,7 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, se
     program = form.program
     total_s = statistics.median(took for (took,) in _rounds(lambda: [_timed(lambda: program.run(arrays))], seconds))
     if not isinstance(program, KernelProgram):
-        return Profile((), total_s, limits)
+        return Profile((), total_s, limits, _sizes(form, arrays))
     program.library.use_threads(threads)
     memory = program.arenas.take()
     try:
@@ -152,9 +152,12 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, se
 
 
 def _sizes(form: Specialization, arrays: Sequence[np.ndarray]) -> str:
-    """Return the sizes of a form for all sizes that `arrays` have."""
+    """Return the sizes that `arrays` have, of a form for one shape the shapes of all that are tensors."""
     sizes = None if form.opened is None else form.opened.sizes([array.shape for array in arrays])
-    return "" if sizes is None else describe_sizes(sizes)
+    if sizes is not None:
+        return describe_sizes(sizes)
+    pairs = zip(form.inputs, arrays, strict=True)
+    return shorten(", ".join(f"{spec.name} {list(array.shape)}" for spec, array in pairs if spec.is_tensor), 200)
 
 
 def _timed(call: Callable[[], object]) -> float:

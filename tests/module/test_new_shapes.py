@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
@@ -265,6 +266,21 @@ def test_the_fourth_form_brings_one_warning() -> None:
     assert "number 4, x=[4, 8] (before: x=[1, 8]; x=[2, 8]; x=[3, 8])" in text
     assert "shapes=" in text
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_shapes_that_are_refused_bring_no_warning(gate: Gate, wait: bool) -> None:
+    module = compiled(small_models.mlp("rows"))
+    gate.opened.set()
+    module(rows(1), wait=wait)
+    ended()
+    gate.error = LimitError("too large")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for count in (2, 3, 4, 5):
+            with contextlib.suppress(LimitError):
+                module(rows(count), wait=wait)
+            ended()
 
 
 def test_a_warning_that_is_an_error_leaves_the_module_usable() -> None:

@@ -1,0 +1,61 @@
+"""Dimensions of one name in the calls of a module: what is refused where they have two sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import fusion
+from fusion.errors import InputError, ShapeError
+from tests.module.open_models import two_inputs
+from tests.module.small_models import FLOAT, mlp, model
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def test_dimensions_that_the_user_calls_the_same_have_one_size() -> None:
+    relu = model([helper.make_node("Relu", ["x"], ["y"])], [("x", FLOAT, ["a", "b"])], [("y", FLOAT, ["a", "b"])])
+    module = fusion.compile(relu, shapes={"x": ("s", "s")}, wait=True)
+    assert module(zeros(3, 3))[0].shape == (3, 3)
+    with pytest.raises(InputError, match="'s' is 2 in axis 0 of input 'x' and 3 in axis 1 of input 'x'"):
+        module(zeros(2, 3))
+    assert fusion.compile(relu, wait=True)(zeros(2, 3))[0].shape == (2, 3)
+
+
+def test_inputs_that_disagree_are_told_from_operators_that_refuse(tmp_path: Path) -> None:
+    module = fusion.compile(two_inputs().proto, wait=True)
+    with pytest.raises(InputError, match="'rows' is 3 in axis 0 of input 'a' and 2 in axis 0 of input 'b'"):
+        module(zeros(3, 8), zeros(2, 8))
+    assert module(zeros(3, 8), zeros(1, 8))[0].shape == (3, 8), "the model takes that, as ONNX Runtime does"
+    module.save(tmp_path / "m.fusion")
+    with pytest.raises(InputError, match="'rows' is 3 in axis 0 of input 'a' and 2"):
+        fusion.load(tmp_path / "m.fusion")(zeros(3, 8), zeros(2, 8))
+
+
+def test_a_name_is_fixed_for_all_inputs_that_have_it() -> None:
+    inputs = [("x", FLOAT, ["n", "m"]), ("z", FLOAT, ["n", "k"]), ("w", FLOAT, ["n", "k"])]
+    nodes = [helper.make_node("Concat", ["x", "z", "w"], ["y"], axis=1)]
+    wide = model(nodes, inputs, [("y", FLOAT, ["n", "all"])])
+    module = fusion.compile(wide, shapes={"x": (2, 5)}, wait=True)
+    assert [spec.shape for spec in module.inputs] == [(2, 5), (2, None), (2, None)]
+    assert module(zeros(2, 5), zeros(2, 1), zeros(2, 1))[0].shape == (2, 7)
+    with pytest.raises(ShapeError) as caught:
+        fusion.compile(wide, shapes={"x": (2, 5), "z": (3, 5)})
+    assert caught.value.why == "dimension 'n' is 2 in axis 0 of input 'x' and 3 in axis 0 of input 'z'"
+
+
+def test_a_profile_of_a_shape_draws_the_inputs_and_says_the_sizes() -> None:
+    module = fusion.compile(two_inputs().proto, wait=True)
+    profile = module.profile({"a": (9, 8)}, seconds=0.01)
+    assert profile.kernels
+    assert str(profile).startswith("at rows 9\n")
+    of_one = fusion.compile(mlp("rows"), wait=True, dynamic=False)
+    assert of_one.profile((7, 8), seconds=0.01).sizes == "x [7, 8]"
+    for wrong in ({"a": (9, 9)}, {"a": (9,)}, {"c": (9, 8)}, {"a": (9, "n")}, (9, 8)):
+        with pytest.raises(fusion.FusionError):
+            module.profile(wrong)
