@@ -115,8 +115,9 @@ class Nest:
     def masked(self, active: Expr) -> Iterator[None]:
         """Open statements of whose vectors only the first `active` lanes are loaded and stored: see `codegen/masks.py`.
 
-        What a loop over lanes accesses there is contiguous or the same for all lanes, and of no size that is known
-        before the call, but for registers.
+        What a loop over lanes stores there is contiguous, what it loads too, or the same for all lanes, or at places
+        apart (slow); at least one lane is active then. Nothing is of a size that is known before the call, but for
+        registers.
         """
         with self.apart() as body:
             yield

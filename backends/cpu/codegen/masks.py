@@ -50,12 +50,15 @@ def _with_masks(body: tirx.Stmt, active: Expr, registers: Set[Var]) -> tirx.Stmt
     """Return statements whose vectors have as many `active` lanes, but for those that say so themselves, and registers.
 
     `out[ramp] = f(x[ramp])`  ->  `masked_store(out, f(masked_load(x, ramp, mask)), ramp, mask)`,
-    and where TVM has made a loop of them: `for lane in range(16)`  ->  `for lane in range(min(16, active))`
+    and where TVM has made a loop of them: `for lane in range(16)`  ->  `for lane in range(min(16, active))`.
+    Loads of places apart, whose mask TVM hands whole to each lane, read that of the last active lane for idle ones.
     """
 
     def load(found: TensorLoad, mutator: StructuralMutator) -> object:
         if found.source in registers or not isinstance(found.indices[0], tirx.Ramp):
             return mutator.default_mutate(found)
+        if not _is_contiguous(found.indices[0]):
+            return tirx.BufferLoad(found.source, [_within(found.indices[0], active)])
         mask = _mask(found.indices[0], active)
         return tirx.call_intrin(found.ty, "tirx.masked_load", found.source, found.indices[0], mask)
 
@@ -88,6 +91,18 @@ def _is_of_lanes(loop: tirx.For) -> bool:
     """Return whether a loop takes the lanes one by one: an innermost one in which nothing is a vector."""
     stores = find(loop.body, tirx.BufferStore)
     return not find(loop.body, tirx.For) and all("x" not in str(store.value.ty.dtype) for store in stores)
+
+
+def _is_contiguous(index: tirx.Ramp) -> bool:
+    return isinstance(index.stride, tirx.IntImm) and int(index.stride) == 1
+
+
+def _within(index: tirx.Ramp, active: Expr) -> Expr:
+    """Return the places of a vector load, those of idle lanes that of the last active one, of which there is one."""
+    dtype, lanes = str(index.base.ty.dtype), int(index.lanes)
+    number = tirx.Ramp(tirx.const(0, dtype), tirx.const(1, dtype), lanes)
+    last = tirx.Broadcast(tirx.Cast(dtype, active) - tirx.const(1, dtype), lanes)
+    return tirx.Broadcast(index.base, lanes) + tirx.min(number, last) * tirx.Broadcast(index.stride, lanes)
 
 
 def _mask(index: tirx.Ramp, active: Expr) -> Expr:

@@ -45,3 +45,19 @@ def test_only_active_lanes_are_stored(many: int) -> None:
     want[:many] = 2 * data
     want[:2] = -1
     np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize("many", [1, 5, 16])
+def test_places_apart_are_loaded_of_active_lanes(many: int) -> None:
+    """`out[i] = x[i * step]`, of which LLVM's verifier refused what TVM makes of a masked load."""
+    nest, n, step = Nest(), Var("n", "int64"), Var("step", "int64")
+    x = tirx.decl_buffer((n, step), "float32", "x")
+    out = tirx.decl_buffer((LANES,), "float32", "out")
+    with nest.masked(n), nest.run("v", LANES, ForKind.VECTORIZED) as v:
+        nest.store(out, [v], tirx.BufferLoad(x, [v, int64(0)]))
+    func = tirx.PrimFunc([x, out], nest.finish()).with_attrs({"global_symbol": "k", "tirx.noalias": True})
+    library = generate_module(tvm.IRModule({"k": func}), context.resolve().target)
+    data, got = np.arange(3 * many, dtype="float32").reshape(many, 3), tvm.runtime.tensor(np.zeros(LANES, "float32"))
+    library["k"](tvm.runtime.tensor(data), got)
+    np.testing.assert_array_equal(got.numpy()[:many], data[:, 0])
+    assert not got.numpy()[many:].any()

@@ -131,7 +131,10 @@ class _Squares:
 
     def _element(self, at: At, corner: Expr, i: Expr, v: Expr) -> None:
         scope = self.tiled.scope
-        here = at | scope.enter(self.across, self.across.begin + i) | scope.enter(self.along, corner + v)
+        # `(corner + v) % 32`, of a reshape, is `corner + v` only where that has a name: see `Scope.enter`.
+        position = self.tiled.nest.bind("s", corner + v)
+        scope.learn(position, self.along.extent)
+        here = at | scope.enter(self.across, self.across.begin + i) | scope.enter(self.along, position)
         turned = self._flat_load(here)
 
         def place(buffer: Var, indices: Sequence[Expr]) -> Expr:
