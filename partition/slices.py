@@ -13,6 +13,7 @@ from tvm_ffi.structural import StructuralMutator
 
 from fusion.shapes import static_shape
 from fusion.structural import mutate
+from partition.recurrence import recurrence_of
 
 Expr = Any
 
@@ -41,7 +42,10 @@ class Slice:
 
 
 def has_blocks(func: tirx.PrimFunc) -> bool:
-    """Return whether `func` is a list of blocks, in which a slice can be written or read."""
+    """Return whether `func` is a list of blocks, in which a slice can be written or read, and is not also described by
+    its parameters, as a recurrence is."""
+    if recurrence_of(func) is not None:
+        return False
     return isinstance(func.body, SBlockRealize) and bool(func.params) and not func.body.block.iter_vars
 
 

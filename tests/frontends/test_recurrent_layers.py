@@ -110,6 +110,34 @@ def test_a_layer_is_two_kernels(tmp_path: Path) -> None:
     assert len(compiled.specializations[0].kernels) == 2
 
 
+@pytest.mark.parametrize("op", ["GRU", "LSTM"])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_last_states_of_stacked_layers_are_joined(op: str, order: tuple[int, int], tmp_path: Path) -> None:
+    """Each layer writes to memory of its own: its template knows no slices, and left one of those as it was."""
+    path, hidden = tmp_path / "model.onnx", 128
+    random, width = np.random.default_rng(3), GATES[op] * hidden
+    states, nodes, weights, below = ("h", "c")[: 1 + (op == "LSTM")], [], {}, "x"
+    for number, size in enumerate((16, hidden)):
+        weights |= {f"w{number}": _random(random, (1, width, size)) / 16}
+        weights |= {f"r{number}": _random(random, (1, width, hidden)) / 16}
+        made = [f"y{number}", *(f"{state}{number}" for state in states)]
+        nodes.append(node(op, [below, f"w{number}", f"r{number}"], made, hidden_size=hidden))
+        nodes.append(node("Squeeze", [made[0], "axis"], [f"z{number}"]))
+        below = f"z{number}"
+    nodes += [node("Concat", [f"{state}{at}" for at in order], [state], axis=0) for state in states]
+    weights["axis"] = np.array([1])
+    onnx.save(make(nodes, {"x": ("steps", 1, 16)}, ["z1", *states], weights, opset=17), path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    of_any = fusion.compile(path, threads=2, wait=True)
+    for steps in (1, 9):
+        data = _random(random, (steps, 1, 16))
+        fixed = fusion.compile(path, shapes={"x": data.shape}, threads=2, strict=True)
+        for compiled in (fixed, of_any):
+            for found, expected in zip(compiled(data), session.run(None, {"x": data}), strict=True):
+                np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        assert "fallback_loops" not in {kernel.template for kernel in fixed.specializations[0].kernels.values()}
+
+
 def test_a_thousand_steps_take_no_longer_to_compile(tmp_path: Path) -> None:
     model, feeds = layer("LSTM", 1000, 1, 16, 24)
     started = time.process_time()
