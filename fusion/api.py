@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tvm
@@ -15,7 +16,9 @@ from fusion.collector import seldom
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
-from fusion.errors import InvalidModelError, ShapeError, TargetError, UnsupportedOperatorError, unknown_input
+from fusion.device_module import DeviceModule, divide
+from fusion.devices.targets import CoreSet, parse_devices
+from fusion.errors import InvalidModelError, OptionError, ShapeError, TargetError, UnsupportedOperatorError, unknown_input
 from fusion.forks import Lock
 from fusion.frontends import (
     Signature,
@@ -62,7 +65,7 @@ _OF_MODEL = (InvalidModelError, ShapeError, UnsupportedOperatorError)
 
 def compile(
     model: Any,
-    target: str | tvm.target.Target = "llvm",
+    target: str | tvm.target.Target | Sequence[str] = "llvm",
     *,
     shapes: NamedShapes | None = None,
     effort: str = "fast",
@@ -86,6 +89,8 @@ def compile(
             Relay module: its text, the path of that, an object with `astext`, or a tuple of it and its parameters.
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
             -mcpu=cortex-a72" another architecture. A module that cannot run here can be saved, and needs every shape.
+            A list of sets of this machine's CPUs, ["llvm:0-0", "llvm:1-1"], is several devices, among which the model
+            is divided: the module is a `DeviceModule`, needs every shape, and has `stream`.
         shapes: Shape of each input that the model leaves open; none is needed where the names of the open dimensions
             have sizes in other shapes. Without it such a model is compiled when it is first called. A dimension may
             have a name in place of a size: it stays open, and has one size in a call with others of that name. A weight
@@ -117,9 +122,16 @@ def compile(
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.
     """
+    devices = parse_devices(target) if isinstance(target, list | tuple) else ()
+    if devices and threads is not None:
+        raise OptionError(
+            f"threads={threads!r} has no use with a list of devices",
+            why="each has as many threads as CPUs",
+            hint="leave threads= out",
+        )
     ctx = context.resolve(
-        target,
-        threads=threads,
+        "llvm" if devices else target,
+        threads=max(device.threads for device in devices) if devices else threads,
         effort=effort,
         strict=strict,
         backends=backends,
@@ -132,6 +144,8 @@ def compile(
     check_count("hot_shapes", hot_shapes)
     given = {} if shapes is None else read_named_shapes(shapes)
     new = _NewShapes(bool(wait), bool(dynamic), int(hot_shapes))
+    if devices:
+        return _device_module(open_model(model, params, dynamic_shapes), given, ctx, devices)
     return _module(open_model(model, params, dynamic_shapes), given, ctx, new)
 
 
@@ -179,6 +193,20 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
         equal=frozenset(size for shape in given.values() for size in shape if isinstance(size, str)),
     )
     return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(pinned, given, ctx, new))
+
+
+def _device_module(model: Any, given: NamedShapes, ctx: Context, devices: tuple[CoreSet, ...]) -> DeviceModule:
+    """Return `model` divided among `devices`; nothing of it is kept in the cache but its kernels."""
+    inputs, _ = read_signature(model)
+    inputs, named = name_dims(inputs, given)
+    shapes = complete_shapes(inputs, named)
+    bound = bind_shapes(inputs, shapes)
+    require_static(bound, "a model is divided among several devices for one size of each dimension")
+    _require_memory(bound)
+    require_threads(sum(device.threads for device in devices))
+    with taking_precedence(), _compiling:
+        form = compile_form(model, shapes, ctx, partial(divide, devices=devices))
+    return DeviceModule(form, settings_of(ctx))
 
 
 def _read_signature(pinned: PinnedModel, model: Any) -> Signature:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +61,7 @@ class CompiledModule:
     def __call__(self, *arrays: Any, wait: bool | None = None) -> tuple[np.ndarray, ...]:
         """Return the outputs for `arrays`, one for each input, in the order of `inputs`. See `run`."""
         if len(arrays) != len(self._names):
-            raise InputError(
-                f"the module takes {len(self._names)} arrays and got {len(arrays)}",
-                why=f"its inputs are {', '.join(self._names) or 'none'}",
-                hint="pass one array for each input, in this order",
-            )
+            raise self._wrong_count(len(arrays))
         if self._fixed is not None:
             return self._fixed.program.run(arrays)
         if wait is not None:
@@ -120,17 +116,7 @@ class CompiledModule:
         check_threads(workers, "workers")
         count = workers or allowed_cpus()
         require_threads(count)
-        if isinstance(inputs, Mapping):
-            raise InputError(
-                "map takes a series of inputs, got those of one run", hint="call `run`, or give a list of such dicts"
-            )
-        try:
-            items = iter(inputs)
-        except TypeError as error:
-            raise InputError(
-                f"map takes an iterable of inputs, got {type(inputs).__name__}",
-                hint="give a list or a generator of what `run` takes, or a call",
-            ) from error
+        items = items_of(inputs, "map")
         return stream(self._run_item, map(copy_item, items), count)
 
     def _run_item(self, item: Any) -> Any:
@@ -282,6 +268,13 @@ class CompiledModule:
         """Whether the module is compiled anew for each new input shape."""
         return self._fixed is None
 
+    def _wrong_count(self, count: int) -> InputError:
+        return InputError(
+            f"the module takes {len(self._names)} arrays and got {count}",
+            why=f"its inputs are {', '.join(self._names) or 'none'}",
+            hint="pass one array for each input, in this order",
+        )
+
     def _wrong_names(self, inputs: Any) -> InputError:
         takes = ", ".join(f"{name!r}" for name in self._names) or "none"
         if not isinstance(inputs, Mapping):
@@ -298,6 +291,25 @@ class CompiledModule:
         return InputError(
             f"wrong input names: {'; '.join(parts)}", why=f"the inputs are {takes}", hint="use these names"
         )
+
+
+def items_of(inputs: Any, method: str) -> Iterator[Any]:
+    """Return the items of what `method` was given.
+
+    Raises:
+        InputError: It is no iterable, or the inputs of one run.
+    """
+    if isinstance(inputs, Mapping):
+        raise InputError(
+            f"{method} takes a series of inputs, got those of one run", hint="call `run`, or give a list of such dicts"
+        )
+    try:
+        return iter(inputs)
+    except TypeError as error:
+        raise InputError(
+            f"{method} takes an iterable of inputs, got {type(inputs).__name__}",
+            hint="give a list or a generator of what `run` takes, or a call",
+        ) from error
 
 
 def restore(saved: Saved) -> CompiledModule:

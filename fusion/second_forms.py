@@ -22,6 +22,7 @@ from fusion.frontends import import_model
 from fusion.frontends.imported import ImportedModel
 from fusion.frontends.onnx.prefixes import Prefixes
 from fusion.interrupts import keeping_interrupts
+from fusion.lowered import Lowered
 from fusion.module.build import build
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
@@ -50,8 +51,12 @@ class Attempt:
     failures: tuple[str, ...]
 
 
-def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
-    """Return `model` compiled for `shapes`.
+Make = Callable[[ImportedModel, Lowered | None, Context], Specialization]
+"""Makes a form of a lowered model."""
+
+
+def compile_form(model: Any, shapes: Shapes, ctx: Context, make: Make = specialize) -> Specialization:
+    """Return `model` compiled for `shapes`; `make` makes the form of its kernels.
 
     Raises:
         FusionError: The model, the target or an option is at fault.
@@ -60,13 +65,15 @@ def compile_form(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
         KeyboardInterrupt: The user ends it.
     """
     with keeping_interrupts() as check:
-        return _first_that_compiles(model, shapes, ctx, check)
+        return _first_that_compiles(_Compile(make), model, shapes, ctx, check)
 
 
-def _first_that_compiles(model: Any, shapes: Shapes, ctx: Context, check: Callable[[], None]) -> Specialization:
+def _first_that_compiles(
+    compile: _Compile, model: Any, shapes: Shapes, ctx: Context, check: Callable[[], None]
+) -> Specialization:
     """Return the first form that compiles; `check` raises what must not be taken for a defect."""
     try:
-        return _compile(import_model(model, shapes, strict=ctx.strict), ctx)
+        return compile(import_model(model, shapes, strict=ctx.strict), ctx)
     except FusionError:
         raise
     except MemoryError as error:
@@ -76,7 +83,7 @@ def _first_that_compiles(model: Any, shapes: Shapes, ctx: Context, check: Callab
         if ctx.strict:
             raise _defect(error) from error
         first = error
-    for attempt in _attempts(model, shapes, replace(ctx, effort=FAST), first):
+    for attempt in _attempts(compile, model, shapes, replace(ctx, effort=FAST), first):
         try:
             form = attempt.compile()
         except MemoryError as error:
@@ -91,31 +98,41 @@ def _first_that_compiles(model: Any, shapes: Shapes, ctx: Context, check: Callab
     raise _defect(first) from first
 
 
-def _compile(imported: ImportedModel, ctx: Context, mode: PipelineMode = PipelineMode.WHOLE) -> Specialization:
-    lowered = pipeline.lower(imported, ctx, mode=mode) if imported.mod is not None else None
-    return specialize(imported, lowered, ctx)
+@dataclass(frozen=True)
+class _Compile:
+    """Lowers an imported model and makes its form."""
+
+    make: Make
+
+    def __call__(
+        self, imported: ImportedModel, ctx: Context, mode: PipelineMode = PipelineMode.WHOLE
+    ) -> Specialization:
+        lowered = pipeline.lower(imported, ctx, mode=mode) if imported.mod is not None else None
+        return self.make(imported, lowered, ctx)
 
 
-def _attempts(model: Any, shapes: Shapes, ctx: Context, first: Exception) -> Iterator[Attempt]:
+def _attempts(
+    compile: _Compile, model: Any, shapes: Shapes, ctx: Context, first: Exception
+) -> Iterator[Attempt]:
     """Yield the other forms, the best first."""
     parts = Prefixes(_source(model), shapes) if isinstance(model, (str, Path, onnx.ModelProto)) else None
     if parts is not None:
-        yield from _without_faults(parts, ctx)
+        yield from _without_faults(compile, parts, ctx)
     told = report("compiling failed, and the passes that fail are left out", first)
-    yield Attempt(lambda: _compile(import_model(model, shapes), ctx, PipelineMode.SPARING), (told,))
+    yield Attempt(lambda: compile(import_model(model, shapes), ctx, PipelineMode.SPARING), (told,))
     told = report("compiling failed, and every operator runs as TVM lowers it", first)
-    yield Attempt(lambda: _compile(import_model(model, shapes), ctx, PipelineMode.PLAIN), (told,))
+    yield Attempt(lambda: compile(import_model(model, shapes), ctx, PipelineMode.PLAIN), (told,))
     if parts is not None:
         told = report("compiling failed, and the whole model runs on ONNX Runtime", first)
         whole = parts.whole(_reason(first))
-        yield Attempt(lambda: _compile(whole, ctx), (told,))
+        yield Attempt(lambda: compile(whole, ctx), (told,))
 
 
 def _source(model: str | Path | onnx.ModelProto) -> Path | onnx.ModelProto:
     return model if isinstance(model, onnx.ModelProto) else Path(model)
 
 
-def _without_faults(parts: Prefixes, ctx: Context) -> Iterator[Attempt]:
+def _without_faults(compile: _Compile, parts: Prefixes, ctx: Context) -> Iterator[Attempt]:
     """Yield the model with one more node at fault on ONNX Runtime each time."""
     declined, told = dict[str, str](), list[str]()
     deadline = time.monotonic() + _SEARCH_SECONDS
@@ -127,7 +144,7 @@ def _without_faults(parts: Prefixes, ctx: Context) -> Iterator[Attempt]:
         node = parts.nodes[index]
         declined[parts.name(index)] = _reason(error)
         told.append(report(f"compiling {node.op_type} {parts.name(index)!r} failed, and ONNX Runtime runs it", error))
-        yield Attempt(lambda: _compile(parts.first(len(parts.nodes), declined), ctx), tuple(told))
+        yield Attempt(lambda: compile(parts.first(len(parts.nodes), declined), ctx), tuple(told))
 
 
 def _find_fault(

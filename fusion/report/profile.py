@@ -133,22 +133,30 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, se
     """
     limits = known_limits(threads)
     program = form.program
-    total_s = statistics.median(took for (took,) in _rounds(lambda: [_timed(lambda: program.run(arrays))], seconds))
+    total_s = statistics.median(took for (took,) in rounds_of(lambda: [_timed(lambda: program.run(arrays))], seconds))
     if not isinstance(program, KernelProgram):
         return Profile((), total_s, limits, _sizes(form, arrays))
     program.library.use_threads(threads)
+    calls, medians = time_calls(program, arrays, seconds)
+    weight_bytes = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in program.weights)
+    kernels = form.kernels_at(tuple(array.shape for array in arrays))
+    times = _sum_by_kernel(calls, medians, kernels, limits, weight_bytes)
+    return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits, _sizes(form, arrays))
+
+
+def time_calls(
+    program: KernelProgram, arrays: Sequence[np.ndarray], seconds: float
+) -> tuple[list[KernelCall], list[float]]:
+    """Return the kernel calls of a run on `arrays`, and the median seconds of each over about `seconds`, on as many
+    threads as the calling one uses."""
     memory = program.arenas.take()
     try:
         program.run_in(memory, arrays)
         bound = _taken_calls(program, memory.at(arrays), arrays)
-        rounds = _rounds(lambda: [_timed(call) for call in bound], seconds)
+        rounds = rounds_of(lambda: [_timed(call) for call in bound], seconds)
     finally:
         program.arenas.give(memory)
-    medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
-    weight_bytes = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in program.weights)
-    kernels = form.kernels_at(tuple(array.shape for array in arrays))
-    times = _sum_by_kernel([call.plan for call in bound], medians, kernels, limits, weight_bytes)
-    return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits, _sizes(form, arrays))
+    return [call.plan for call in bound], [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def _sizes(form: Specialization, arrays: Sequence[np.ndarray]) -> str:
@@ -166,7 +174,7 @@ def _timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _rounds(measure: Callable[[], list[float]], seconds: float) -> list[list[float]]:
+def rounds_of(measure: Callable[[], list[float]], seconds: float) -> list[list[float]]:
     """Repeat `measure` for about `seconds`, after one round to warm up."""
     measure()
     results: list[list[float]] = []

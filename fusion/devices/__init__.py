@@ -1,0 +1,1 @@
+"""One model over several devices of this machine: what they are, where the model is cut, and what runs the parts."""

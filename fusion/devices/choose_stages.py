@@ -1,0 +1,144 @@
+"""Which device runs which tasks in which stages: for one request, and for a stream of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusion.declined import Declined
+from placement.bounds import lower_bound
+from placement.choose import choose_plan
+from placement.methods.contiguous import ContiguousStages
+from placement.methods.fastest import FastestDevice
+from placement.plan import DevicePlan
+from placement.problem import LATENCY, THROUGHPUT, PlacementProblem
+
+_LEAST_GAIN = 0.05
+"""Part of its time by which the fastest device alone must be beaten: estimates are not better than that, and to use one
+device costs nobody anything."""
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """Tasks that one device runs one after the other, for one request.
+
+    Attributes:
+        device: Position of the device.
+        tasks: In the order in which they run.
+        seconds: What they take.
+        cut: Why the stage begins where it does.
+    """
+
+    device: int
+    tasks: tuple[int, ...]
+    seconds: float
+    cut: str
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """How a model runs on several devices.
+
+    Attributes:
+        objective: What it is for.
+        stages: Each behind all that it reads.
+        seconds: The latency of a request, or the time between two of a stream, that is expected.
+        bound: Seconds that no plan is below.
+        alone: Seconds of the fastest device alone.
+        why: What was chosen, and over what.
+    """
+
+    objective: str
+    stages: tuple[PlannedStage, ...]
+    seconds: float
+    bound: float
+    alone: float
+    why: str
+
+    @property
+    def gap(self) -> float:
+        """Part by which the plan is above the bound."""
+        return self.seconds / self.bound - 1.0 if self.bound else 0.0
+
+
+def plan_latency(problem: PlacementProblem) -> StagePlan:
+    """Return the stages of one request: tasks that wait for another device, or that another waits for, end them."""
+    alone = FastestDevice().find(problem, LATENCY).plan
+    bound = lower_bound(problem, LATENCY)
+    if bound >= alone.seconds * (1 - _LEAST_GAIN):
+        return _alone(problem, alone, bound, "no plan can be faster by 5%: see the bound")
+    choice = choose_plan(problem, LATENCY)
+    if choice.plan.seconds >= alone.seconds * (1 - _LEAST_GAIN):
+        return _alone(problem, alone, choice.bound, f"the best plan found takes {choice.plan.seconds * 1e3:.3f} ms")
+    return StagePlan(
+        LATENCY,
+        _latency_stages(problem, choice.plan),
+        choice.plan.seconds,
+        choice.bound,
+        alone.seconds,
+        f"found by {choice.method}",
+    )
+
+
+def plan_throughput(problem: PlacementProblem) -> StagePlan:
+    """Return the stages of a pipeline, at most one for each device."""
+    alone, bound = FastestDevice().find(problem, THROUGHPUT).plan, lower_bound(problem, THROUGHPUT)
+    try:
+        plan = ContiguousStages().find(problem, THROUGHPUT).plan
+    except Declined as reason:
+        return _alone(problem, alone, bound, str(reason))
+    if plan.seconds >= alone.seconds * (1 - _LEAST_GAIN):
+        return _alone(problem, alone, bound, f"the best stages take {plan.seconds * 1e3:.3f} ms a request")
+    stages = _runs(problem, plan)
+    return StagePlan(THROUGHPUT, stages, plan.seconds, bound, alone.seconds, "the best of all cuts of the graph's order")
+
+
+def _alone(problem: PlacementProblem, plan: DevicePlan, bound: float, why: str) -> StagePlan:
+    stages = _runs(problem, plan)
+    return StagePlan(plan.objective, stages, plan.seconds, bound, plan.seconds, f"the fastest device alone: {why}")
+
+
+def _runs(problem: PlacementProblem, plan: DevicePlan) -> tuple[PlannedStage, ...]:
+    """Return the stages of a plan in which each device runs what follows each other in the graph."""
+    cuts = [task for task in problem.tasks if not task or plan.placement[task] != plan.placement[task - 1]]
+    ends = [*cuts[1:], len(problem.tasks)][: len(cuts)]
+    return tuple(_run(problem, plan, start, end) for start, end in zip(cuts, ends, strict=True))
+
+
+def _run(problem: PlacementProblem, plan: DevicePlan, start: int, end: int) -> PlannedStage:
+    device = plan.placement[start]
+    seconds = sum(problem.seconds[task][device] for task in range(start, end))
+    sent = sum(
+        problem.sent[task] for task in range(start)
+        if any(consumer >= start for consumer, _ in problem.consumers[task])
+    )  # fmt: skip
+    why = (
+        f"the load is even within 1% of the best, and of such cuts the fewest bytes go over this: {sent / 1e6:.3f} MB"
+        if start
+        else "the model begins here"
+    )
+    return PlannedStage(device, tuple(range(start, end)), seconds, why)
+
+
+def _latency_stages(problem: PlacementProblem, plan: DevicePlan) -> tuple[PlannedStage, ...]:
+    """Return the tasks of each device in the plan's order, in a new stage where one reads of another device or behind
+    one of which another device reads: a stage then waits before its first task only, and each other only for its end."""
+    open_stages, stages = dict[int, list[int]](), list[tuple[int, list[int], str]]()
+    for task in plan.order:
+        device, name = plan.placement[task], problem.graph.tasks[task].name
+        others = [producer for producer, _ in problem.producers[task] if plan.placement[producer] != device]
+        if others or device not in open_stages:
+            source = problem.graph.tasks[others[-1]].name if others else ""
+            why = f"{name} waits for {source}" if others else f"{name} is the first that may run beside others"
+            open_stages[device] = []
+            stages.append((device, open_stages[device], why))
+        open_stages[device].append(task)
+        if any(plan.placement[consumer] != device for consumer, _ in problem.consumers[task]):
+            del open_stages[device]
+    return tuple(
+        PlannedStage(device, tuple(tasks), _sum(problem, tasks, device), why) for device, tasks, why in stages
+    )
+
+
+def _sum(problem: PlacementProblem, tasks: Sequence[int], device: int) -> float:
+    return sum(problem.seconds[task][device] for task in tasks)

@@ -1,0 +1,122 @@
+"""Runs a model on several devices: one request by the plan for latency, a stream of them by that for throughput."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fusion.devices.device_plans import DevicePlans
+from fusion.devices.device_thread import DeviceThread
+from fusion.devices.requests import Flow, Request
+from fusion.errors import FusionError, ResourceError
+from fusion.module.input_slot import check_array, to_array
+from fusion.signature import TensorSpec
+
+_LINGER_S = 5.0
+"""So long after a call its threads wait for another: to start one takes longer than to wake it."""
+_AHEAD = 2
+"""Requests under way for each stage: one that it runs, and one to go on with."""
+
+
+class DeviceProgram:
+    """A model that is ready to run on several devices. Threads may call it at a time."""
+
+    def __init__(self, inputs: tuple[TensorSpec, ...], once: Flow, many: Flow, plans: DevicePlans) -> None:
+        """`once` is for single requests, `many` for streams, as `plans` say."""
+        self.inputs, self.once, self.many, self.plans = inputs, once, many, plans
+        self._numbers = itertools.count()
+
+    @property
+    def most_under_way(self) -> int:
+        """Requests that a stream takes before the first of them is answered."""
+        return max(1, _AHEAD * len(self.many.stages))
+
+    def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """See `Program.run`; the error of a stage names it and its device."""
+        values = self._checked(arrays)
+        with _using(self.once, _LINGER_S):
+            request = Request(self.once, next(self._numbers), values)
+            try:
+                return request.answer.result()
+            finally:
+                request.cancel()
+
+    def stream(self, items: Iterator[Sequence[Any]]) -> Generator[tuple[np.ndarray, ...], None, None]:
+        """Yield the outputs for each of `items`, the arrays of a request, in order.
+
+        An error comes in the place of a result, and is the end: that of a stage names it and its device, and says which
+        requests were under way and have no result. To close the generator waits for the stages that are running.
+        """
+        process = os.getpid()
+        with _using(self.many, 0.0):
+            under_way, failure = deque[Request](), None
+            try:
+                for answered in itertools.count():
+                    while failure is None and len(under_way) < self.most_under_way:
+                        try:
+                            under_way.append(Request(self.many, next(self._numbers), self._checked(next(items))))
+                        except Exception as error:  # the last is StopIteration
+                            failure = error
+                    if not under_way:
+                        break
+                    try:
+                        result = under_way[0].answer.result()
+                    except FusionError as error:
+                        raise _with_lost(error, answered, len(under_way)) from error.__cause__
+                    under_way.popleft()
+                    yield result
+                    del result
+                    _check_process(process)
+            finally:
+                for request in under_way:
+                    request.cancel()
+        if failure is not None and not isinstance(failure, StopIteration):
+            raise failure
+
+    def _checked(self, arrays: Sequence[Any]) -> list[np.ndarray]:
+        values = [to_array(value, spec) for value, spec in zip(arrays, self.inputs, strict=True)]
+        for value, spec in zip(values, self.inputs, strict=True):
+            check_array(value, spec)
+        return values
+
+
+@contextlib.contextmanager
+def _using(flow: Flow, linger_s: float) -> Iterator[None]:
+    """Have the threads of a flow, and let those end that nobody uses `linger_s` after the block."""
+    process, threads = os.getpid(), list[DeviceThread]()
+    try:
+        for thread in flow.threads:
+            thread.enter()
+            threads.append(thread)
+        yield
+    finally:
+        # All are left before one is joined, of which an interrupt may be the end.
+        left = [thread.leave(linger_s) for thread in threads] if os.getpid() == process else []
+        for ending in left:
+            if ending is not None:
+                ending.join()
+
+
+def _check_process(process: int) -> None:
+    if os.getpid() != process:
+        raise ResourceError(
+            "the stream belongs to the process that opened it",
+            why="this one came out of a fork, in which the threads of the devices are not",
+            hint="open another stream here",
+        )
+
+
+def _with_lost(error: FusionError, answered: int, under_way: int) -> FusionError:
+    """Return the error of a request with those that were under way behind it."""
+    behind = under_way - 1
+    lost = f"requests {answered + 2} to {answered + under_way}" if behind > 1 else f"request {answered + 2}"
+    told = f"; {lost}, under way behind it, {'have' if behind > 1 else 'has'} no result" if behind else ""
+    return type(error)(
+        error.what, where=f"request {answered + 1}, {error.where}", why=f"{error.why}{told}", hint=error.hint
+    )

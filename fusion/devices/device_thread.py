@@ -1,0 +1,148 @@
+"""The thread of a device: bound to its CPUs, it runs jobs in order of their priority."""
+
+from __future__ import annotations
+
+import atexit
+import heapq
+import itertools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from fusion.devices.targets import CoreSet
+from fusion.errors import FusionError, ResourceError
+from fusion.forks import Lock
+
+T = TypeVar("T")
+Priority = tuple[int, int]
+Job = Callable[[FusionError | None], None]
+"""Is called in the thread, with the reason if that cannot run on its CPUs; raises nothing."""
+
+
+class DeviceThread:
+    """Runs jobs while somebody uses it; it begins with the first user, and ends some time after the last."""
+
+    def __init__(self, device: CoreSet) -> None:
+        self.device = device
+        self._jobs: list[tuple[Priority, int, Job]] = []
+        self._numbers = itertools.count()
+        self._users = 0
+        self._ends = 0.0
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition(Lock(self._forget))
+        _all.add(self)
+
+    def enter(self) -> None:
+        """Note a user, who has to leave.
+
+        Raises:
+            ResourceError: The system lets this process start no thread.
+        """
+        with self._changed:
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name=f"fusion {self.device.name}", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise ResourceError(
+                        f"the thread of the device {self.device.name!r} cannot be started",
+                        why=str(error),
+                        hint="raise the limits (ulimit -a)",
+                    ) from error
+                self._thread = thread
+            self._users += 1
+
+    def leave(self, linger_s: float) -> threading.Thread | None:
+        """Note that a user is done. The thread of the last one ends when it was idle for so long; where that is 0, it is
+        returned to be joined."""
+        with self._changed:
+            self._users -= 1
+            self._ends = time.monotonic() + linger_s
+            self._changed.notify_all()
+            return self._thread if self._users == 0 and linger_s == 0 else None
+
+    def end(self) -> None:
+        """End the thread, as the process does: what it has not begun is dropped."""
+        with self._changed:
+            self._users, self._ends, thread = 0, 0.0, self._thread
+            self._jobs.clear()
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join()
+
+    def submit(self, priority: Priority, job: Job) -> None:
+        """Have the thread run `job`, before those of a greater priority; only users may."""
+        with self._changed:
+            heapq.heappush(self._jobs, (priority, next(self._numbers), job))
+            self._changed.notify_all()
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns in the thread, or raise what it raises."""
+        answer: Future[T] = Future()
+
+        def job(failure: FusionError | None) -> None:
+            try:
+                if failure is not None:
+                    raise failure
+                answer.set_result(call())
+            except Exception as error:  # the caller gets it
+                answer.set_exception(error)
+
+        self.enter()
+        try:
+            self.submit((0, 0), job)
+            return answer.result()
+        finally:
+            thread = self.leave(0.0)
+            if thread is not None:
+                thread.join()
+
+    def _forget(self) -> None:
+        """In a forked process the thread is not there, nor those that use it."""
+        self._thread, self._users = None, 0
+        self._jobs.clear()
+
+    def _work(self) -> None:
+        failure = self._bind()
+        while True:
+            job = self._next()
+            if job is None:
+                return
+            job(failure)
+            del job  # which holds the tensors of a request
+
+    def _next(self) -> Job | None:
+        """Return the next job; None when the thread is to end, which it then does."""
+        with self._changed:
+            while not self._jobs:
+                left = self._ends - time.monotonic()
+                if self._users == 0 and left <= 0:
+                    self._thread = None
+                    return None
+                self._changed.wait(None if self._users else left)
+            return heapq.heappop(self._jobs)[2]
+
+    def _bind(self) -> FusionError | None:
+        try:
+            os.sched_setaffinity(0, self.device.cpus)
+        except OSError as error:
+            return ResourceError(
+                f"the thread of the device {self.device.name!r} cannot be bound to its CPUs",
+                why=f"{error.strerror}: this process may not use them any more",
+                hint="compile the model again, for CPUs that it may use",
+            )
+        return None
+
+
+_all: weakref.WeakSet[DeviceThread] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """A stream that nobody closed is closed when Python's threads do not run any more, and would wait for them."""
+    for thread in list(_all):
+        thread.end()

@@ -1,0 +1,144 @@
+"""From a lowered model to a program on several devices: costs, plans, and the machine code of each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from fusion.context import Context
+from fusion.devices.choose_stages import StagePlan, plan_latency, plan_throughput
+from fusion.devices.costs import Seconds, estimated, placement_problem, without_cost
+from fusion.devices.cut_graph import CutGraph, Part
+from fusion.devices.device_plans import DevicePlans
+from fusion.devices.device_program import DeviceProgram
+from fusion.devices.device_thread import DeviceThread
+from fusion.devices.measured_costs import measure_kernels
+from fusion.devices.requests import Flow, Stage
+from fusion.devices.targets import CoreSet
+from fusion.errors import ExecutionError, ShapeError
+from fusion.frontends.imported import ImportedModel
+from fusion.lowered import Lowered
+from fusion.module.build import build
+from fusion.module.fallback_program import register_fallbacks
+from fusion.module.program import KernelProgram
+from fusion.module.random_inputs import random_inputs
+from fusion.module.share_weights import share_weights
+from fusion.options import FAST
+from fusion.shapes import static_shape
+from fusion.signature import TensorSpec
+from fusion.tensors import as_numpy
+
+
+def make_program(
+    imported: ImportedModel, lowered: Lowered, devices: tuple[CoreSet, ...], ctx: Context
+) -> DeviceProgram:
+    """Return what runs `lowered`, the kernels of `imported`, on `devices`."""
+    lowered = replace(lowered, weights=share_weights(lowered.weights))
+    graph = CutGraph(lowered, len(imported.inputs))
+    parts = _Parts(graph, imported, ctx, devices)
+    threads = [DeviceThread(device) for device in devices]
+    kernels, source = estimated(graph, devices), "times are the backend's estimates"
+    if ctx.effort != FAST:
+        kernels, source = _measured(parts, threads, imported)
+    problem = placement_problem(graph, devices, kernels)
+    plans = DevicePlans(
+        devices,
+        problem,
+        plan_latency(problem),
+        plan_throughput(problem),
+        kernels=tuple(sum(len(step.kernels) for step in task) for task in graph.tasks),
+        costs=_about(source, graph),
+    )
+    once, many = (parts.flow(plan, threads) for plan in (plans.once, plans.many))
+    return DeviceProgram(imported.inputs, once, many, plans)
+
+
+def _measured(
+    parts: _Parts, threads: Sequence[DeviceThread], imported: ImportedModel
+) -> tuple[list[Seconds], str]:
+    """Return what kernels take on each device, one after the other; the estimates where the inputs are no numbers."""
+    program = parts.program(tuple(range(len(parts.graph.tasks))))
+    try:
+        arrays = list(random_inputs(imported.inputs).values())
+        kernels = [thread.run(partial(measure_kernels, program, arrays, thread.device.threads)) for thread in threads]
+    except (ShapeError, ExecutionError) as error:
+        return estimated(parts.graph, parts.devices), f"times are estimates, as measuring failed: {error.what}"
+    return kernels, "times were measured on each device while the others were idle"
+
+
+def _about(source: str, graph: CutGraph) -> tuple[str, ...]:
+    unknown = without_cost(graph)
+    return (source, f"{unknown} steps that are no kernels count as if they took no time") if unknown else (source,)
+
+
+@dataclass(eq=False)
+class _Parts:
+    """The machine code of tasks; what several plans run together is made once."""
+
+    graph: CutGraph
+    imported: ImportedModel
+    ctx: Context
+    devices: tuple[CoreSet, ...]
+    _made: dict[tuple[int, ...], tuple[Part, KernelProgram]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        subgraphs = {**self.imported.subgraphs, **self.graph.lowered.subgraphs}
+        self._subgraphs = register_fallbacks(subgraphs, self.ctx.threads)
+
+    def program(self, tasks: tuple[int, ...]) -> KernelProgram:
+        """Return what runs `tasks`."""
+        return self._part(tasks)[1]
+
+    def _part(self, tasks: tuple[int, ...]) -> tuple[Part, KernelProgram]:
+        if tasks not in self._made:
+            part = self.graph.part(tasks)
+            built = build(part.lowered, len(part.reads), self.ctx)
+            assert built.library is not None
+            program = KernelProgram(
+                built.library,
+                built.plan,
+                part.lowered.weights,
+                inputs=tuple(TensorSpec(str(var.name), static_shape(var), str(var.ty.dtype)) for var in part.reads),
+                threads=self.ctx.threads,
+                subgraphs=self._subgraphs,
+            )
+            self._made[tasks] = part, program
+        return self._made[tasks]
+
+    def flow(self, plan: StagePlan, threads: Sequence[DeviceThread]) -> Flow:
+        """Return what runs the stages of `plan`."""
+        made = [self._part(stage.tasks) for stage in plan.stages]
+        stage_of = {var: index for index, (part, _) in enumerate(made) for var in part.writes}
+        weights = [var for var in dict.fromkeys(self.graph.results) if var in self.graph.weights]
+        places = {var: at for at, var in enumerate(dict.fromkeys([*self.graph.inputs, *weights, *stage_of]))}
+        after = [sorted({stage_of[var] for var in part.reads if var in stage_of}) for part, _ in made]
+        stages = tuple(
+            Stage(
+                threads[planned.device],
+                program,
+                reads=tuple(places[var] for var in part.reads),
+                writes=tuple(places[var] for var in part.writes),
+                after=tuple(after[index]),
+                before=tuple(other for other, producers in enumerate(after) if index in producers),
+            )
+            for index, (planned, (part, program)) in enumerate(zip(plan.stages, made, strict=True))
+        )
+        results = tuple(places[var] for var in self.graph.results)
+        return Flow(
+            stages,
+            constants={places[var]: as_numpy(self.graph.weights[var]) for var in weights},
+            inputs=tuple(places[var] for var in self.graph.inputs),
+            results=results,
+            readers=_readers(stages, results, len(places)),
+        )
+
+
+def _readers(stages: Sequence[Stage], results: Sequence[int], places: int) -> tuple[int, ...]:
+    found = [0] * places
+    for stage in stages:
+        for place in stage.reads:
+            found[place] += 1
+    for place in set(results):
+        found[place] += 1
+    return tuple(found)

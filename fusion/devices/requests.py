@@ -1,0 +1,157 @@
+"""A request on its way through stages: each is handed to the thread of its device when all that it reads is there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusion.devices.device_thread import DeviceThread
+from fusion.errors import ExecutionError, FusionError
+from fusion.module.program import KernelProgram
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A part of the model on a device.
+
+    Attributes:
+        program: What runs it.
+        reads, writes: Places of its tensors among the values of a request.
+        after: Positions of the stages that it reads of.
+        before: Positions of the stages that read of it.
+    """
+
+    thread: DeviceThread
+    program: KernelProgram
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    after: tuple[int, ...]
+    before: tuple[int, ...]
+
+    def run(self, values: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return what the stage makes of `values`, on as many threads as its device has CPUs."""
+        arena = self.program.arenas.take()
+        try:
+            self.program.library.use_threads(self.thread.device.threads)
+            return self.program.run_in(arena, values)
+        finally:
+            self.program.arenas.give(arena)
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Stages that make up a model.
+
+    Attributes:
+        stages: Each behind those that it reads of.
+        constants: Values of every request: weights that the model returns.
+        inputs: Places of the inputs.
+        results: Places of the results.
+        readers: How many stages read each place; results have one more, who takes them.
+    """
+
+    stages: tuple[Stage, ...]
+    constants: dict[int, np.ndarray]
+    inputs: tuple[int, ...]
+    results: tuple[int, ...]
+    readers: tuple[int, ...]
+
+    @property
+    def threads(self) -> tuple[DeviceThread, ...]:
+        """The threads of its devices."""
+        return tuple(dict.fromkeys(stage.thread for stage in self.stages))
+
+
+class Request:
+    """One run of a flow.
+
+    Attributes:
+        answer: The results, or why there are none.
+    """
+
+    def __init__(self, flow: Flow, number: int, arrays: Sequence[np.ndarray]) -> None:
+        """Begin the run on `arrays`; of requests under way, devices prefer that with the least number."""
+        self.answer: Future[tuple[np.ndarray, ...]] = Future()
+        self._flow, self._number = flow, number
+        self._values: dict[int, np.ndarray] = {**flow.constants, **dict(zip(flow.inputs, arrays, strict=True))}
+        self._readers = list(flow.readers)
+        self._waits = [len(stage.after) for stage in flow.stages]
+        self._left = len(flow.stages)
+        self._lock = threading.Lock()
+        if not self._left:
+            self._finish()
+        for index, stage in enumerate(flow.stages):
+            if not stage.after:
+                self._submit(index)
+
+    def cancel(self) -> None:
+        """Begin no more stages."""
+        self.answer.cancel()
+
+    def _submit(self, index: int) -> None:
+        stage = self._flow.stages[index]
+        stage.thread.submit((self._number, index), lambda failure: self._run(index, failure))
+
+    def _run(self, index: int, failure: FusionError | None) -> None:
+        if self.answer.done():
+            return
+        stage = self._flow.stages[index]
+        try:
+            if failure is not None:
+                raise failure
+            self._note(index, stage, stage.run([self._values[place] for place in stage.reads]))
+        except Exception as error:  # whatever it is, nobody may wait for this request
+            self._fail(_named(error, index, self._flow))
+
+    def _note(self, index: int, stage: Stage, made: Sequence[np.ndarray]) -> None:
+        """Take what a stage made, free what nobody reads any more, and begin what only waited for this."""
+        if self.answer.done():
+            return
+        with self._lock:
+            self._values.update(zip(stage.writes, made, strict=True))
+            for place in stage.reads:
+                self._readers[place] -= 1
+                if not self._readers[place]:
+                    del self._values[place]
+            for follower in stage.before:
+                self._waits[follower] -= 1
+            ready = [follower for follower in stage.before if not self._waits[follower]]
+            self._left -= 1
+            is_done = not self._left
+        for follower in ready:
+            self._submit(follower)
+        if is_done:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Give the results, each an array of the caller's own."""
+        results, given = list[np.ndarray](), set[int]()
+        for place in self._flow.results:
+            value = self._values[place]
+            own = place not in given and place not in self._flow.inputs and place not in self._flow.constants
+            results.append(value if own else np.array(value))
+            given.add(place)
+        self._values.clear()
+        if self.answer.set_running_or_notify_cancel():
+            self.answer.set_result(tuple(results))
+
+    def _fail(self, error: FusionError) -> None:
+        with self._lock:
+            if not self.answer.done() and self.answer.set_running_or_notify_cancel():
+                self.answer.set_exception(error)
+
+
+def _named(error: Exception, index: int, flow: Flow) -> FusionError:
+    """Return `error` as one that says where it came from, of its own class where that is ours."""
+    where = f"stage {index + 1} of {len(flow.stages)}, on the device {flow.stages[index].thread.device.name}"
+    if isinstance(error, FusionError):
+        places = ", ".join(part for part in (error.where, where) if part)
+        named = type(error)(error.what, where=places, why=error.why, hint=error.hint)
+    else:
+        named = ExecutionError("a stage failed while it ran", where=where, why=f"{type(error).__name__}: {error}")
+    named.__cause__ = error
+    return named
