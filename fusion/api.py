@@ -18,7 +18,14 @@ from fusion.context import Context
 from fusion.declined import Declined
 from fusion.device_module import DeviceModule, divide
 from fusion.devices.targets import CoreSet, parse_devices
-from fusion.errors import InvalidModelError, OptionError, ShapeError, TargetError, UnsupportedOperatorError, unknown_input
+from fusion.errors import (
+    InvalidModelError,
+    OptionError,
+    ShapeError,
+    TargetError,
+    UnsupportedOperatorError,
+    unknown_input,
+)
 from fusion.forks import Lock
 from fusion.frontends import (
     Signature,

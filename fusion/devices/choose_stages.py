@@ -58,7 +58,7 @@ class StagePlan:
     @property
     def gap(self) -> float:
         """Part by which the plan is above the bound."""
-        return self.seconds / self.bound - 1.0 if self.bound else 0.0
+        return max(self.seconds / self.bound - 1.0, 0.0) if self.bound else 0.0
 
 
 def plan_latency(problem: PlacementProblem) -> StagePlan:
@@ -73,10 +73,10 @@ def plan_latency(problem: PlacementProblem) -> StagePlan:
     return StagePlan(
         LATENCY,
         _latency_stages(problem, choice.plan),
-        choice.plan.seconds,
-        choice.bound,
-        alone.seconds,
-        f"found by {choice.method}",
+        seconds=choice.plan.seconds,
+        bound=choice.bound,
+        alone=alone.seconds,
+        why=f"found by {choice.method}",
     )
 
 
@@ -89,13 +89,25 @@ def plan_throughput(problem: PlacementProblem) -> StagePlan:
         return _alone(problem, alone, bound, str(reason))
     if plan.seconds >= alone.seconds * (1 - _LEAST_GAIN):
         return _alone(problem, alone, bound, f"the best stages take {plan.seconds * 1e3:.3f} ms a request")
-    stages = _runs(problem, plan)
-    return StagePlan(THROUGHPUT, stages, plan.seconds, bound, alone.seconds, "the best of all cuts of the graph's order")
+    return StagePlan(
+        THROUGHPUT,
+        _runs(problem, plan),
+        seconds=plan.seconds,
+        bound=bound,
+        alone=alone.seconds,
+        why="the best of all cuts of the graph's order",
+    )
 
 
 def _alone(problem: PlacementProblem, plan: DevicePlan, bound: float, why: str) -> StagePlan:
-    stages = _runs(problem, plan)
-    return StagePlan(plan.objective, stages, plan.seconds, bound, plan.seconds, f"the fastest device alone: {why}")
+    return StagePlan(
+        plan.objective,
+        _runs(problem, plan),
+        seconds=plan.seconds,
+        bound=bound,
+        alone=plan.seconds,
+        why=f"the fastest device alone: {why}",
+    )
 
 
 def _runs(problem: PlacementProblem, plan: DevicePlan) -> tuple[PlannedStage, ...]:
@@ -122,7 +134,7 @@ def _run(problem: PlacementProblem, plan: DevicePlan, start: int, end: int) -> P
 
 def _latency_stages(problem: PlacementProblem, plan: DevicePlan) -> tuple[PlannedStage, ...]:
     """Return the tasks of each device in the plan's order, in a new stage where one reads of another device or behind
-    one of which another device reads: a stage then waits before its first task only, and each other only for its end."""
+    one of which another device reads: a stage waits before its first task only, and others only for its end."""
     open_stages, stages = dict[int, list[int]](), list[tuple[int, list[int], str]]()
     for task in plan.order:
         device, name = plan.placement[task], problem.graph.tasks[task].name

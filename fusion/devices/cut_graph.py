@@ -9,7 +9,7 @@ from functools import cached_property
 import tvm
 from tvm import relax
 
-from fusion.bindings import Bindings, all_bindings, call_name
+from fusion.bindings import Bindings, all_bindings, call_name, callee
 from fusion.lowered import Lowered
 from fusion.module.views import is_reshape
 from fusion.shapes import is_static, known_shape
@@ -58,8 +58,9 @@ class Part:
 class CutGraph:
     """A model as tasks: runs of its steps between which it may be cut.
 
-    It may not be cut where anything but a tensor of known size would go from one side to the other, nor between what
-    makes a tensor and what writes into its memory.
+    It may not be cut where anything but a tensor of known size would go from one side to the other. Between what makes
+    a tensor and what writes a slice of it in place it may be: nobody reads that slice before, and each request has
+    memory of its own for what goes from part to part.
     """
 
     lowered: Lowered
@@ -115,9 +116,8 @@ class CutGraph:
         made = {var: at for at, step in enumerate(self._steps) for var in step.writes}
         allowed = [True] * len(self._steps)
         for at, step in enumerate(self._steps):
-            written = _written_in_place(step)
             for var in step.reads:
-                if var in made and (var in written or not is_static(var)):
+                if var in made and not is_static(var):
                     allowed[made[var] + 1 : at + 1] = [False] * (at - made[var])
         return allowed
 
@@ -182,19 +182,7 @@ def _kernels(value: relax.Expr) -> Iterator[str]:
             for binding in all_bindings(branch):
                 yield from _kernels(binding.value)
     elif call_name(value) in _CALLS:
-        yield str(value.args[0].name_hint)
-
-
-def _written_in_place(step: Step) -> set[relax.Var]:
-    """Return the variables whose memory a step writes to."""
-    value = step.bindings[0].value
-    if isinstance(value, relax.If):
-        return set(step.reads)
-    if call_name(value) != "call_tir_inplace":
-        return set()
-    given = value.args[1]
-    fields = given.fields if isinstance(given, relax.Tuple) else [given]
-    return {fields[int(index)] for index in value.attrs.inplace_indices if int(index) >= 0}
+        yield str(callee(value).name_hint)
 
 
 def _function(

@@ -57,8 +57,8 @@ class DeviceThread:
             self._users += 1
 
     def leave(self, linger_s: float) -> threading.Thread | None:
-        """Note that a user is done. The thread of the last one ends when it was idle for so long; where that is 0, it is
-        returned to be joined."""
+        """Note that a user is done. The thread of the last one ends when it was idle for so long; where that is 0, it
+        is returned to be joined."""
         with self._changed:
             self._users -= 1
             self._ends = time.monotonic() + linger_s

@@ -16,7 +16,7 @@ def explain_devices(plans: DevicePlans) -> str:
     lines = [f"devices: {', '.join(device.name for device in plans.devices)}; {'; '.join(plans.costs)}"]
     threads, quota = sum(device.threads for device in plans.devices), cpu_quota()
     if quota < threads:
-        lines.append(f"the devices have {threads} CPUs, and this process gets the time of {quota:g}: they will be slower")
+        lines.append(f"the devices have {threads} CPUs, and this process the time of {quota:g}: expect less")
     for title, plan in (("one request", plans.once), ("a stream of requests", plans.many)):
         lines += ["", *_plan(title, plan, plans)]
     return "\n".join(lines)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fusion import pool
 from fusion.context import Context
 from fusion.devices.choose_stages import StagePlan, plan_latency, plan_throughput
 from fusion.devices.costs import Seconds, estimated, placement_problem, without_cost
@@ -36,6 +37,8 @@ def make_program(
     """Return what runs `lowered`, the kernels of `imported`, on `devices`."""
     lowered = replace(lowered, weights=share_weights(lowered.weights))
     graph = CutGraph(lowered, len(imported.inputs))
+    if ctx.threads > 1:
+        pool.start(sum(device.threads for device in devices))  # here, as this thread is bound to none of them
     parts = _Parts(graph, imported, ctx, devices)
     threads = [DeviceThread(device) for device in devices]
     kernels, source = estimated(graph, devices), "times are the backend's estimates"
@@ -61,7 +64,9 @@ def _measured(
     program = parts.program(tuple(range(len(parts.graph.tasks))))
     try:
         arrays = list(random_inputs(imported.inputs).values())
-        kernels = [thread.run(partial(measure_kernels, program, arrays, thread.device.threads)) for thread in threads]
+        kernels: list[Seconds] = [
+            thread.run(partial(measure_kernels, program, arrays, thread.device.threads)) for thread in threads
+        ]
     except (ShapeError, ExecutionError) as error:
         return estimated(parts.graph, parts.devices), f"times are estimates, as measuring failed: {error.what}"
     return kernels, "times were measured on each device while the others were idle"

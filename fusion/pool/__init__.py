@@ -51,6 +51,15 @@ def use(threads: int) -> None:
         _of_thread.threads = threads
 
 
+def start(threads: int) -> None:
+    """Start the workers of a launch on so many threads: they may run where the calling thread may, whoever launches."""
+    if _pool is not None:
+        _pool.pool_launch(_NOTHING, None, threads)
+
+
+_NOTHING = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: 0)
+
+
 def workers() -> int:
     """Return how many worker threads there are."""
     return 0 if _pool is None else int(_pool.pool_workers())

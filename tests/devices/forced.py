@@ -1,0 +1,32 @@
+"""Models divided among two devices by plans that no planner would choose."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+import fusion
+from fusion.cpus import cpu_numbers
+from fusion.device_module import DeviceModule
+from fusion.devices import make_program
+from fusion.devices.choose_stages import PlannedStage, StagePlan
+from placement.problem import PlacementProblem
+
+TARGETS = [f"llvm:{cpu}-{cpu}" for cpu in cpu_numbers()[:2]]
+needs_two_cpus = pytest.mark.skipif(len(TARGETS) < 2, reason="this process may use one CPU")
+
+
+def alternating(problem: PlacementProblem) -> StagePlan:
+    """Each task a stage of its own, on the one device and the other in turn."""
+    stages = [PlannedStage(task % 2, (task,), 1e-3, "forced") for task in problem.tasks]
+    return StagePlan("latency", tuple(stages), seconds=1e-3, bound=1e-3, alone=1e-3, why="forced")
+
+
+def divided(model: onnx.ModelProto) -> DeviceModule:
+    """Return `model` with every kernel in a stage of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(make_program, "plan_latency", alternating)
+        patch.setattr(make_program, "plan_throughput", alternating)
+        module = fusion.compile(model, target=TARGETS)
+    assert isinstance(module, DeviceModule)
+    return module

@@ -1,0 +1,146 @@
+"""Divided models return what whole ones do, wherever they are cut."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import fusion
+from fusion.device_module import DeviceModule
+from fusion.errors import InputError, OptionError
+from tests.devices.forced import TARGETS, divided, needs_two_cpus
+from tests.module import small_models
+
+pytestmark = needs_two_cpus
+
+
+def arrays(count: int, seed: int = 0) -> list[np.ndarray]:
+    return [np.random.default_rng(seed + each).standard_normal((3, 8)).astype(np.float32) for each in range(count)]
+
+
+def concatenated() -> onnx.ModelProto:
+    """Branches that are joined, a weight and an input among the results, and one result twice in all but name."""
+    wide = np.random.default_rng(1).standard_normal((8, 2048)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "wide"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["b"], axis=0),
+        helper.make_node("MatMul", ["x", "wide"], ["c0"]),
+        helper.make_node("Sigmoid", ["c0"], ["c"]),
+        helper.make_node("Concat", ["b", "c", "a"], ["y"], axis=1),
+        helper.make_node("Reshape", ["y", "flat"], ["z"]),
+        helper.make_node("Identity", ["x"], ["same"]),
+        helper.make_node("Identity", ["wide"], ["weight"]),
+        helper.make_node("Softmax", ["y"], ["s"], axis=0),
+    ]
+    real = small_models.FLOAT
+    outputs = [("y", real, [3, 6144]), ("z", real, [18432]), ("same", real, [3, 8]), ("weight", real, [8, 2048])]
+    return small_models.model(
+        nodes, [("x", real, [3, 8])], [*outputs, ("s", real, [3, 6144])], {"wide": wide, "flat": np.array([-1])}
+    )
+
+
+@pytest.mark.parametrize(
+    "model", [small_models.mlp, small_models.softmax_of_columns, small_models.two_layers, concatenated]
+)
+def test_results_are_those_of_the_whole_model(model: object) -> None:
+    proto = model()  # type: ignore[operator]
+    whole, module = fusion.compile(proto, threads=1), divided(proto)
+    inputs = arrays(9)
+    expected = [whole(array) for array in inputs]
+    assert len(module._program.many.stages) > (proto is not None and model is not small_models.mlp)
+    for answers in ([module(array) for array in inputs], list(module.stream(inputs))):
+        for answer, right in zip(answers, expected, strict=True):
+            for ours, theirs in zip(answer, right, strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+                assert ours.flags.writeable
+
+
+@pytest.fixture(scope="module")
+def module() -> DeviceModule:
+    return divided(small_models.softmax_of_columns())
+
+
+def test_several_callers_and_streams_at_a_time(module: DeviceModule) -> None:
+    def work(seed: int) -> bool:
+        inputs = arrays(12, seed * 100)
+        called = [module(array)[0] for array in inputs]
+        streamed = [result for (result,) in module.stream(inputs)]
+        mapped = [result for (result,) in module.map(inputs, 2)]
+        np.testing.assert_array_equal(streamed, called)
+        np.testing.assert_array_equal(mapped, called)
+        return len(called) == len(inputs)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(work, range(6)))
+
+
+def test_items_are_what_run_or_a_call_takes(module: DeviceModule) -> None:
+    (array,) = arrays(1)
+    expected = module.run({"x": array})["y"]
+    by_name, by_position, only = module.stream([{"x": array}, (array,), array])
+    for found in (by_name["y"], by_position[0], only[0]):
+        np.testing.assert_array_equal(found, expected)
+    assert list(module.stream([])) == []
+    for wrong in ({"x": array}, 3):
+        with pytest.raises(InputError):
+            module.stream(wrong)
+
+
+def test_planned_module_says_why(module: DeviceModule) -> None:
+    planned = fusion.compile(small_models.mlp(), target=TARGETS)
+    assert isinstance(planned, DeviceModule)
+    np.testing.assert_array_equal(planned(arrays(1)[0])[0], fusion.compile(small_models.mlp())(arrays(1)[0])[0])
+    text = planned.explain()
+    for said in (*TARGETS, "one request:", "a stream of requests:", "no plan is below", "begins here because"):
+        assert said in text
+    assert "forced" in module.explain()
+    assert TARGETS[1] in repr(module)
+    for refused in (lambda: module.save("file.fusion"), lambda: copy.deepcopy(module)):
+        with pytest.raises(OptionError):
+            refused()
+
+
+def test_measured_costs() -> None:
+    measured = fusion.compile(
+        small_models.softmax_of_columns(), target=TARGETS, effort="balanced", database=False, cache=False
+    )
+    assert "measured on each device" in measured.explain()
+    np.testing.assert_allclose(
+        measured(arrays(1)[0])[0], fusion.compile(small_models.softmax_of_columns())(arrays(1)[0])[0], rtol=1e-5
+    )
+
+
+def test_a_device_of_several_cpus() -> None:
+    cpus = [target.rpartition("-")[2] for target in TARGETS]
+    if int(cpus[1]) != int(cpus[0]) + 1:
+        pytest.skip("the CPUs of this process do not follow each other")
+    module = fusion.compile(small_models.mlp(4000), target=[f"llvm:{cpus[0]}-{cpus[1]}"])
+    x = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
+    expected = fusion.compile(small_models.mlp(4000), threads=2)(x)[0]
+    np.testing.assert_array_equal(module(x)[0], expected)
+    np.testing.assert_array_equal(next(module.stream([x]))[0], expected)
+
+
+@pytest.mark.filterwarnings("ignore:This process")  # of its threads
+def test_a_forked_process_runs_it(module: DeviceModule) -> None:
+    inputs = arrays(6)
+    expected = [module(array)[0] for array in inputs]  # threads of the parent wait for more
+    queue = multiprocessing.get_context("fork").SimpleQueue()
+
+    def child() -> None:
+        streamed = [result for (result,) in module.stream(inputs)]
+        queue.put(all(map(np.array_equal, streamed, expected)) and np.array_equal(module(inputs[0])[0], expected[0]))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(30)
+    alive = process.is_alive()
+    process.kill()
+    assert not alive
+    assert queue.get()

@@ -1,0 +1,206 @@
+"""Streams through stages: back-pressure, failures and ends, of which no thread is left and nothing hangs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from fusion.device_module import DeviceModule
+from fusion.devices.requests import Stage
+from fusion.errors import ExecutionError, FusionError, InputError, LimitError, ResourceError
+from tests.devices.forced import TARGETS, divided, needs_two_cpus
+from tests.module import small_models
+
+pytestmark = needs_two_cpus
+X = np.ones((3, 8), np.float32)
+
+
+@pytest.fixture(scope="module")
+def module() -> DeviceModule:
+    return divided(small_models.softmax_of_columns())
+
+
+def _threads() -> set[threading.Thread]:
+    """The threads of devices."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("fusion llvm")}
+
+
+@pytest.fixture(autouse=True)
+def before() -> Iterator[set[threading.Thread]]:
+    """Those of other tests, which wait for calls; none may be left of this one."""
+    known = _threads()
+    yield known
+    assert not _threads() - known
+
+
+def test_back_pressure(module: DeviceModule) -> None:
+    taken = list[int]()
+
+    def items() -> Iterator[np.ndarray]:
+        for number in itertools.count():
+            taken.append(number)
+            yield X
+
+    stream, most = module.stream(items()), module._program.most_under_way
+    for answered in range(5):
+        next(stream)
+        time.sleep(0.02)
+        assert len(taken) == most + answered
+    stream.close()
+
+
+def test_closing_early_leaves_no_thread(module: DeviceModule, before: set[threading.Thread]) -> None:
+    stream = module.stream(itertools.repeat(X))
+    next(stream)
+    assert len(_threads() - before) == 2
+    stream.close()
+    assert not _threads() - before
+    never_begun = module.stream(itertools.repeat(X))
+    del never_begun
+
+
+def guarded() -> DeviceModule:
+    """A module whose second kernel or so looks whether its indices are in range."""
+    nodes = [
+        helper.make_node("Add", ["i", "one"], ["j"]),
+        helper.make_node("Softmax", ["x"], ["s"], axis=0),
+        helper.make_node("Gather", ["s", "j"], ["g"], axis=0),
+        helper.make_node("Softmax", ["g"], ["y"], axis=0),
+    ]
+    inputs = [("x", small_models.FLOAT, [3, 8]), ("i", small_models.INT64, [2])]
+    return divided(
+        small_models.model(nodes, inputs, [("y", small_models.FLOAT, [2, 8])], {"one": np.ones(2, np.int64)})
+    )
+
+
+def test_a_failing_stage_is_named_and_requests_under_way_are_told() -> None:
+    module, good, bad = guarded(), np.array([0, 1]), np.array([0, 7])
+    answers, error = _until_error(module, [(X, bad if number == 3 else good) for number in range(20)])
+    assert len(answers) == 3
+    assert isinstance(error, ExecutionError)
+    assert "request 4" in error.where
+    assert "on the device llvm:" in error.where
+    assert "stage" in error.where
+    assert "requests 5 to" in error.why
+    with pytest.raises(ExecutionError, match="on the device llvm:"):
+        module(X, bad)
+    module(X, good)
+    _await_idle(module)
+
+
+def _until_error(module: DeviceModule, items: Any) -> tuple[list[Any], FusionError]:
+    answers = list[Any]()
+    with pytest.raises(FusionError) as raised:
+        answers.extend(module.stream(items))
+    return answers, raised.value
+
+
+def _await_idle(module: DeviceModule) -> None:
+    for thread in module._program.once.threads:
+        thread.end()
+
+
+@pytest.mark.parametrize(("raised", "expected"), [(LimitError("full"), LimitError), (ValueError("v"), ExecutionError)])
+def test_whatever_a_stage_raises_is_an_error_of_ours(
+    module: DeviceModule, monkeypatch: pytest.MonkeyPatch, raised: Exception, expected: type[FusionError]
+) -> None:
+    run, calls = Stage.run, itertools.count()
+
+    def fail(stage: Stage, values: Any) -> Any:
+        if next(calls) == 7:
+            raise raised
+        return run(stage, values)
+
+    monkeypatch.setattr(Stage, "run", fail)
+    _, error = _until_error(module, itertools.repeat(X))
+    assert type(error) is expected
+    assert "on the device" in error.where
+
+
+def test_wrong_inputs_come_in_their_place(module: DeviceModule) -> None:
+    for wrong in (np.ones((3, 9), np.float32), np.ones((3, 8)), "text", {"z": X}, (X, X)):
+        answers, error = _until_error(module, [X, X, wrong, X])
+        assert len(answers) == 2
+        assert isinstance(error, InputError)
+
+
+def test_what_the_items_raise_comes_in_its_place(module: DeviceModule) -> None:
+    def items() -> Iterator[np.ndarray]:
+        yield X
+        raise RuntimeError("the end of the file")
+
+    stream = module.stream(items())
+    next(stream)
+    with pytest.raises(RuntimeError, match="the end of the file"):
+        next(stream)
+
+
+def test_cpus_that_the_process_may_not_use_any_more(module: DeviceModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(process: int, cpus: Any) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    _, error = _until_error(module, [X])
+    assert isinstance(error, ResourceError)
+    assert "llvm:" in str(error)
+
+
+def test_threads_are_bound_to_their_cpus(module: DeviceModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, seen = Stage.run, dict[str, set[int]]()
+
+    def note(stage: Stage, values: Any) -> Any:
+        seen[stage.thread.device.name] = os.sched_getaffinity(0)
+        return run(stage, values)
+
+    before = os.sched_getaffinity(0)
+    monkeypatch.setattr(Stage, "run", note)
+    list(module.stream([X, X]))
+    assert seen == {name: {int(name.rpartition("-")[2])} for name in TARGETS}
+    assert os.sched_getaffinity(0) == before
+
+
+_SCRIPT = """
+import itertools, sys
+import numpy as np
+from tests.devices.forced import divided
+from tests.module import small_models
+module = divided(small_models.softmax_of_columns())
+stream = module.stream(itertools.repeat(np.ones((3, 8), np.float32)))
+next(stream)
+print("ready", flush=True)
+if sys.argv[1] == "interrupt":
+    for _ in stream:
+        pass
+"""
+
+
+def test_a_process_ends_with_a_stream_open() -> None:
+    ways = {"exit": 0, "interrupt": -signal.SIGINT}
+    pipe = subprocess.PIPE
+    processes = {
+        how: subprocess.Popen([sys.executable, "-c", _SCRIPT, how], stdout=pipe, stderr=pipe, text=True) for how in ways
+    }
+    try:
+        for how, process in processes.items():
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            if how == "interrupt":
+                time.sleep(0.2)
+                process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+            assert process.returncode == ways[how], said
+            assert ("KeyboardInterrupt" in said) == (how == "interrupt")
+    finally:
+        for process in processes.values():
+            process.kill()

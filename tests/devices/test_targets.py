@@ -1,0 +1,48 @@
+"""Lists of devices as users write them."""
+
+from __future__ import annotations
+
+import pytest
+
+import fusion
+from fusion.cpus import cpu_numbers
+from fusion.devices.targets import parse_devices
+from fusion.errors import FusionError, OptionError, ShapeError, TargetError
+from tests.module import small_models
+
+CPU = cpu_numbers()[0]
+
+
+def test_sets_of_cpus() -> None:
+    (device,) = parse_devices([f"llvm:{CPU}"])
+    assert device.cpus == (CPU,)
+    assert parse_devices([f"llvm:{CPU}-{CPU}"])[0].threads == 1
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        ([], "at least one"),
+        (["llvm"], "cannot read the CPUs"),
+        (["llvm:"], "cannot read the CPUs"),
+        (["llvm:3-1"], "cannot read the CPUs"),
+        (["llvm:0-0 -mcpu=znver4"], "cannot read the CPUs"),
+        ([f"llvm:{CPU}-{CPU}", f"llvm:{CPU}"], "two devices"),
+        (["llvm:0-99999"], "may not use"),
+        (["opencl:0"], "unknown kind"),
+        (["rpc://host:9090/key"], "other machines are not available yet"),
+        (["cuda:0"], "CPUs only"),
+        ([3], "named by a string"),
+    ],
+)
+def test_what_is_no_device_is_told(targets: list[str], told: str) -> None:
+    with pytest.raises(TargetError, match=told):
+        fusion.compile(small_models.mlp(), target=targets)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"), [({"threads": 2}, OptionError), ({"shapes": {"x": ("batch", 8)}}, ShapeError)]
+)
+def test_options_that_devices_do_not_take(options: dict[str, object], error: type[FusionError]) -> None:
+    with pytest.raises(error):
+        fusion.compile(small_models.mlp("batch"), target=[f"llvm:{CPU}"], **options)
