@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -55,7 +55,7 @@ class Flow:
     """
 
     stages: tuple[Stage, ...]
-    constants: dict[int, np.ndarray]
+    constants: Mapping[int, np.ndarray]
     inputs: tuple[int, ...]
     results: tuple[int, ...]
     readers: tuple[int, ...]
