@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusion.devices.cut_graph import CutGraph, Step
+from fusion.devices.cut_graph import CutGraph, GraphStep
 from fusion.devices.targets import CoreSet
 from placement.devices import OTHER, Device, Link, Topology
 from placement.problem import PlacementProblem
@@ -42,11 +42,11 @@ def without_cost(graph: CutGraph) -> int:
     return sum(not step.kernels and not step.only_renames for task in graph.tasks for step in task)
 
 
-def name_of(task: Sequence[Step]) -> str:
+def name_of(task: Sequence[GraphStep]) -> str:
     """Return what reports call a task: its first kernel."""
     kernels = [name for step in task for name in step.kernels]
     return kernels[0] if kernels else str(task[0].writes[0].name)
 
 
-def _seconds(step: Step, kernels: Seconds) -> float:
+def _seconds(step: GraphStep, kernels: Seconds) -> float:
     return sum(kernels.get(name, 0.0) for name in step.kernels)

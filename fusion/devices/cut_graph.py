@@ -19,7 +19,7 @@ _CALLS = ("call_tir", "call_tir_inplace")
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class GraphStep:
     """A binding, with those that take its result apart.
 
     Attributes:
@@ -88,14 +88,14 @@ class CutGraph:
         return dict(zip(self.main.params[self.n_inputs :], self.lowered.weights, strict=True))
 
     @cached_property
-    def tasks(self) -> tuple[tuple[Step, ...], ...]:
+    def tasks(self) -> tuple[tuple[GraphStep, ...], ...]:
         """The tasks, each behind all that it reads."""
         steps = self._steps
         edges = [at for at in range(1, len(steps)) if self._may_cut[at]]
         return tuple(tuple(steps[a:b]) for a, b in zip([0, *edges], [*edges, len(steps)], strict=True) if steps)
 
     @cached_property
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[GraphStep]:
         found, place = list[list[relax.VarBinding]](), dict[relax.Var, int]()
         results = Bindings.of(self.main).result
         for binding in all_bindings(self.main.body):
@@ -169,11 +169,11 @@ def bytes_of(var: relax.Var) -> int:
     return 0 if extents is None else tensor_bytes(extents, str(var.ty.dtype))
 
 
-def _step(bindings: Sequence[relax.VarBinding]) -> Step:
+def _step(bindings: Sequence[relax.VarBinding]) -> GraphStep:
     made = {binding.var for binding in bindings}
     reads = (var for binding in bindings for var in relax.analysis.free_vars(binding.value))
     kernels = tuple(name for binding in bindings for name in _kernels(binding.value))
-    return Step(tuple(bindings), tuple(dict.fromkeys(var for var in reads if var not in made)), kernels)
+    return GraphStep(tuple(bindings), tuple(dict.fromkeys(var for var in reads if var not in made)), kernels)
 
 
 def _kernels(value: relax.Expr) -> Iterator[str]:
@@ -186,7 +186,7 @@ def _kernels(value: relax.Expr) -> Iterator[str]:
 
 
 def _function(
-    steps: Sequence[Step], params: Sequence[relax.Var], results: Sequence[relax.Var], main: relax.Function
+    steps: Sequence[GraphStep], params: Sequence[relax.Var], results: Sequence[relax.Var], main: relax.Function
 ) -> relax.Function:
     bindings, kind = [binding for step in steps for binding in step.bindings], relax.TupleType([v.ty for v in results])
     result = relax.Var("results", kind)

@@ -15,7 +15,7 @@ from fusion.devices.device_plans import DevicePlans
 from fusion.devices.device_program import DeviceProgram
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.measured_costs import measure_kernels
-from fusion.devices.requests import Flow, Stage
+from fusion.devices.requests import DeviceStage, Flow
 from fusion.devices.targets import CoreSet
 from fusion.errors import ExecutionError, ShapeError
 from fusion.frontends.imported import ImportedModel
@@ -85,7 +85,7 @@ class _Parts:
     imported: ImportedModel
     ctx: Context
     devices: tuple[CoreSet, ...]
-    _made: dict[tuple[int, ...], tuple[Part, KernelProgram]] = field(default_factory=dict)
+    _made: dict[tuple[int, ...], tuple[Part, KernelProgram]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         subgraphs = {**self.imported.subgraphs, **self.graph.lowered.subgraphs}
@@ -119,7 +119,7 @@ class _Parts:
         places = {var: at for at, var in enumerate(dict.fromkeys([*self.graph.inputs, *weights, *stage_of]))}
         after = [sorted({stage_of[var] for var in part.reads if var in stage_of}) for part, _ in made]
         stages = tuple(
-            Stage(
+            DeviceStage(
                 threads[planned.device],
                 program,
                 reads=tuple(places[var] for var in part.reads),
@@ -139,7 +139,7 @@ class _Parts:
         )
 
 
-def _readers(stages: Sequence[Stage], results: Sequence[int], places: int) -> tuple[int, ...]:
+def _readers(stages: Sequence[DeviceStage], results: Sequence[int], places: int) -> tuple[int, ...]:
     found = [0] * places
     for stage in stages:
         for place in stage.reads:

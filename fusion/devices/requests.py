@@ -15,7 +15,7 @@ from fusion.module.program import KernelProgram
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class DeviceStage:
     """A part of the model on a device.
 
     Attributes:
@@ -54,7 +54,7 @@ class Flow:
         readers: How many stages read each place; results have one more, who takes them.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[DeviceStage, ...]
     constants: Mapping[int, np.ndarray]
     inputs: tuple[int, ...]
     results: tuple[int, ...]
@@ -107,7 +107,7 @@ class Request:
         except Exception as error:  # whatever it is, nobody may wait for this request
             self._fail(_named(error, index, self._flow))
 
-    def _note(self, index: int, stage: Stage, made: Sequence[np.ndarray]) -> None:
+    def _note(self, index: int, stage: DeviceStage, made: Sequence[np.ndarray]) -> None:
         """Take what a stage made, free what nobody reads any more, and begin what only waited for this."""
         if self.answer.done():
             return

@@ -17,7 +17,7 @@ import pytest
 from onnx import helper
 
 from fusion.device_module import DeviceModule
-from fusion.devices.requests import Stage
+from fusion.devices.requests import DeviceStage
 from fusion.errors import ExecutionError, FusionError, InputError, LimitError, ResourceError
 from tests.devices.forced import TARGETS, divided, needs_two_cpus
 from tests.module import small_models
@@ -115,14 +115,14 @@ def _await_idle(module: DeviceModule) -> None:
 def test_whatever_a_stage_raises_is_an_error_of_ours(
     module: DeviceModule, monkeypatch: pytest.MonkeyPatch, raised: Exception, expected: type[FusionError]
 ) -> None:
-    run, calls = Stage.run, itertools.count()
+    run, calls = DeviceStage.run, itertools.count()
 
-    def fail(stage: Stage, values: Any) -> Any:
+    def fail(stage: DeviceStage, values: Any) -> Any:
         if next(calls) == 7:
             raise raised
         return run(stage, values)
 
-    monkeypatch.setattr(Stage, "run", fail)
+    monkeypatch.setattr(DeviceStage, "run", fail)
     _, error = _until_error(module, itertools.repeat(X))
     assert type(error) is expected
     assert "on the device" in error.where
@@ -157,14 +157,14 @@ def test_cpus_that_the_process_may_not_use_any_more(module: DeviceModule, monkey
 
 
 def test_threads_are_bound_to_their_cpus(module: DeviceModule, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, seen = Stage.run, dict[str, set[int]]()
+    run, seen = DeviceStage.run, dict[str, set[int]]()
 
-    def note(stage: Stage, values: Any) -> Any:
+    def note(stage: DeviceStage, values: Any) -> Any:
         seen[stage.thread.device.name] = os.sched_getaffinity(0)
         return run(stage, values)
 
     before = os.sched_getaffinity(0)
-    monkeypatch.setattr(Stage, "run", note)
+    monkeypatch.setattr(DeviceStage, "run", note)
     list(module.stream([X, X]))
     assert seen == {name: {int(name.rpartition("-")[2])} for name in TARGETS}
     assert os.sched_getaffinity(0) == before
