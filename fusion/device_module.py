@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from fusion.compiled_module import CompiledModule, items_of
 from fusion.context import Context
 from fusion.devices.device_program import DeviceProgram
-from fusion.devices.explain import explain_devices
+from fusion.devices.explain import explain_devices, plans_dict
 from fusion.devices.make_program import make_program
 from fusion.devices.targets import CoreSet
 from fusion.errors import OptionError
@@ -56,6 +56,11 @@ class DeviceModule(CompiledModule):
         super().__init__(form.inputs, form.outputs, settings, fixed=form)
         assert isinstance(form.program, DeviceProgram)
         self._form, self._program = form, form.program
+
+    @property
+    def plans(self) -> dict[str, Any]:
+        """What `explain` says, as plain data by objective."""
+        return plans_dict(self._program.plans)
 
     def stream(self, inputs: Iterable[Any]) -> Generator[Any, None, None]:
         """Yield the outputs for each of `inputs`, in order, while the stages of the model work on several of them.

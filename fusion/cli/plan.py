@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,20 @@ from fusion.cli.progress import progress
 from fusion.errors import OptionError
 
 _OBJECTIVES = ("latency", "throughput")
+_SET = re.compile("[a-z]+:")
 
 
 def add_parser(verbs: Any) -> None:
     """Add the verb."""
     parser = add_verb(
         verbs, "plan", "MODEL --devices FILE ", "say which of several devices would run what",
-        "Plan a model for the devices of a file, with estimates; nothing runs there.",
+        "Plan a model for the devices of a file, with estimates, and nothing runs there; or compile it for sets of this"
+        " machine's CPUs, and say what would run on each: --devices llvm:0-0 --devices llvm:1-1.",
     )  # fmt: skip
     add_model(parser)
     parser.add_argument(
-        "--devices", type=user_path, required=True, metavar="FILE", help="devices.toml: devices and links"
+        "--devices", action="append", type=user_path, required=True, metavar="D",
+        help="devices.toml: devices and links; or llvm:0-0, a set of CPUs, once for each",
     )
     parser.add_argument("--objective", choices=_OBJECTIVES, default="latency", help="latency (default), or throughput")
     add_compile_options(parser)
@@ -35,6 +39,8 @@ def add_parser(verbs: Any) -> None:
 def plan(options: argparse.Namespace) -> int:
     """Print the plan."""
     check_arguments(options)
+    if len(options.devices) > 1 or _SET.match(options.devices[0]):
+        return _plan_sets(options)
     # Here, not above: planning takes imports that no other verb needs.
     from fusion.report.device_plan import placed_operators, plan_dict, plan_text
     from placement.choose import choose_plan
@@ -42,7 +48,7 @@ def plan(options: argparse.Namespace) -> int:
     from placement.problem import PlacementProblem
     from placement.tasks import tasks_of
 
-    topology = read_devices(Path(options.devices))
+    topology = read_devices(Path(options.devices[0]))
     forms = open_module(options.model, options).module.specializations
     if not forms:
         raise OptionError("the model has no sizes to plan with", hint="give the shapes of its inputs: --shape")
@@ -50,4 +56,17 @@ def plan(options: argparse.Namespace) -> int:
     with progress("planning"):
         choice = choose_plan(problem, options.objective)
     show(plan_text(problem, choice), plan_dict(problem, choice), options.json)
+    return 0
+
+
+def _plan_sets(options: argparse.Namespace) -> int:
+    """Print the plans of the model compiled for sets of CPUs."""
+    if options.target is not None:
+        raise OptionError("--target has no use with sets of CPUs", why="they are the target", hint="leave it out")
+    options.target = options.devices
+    module = open_module(options.model, options).module
+    from fusion.device_module import DeviceModule
+
+    assert isinstance(module, DeviceModule)
+    show(module.explain(), module.plans, options.json)
     return 0

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.devices.__main__ import SERVER
+from fusion.cpus import cpu_numbers
 from tests.cli.commands import run, run_json
 
 
@@ -63,3 +64,13 @@ def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], model: Pat
     code, _, said = run(capsys, "plan", model, "--devices", tmp_path / "none.toml")
     assert code == 2
     assert "none.toml" in said
+
+
+def test_a_plan_for_sets_of_cpus(capsys: pytest.CaptureFixture[str], model: Path) -> None:
+    cpu = cpu_numbers()[0]
+    code, data = run_json(capsys, "plan", model, "--devices", f"llvm:{cpu}-{cpu}")
+    assert code == 0
+    assert {stage["device"] for plan in data.values() for stage in plan["stages"]} == {f"llvm:{cpu}-{cpu}"}
+    code, _, said = run(capsys, "plan", model, "--devices", f"llvm:{cpu}", "--devices", f"llvm:{cpu}")
+    assert code == 2
+    assert "two devices" in said

@@ -1,0 +1,138 @@
+"""`python -m bench.devices.live`: models divided among two devices of one CPU each, against two pinned processes.
+
+A process streams through the model on both devices; two others, each bound to one of the CPUs, run the whole model at a
+time. Rounds alternate between them, so that what else the machine does falls on all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bench import command, markdown, zoo
+from bench.devices.live_process import LiveProcess
+from fusion.cpus import cpu_numbers
+from fusion.options import EFFORTS
+
+_MODELS = ("resnet50", "bert_base", "mobilevit_s")
+_INPUTS = 4
+
+
+@dataclass
+class Divided:
+    """One model.
+
+    Attributes:
+        expected: Milliseconds that the plans expect, by objective.
+        stages: Of a stream.
+        streamed, together: Requests a second of the stream, and of both processes at a time, a round each.
+        call, alone: Milliseconds of a call on two devices, and of one pinned process alone.
+        right: Whether both returned the same.
+    """
+
+    model: str
+    expected: dict[str, float]
+    stages: int
+    right: bool
+    streamed: list[float] = field(default_factory=list)
+    together: list[float] = field(default_factory=list)
+    call: list[float] = field(default_factory=list)
+    alone: list[float] = field(default_factory=list)
+
+
+def main() -> int:
+    """Return 0 if all results are right, 2 where there are not two CPUs, else 1."""
+    options = _parser().parse_args()
+    cpus = cpu_numbers()[:2]
+    if len(cpus) < 2:
+        print("this process may use one CPU only", file=sys.stderr)
+        return 2
+    found = []
+    for name in options.models or _MODELS:
+        found.append(measure(name, cpus, options.effort, options.rounds, options.seconds))
+        print(_line(found[-1]), file=sys.stderr, flush=True)
+    command.write(options.out, "devices-live", text(found), json.dumps([asdict(each) for each in found], indent=1))
+    return 0 if all(each.right for each in found) else 1
+
+
+def measure(name: str, cpus: Sequence[int], effort: str, rounds: int, seconds: float) -> Divided:
+    """Return what the zoo model `name` does on two CPUs as devices, and in a process on each."""
+    model = zoo.make(name)
+    targets = [f"llvm:{cpu}-{cpu}" for cpu in cpus]
+    inputs = [model.inputs(seed) for seed in range(_INPUTS)]
+    with (
+        LiveProcess(model.path, model.shapes, effort, inputs, targets=targets) as divided,
+        LiveProcess(model.path, model.shapes, effort, inputs, cpu=cpus[0]) as first,
+        LiveProcess(model.path, model.shapes, effort, inputs, cpu=cpus[1]) as second,
+    ):
+        processes = divided, first, second
+        for process in processes:  # one after the other: the first measures kernels, and the others take what it chose
+            process.ask("compile")
+        expected, stages = divided.ask("plans")
+        right = all(map(_equal, divided.ask("outputs"), first.ask("outputs")))
+        found = Divided(name, expected, stages, right)
+        for _ in range(rounds):
+            found.streamed.append(divided.ask("stream", seconds))
+            for process in (first, second):
+                process.begin("calls", seconds)
+            found.together.append(first.end() + second.end())
+            found.call.append(1e3 / divided.ask("calls", seconds))
+            found.alone.append(1e3 / first.ask("calls", seconds))
+    return found
+
+
+def _equal(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
+    return all(np.allclose(value, theirs[name], rtol=1e-3, atol=1e-4) for name, value in ours.items())
+
+
+def text(found: Sequence[Divided]) -> str:
+    """Return the report as Markdown."""
+    header = (
+        "model", "stages", "stream, 1/s", "two processes, 1/s", "ratio", "expected, ms", "measured, ms", "off by",
+        "call on two, ms", "one alone, ms", "ratio", "right",
+    )  # fmt: skip
+    return "\n".join([
+        "Medians over rounds; ratios are medians of those of each round.",
+        "",
+        markdown.table(header, [_row(each) for each in found]),
+        "",
+    ])  # fmt: skip
+
+
+def _row(each: Divided) -> markdown.Row:
+    measured, expected = 1e3 / statistics.median(each.streamed), each.expected["throughput"]
+    return (
+        each.model, str(each.stages), f"{statistics.median(each.streamed):.1f}",
+        f"{statistics.median(each.together):.1f}", f"{_ratio(each.streamed, each.together):.3f}", f"{expected:.3f}",
+        f"{measured:.3f}", f"{expected / measured - 1:+.1%}", f"{statistics.median(each.call):.3f}",
+        f"{statistics.median(each.alone):.3f}", f"{_ratio(each.call, each.alone):.3f}", "yes" if each.right else "NO",
+    )  # fmt: skip
+
+
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return statistics.median(own / other for own, other in zip(ours, theirs, strict=True))
+
+
+def _line(each: Divided) -> str:
+    return f"{each.model}: {_ratio(each.streamed, each.together):.3f} of two processes"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.devices.live", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"default: {' '.join(_MODELS)}")
+    parser.add_argument("--effort", default="balanced", choices=EFFORTS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement in a round; there are four")
+    parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
+    return parser
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,41 @@
+"""`python -m bench.devices.live`: its processes, and its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from bench.devices.live import Divided, text
+from bench.devices.live_process import LiveProcess
+from bench.remote import EngineError
+from fusion.cpus import cpu_numbers
+from tests.module import small_models
+
+
+def test_processes_measure(tmp_path: Path) -> None:
+    path, cpu = tmp_path / "mlp.onnx", cpu_numbers()[0]
+    onnx.save(small_models.mlp(), path)
+    inputs = [{"x": np.full((3, 8), value, np.float32)} for value in (1.0, 2.0)]
+    with LiveProcess(path, {}, "fast", inputs, targets=[f"llvm:{cpu}"]) as process:
+        process.ask("compile")
+        expected, stages = process.ask("plans")
+        assert set(expected) == {"latency", "throughput"}
+        assert stages == 1
+        for found, given in zip(process.ask("outputs"), inputs, strict=True):
+            np.testing.assert_allclose(found["y"], small_models.mlp_numpy(given["x"]), rtol=1e-4, atol=1e-4)
+        assert process.ask("stream", 0.01) > 0
+        assert process.ask("calls", 0.01) > 0
+        with pytest.raises(EngineError, match="nothing"):
+            process.ask("nothing")
+
+
+def test_report() -> None:
+    found = Divided("net", {"latency": 4.0, "throughput": 2.0}, stages=2, right=True)
+    found.streamed, found.together, found.call, found.alone = [400.0], [500.0], [4.0], [5.0]
+    (row,) = [line for line in text([found]).splitlines() if "net" in line]
+    assert [cell.strip() for cell in row.strip("|").split("|")] == [
+        "net", "2", "400.0", "500.0", "0.800", "2.000", "2.500", "-20.0%", "4.000", "5.000", "0.800", "yes",
+    ]  # fmt: skip
