@@ -264,6 +264,11 @@ class CompiledModule:
         return self._forms.under_way()
 
     @property
+    def refused(self) -> bool:
+        """Whether there are shapes for which the model could not be compiled when it was called with them."""
+        return self._forms.refused
+
+    @property
     def dynamic(self) -> bool:
         """Whether the module is compiled anew for each new input shape."""
         return self._fixed is None

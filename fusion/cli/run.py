@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,14 @@ def run(options: argparse.Namespace) -> int:
     """Run, write the outputs if asked to, and print what they look like."""
     check_arguments(options, [Path(options.output)] if options.output else [])
     given = read_inputs(options.input)
+    shapes = parse_shapes(options.shape)
+    if not given:
+        _refuse_names(shapes)
     # Here, not above: what follows imports what runs modules.
     from fusion.cli.feed import complete_inputs, random_values
 
     module = open_module(options.model, options).module
-    inputs = complete_inputs(module, given, known_shapes(parse_shapes(options.shape)), options.seed)
+    inputs = complete_inputs(module, given, known_shapes(shapes), options.seed)
     started = time.perf_counter()
     with random_values(module, given):
         outputs = module.run(inputs)
@@ -58,6 +62,16 @@ def run(options: argparse.Namespace) -> int:
     data = {"outputs": {name: _summary(value) for name, value in outputs.items()}, "seconds": seconds}
     show("\n".join([*lines, f"first run: {seconds * 1e3:.2f} ms"]), data, options.json)
     return 0
+
+
+def _refuse_names(shapes: Mapping[str, Sequence[int | str]]) -> None:
+    for name in shapes.keys() - known_shapes(shapes).keys():
+        dims = ",".join(map(str, shapes[name]))
+        raise OptionError(
+            f"--shape {name}={dims} leaves open how large the random input is",
+            why=f"{', '.join(repr(dim) for dim in shapes[name] if isinstance(dim, str))} stays open",
+            hint=f"give numbers, or the input itself with --input {name}=FILE.npy",
+        )
 
 
 def _write(path: Path, outputs: dict[str, np.ndarray]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections import deque
@@ -55,8 +56,12 @@ class _Queue:
         """Abandon the jobs, and wait until they have noticed."""
         abandon_all()
         thread = self._thread
-        if thread is not None:
+        if thread is None:
+            return
+        try:
             thread.join(_END_S)
+        except KeyboardInterrupt:
+            _die_of_interrupt()
 
     def _work(self) -> None:
         if self._nice and sys.platform == "linux":  # elsewhere it is the process's
@@ -88,6 +93,16 @@ class _Queue:
         self._jobs.clear()
         self._later.clear()
         self._thread = None
+
+
+def _die_of_interrupt() -> None:
+    """End the process as an interrupt does that nobody handles: no thread in native code meets an interpreter that is
+    half gone."""
+    for file in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed, or whatever a file of the user's own raises
+            file.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
 
 
 _queue, _idle = _Queue(nice=0), _Queue(nice=10)

@@ -77,12 +77,12 @@ def saved_members(module: CompiledModule) -> dict[str, Data]:
 def _nothing_to_save(module: CompiledModule) -> SavedFileError:
     what = "the module has not been compiled for any input shape yet"
     under_way = module.under_way
-    if under_way:
+    if module.refused:
         return SavedFileError(what, why="; ".join(under_way), hint="call it with wait=True, which raises that error")
     return SavedFileError(
         what,
-        why="its model leaves dimensions open, and it has not been called",
-        hint="call it once with each shape to save, or compile it with shapes=",
+        why="; ".join(["its model leaves dimensions open, and no call has made a form of it", *under_way]),
+        hint="call it once with each shape to save, with wait=True, or compile it with shapes=",
     )
 
 

@@ -110,6 +110,11 @@ class Specializations:
             f"could not be compiled for {self._describe(key)}: {error.what}" for key, error in failed
         ]
 
+    @property
+    def refused(self) -> bool:
+        """Whether forms could not be made that calls asked for."""
+        return bool(self._failed)
+
     def find(self, values: Sequence[Any]) -> Specialization:
         """Return the form for the shapes of `values`, compiling it if it is new.
 

@@ -73,6 +73,7 @@ def test_usage_is_checked_without_the_compiler(model: Path, tmp_path: Path) -> N
     commands = [
         "compile none.onnx", "run none.fusion", "bench none.onnx", "explain none.relay", "compare none.onnx",
         f"compare {model} none.onnx", f"compile {model} --effort wild", f"run {model} --precision fp8",
+        f"run {model} --shape x=rows,8",
         f"explain {model} --threads 0", f"convert {model} --shape x:3", f"run {model} --input x",
         f"run {model} --input x=none.npy", f"compile {model} -o none/m.fusion", f"compile {model} -o .",
         f"bench {model} --shapes none.json", f"bench {model} --shapes {model}",

@@ -92,6 +92,15 @@ def test_a_module_without_a_form_can_be_copied_and_not_pickled() -> None:
         pickle.dumps(module)
 
 
+def test_what_has_no_form_for_all_sizes_is_to_be_called_before_it_is_saved() -> None:
+    model = small_models.mlp("rows")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(SavedFileError) as caught:
+        pickle.dumps(fusion.compile(model))
+    assert "no form for all sizes: the rank of an input is open" in caught.value.why
+    assert "call it once with each shape" in caught.value.hint
+
+
 def test_without_a_linker_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linker, "find_linker", lambda *_: None)
     monkeypatch.setattr("fusion.module.build.find_linker", lambda: None)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -324,6 +325,18 @@ def in_process(code: str, *, seconds: float) -> subprocess.CompletedProcess[str]
 def test_a_process_ends_in_the_middle_of_compiling(delay: float) -> None:
     done = in_process(f"time.sleep({delay}); print('end')", seconds=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_an_interrupt_ends_a_process_that_waits_for_the_background() -> None:
+    code = (
+        "import os, signal, threading, time\n"
+        "from fusion.module import background\n"
+        "background.submit(lambda: time.sleep(15))\n"
+        "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "print('end')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=14, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "end\n", "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
