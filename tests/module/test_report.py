@@ -44,7 +44,8 @@ def test_profile_covers_every_kernel(mlp: fusion.CompiledModule, profile: Profil
 
 
 def test_profile_is_a_table_and_plain_data(profile: Profile) -> None:
-    lines = str(profile).splitlines()
+    sizes, *lines = str(profile).splitlines()
+    assert sizes == "at x [3, 8]"
     assert lines[0].split()[:3] == ["kernel", "calls", "ms"]
     assert len(lines) == len(profile.kernels) + 4
     data = json.loads(json.dumps(profile.as_dict()))
