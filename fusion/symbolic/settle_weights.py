@@ -3,7 +3,7 @@ both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +23,15 @@ def settle(rivals: Sequence[OpenWeight], stages: Sequence[Imports]) -> OpenWeigh
     sizes too.
 
     Raises:
-        Declined: There is none, and only those would tell.
+        Declined: There is none, and only those would tell, or they tell that it is another one.
     """
+    is_denied = False
     for imports in stages:
-        found = imports.settled(rivals)
-        if found is not None:
-            return found
-    if rivals[0].grows:
+        for found in imports.told(rivals):
+            if found is not None:
+                return found
+            is_denied = True
+    if is_denied or rivals[0].grows:
         raise Declined("passes make a constant that depends on the sizes of another one")
     return rivals[0]
 
@@ -49,11 +51,15 @@ class Imports:
     near: Sequence[Sizes]
     bounds: Mapping[str, range]
 
-    def settled(self, rivals: Sequence[OpenWeight]) -> OpenWeight | None:
-        """Return that of `rivals`, which are the same where passes saw them, that a constant is at other sizes too;
-        None where none is."""
-        grown_rivals = (self._grown(rival, place) for rival in rivals for place in self._places(rivals[0]))
-        return next(filter(None, grown_rivals), None)
+    def told(self, rivals: Sequence[OpenWeight]) -> Iterator[OpenWeight | None]:
+        """Yield, for each of `rivals`, which are the same where passes saw them, and each constant that they may be,
+        the weight with all that other sizes tell of its table, or None where they tell that it is another one; nothing
+        where they tell nothing."""
+        for rival in rivals:
+            for place in self._places(rivals[0]):
+                values = list(self._values(rival, place))
+                if values:
+                    yield _grown(rival, values)
 
     def _places(self, weight: OpenWeight) -> list[int]:
         """Return which of the constants `weight` may be."""
@@ -61,29 +67,31 @@ class Imports:
         wanted = [weight.at(sizes) for sizes in self.near]
         return [place for place, values in enumerate(zip(*held, strict=False)) if all(map(_equal, values, wanted))]
 
-    def _grown(self, weight: OpenWeight, place: int) -> OpenWeight | None:
-        """Return `weight` with all that is known of its table if it is the constant at `place`; None if it is not, or
-        nothing is known."""
-        found: OpenWeight | None = weight
-        count, known = len(self.constants(self.near[0]) or ()), 0
+    def _values(self, weight: OpenWeight, place: int) -> Iterator[tuple[dict[str, int], np.ndarray]]:
+        """Yield other sizes, with those that follow from them, and the constant at `place` there, if the model has as
+        many constants as near by."""
+        count = len(self.constants(self.near[0]) or ())
         for choices in self._others(weight):
-            told = ((sizes, self.constants(sizes)) for sizes in choices)
-            sizes, constants = next(((at, held) for at, held in told if held and len(held) == count), ({}, None))
-            if found is not None and constants is not None:
-                found, known = grown(found, constants[place], self.dims.all_sizes(sizes)), known + 1
-        return found if known else None
+            held = ((sizes, self.constants(sizes)) for sizes in choices)
+            sizes, constants = next(((at, each) for at, each in held if each and len(each) == count), ({}, None))
+            if constants is not None:
+                yield self.dims.all_sizes(sizes), constants[place]
 
     def _others(self, weight: OpenWeight) -> Iterator[list[Sizes]]:
         """Yield choices of sizes of the inputs, of which the first that the model has tells what `weight` is there: one
         symbol that it depends on is as large as can be, and the others are the same as near by, as in imports that told
-        the bounds, or as small as can be; then all are small."""
+        the bounds, or as small as can be; then one is small beside a large one, or alone; then all are small."""
         near = {name: self.near[0][name] for name in self.bounds}
         symbols = self._symbols(weight)
         smallest = {symbol: self.bounds[symbol][0] for symbol in symbols}
+        largest = {symbol: self.bounds[symbol][-1] for symbol in symbols}
         for symbol in symbols:
-            largest = {symbol: self.bounds[symbol][-1]}
-            yield [{**near, **largest}, {**near, **smallest, **largest}]
+            large = {symbol: largest[symbol]}
+            yield [{**near, **large}, {**near, **smallest, **large}]
         if len(symbols) > 1:
+            for symbol, other in zip(symbols, (*symbols[1:], symbols[0]), strict=True):
+                small = {symbol: smallest[symbol]}
+                yield [{**near, other: largest[other], **small}, {**near, **small}]
             yield [{**near, **smallest}]
 
     def _symbols(self, weight: OpenWeight) -> list[str]:
@@ -93,6 +101,17 @@ class Imports:
             if size.symbol in found:
                 found |= {symbol for part in size.parts for symbol in part.symbols}
         return [symbol for symbol in self.bounds if symbol in found]
+
+
+def _grown(weight: OpenWeight, values: Iterable[tuple[Sizes, np.ndarray]]) -> OpenWeight | None:
+    """Return `weight` with `values`, which are what a constant is at other sizes, in its table; None where it is
+    another one at some."""
+    for sizes, value in values:
+        larger = grown(weight, value, sizes)
+        if larger is None:
+            return None
+        weight = larger
+    return weight
 
 
 def _equal(first: np.ndarray, second: np.ndarray) -> bool:

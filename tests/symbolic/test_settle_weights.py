@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import pytest
 
+from fusion.declined import Declined
 from fusion.extents import Extent, Sizes
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.join_weights import join_weight
 from fusion.symbolic.open_dims import OpenDims
-from fusion.symbolic.open_weights import OpenWeight
-from fusion.symbolic.settle_weights import Constants, Imports
+from fusion.symbolic.open_weights import Count, OpenWeight
+from fusion.symbolic.settle_weights import Constants, Imports, settle
 
 NEAR = ({"b": 2, "l": 31}, {"b": 3, "l": 47})
 BOUNDS = {"b": range(1, 4097), "l": range(1, 513)}
+_SHAPE = (Extent(0, 1, ("b",)), Extent(0, 1, ("l",)))
+COUNTED = OpenWeight(_SHAPE, np.zeros(0, np.float32), Count(Extent(0), Extent(1), _SHAPE))
 
 
 def _rivals() -> tuple[OpenWeight, ...]:
@@ -28,9 +32,9 @@ def _mask(sizes: Sizes) -> np.ndarray:
     return np.ones((sizes["b"], 1, sizes["l"]), np.float32)
 
 
-def _settled(constants: Constants) -> OpenWeight | None:
+def _settled(constants: Constants, rivals: Sequence[OpenWeight] = ()) -> OpenWeight:
     dims = OpenDims(("x",), (("b", "l"),))
-    return Imports(constants, dims, near=NEAR, bounds=BOUNDS).settled(_rivals())
+    return settle(rivals or _rivals(), [Imports(constants, dims, near=NEAR, bounds=BOUNDS)])
 
 
 def _asked(missing: Sequence[Mapping[str, int]] = ()) -> list[Mapping[str, int]]:
@@ -42,18 +46,37 @@ def _asked(missing: Sequence[Mapping[str, int]] = ()) -> list[Mapping[str, int]]
         asked.append(dict(sizes))
         return None if sizes in missing else [_mask(sizes)]
 
-    assert _settled(constants) is not None
+    _settled(constants)
     return [sizes for sizes in asked if sizes not in NEAR]
 
 
-def test_those_that_told_the_bounds_are_enough() -> None:
-    assert _asked() == [{"b": 4096, "l": 31}, {"b": 2, "l": 512}, {"b": 1, "l": 1}]
+def test_those_that_told_the_bounds_and_the_corners_are_enough() -> None:
+    large = [{"b": 4096, "l": 31}, {"b": 2, "l": 512}]
+    assert _asked() == [*large, {"b": 1, "l": 512}, {"b": 4096, "l": 1}, {"b": 1, "l": 1}]
 
 
 def test_where_the_model_is_another_one_smaller_others_tell() -> None:
-    asked = _asked(missing=[{"b": 2, "l": 512}])
-    assert asked == [{"b": 4096, "l": 31}, {"b": 2, "l": 512}, {"b": 1, "l": 512}, {"b": 1, "l": 1}]
+    missing: list[Mapping[str, int]] = [{"b": 2, "l": 512}, {"b": 4096, "l": 1}]
+    asked = _asked(missing)
+    assert asked[1:3] == [{"b": 2, "l": 512}, {"b": 1, "l": 512}]
+    assert asked[-3:] == [{"b": 4096, "l": 1}, {"b": 2, "l": 1}, {"b": 1, "l": 1}]
 
 
-def test_a_constant_that_is_another_one_where_all_are_small_is_none_of_the_rivals() -> None:
-    assert _settled(lambda sizes: [_mask(sizes) * (2 if sizes == {"b": 1, "l": 1} else 1)]) is None
+def _is_one_alone(sizes: Sizes) -> bool:
+    return sizes["b"] == 1 < sizes["l"]
+
+
+@pytest.mark.parametrize("is_other", [lambda sizes: sizes == {"b": 1, "l": 1}, _is_one_alone])
+@pytest.mark.parametrize("rivals", [_rivals(), (COUNTED,)], ids=["mask", "count"])
+def test_a_constant_that_is_another_one_at_a_corner_is_none_of_the_rivals(
+    is_other: Callable[[Sizes], bool], rivals: Sequence[OpenWeight]
+) -> None:
+    def constants(sizes: Sizes) -> list[np.ndarray]:
+        return [rivals[0].at(sizes) + np.float32(5 * is_other(sizes))]
+
+    with pytest.raises(Declined, match="another one"):
+        _settled(constants, rivals)
+
+
+def test_a_count_of_which_nothing_is_known_is_what_passes_saw() -> None:
+    assert _settled(lambda _: None, (COUNTED,)) is COUNTED
