@@ -18,7 +18,7 @@ import numpy as np
 
 from fusion.declined import Declined
 from fusion.extents import DerivedSize, Sizes, with_derived
-from fusion.symbolic.open_dims import OpenDims
+from fusion.symbolic.open_dims import LARGEST, OpenDims
 
 _SMALLEST, _LARGEST = 65, 704
 """Those that are tried: of images that are not tiny, as stems halve them five times."""
@@ -34,6 +34,8 @@ _TRIED = 60
 """Smaller sizes of a symbol, from which the best larger one is looked for."""
 _STEPS = (2, 3, 4, 5, 6, 7)
 """Sizes further on are so many times as far from the second choice as that is from the first."""
+_SPREAD = 64
+"""Sizes without a pattern among which further ones are looked for where a table ends early."""
 _TURNS = (1, 5, 0)
 """So many places further in these is the step of each symbol than that of the one before it: where all take the same,
 each is the same line of another as before."""
@@ -55,7 +57,7 @@ def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]
     for symbol in dims.symbols:
         if symbol not in first:
             derived = [size for size in _following(dims.derived, {*first, symbol}) if size.symbol not in first]
-            sizes = _tried(dims.taken(symbol))
+            sizes = _tried(dims, symbol)
             first[symbol], second[symbol], more = _choose((symbol, sizes), derived, (first, second), (grown, fixed))
             grown += more
             first, second = with_derived(first, derived), with_derived(second, derived)
@@ -64,7 +66,8 @@ def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]
 
 def choose_further(dims: OpenDims, near: tuple[Sizes, Sizes], largest: Sizes) -> Sizes:
     """Return other sizes, larger than both of `near`, at which passes are to see the model where these do not tell
-    enough: on no line through both, if it takes such, and as few multiples of what kernels count by as there are.
+    enough: on no line through both, if it takes such, and as few multiples of what kernels count by as there are. They
+    may be smaller where a table ends early.
 
     Raises:
         Declined: The model, which takes those up to `largest`, takes no larger ones.
@@ -79,7 +82,18 @@ def choose_further(dims: OpenDims, near: tuple[Sizes, Sizes], largest: Sizes) ->
                 steps.append(dims.all_sizes(sizes))
         if steps:
             return max(steps, key=lambda sizes: sum(size % _COUNTED_BY != 0 for size in sizes.values()))
+    between = map(dims.spread, range(_SPREAD)) if dims.shown < LARGEST else ()
+    for sizes in between:
+        if _is_on_no_line(sizes, near) and all(sizes[name] <= largest[name] for name in dims.symbols):
+            return dims.all_sizes(sizes)
     raise Declined("it takes too few sizes to tell how numbers in it follow from them")
+
+
+def _is_on_no_line(sizes: Sizes, near: tuple[Sizes, Sizes]) -> bool:
+    """Return whether no two of `sizes` are as far along between those of `near`, and none is one of these."""
+    first, second = near
+    along = [Fraction(size - first[name], second[name] - first[name]) for name, size in sizes.items()]
+    return len({*along, Fraction(0), Fraction(1)}) == len(along) + 2
 
 
 def _following(derived: Sequence[DerivedSize], known: set[str]) -> list[DerivedSize]:
@@ -92,9 +106,9 @@ def _following(derived: Sequence[DerivedSize], known: set[str]) -> list[DerivedS
     return found
 
 
-def _tried(taken: range) -> np.ndarray:
+def _tried(dims: OpenDims, symbol: str) -> np.ndarray:
     """Return those of the sizes that a symbol takes of which two are chosen."""
-    large = [size for size in taken if size >= _SMALLEST]
+    large = dims.choices(symbol, range(_SMALLEST, LARGEST + 1))
     return np.array([size for place, size in enumerate(large) if size <= _LARGEST or place < _FEWEST])
 
 

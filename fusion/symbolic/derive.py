@@ -160,7 +160,7 @@ def telling(deduction: Deduction, dims: OpenDims, sizes: Sizes) -> dict[str, int
     apart: others are as in `sizes`; None where none can."""
     found = dict(sizes)
     for symbol in sizes:
-        scanned = np.array([size for size in dims.taken(symbol) if size in _SCANNED])
+        scanned = np.array(dims.choices(symbol, _SCANNED))
         known = with_derived({**sizes, symbol: scanned}, deduction.derived)  # type: ignore[dict-item]
         scores = sum((_told_apart(rivals, known, len(scanned)) for rivals in deduction.rivals), np.zeros(len(scanned)))
         if scores.any():

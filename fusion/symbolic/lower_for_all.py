@@ -13,6 +13,7 @@ from fusion.pipeline import LoweredGraphs, NeedsSizes, OpenWork, lower_graph, lo
 from fusion.signature import TensorSpec
 from fusion.stages import stage
 from fusion.symbolic.choose_probes import choose_further
+from fusion.symbolic.end_sums import end_sums, within_tables
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.join import Joined, Probe, join_works, with_constants
 from fusion.symbolic.nothing import bounds_with_nothing
@@ -57,9 +58,10 @@ def _text(reason: Exception) -> str:
 
 def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     found = importer.find()
+    importer = replace(importer, dims=found.dims)
+    found = end_sums(importer, found)
     is_limited = bool(importer.limits)
     importer.limits.clear()  # they are its bounds
-    importer = replace(importer, dims=found.dims)
     one = lower_graph(importer.read(found.near[0]), ctx)
     try:
         model = _lower_like(importer, found, ctx, one)
@@ -83,7 +85,7 @@ def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, one: Lo
     fit = Fit(found.near, found.graph.extents)
     joined = Joined.of(probes, fit)
     if fit.has_doubts:
-        largest = {symbol: taken[-1] for symbol, taken in found.bounds.items()}
+        largest = {symbol: taken[-1] for symbol, taken in (found.together or found.bounds).items()}
         further = choose_further(found.dims, found.near, largest)
         probes.append(Probe(lower_graph(importer.read(further), ctx, one.groups, joins_apart=joins_apart).mod))
         fit = Fit((*found.near, further), found.graph.extents)
@@ -94,5 +96,5 @@ def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, one: Lo
     work = OpenWork(join_works([probe.mod for probe in probes], fit), found.near[0])
     lowered = lower_open(mod, ctx, importer.read(found.near[0]), one, work)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
-    bounds = bounds_with_nothing(importer, found, opened)
+    bounds = bounds_with_nothing(importer, within_tables(found, opened), opened)
     return OpenModel(lowered, found.dims, opened, bounds, fit=fit, reason=found.reason)

@@ -31,6 +31,8 @@ What is chosen for a few rows costs many rows little, not the other way round: M
 3 x 127 took 1.4 times as long as its static form at 1 x 16, with those of 2 x 31 1.1 times, and as long at 9 x 167.
 """
 
+_FEWEST = 3
+"""Words or pixels that are looked at where a table ends early: one or two may be another model."""
 _RESTS = (2, 1, 3, 0)
 """What a division by 4 leaves of the number of steps to sizes that are steps apart."""
 
@@ -53,12 +55,15 @@ class OpenDims:
         derived: Symbols whose sizes follow from those of the inputs; first those of inputs that follow from others, as
             a mask is as long as a cache and what is behind it.
         steps: The sizes of symbols that do not take all, as multiples of 32 do not.
+        shown: The largest size at which imports tell what follows from others, and passes see the model, of dimensions
+            that are the first of no input: a table of positions may end behind it.
     """
 
     inputs: tuple[str, ...]
     dims: tuple[tuple[int | str, ...], ...]
     derived: tuple[DerivedSize, ...] = ()
     steps: Mapping[str, range] = field(default_factory=dict)
+    shown: int = LARGEST
 
     @classmethod
     def of(cls, specs: Sequence[TensorSpec]) -> OpenDims | None:
@@ -96,6 +101,12 @@ class OpenDims:
     def taken(self, symbol: str) -> range:
         """Return the sizes that a symbol of the inputs may have."""
         return self.steps.get(symbol, range(1, LARGEST + 1))
+
+    def choices(self, symbol: str, usual: range) -> list[int]:
+        """Return those of the `usual` sizes that a symbol takes, or others where a table ends before these."""
+        if self.shown < LARGEST and symbol not in self.leading:
+            usual = range(usual.start if 2 * usual.start <= self.shown else _FEWEST, min(self.shown + 1, usual.stop))
+        return [size for size in self.taken(symbol) if size in usual]
 
     def every(self, symbol: str, step: int, size: int) -> OpenDims:
         """Return the same where `symbol` has `size` or sizes that are `step` or a multiple of it apart from that."""
@@ -176,6 +187,8 @@ class OpenDims:
             size += 7 * (place**3 * number % 11) if number > 2 else 0
             if symbol in self.leading:
                 size = 2 + (3 * place + number) % 7
+            elif self.shown < LARGEST:
+                size = _FEWEST + size % (self.shown + 1 - _FEWEST)
             step = self.taken(symbol).step
             steps = 4 * (size // step // 4 + place) + _RESTS[(place + number) % len(_RESTS)]
             found[symbol] = size if step == 1 else self._taken_at(symbol, steps)

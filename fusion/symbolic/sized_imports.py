@@ -37,6 +37,8 @@ _SEEN, _MOST_SEEN = 4, 12
 """Imports that tell which sizes follow from others: at first, and at most."""
 _TELLS_FROM = 65
 """Sizes of images from which on imports made for something else tell it too: of smaller ones stems leave one row."""
+_SHOWN = 11
+"""Sizes that a model must take together for its form to be made at such small ones, as a table ends soon."""
 _CHECKED = (2048, 1024, 512, 128, 32, 8)
 """Sizes at which constants are looked at where those of the largest are left to the run."""
 _BOUNDED = (512, 1024, 2048)
@@ -53,6 +55,8 @@ class FoundModel:
         graph: Its operators.
         constants: Those of the imports.
         bounds: The sizes of each symbol of the inputs.
+        together: Those of them that it is the same for whatever the others are, where it is another one if all are as
+            large as can be: a table ends at a sum of two; else empty.
         reason: Why these are not all; empty where they are.
     """
 
@@ -61,6 +65,7 @@ class FoundModel:
     graph: OpenOutline
     constants: ImportedConstants
     bounds: Mapping[str, range] = field(default_factory=dict)
+    together: Mapping[str, range] = field(default_factory=dict)
     reason: str = ""
 
     def with_size(self, symbol: str, size: int) -> Sizes:
@@ -139,7 +144,11 @@ class SizedImports:
         try:
             return self._find()
         except (Declined, FusionError):
-            related = None if self.first is None else find_relations(self._takes, self.dims, self.first)
+            if (shown := self._shown()) is not None:
+                with suppress(Declined, FusionError):
+                    return replace(self, dims=shown)._find()
+            free = None if self.dims.following else self.first
+            related = None if free is None else find_relations(self._takes, self.dims, free)
             if related is not None:
                 return self._related(related).find()
             found = None if first is None else self._find_narrowed(first, (Narrowing.by_import, Narrowing.by_outline))
@@ -159,6 +168,27 @@ class SizedImports:
         except (Declined, FusionError):
             return False
         return True
+
+    def _shown(self) -> OpenDims | None:
+        """Return the dimensions with the largest size up to which the model takes any of those that are the first of no
+        input together, where a table ends before sizes that would tell what it is; None if none does."""
+        spread = map(self.dims.spread, range(_MOST_SEEN))
+        refused = next((sizes for sizes in spread if tuple(self.dims.shapes(sizes).values()) in self.refused), {})
+        inner = [symbol for symbol in refused if symbol not in self.dims.leading]
+        if self.dims.steps or not inner:
+            return None
+
+        def is_taken(size: int) -> bool:
+            try:
+                self.read({**refused, **dict.fromkeys(inner, size)})
+            except (Declined, FusionError):
+                return False
+            return True
+
+        tried = range(_SHOWN, max(refused[symbol] for symbol in inner) + 1)
+        if not is_taken(tried[0]) or is_taken(tried[-1]):
+            return None
+        return replace(self.dims, shown=_last(is_taken, tried))
 
     def _is_divided(self, sizes: Sizes) -> bool:
         """Return whether the model, where it takes `sizes`, has windows with a stride over sizes that are open: these
@@ -247,7 +277,7 @@ class SizedImports:
     def _found_deduced(self, small: Sequence[Sizes], deduction: Deduction) -> FoundModel:
         dims = replace(self.dims, derived=deduction.derived)
         near = choose_probes(dims, small, deduction.graph.fixed)
-        if not all(self._is_same(dims.all_sizes(sizes), deduction.graph) for sizes in near):
+        if not all(self.is_same(dims.all_sizes(sizes), deduction.graph) for sizes in near):
             raise Declined("sizes in it that follow from others do so otherwise elsewhere")
         return self._bounded(dims, near, deduction.graph)
 
@@ -290,31 +320,32 @@ class SizedImports:
         """
         constants = ImportedConstants.of([self.read(sizes) for sizes in near], Fit(near, graph.extents))
         found = FoundModel(dims, near, graph, constants)
-        all_smallest = self._is_same(dims.all_sizes({symbol: dims.taken(symbol)[0] for symbol in dims.symbols}), graph)
+        all_smallest = self.is_same(dims.all_sizes({symbol: dims.taken(symbol)[0] for symbol in dims.symbols}), graph)
         if not (all_smallest or dims.derived):
             one, other = near
             mixed = {symbol: (one if symbol in dims.leading else other)[symbol] for symbol in dims.symbols}
-            if not self._is_same(mixed, graph):
+            if not self.is_same(mixed, graph):
                 raise NotLinearError("a size in it is no product of open sizes")
-        bounds = {}
-        for symbol in dims.symbols:
-            taken = dims.taken(symbol)
-            sizes = [taken[0], dims.at_least(symbol, 2), *(dims.at_least(symbol, n) for n in _SMALL if dims.derived)]
-            sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near[0][symbol] else []
-            smallest = sizes[0] if all_smallest else self._smallest(symbol, sizes, found)
-            bounds[symbol] = range(smallest, self._largest(symbol, found) + 1, taken.step)
+        smallest = {symbol: dims.taken(symbol)[0] for symbol in dims.symbols}
+        if not all_smallest:
+            smallest = {symbol: self._smallest(symbol, found) for symbol in dims.symbols}
+        largest = {symbol: self._largest(symbol, found) for symbol in dims.symbols}
+        bounds = {name: range(smallest[name], largest[name] + 1, dims.taken(name).step) for name in dims.symbols}
         return replace(found, bounds=bounds)
 
-    def _smallest(self, symbol: str, sizes: Sequence[int], found: FoundModel) -> int:
-        """Return the first of `sizes` of `symbol` at which the model is the same, or the one that passes see.
+    def _smallest(self, symbol: str, found: FoundModel) -> int:
+        """Return the first of a few sizes of `symbol` at which the model is the same, or the one that passes see.
 
         The first of all is asked for after the second where images may be too small: what is not the same at that is
         not at the first.
         """
 
         def is_same(size: int) -> bool:
-            return self._is_same(found.with_size(symbol, size), found.graph)
+            return self.is_same(found.with_size(symbol, size), found.graph)
 
+        dims, near = found.dims, found.near[0][symbol]
+        sizes = [dims.taken(symbol)[0], *(dims.at_least(symbol, n) for n in (2, *(_SMALL if dims.derived else ())))]
+        sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near else []
         first, second, *others = sizes
         if symbol in found.dims.leading:
             return next(filter(is_same, sizes), found.near[0][symbol])
@@ -344,9 +375,10 @@ class SizedImports:
 
     def _largest_graph(self, symbol: str, found: FoundModel) -> int:
         def is_same(size: int) -> bool:
-            return self._is_same(found.with_size(symbol, size), found.graph)
+            return self.is_same(found.with_size(symbol, size), found.graph)
 
         dims, taken = found.dims, found.dims.taken(symbol)
+        limits = len(self.limits)
         if is_same(taken[-1]):
             return taken[-1]
         sizes = [dims.at_most(symbol, size) for size in _BOUNDED]
@@ -354,11 +386,13 @@ class SizedImports:
         if not same and not is_same(found.near[0][symbol] + taken.step):
             raise NotLinearError(f"a size in it is no product of open sizes where {symbol} alone is another")
         seen = max(near[symbol] for near in found.near)
-        if not same and seen < sizes[0]:
-            return _last(is_same, range(seen, sizes[0] + 1, taken.step))
-        return max(seen, *same) if same else seen
+        if not same:
+            return _last(is_same, range(seen, sizes[0] + 1, taken.step)) if seen < sizes[0] else seen
+        further = range(same[-1], (*sizes, taken[-1])[len(same)] + 1, taken.step)
+        ends_there = len(further) < 3 or len(self.limits) > limits or not is_same(further[1])
+        return max(seen, further[0] if ends_there else _last(is_same, further))
 
-    def _is_same(self, sizes: Sizes, graph: OpenOutline) -> bool:
+    def is_same(self, sizes: Sizes, graph: OpenOutline) -> bool:
         """Return whether the operators at all `sizes`, those that follow from others too, are those of `graph`."""
         try:
             return graph.is_at(self._outline(sizes), sizes)
@@ -372,7 +406,7 @@ class SizedImports:
         @cache
         def at(sizes: tuple[int, ...], is_prepared: bool) -> list[np.ndarray] | None:
             known = dict(zip(self.dims.symbols, sizes, strict=True))
-            if not self._is_same(found.dims.all_sizes(known), found.graph):
+            if not self.is_same(found.dims.all_sizes(known), found.graph):
                 return None
             mod = self.read(known)
             return constants_of(prepare_graph(mod, ctx) if is_prepared else mod)

@@ -11,15 +11,16 @@ from tests.module.small_models import FLOAT, INT64, Value, model
 WORDS, HEADS, SIZE = 50, 2, 16
 WIDTH = HEADS * SIZE
 PLACES = 1024
-"""Rows and columns of the table of a decoder that has one."""
+"""Rows and columns of the table of a decoder that has one, if nothing else is said."""
 
 
-def decoder(total: str, *, by_table: bool = False) -> OpenModel:
+def decoder(total: str, *, by_table: bool = False, places: int = PLACES) -> OpenModel:
     """Return a layer of attention over a cache and the words behind it, which returns the larger cache too.
 
     Args:
         total: What it names the length of its mask.
         by_table: Whether which keys come before a word is a part of a table, or compared in the graph.
+        places: Rows and columns of that table.
     """
     nodes = [
         node("Gather", ["words", "ids"], ["x"]),
@@ -57,7 +58,7 @@ def decoder(total: str, *, by_table: bool = False) -> OpenModel:
            for place, name in enumerate(("query", "key", "value"))},
     }  # fmt: skip
     if by_table:
-        held |= {"table": np.tril(np.ones((PLACES, PLACES), bool)), "zero": np.array([0]), "rows_of_it": np.array([0]),
+        held |= {"table": np.tril(np.ones((places, places), bool)), "zero": np.array([0]), "rows_of_it": np.array([0]),
                  "columns": np.array([1])}  # fmt: skip
     else:
         held |= {"first": np.int64(0), "step": np.int64(1), "to_rows": np.array([-1, 1]), "alone": np.array([0])}
@@ -71,6 +72,21 @@ def decoder(total: str, *, by_table: bool = False) -> OpenModel:
         *((name, FLOAT, ["batch", HEADS, "all", SIZE]) for name in ("present_key", "present_value")),
     ]
     return OpenModel(model(nodes, inputs, outputs, held))
+
+
+def cut_to_both(places: int) -> OpenModel:
+    """Return rows behind one another, and added to them as many of an input that has `places`."""
+    nodes = [
+        node("Concat", ["past_rows", "rows"], ["both"], axis=0),
+        node("Shape", ["both"], ["all"], start=0, end=1),
+        node("Slice", ["positions", "zero", "all"], ["used"]),
+        node("Add", ["both", "used"], ["y"]),
+    ]
+    inputs: list[Value] = [
+        ("past_rows", FLOAT, ["past", WIDTH]), ("rows", FLOAT, ["length", WIDTH]),
+        ("positions", FLOAT, [places, WIDTH]),
+    ]  # fmt: skip
+    return OpenModel(model(nodes, inputs, [("y", FLOAT, ["all", WIDTH])], {"zero": np.array([0])}))
 
 
 def patches() -> OpenModel:

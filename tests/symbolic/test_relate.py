@@ -13,7 +13,7 @@ from fusion.extents import DerivedSize, Extent
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.relate import find_relations, said_relations
 from tests.module.open_models import OpenModel
-from tests.symbolic.decoders import decoder, patches
+from tests.symbolic.decoders import cut_to_both, decoder, patches
 
 CALLS = ((2, 5, 3), (1, 0, 4), (1, 0, 1), (2, 1, 1), (1, 7, 1), (3, 63, 1), (1, 63, 5), (2, 200, 1), (0, 3, 1))
 """Batches, words in the cache, and words behind it."""
@@ -27,10 +27,10 @@ def arrays(model: OpenModel, batch: int, past: int, length: int) -> dict[str, np
     return {**found, "mask": np.where(found["mask"] % 5, 1, 0)}
 
 
-def check(module: fusion.CompiledModule, model: OpenModel, call: tuple[int, int, int]) -> None:
+def check(module: fusion.CompiledModule, model: OpenModel, call: tuple[int, int, int], atol: float = 1e-5) -> None:
     given = arrays(model, *call)
     for name, wanted in model.expected(given).items():
-        np.testing.assert_allclose(module.run(given)[name], wanted, rtol=1e-4, atol=1e-5, err_msg=f"{call} {name}")
+        np.testing.assert_allclose(module.run(given)[name], wanted, rtol=1e-4, atol=atol, err_msg=f"{call} {name}")
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -45,6 +45,32 @@ def test_a_cache_grows_in_one_form(total: str, by_table: bool, first: int, tmp_p
     module.save(tmp_path / "decoder.fusion")
     loaded = fusion.load(tmp_path / "decoder.fusion")
     check(loaded, model, (2, 11, 2))
+
+
+@pytest.mark.parametrize("places", [40, 100, 1024])
+def test_a_cache_and_the_words_behind_it_end_with_a_table(places: int) -> None:
+    model = decoder("past + length", by_table=True, places=places)
+    module = fusion.compile(model.proto, wait=True, cache=False, threads=1)
+    half = places // 2
+    for call in ((2, 5, 3), (1, 1, 1), (1, 0, 1), (1, places - 1, 1), (1, 1, places - 1), (3, half + 2, half - 2)):
+        check(module, model, call, atol=1e-4)
+    assert [form.opened is not None for form in module.specializations] == [True], module.explain()
+    assert f"length 1 to {places - 1}, past 0 to {places - 1}, " in module.explain()
+    for call in ((1, places, 1), (1, half, half + 1)):
+        with pytest.raises(FusionError, match="contradict each other"):
+            module.run(arrays(model, *call))
+
+
+def test_inputs_of_a_call_end_a_sum_without_a_table() -> None:
+    """Only imports say so, and no call is asked: both sizes take half."""
+    model = cut_to_both(1024)
+    module = fusion.compile(model.proto, wait=True, cache=False, threads=1)
+    for past, length in ((5, 3), (1, 1), (512, 512), (511, 7), (900, 124), (1023, 1)):
+        given = model.arrays(past=past, length=length)
+        np.testing.assert_array_equal(module.run(given)["y"], model.expected(given)["y"])
+    assert "all sizes: past 0 to 512, length 0 to 512;" in module.explain()
+    with pytest.raises(FusionError, match="contradict each other"):
+        module.run(model.arrays(past=600, length=500))
 
 
 def test_a_class_token_stands_before_the_patches_of_any_picture() -> None:
