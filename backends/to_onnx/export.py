@@ -11,6 +11,7 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from backends.to_onnx.call import ExportedCall, dtype_of, element_type
+from backends.to_onnx.check import why_refused
 from backends.to_onnx.graph import IR_VERSION, OPSET, WrittenGraph
 from backends.to_onnx.table import CONVERTERS
 from fusion.bindings import Bindings, call_name, callee
@@ -35,7 +36,7 @@ def export_function(
         name: Of the graph.
 
     Raises:
-        UnsupportedOperatorError: ONNX has nothing for an operator, or for a type.
+        UnsupportedOperatorError: ONNX has nothing for an operator, or for a type, or not both together.
     """
     writer = _Writer(WrittenGraph())
     writer.graph.names.taken |= {*inputs, *outputs}
@@ -45,12 +46,16 @@ def export_function(
     fields = _fields(function.ret_ty)
     takes = [_described(each.ty, called) for each, called in zip(function.params, inputs, strict=True)]
     gives = [_described(kind, called) for kind, called in zip(fields, results, strict=True)]
-    return helper.make_model(
+    model = helper.make_model(
         writer.graph.finish(name, takes, gives),
         producer_name="fusion",
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
+    refusal = why_refused(model)
+    if refusal:
+        raise _unsupported("what was written", None, f"ONNX does not allow it: {refusal}")
+    return model
 
 
 def why_not_exported(call: relax.Call) -> str:
@@ -81,14 +86,15 @@ class _Writer:
         return list(outputs)
 
     def _rename(self, found: Sequence[str], outputs: Sequence[str]) -> None:
-        """Give values that nodes of this graph make the names of `outputs`, the others by way of nodes."""
+        """Give values that nodes of this graph make the names of `outputs`, others that are called otherwise by way of
+        nodes."""
         made = {output for node in self.graph.nodes for output in node.output}
         new: dict[str, str] = {}
         copies = []
         for name, output in zip(found, outputs, strict=True):
             if name in made and name not in new:
                 new[name] = output
-            else:
+            elif name != output:
                 copies.append((name, output))
         for node in self.graph.nodes:
             _replace(node, new)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from math import prod
 
 import numpy as np
 
 from backends.to_onnx.call import Convert, ExportedCall, dtype_of, node, shape_of
+from backends.to_onnx.graph import EIGHT_BITS, Widened
 from fusion.declined import Declined
+from fusion.shapes import known_extents
 from fusion.tensors import numpy_dtype
 
 _SAME = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "add": "Add", "asin": "Asin", "asinh": "Asinh", "atan": "Atan",
-    "atanh": "Atanh", "bitwise_and": "BitwiseAnd", "bitwise_not": "BitwiseNot", "bitwise_or": "BitwiseOr",
-    "bitwise_xor": "BitwiseXor", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh", "divide": "Div", "equal": "Equal",
+    "atanh": "Atanh", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh", "divide": "Div", "equal": "Equal",
     "erf": "Erf", "exp": "Exp", "floor": "Floor", "greater": "Greater", "greater_equal": "GreaterOrEqual",
     "isinf": "IsInf", "isnan": "IsNaN", "less": "Less", "less_equal": "LessOrEqual", "log": "Log",
     "logical_and": "And", "logical_not": "Not", "logical_or": "Or", "logical_xor": "Xor", "maximum": "Max",
@@ -22,10 +24,17 @@ _SAME = {
     "nn.relu": "Relu", "nn.selu": "Selu", "power": "Pow", "round": "Round", "sigmoid": "Sigmoid", "sign": "Sign",
     "sin": "Sin", "sinh": "Sinh", "sqrt": "Sqrt", "subtract": "Sub", "tan": "Tan", "tanh": "Tanh", "where": "Where",
 }  # fmt: skip
+_ROUNDED_AWAY = 15.0
+"""From here on `log(1 + exp(x))` is x but for less than float32 tells."""
 
 
 def _astype(site: ExportedCall) -> str:
-    return site.cast(site.inputs[0], site.attr("dtype"))
+    (x,), dtype = site.inputs, site.dtype(0)
+    made = site.cast(x, site.attr("dtype"))
+    if dtype in EIGHT_BITS and site.attr("dtype") == "int32":
+        shape = known_extents(site.kinds[0].shape)
+        site.graph.widened[made] = Widened(x, dtype, shape is not None and prod(shape) == 1)
+    return made
 
 
 def _clip(site: ExportedCall) -> str:
@@ -65,7 +74,14 @@ def _silu(site: ExportedCall) -> str:
 
 def _trunc(site: ExportedCall) -> str:
     (x,) = site.inputs
+    if "int" in site.dtype(0):
+        return site.emit("Identity", x)
     return site.emit("Mul", site.emit("Sign", x), site.emit("Floor", site.emit("Abs", x)))
+
+
+def _bitwise(operator: str, site: ExportedCall) -> str:
+    """Of truth values ONNX has them under other names."""
+    return site.emit(operator if site.dtype(0) == "bool" else f"Bitwise{operator}", *site.inputs)
 
 
 def _dropout(site: ExportedCall) -> list[str]:
@@ -76,12 +92,17 @@ def _dropout(site: ExportedCall) -> list[str]:
 
 
 def _softplus(site: ExportedCall) -> str:
-    """`log(1 + exp(beta * x)) / beta`; what is linear from a threshold on differs from that by less than rounding."""
-    beta = site.attr("beta")
+    """`log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` is above the threshold."""
+    (x,), beta, threshold, dtype = site.inputs, site.attr("beta"), site.attr("threshold"), site.dtype(0)
     if beta == 1.0:
-        return site.emit("Softplus", site.inputs[0])
-    factor = site.scalar(beta, site.dtype(0))
-    return site.emit("Div", site.emit("Softplus", site.emit("Mul", site.inputs[0], factor)), factor)
+        scaled, soft = x, site.emit("Softplus", x)
+    else:
+        factor = site.scalar(beta, dtype)
+        scaled = site.emit("Mul", x, factor)
+        soft = site.emit("Div", site.emit("Softplus", scaled), factor)
+    if threshold >= _ROUNDED_AWAY and dtype != "float64":
+        return soft
+    return site.emit("Where", site.emit("Greater", scaled, site.scalar(threshold, dtype)), x, soft)
 
 
 def _prelu(site: ExportedCall) -> str:
@@ -117,6 +138,10 @@ def _shift(direction: str, site: ExportedCall) -> str:
 ELEMENTWISE: Mapping[str, Convert] = {
     **{name: node(operator) for name, operator in _SAME.items()},
     "astype": _astype,
+    "bitwise_and": partial(_bitwise, "And"),
+    "bitwise_not": partial(_bitwise, "Not"),
+    "bitwise_or": partial(_bitwise, "Or"),
+    "bitwise_xor": partial(_bitwise, "Xor"),
     "clip": _clip,
     "floor_divide": _floor_divide,
     "floor_mod": _floor_mod,

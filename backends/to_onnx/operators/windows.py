@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from functools import partial
+
+import numpy as np
 
 from backends.to_onnx.call import Convert, ExportedCall, shape_of
 from backends.to_onnx.operators.products import stored_as
@@ -12,7 +15,7 @@ from fusion.declined import Declined
 
 _METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
 _SAMPLED_BY = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
-_ROUNDED_BY = {"round": "round_prefer_ceil", "": "round_prefer_floor"}
+_PLACED_BY = frozenset({"align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel"})
 
 
 def _canonical(layout: str) -> str:
@@ -56,34 +59,74 @@ def _overhangs(site: ExportedCall) -> bool:
 
 def _adaptive_pool(site: ExportedCall) -> str:
     """Windows of one size each; where the sizes do not divide, ONNX has none."""
-    layout = site.attr("layout")
-    places = [at for at, axis in enumerate(layout) if axis in "DHW"]
-    sizes = [site.shape(0)[at] for at in places]
-    wanted = [shape_of(site.result)[at] for at in places]
+    layout, out_layout = site.attr("layout"), site.attr("out_layout") or site.attr("layout")
+    canonical = _canonical(layout)
+    image = stored_as(site, site.inputs[0], layout, canonical)
+    sizes = [site.shape(0)[layout.index(axis)] for axis in canonical[2:]]
+    wanted = [shape_of(site.result)[out_layout.index(axis)] for axis in canonical[2:]]
     if all(size == 1 for size in wanted):
-        return reduced(site, "ReduceMean", site.inputs[0], places, True)
-    if any(size % target for size, target in zip(sizes, wanted, strict=True)):
+        pooled = reduced(site, "ReduceMean", image, list(range(2, len(canonical))), True)
+    elif any(size % target for size, target in zip(sizes, wanted, strict=True)):
         raise Declined("its windows are of several sizes")
-    window = [size // target for size, target in zip(sizes, wanted, strict=True)]
-    image = stored_as(site, site.inputs[0], layout, _canonical(layout))
-    pooled = site.emit("AveragePool", image, kernel_shape=window, strides=window)
-    return stored_as(site, pooled, _canonical(layout), layout)
+    else:
+        window = [size // target for size, target in zip(sizes, wanted, strict=True)]
+        pooled = site.emit("AveragePool", image, kernel_shape=window, strides=window)
+    return stored_as(site, pooled, canonical, out_layout)
 
 
 def _resize(site: ExportedCall) -> str:
-    layout, method, rounded = site.attr("layout"), site.attr("method"), site.attr("rounding_method")
-    if method not in _METHODS:
-        raise Declined(f"ONNX resizes by no {method!r}")
-    sizes = [shape_of(site.result)[layout.index(axis)] for axis in _canonical(layout)]
-    image = stored_as(site, site.inputs[0], layout, _canonical(layout))
+    layout, method, placed = site.attr("layout"), site.attr("method"), site.attr("coordinate_transformation_mode")
+    if method not in _METHODS or placed not in _PLACED_BY:
+        raise Declined(f"no {method!r} at {placed!r} is written as a Resize of ONNX")
+    canonical = _canonical(layout)
+    sizes = [shape_of(site.result)[layout.index(axis)] for axis in canonical]
+    image = stored_as(site, site.inputs[0], layout, canonical)
     cubic = {"cubic_coeff_a": site.attr("cubic_alpha"), "exclude_outside": int(site.attr("cubic_exclude"))}
     resized = site.emit(
         "Resize", image, "", "", site.ints(sizes),
-        mode=_METHODS[method], coordinate_transformation_mode=site.attr("coordinate_transformation_mode"),
-        nearest_mode=_ROUNDED_BY.get(rounded, rounded) if method == "nearest_neighbor" else None,
+        mode=_METHODS[method], coordinate_transformation_mode=placed,
+        nearest_mode=_rounded_by(site, placed) if method == "nearest_neighbor" else None,
         **(cubic if method == "cubic" else {}),
     )  # fmt: skip
-    return stored_as(site, resized, _canonical(layout), layout)
+    return stored_as(site, resized, canonical, layout)
+
+
+def _rounded_by(site: ExportedCall, placed: str) -> str:
+    """Return ONNX's name of how places are rounded; of those between two pixels Relax rounds to the even one, ONNX to
+    the one before or to the one behind."""
+    rounded = site.attr("rounding_method") or ("round" if placed == "align_corners" else "floor")
+    if rounded != "round":
+        return str(rounded)
+    layout, result = site.attr("layout"), shape_of(site.result)
+    ties = [
+        place
+        for at, axis in enumerate(layout) if axis in "DHW"
+        for place in _ties(placed, site.shape(0)[at], result[at])
+    ]  # fmt: skip
+    if all(place % 2 == 0 for place in ties):
+        return "round_prefer_floor"
+    if all(place % 2 == 1 for place in ties):
+        return "round_prefer_ceil"
+    raise Declined("places between two pixels are rounded to the even one")
+
+
+def _ties(placed: str, size: int, target: int) -> Iterator[int]:
+    """Yield the pixels of an axis half way between which and the next pixels of the result lie.
+
+    Raises:
+        Declined: In float32 TVM or ONNX Runtime has one of these places beside it.
+    """
+    begin, one = Fraction(1 if "half" in placed else 0, 2), np.float32(1)
+    have, want = (size - 1, target - 1) if placed == "align_corners" else (size, target)
+    for at in range(target if want > 0 else 0):
+        place = (at + begin) * have / want - begin
+        if place.denominator == 2 and 0 < place < size - 1:
+            start, first = one * float(begin), one * float(at + begin)
+            ours = first * (one * have / want) - start
+            theirs = (first * have / want if placed == "align_corners" else first / (one * want / have)) - start
+            if not float(ours) == float(theirs) == place:
+                raise Declined("places half way between two pixels depend on how they are computed")
+            yield int(place)
 
 
 def _grid_sample(site: ExportedCall) -> str:

@@ -83,10 +83,10 @@ ELEMENTWISE: Mapping[str, tuple[Build, ...]] = {
     "astype": (
         lambda v: op.astype(v.x, "int32"), lambda v: op.astype(v.n, "float16"), lambda v: op.astype(v.q, "bool")
     ),
-    "bitwise_and": (lambda v: op.bitwise_and(v.n, v.m),),
+    "bitwise_and": (lambda v: op.bitwise_and(v.n, v.m), lambda v: op.bitwise_and(v.b, op.greater(v.n, v.m))),
     "bitwise_not": (lambda v: op.bitwise_not(v.n),),
-    "bitwise_or": (lambda v: op.bitwise_or(v.n, v.m),),
-    "bitwise_xor": (lambda v: op.bitwise_xor(v.n, v.m),),
+    "bitwise_or": (lambda v: op.bitwise_or(v.n, v.m), lambda v: op.bitwise_or(v.b, op.greater(v.n, v.m))),
+    "bitwise_xor": (lambda v: op.bitwise_xor(v.n, v.m), lambda v: op.bitwise_xor(v.b, op.greater(v.n, v.m))),
     "clip": (lambda v: op.clip(v.x, -0.5, 0.5), lambda v: op.clip(v.n, -3, 4)),
     "floor_divide": (lambda v: op.floor_divide(v.n, v.m), lambda v: op.floor_divide(v.x, v.y)),
     "floor_mod": (lambda v: op.floor_mod(v.n, v.m), lambda v: op.floor_mod(v.x, v.y)),
@@ -99,11 +99,13 @@ ELEMENTWISE: Mapping[str, tuple[Build, ...]] = {
     "nn.dropout": (lambda v: relax.TupleGetItem(op.nn.dropout(v.x), 0),),
     "nn.leakyrelu": (lambda v: op.nn.leakyrelu(v.x, 0.2),),
     "nn.prelu": (lambda v: op.nn.prelu(v.x, _weight(8), 1), lambda v: op.nn.prelu(v.last, _weight(8), 3)),
-    "nn.softplus": (lambda v: op.nn.softplus(v.x), lambda v: op.nn.softplus(v.x, 2.0)),
+    "nn.softplus": (
+        lambda v: op.nn.softplus(v.x), lambda v: op.nn.softplus(v.x, 2.0), lambda v: op.nn.softplus(v.x, 2.0, 0.5)
+    ),
     "power": (lambda v: op.power(v.u, v.u),),
     "right_shift": (lambda v: op.right_shift(v.p, relax.const(np.uint32(1))),),
     "round": (lambda v: op.round(op.multiply(v.x, relax.const(3.0))),),
-    "trunc": (lambda v: op.trunc(op.multiply(v.x, relax.const(3.0))),),
+    "trunc": (lambda v: op.trunc(op.multiply(v.x, relax.const(3.0))), lambda v: op.trunc(v.n)),
     "where": (lambda v: op.where(v.b, v.u, relax.const(2.0)),),
 }
 MOVEMENT: Mapping[str, tuple[Build, ...]] = {
@@ -173,6 +175,7 @@ PRODUCTS: Mapping[str, tuple[Build, ...]] = {
         lambda v: op.nn.conv2d(v.x, _weight(4, 8, 3, 2), (2, 1), (1, 0, 2, 1)),
         lambda v: op.nn.conv2d(v.x, _weight(8, 2, 3, 3), dilation=2, padding=2, groups=4),
         lambda v: op.nn.conv2d(v.last, _weight(3, 3, 8, 4), data_layout="NHWC", kernel_layout="HWIO"),
+        lambda v: op.nn.conv2d(op.reshape(v.q, (1, 3, 2, 2)), op.reshape(v.q, (4, 3, 1, 1)), out_dtype="int32"),
     ),
     "nn.conv2d_transpose": (
         lambda v: op.nn.conv2d_transpose(v.x, _weight(8, 3, 3, 3), 2, (1, 0, 0, 1), (1, 1)),
@@ -218,6 +221,8 @@ WINDOWS: Mapping[str, tuple[Build, ...]] = {
         lambda v: op.image.resize2d(v.x, (9, 11)),
         lambda v: op.image.resize2d(v.x, (12, 10), method="nearest_neighbor", rounding_method="floor",
                                     coordinate_transformation_mode="asymmetric"),
+        lambda v: op.image.resize2d(v.x, (3, 7), method="nearest_neighbor"),
+        lambda v: op.image.resize2d(v.x, (9, 4), method="nearest_neighbor", rounding_method=""),
         lambda v: op.image.resize2d(v.last, (12, 10), layout="NHWC", coordinate_transformation_mode="align_corners"),
     ),
     "image.resize3d": (lambda v: op.image.resize3d(v.cube, (10, 8, 12)),),

@@ -3,6 +3,7 @@ refused. All node tests and models of the zoo by `python -m tests.backends.to_on
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tvm import relax
 
 import fusion
 from backends.to_onnx.export import export_function, why_not_exported
+from backends.to_onnx.graph import OnnxNames
 from backends.to_onnx.table import CONVERTERS
 from bench import zoo
 from bench.gate import error_of
@@ -97,22 +99,75 @@ def test_results_that_are_inputs_or_one_value() -> None:
     assert [array.tolist() for array in found] == [[1, 2], [2, 4], [2, 4], 3]
 
 
+def test_a_result_is_an_input_of_its_name(tmp_path: Path) -> None:
+    given = model([helper.make_node("Relu", ["x"], ["y"])], [("x", FLOAT, [2])], [("x", FLOAT, [2]), ("y", FLOAT, [2])])
+    done = fusion.convert(given, tmp_path / "it.onnx")
+    found = onnxruntime_runs(onnx.load(done.path), {"x": np.array([-1, 2], np.float32)})
+    assert [array.tolist() for array in found] == [[-1, 2], [0, 2]]
+
+
+def test_integers_less_a_zero_point_are_convolved_as_they_are_stored() -> None:
+    """The padding is the zero point."""
+    draw = np.random.default_rng(0)
+    inputs = {"x": draw.integers(0, 255, (1, 2, 5, 4), np.uint8), "z": np.array(7, np.uint8)}
+    weights = {"w": draw.integers(-128, 127, (3, 2, 3, 3), np.int8), "v": np.array(3, np.int8)}
+    node = helper.make_node("ConvInteger", ["x", "w", "z", "v"], ["y"], pads=[1, 1, 1, 1])
+    taken = [(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in inputs.items()]
+    (found,), (expected,) = round_trip(model([node], taken, [("y", TensorProto.INT32, [1, 3, 5, 4])], weights), inputs)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_pooled_results_are_stored_as_they_say() -> None:
+    x = relax.Var("x", relax.TensorType((1, 2, 4, 6), "float32"))
+    value = np.random.default_rng(0).standard_normal((1, 2, 4, 6)).astype(np.float32)
+    for size, apart in (((1, 1), value.reshape(1, 2, 1, 4, 1, 6)), ((2, 3), value.reshape(1, 2, 2, 2, 3, 2))):
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x]):
+            pooled = relax.op.nn.adaptive_avg_pool2d(x, size, layout="NCHW", out_layout="NHWC")
+            builder.emit_func_output(builder.emit(pooled))
+        (found,) = onnxruntime_runs(export_function(builder.get()["main"], ["x"], ["y"]), {"x": value})
+        np.testing.assert_allclose(found, apart.mean((3, 5)).transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_a_name_is_found_in_as_many_steps_however_many_are_given() -> None:
+    asked = []
+
+    class Counted(set[str]):
+        def __contains__(self, name: object) -> bool:
+            asked.append(name)
+            return super().__contains__(name)
+
+    names = OnnxNames(Counted({"a_3"}))
+    given = [names.make("a") for _ in range(100)]
+    assert given[:3] == ["a", "a_2", "a_4"]
+    assert len(set(given)) == 100
+    assert len(asked) < 300
+
+
 def test_what_onnx_lacks_is_named() -> None:
     x = relax.Var("x", relax.TensorType((2, 3), "float32"))
     n = relax.Var("n", relax.TensorType((2, 3), "int32"))
+    q = relax.Var("q", relax.TensorType((3,), "int8"))
+    image = relax.Var("image", relax.TensorType((1, 1, 3, 4), "float32"))
     packed = relax.op.call_pure_packed("some.function", x, ty_args=x.ty)
-    calls = {
-        "cumprod 'here'": relax.op.cumprod(x, 0),
-        "left_shift 'here'": relax.op.left_shift(n, n),
-        "call_pure_packed of some.function 'here'": packed,
-    }
-    for where, call in calls.items():
+    nearest = partial(relax.op.image.resize2d, image, method="nearest_neighbor")
+    calls = [
+        ("cumprod", "", relax.op.cumprod(x, 0)),
+        ("left_shift", "", relax.op.left_shift(n, n)),
+        ("call_pure_packed of some.function", "", packed),
+        ("image.resize2d", "tf_crop", nearest((2, 2), (0.1,) * 4, coordinate_transformation_mode="tf_crop_and_resize")),
+        ("image.resize2d", "even", nearest((6, 4), coordinate_transformation_mode="asymmetric")),
+        ("nn.conv2d", "8 bits", relax.op.nn.conv2d(*[relax.op.astype(image, "int32")] * 2)),
+        ("what was written", "unsupported type", relax.op.cumsum(q, 0)),
+    ]
+    for where, why, call in calls:
         builder = relax.BlockBuilder()
-        with builder.function("main", [x, n]):
-            builder.emit_func_output(builder.emit(call, "here"))
+        with builder.function("main", [x, n, q, image]):
+            builder.emit_func_output(builder.emit(builder.normalize(call), "here"))
         with pytest.raises(UnsupportedOperatorError, match="ONNX") as caught:
-            export_function(builder.get()["main"], ["x", "n"], ["y"])
-        assert caught.value.where == where
+            export_function(builder.get()["main"], ["x", "n", "q", "image"], ["y"])
+        assert caught.value.where in (where, f"{where} 'here'")
+        assert why in caught.value.why
     assert (why_not_exported(relax.op.add(x, x)), why_not_exported(packed)[:20]) == ("", "ONNX has nothing for")
 
 
