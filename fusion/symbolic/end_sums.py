@@ -15,8 +15,8 @@ def end_sums(importer: SizedImports, found: FoundModel) -> FoundModel:
     """Return the model with all that each size takes which is added to others when these are as small as can be, and,
     where it is another model if all are as large, with the sizes that they may have `together`."""
     dims, taken = found.dims, found.bounds
-    ended = {symbol: others for symbol in taken if taken[symbol][-1] < dims.taken(symbol)[-1]
-             if (others := _added_to(symbol, found))}  # fmt: skip
+    ended = {symbol: others for symbol in taken if (others := _added_to(symbol, found))
+             if not _is_same(importer, found, {symbol: dims.taken(symbol)[-1]})}  # fmt: skip
     if not ended or importer.limits:
         return found
     largest, halves = dict[str, int](), dict[str, int]()
