@@ -52,7 +52,8 @@ def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]
     """
     read = {name for size in dims.derived for part in size.parts for name in part.symbols}
     kept = [symbol for symbol in dims.symbols if symbol not in read or symbol in dims.leading]
-    first, second = ({symbol: sizes[symbol] for symbol in kept} for sizes in small)
+    of_kept = _following(dims.derived, set(kept))
+    first, second = (with_derived({symbol: sizes[symbol] for symbol in kept}, of_kept) for sizes in small)
     grown = list[int]()
     for symbol in dims.symbols:
         if symbol not in first:

@@ -158,8 +158,8 @@ class OpenDims:
             for dim, extent in zip(dims, shape, strict=True):
                 if (found.setdefault(dim, extent) if isinstance(dim, str) else dim) != extent:
                     return None
-        follows = all(found.pop(size.symbol) == size.at(found) for size in self.following)
-        return found if follows else None
+        follows = all(found[size.symbol] == size.at(found) for size in self.following)
+        return {symbol: found[symbol] for symbol in self.symbols} if follows else None
 
     def probes(self) -> Iterator[tuple[Sizes, Sizes]]:
         """Yield two choices of sizes at which passes may see the model, the largest first; no two symbols have the
@@ -227,5 +227,5 @@ def _dims(spec: TensorSpec) -> tuple[int | str, ...]:
 
 
 def _symbol(name: str) -> str:
-    """Return the name as TensorIR's variables may have it."""
-    return re.sub(r"\W", "_", f"_{name}" if name[0].isdigit() else name)
+    """Return the name as TensorIR's variables may have it; that of a sum as it is with spaces around each plus."""
+    return re.sub(r"\W", "_", re.sub(r"\s*\+\s*", " + ", f"_{name}" if name[0].isdigit() else name))

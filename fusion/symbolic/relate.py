@@ -29,7 +29,8 @@ def said_relations(dims: OpenDims, first: Sizes | None) -> OpenDims | None:
         for each in _relations(dims.symbols)
         if _is_said(each) and (first is None or each.at(first) == first[each.symbol])
     }
-    return replace(dims, derived=tuple(relations.values())) if relations else None
+    derived = sorted(relations.values(), key=lambda each: len(each.symbol))  # a name is longer than those in it
+    return replace(dims, derived=tuple(derived)) if relations else None
 
 
 def find_relations(is_taken: Callable[[OpenDims], bool], dims: OpenDims, first: Sizes) -> OpenDims | None:
@@ -38,11 +39,12 @@ def find_relations(is_taken: Callable[[OpenDims], bool], dims: OpenDims, first: 
 
     Args:
         is_taken: Says whether the model takes sizes as such dimensions have them.
+        dims: Those of its sizes that follow from others go on to do so.
     """
     if is_taken(dims):
         return None
     likely = [each for each in _relations(dims.symbols) if each.at(first) == first[each.symbol]]
-    tried = (replace(dims, derived=relations) for relations in _choices(likely))
+    tried = (replace(dims, derived=(*relations, *dims.following)) for relations in _choices(likely))
     return next(filter(is_taken, islice(tried, _MOST_TRIED)), None)
 
 
@@ -68,10 +70,10 @@ def _relations(symbols: Sequence[str]) -> Iterator[DerivedSize]:
 
 
 def _is_said(relation: DerivedSize) -> bool:
-    """Return whether the name of a size is that of a sum, in which only letters and numbers are left."""
+    """Return whether the name of a size is that of a sum with plus signs, as symbols have it; `x_1_1`, the second size
+    of an input `x_1` that nobody named, is none."""
     parts = _read(relation) + [str(part.constant) for part in relation.parts if part.constant]
-    said = {"___".join(order) for order in (parts, parts[::-1])} | {"_".join(order) for order in (parts, parts[::-1])}
-    return len(parts) > 1 and relation.symbol in said
+    return len(parts) > 1 and relation.symbol in {"___".join(order) for order in (parts, parts[::-1])}
 
 
 def _read(relation: DerivedSize) -> list[str]:

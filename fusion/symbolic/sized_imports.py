@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -81,7 +81,7 @@ class SizedImports:
         first: The sizes of the first call, if they are known.
         modules: What was imported, by the shapes of the inputs.
         outlines: Of some of these, their operators.
-        refused: Why it cannot be imported, by the shapes.
+        refused: Why it cannot be imported, by the shapes; without the frames of what failed, which hold its arrays.
         limits: What ended imports and says nothing of the model, but of this process and its memory.
         is_linear: Whether it is not known yet that numbers follow from sizes otherwise than as multiples: then they do
             so where fewer of these are open, too.
@@ -114,7 +114,7 @@ class SizedImports:
                 self.limits.append(error)
                 raise
             except (Declined, FusionError) as error:
-                self.refused[key] = error
+                self.refused[key] = _without_frames(error)
                 raise
         return self.modules[key]
 
@@ -137,9 +137,10 @@ class SizedImports:
             with suppress(Declined, FusionError):
                 return self._related(said).find()
         first = self.first if self.first is not None and all(self.first.values()) else None
+        narrowed = iter(()) if first is None else self._narrowed(first)
         if first is not None and self._is_divided(first):
             self.is_linear = False
-            if (found := self._find_narrowed(first, (Narrowing.by_import,))) is not None:
+            if (found := next(narrowed, None)) is not None:
                 return found
         try:
             return self._find()
@@ -147,11 +148,11 @@ class SizedImports:
             if (shown := self._shown()) is not None:
                 with suppress(Declined, FusionError):
                     return replace(self, dims=shown)._find()
-            free = None if self.dims.following else self.first
-            related = None if free is None else find_relations(self._takes, self.dims, free)
-            if related is not None:
-                return self._related(related).find()
-            found = None if first is None else self._find_narrowed(first, (Narrowing.by_import, Narrowing.by_outline))
+            if self.first is not None and not self.limits:
+                related = find_relations(self._takes, self.dims, self.first)
+                if related is not None:
+                    return self._related(related).find()
+            found = next(filter(None, narrowed), None)
             if found is None:
                 raise
             return found
@@ -199,11 +200,9 @@ class SizedImports:
             return has_strides(self.read(sizes))
         return False
 
-    def _find_narrowed(
-        self, sizes: Sizes, ways: Sequence[Callable[[Narrowing, OpenDims], OpenDims]]
-    ) -> FoundModel | None:
-        """Return what the model is for those sizes that it takes beside `sizes`, which the first of `ways` tells that
-        tells some; None where these are no others, or it is no one model for them.
+    def _narrowed(self, sizes: Sizes) -> Iterator[FoundModel | None]:
+        """Yield what the model is for those sizes that it takes beside `sizes`, as imports tell them, then as its
+        operators do too; None where these are no others, or it is no one model for them.
 
         Raises:
             CallAtFault: It does not take `sizes`.
@@ -211,18 +210,17 @@ class SizedImports:
         try:
             self.read(sizes)
         except Declined:
-            return None
+            return
         except FusionError as error:
             raise CallAtFault(error.what) from error
         narrowing, dims = Narrowing(self._outline, sizes), self.dims
-        for narrow in ways:
-            narrowed = narrow(narrowing, dims)
+        for narrow in (narrowing.by_import, narrowing.by_outline):
+            narrowed, found = narrow(dims), None
             if narrowed != dims and narrowed.symbols:
-                try:
-                    return replace(replace(self, dims=narrowed)._find(), reason=narrowing.describe(narrowed))
-                except (Declined, FusionError):
-                    dims = narrowed
-        return None
+                with suppress(Declined, FusionError):
+                    found = replace(replace(self, dims=narrowed)._find(), reason=narrowing.describe(narrowed))
+                dims = narrowed
+            yield found
 
     def _outline(self, sizes: Sizes) -> tuple[OperatorLine, ...]:
         """Return the operators of the model at `sizes`; see `read`."""
@@ -415,6 +413,13 @@ class SizedImports:
             return lambda sizes: at(tuple(sizes[symbol] for symbol in self.dims.symbols), is_prepared)
 
         return of(False), of(True)
+
+
+def _without_frames(error: Exception) -> Exception:
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__, cause = None, cause.__cause__
+    return error
 
 
 def _last(is_same: Callable[[int], bool], sizes: range) -> int:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import fusion
 from fusion.errors import FusionError
 from fusion.extents import DerivedSize, Extent
+from fusion.frontends import importer, read_signature
+from fusion.signature import TensorSpec
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.relate import find_relations, said_relations
+from fusion.symbolic.sized_imports import SizedImports
 from tests.module.open_models import OpenModel
 from tests.symbolic.decoders import cut_to_both, decoder, patches
 
@@ -105,7 +110,34 @@ def test_what_follows_holds_of_each_call() -> None:
     assert dims.sizes([(3, 2), (6,)]) is None
 
 
-@pytest.mark.parametrize(("name", "said"), [("past___length", True), ("length_past", True), ("total", False)])
+@pytest.mark.parametrize("order", [("a", "b", "a___b", "a___b___1"), ("a___b___1", "a___b", "b", "a")])
+def test_a_sum_may_be_part_of_another_one(order: tuple[str, ...]) -> None:
+    sizes = {"a": 5, "b": 7, "a___b": 12, "a___b___1": 13}
+    found = said_relations(dims_of(*((symbol,) for symbol in order)), sizes)
+    assert found is not None
+    inputs = {"a": 5, "b": 7}
+    shapes = found.shapes(inputs)
+    assert [*shapes.values()] == [(sizes[symbol],) for symbol in order]
+    assert found.sizes([*shapes.values()]) == inputs
+    assert found.sizes([(sizes[symbol] + (symbol == "a___b___1"),) for symbol in order]) is None
+
+
+def test_only_a_name_with_a_plus_says_a_sum() -> None:
+    specs = (
+        TensorSpec("x", (None, None), "float32", axes=("length", "past")),
+        TensorSpec("x_1", (None, None), "float32", axes=("past+length", None)),
+    )
+    dims = OpenDims.of(specs)
+    assert dims is not None
+    found = said_relations(dims, None)
+    assert found is not None
+    assert [str(each) for each in found.derived] == ["past___length = length + past"]
+    unnamed = OpenDims.of([TensorSpec(name, (None, None), "float32") for name in ("x", "x_1")])
+    assert unnamed is not None
+    assert said_relations(unnamed, None) is None
+
+
+@pytest.mark.parametrize(("name", "said"), [("past___length", True), ("length___past", True), ("total", False)])
 def test_names_say_what_is_a_sum(name: str, said: bool) -> None:
     dims = dims_of(("past", "length"), (name,))
     found = said_relations(dims, {"past": 0, "length": 4, name: 4})
@@ -123,5 +155,38 @@ def test_relations_of_the_first_call_are_tried() -> None:
     found = find_relations(is_taken, dims, {"b": 2, "length": 3, "rows": 2, "past": 5, "total": 8})
     assert found is not None
     assert sorted(map(str, found.derived)) == ["b = rows", "total = length + past"]
+    said = find_relations(is_taken, replace(dims, derived=(SUM,)), {"b": 2, "length": 3, "rows": 2, "past": 5})
+    assert said is not None
+    assert sorted(map(str, said.derived)) == ["b = rows", "total = past + length"]
     assert find_relations(is_taken, dims, {"b": 2, "length": 3, "rows": 2, "past": 5, "total": 9}) is None
     assert find_relations(lambda _: True, dims, {"b": 2, "length": 3, "rows": 2, "past": 5, "total": 8}) is None
+
+
+def test_a_found_relation_may_be_of_a_size_that_a_said_one_reads() -> None:
+    dims = replace(dims_of(("past", "length", "as_long"), ("total",)), derived=(SUM,))
+
+    def is_taken(related: OpenDims) -> bool:
+        (past, _, as_long), (_,) = related.shapes(related.spread(0)).values()
+        return past == as_long
+
+    found = find_relations(is_taken, dims, {"past": 5, "length": 3, "as_long": 5})
+    assert found is not None
+    assert found.shapes({"length": 3, "as_long": 5}) == {"x0": (5, 3, 5), "x1": (8,)}
+
+
+def test_one_relation_is_said_and_another_one_found() -> None:
+    """Batches of two inputs are the same, as no name says, and the length of a third is a sum, as its name does."""
+    nodes = [
+        onnx.helper.make_node("Concat", ["cache", "x"], ["all"], axis=1),
+        onnx.helper.make_node("Add", ["all", "mask"], ["y"]),
+    ]
+    shapes = {"x": ["b", "length", 8], "cache": ["rows", "past", 8], "mask": ["past + length", 8]}
+    inputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims) for name, dims in shapes.items()]
+    outputs = [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    proto = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", inputs, outputs))
+    dims = OpenDims.of(read_signature(proto)[0])
+    assert dims is not None
+    first = {"b": 2, "length": 5, "rows": 2, "past": 7, "past___length": 12}
+    found = SizedImports(importer(proto, strict=False), dims, first).find()
+    assert sorted(map(str, found.dims.derived)) == ["b = rows", "past___length = length + past"]
+    assert {name: sizes[0] for name, sizes in found.bounds.items()} == {"length": 1, "rows": 1, "past": 1}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 import pytest
 
+from fusion.declined import Declined
+from fusion.errors import LimitError, OptionError
 from fusion.frontends import importer, read_signature
 from fusion.frontends.imported import ImportedModel
-from fusion.symbolic.open_dims import OpenDims
+from fusion.symbolic.narrow import Narrowing
+from fusion.symbolic.open_dims import CallAtFault, OpenDims
 from fusion.symbolic.sized_imports import SizedImports
 from tests.symbolic.picture_models import corners, neck
 
@@ -26,3 +30,64 @@ def test_a_model_is_imported_at_few_sizes_and_at_none_twice(model: onnx.ModelPro
     assert dims is not None
     SizedImports(count, dims, {"batch": 1, "height": 96, "width": 128}).find()
     assert len(asked) == len(set(asked)) <= most
+
+
+DIMS = OpenDims(("x", "y"), (("a", "b"), ("c", "d")))
+FIRST = {"a": 7, "b": 7, "c": 7, "d": 7}
+
+
+def test_what_cannot_be_imported_is_known_without_the_arrays_of_the_import() -> None:
+    def refuse(_: Mapping[str, Sequence[int]]) -> ImportedModel:
+        try:
+            raise ValueError("an array of it")
+        except ValueError as error:
+            raise OptionError("it has no such model") from error
+
+    imports = SizedImports(refuse, DIMS)
+    with pytest.raises(OptionError):
+        imports.read(FIRST)
+    (error,) = imports.refused.values()
+    assert error.__cause__ is not None
+    assert error.__cause__.__traceback__ is None
+    frames = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+    assert "refuse" not in frames
+
+
+def test_no_relations_are_looked_for_where_the_process_has_no_room() -> None:
+    asked = list[Mapping[str, Sequence[int]]]()
+
+    def refuse(shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+        asked.append(shapes)
+        raise LimitError("there is no room")
+
+    with pytest.raises(CallAtFault, match="no room"):
+        SizedImports(refuse, DIMS, FIRST).find()
+    assert len(asked) < 12
+
+
+def _never_read(_: Mapping[str, Sequence[int]]) -> ImportedModel:
+    raise AssertionError("it is not imported")
+
+
+def test_sizes_are_narrowed_in_each_way_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = list[str]()
+
+    def narrow_by(way: str) -> Callable[[Narrowing, OpenDims], OpenDims]:
+        def narrow(_: Narrowing, dims: OpenDims) -> OpenDims:
+            ways.append(way)
+            return dims.every("a", len(ways) + 1, 7)
+
+        return narrow
+
+    def find(_: SizedImports) -> None:
+        raise Declined("it is another one")
+
+    for way in ("by_import", "by_outline"):
+        monkeypatch.setattr(Narrowing, way, narrow_by(way))
+    monkeypatch.setattr(SizedImports, "_find", find)
+    monkeypatch.setattr(SizedImports, "_is_divided", lambda *_: True)
+    monkeypatch.setattr(SizedImports, "_takes", lambda *_: True)
+    monkeypatch.setattr(SizedImports, "read", lambda *_: None)
+    with pytest.raises(Declined):
+        SizedImports(_never_read, DIMS, FIRST).find()
+    assert ways == ["by_import", "by_outline"]
