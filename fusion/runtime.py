@@ -26,8 +26,7 @@ def import_compiler() -> ModuleType:
     Raises:
         NotInstalledError: There is only its runtime. TVM imports all the same then, and fails at every use.
     """
-    with _listing_names_once():
-        tvm = _import_without_torch("tvm")
+    tvm = _import_tvm()
     if tvm_ffi.get_global_func("target.Target", allow_missing=True) is None:
         raise NotInstalledError(
             "the compiler is not installed",
@@ -36,6 +35,18 @@ def import_compiler() -> ModuleType:
             f"and TVM anew: pip install --force-reinstall apache-tvm=={TVM_VERSION}",
         )
     return tvm
+
+
+def _import_tvm() -> ModuleType:
+    """Import TVM: in the first thread that does so with a list of names for all of its tables."""
+    with _first:
+        if "tvm" not in sys.modules:
+            with _listing_names_once():
+                return _import_without_torch("tvm")
+    return _import_without_torch("tvm")
+
+
+_first = threading.Lock()
 
 
 @contextmanager

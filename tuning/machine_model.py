@@ -65,8 +65,9 @@ class MachineModel:
 
     @cached_property
     def digest(self) -> str:
-        """What tells it from others: the sha256 of its text."""
-        return _sum(self.as_text())
+        """What tells it from others that choose otherwise: a sha256 of the cost model and its errors; "" where it ranks
+        no family."""
+        return _sum(f"{canonical(dict(self.errors))}\n{self.line}") if self.errors else ""
 
     @cached_property
     def model(self) -> CostModel | None:

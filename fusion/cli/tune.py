@@ -67,11 +67,13 @@ def _bar(state: MachineTuning) -> str:
 
 
 def _lines(state: MachineTuning) -> list[str]:
+    from tuning.machine_model import LEAST_KERNELS
+
     lines = [f"{state.kernels} kernels at {state.points} points, {state.new} of them measured in {state.seconds:.0f} s"]
     if state.busy:
         lines.append(f"{state.busy} kernels were measured beside other processes: the model is worse for it")
     if not state.learned:
-        return [*lines, "no model: it takes 8 kernels; give it more time, --budget 10m"]
+        return [*lines, f"no model: it takes {LEAST_KERNELS} kernels; give it more time, --budget 10m"]
     if not state.errors:
         return [*lines, "a model was made, and was not seen to be better than the cost tables: they are used"]
     errors = ", ".join(f"{family} {error:.0%}" for family, error in sorted(state.errors.items()))

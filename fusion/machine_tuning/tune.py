@@ -137,10 +137,10 @@ class _Tuning:
             check()
             records = self._known(kernels)
             missing = [kernel for kernel in kernels if not measured_points(kernel.question.known, records)]
-            if missing:
-                if self._tick().is_over:
-                    break
+            if missing and not self._tick().is_over:
                 records = [*records, *self._measure(missing, check)]
+            elif len(missing) == len(kernels):  # nor are those behind them, measured in order
+                break
             self._learn_from(kernels, records)
             self.on_progress(self._tick())
         self._fit()

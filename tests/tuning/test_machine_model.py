@@ -46,8 +46,14 @@ def test_it_is_as_good_as_it_is_on_kernels_that_it_has_not_seen(model: MachineMo
 def test_as_text_it_is_the_same(model: MachineModel) -> None:
     read = MachineModel.from_text(model.as_text())
     assert read == model
-    assert read.digest == model.digest != replace(model, made_at=1001.0).digest
     assert read.model == model.model
+
+
+def test_its_digest_is_of_what_it_chooses(model: MachineModel) -> None:
+    assert len({each.digest for each in (model, replace(model, made_at=1001.0, kernels=43))}) == 1
+    others = [replace(model, line=f"{model.line} "), replace(model, errors={"matmul": 1.0}), replace(model, errors={})]
+    assert len({each.digest for each in (model, *others)}) == 4
+    assert others[-1].digest == replace(others[0], errors={}).digest == "", "nothing is ranked by either"
 
 
 def test_damage_anywhere_is_told(model: MachineModel) -> None:

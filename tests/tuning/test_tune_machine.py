@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import fusion
+from backends.tensorir.space import Point
 from fusion import context
 from fusion.cli import main
 from fusion.errors import OptionError
 from fusion.machine_tuning import tune
 from fusion.machine_tuning.tune import MachineTuning
 from fusion.options import read_budget
+from tuning.alone import measured_points
 from tuning.database import Database
+from tuning.known import KnownKernel
+from tuning.record import Record
 
 
 @pytest.fixture
@@ -25,7 +31,9 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "my.sqlite"
 
 
-def test_what_is_measured_is_kept_and_not_measured_again(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_measured_is_kept_and_not_measured_again(
+    database: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(state: MachineTuning) -> None:
         raise KeyboardInterrupt
 
@@ -48,6 +56,18 @@ def test_what_is_measured_is_kept_and_not_measured_again(database: Path, capsys:
     model = context.resolve(threads=1, database=database).model
     assert model is not None
     assert model.kernels == 9
+
+    failing: list[str] = []
+    monkeypatch.setattr(tune, "measured_points", partial(all_but_the_first, failing))
+    state = fusion.tune_machine(threads=1, budget=0, database=database)
+    assert (state.new, state.kernels) == (0, 8), "a kernel that cannot be measured hides none"
+
+
+def all_but_the_first(failing: list[str], known: KnownKernel, records: Sequence[Record]) -> list[tuple[Point, float]]:
+    """Return what was measured of a kernel, nothing for the first that is asked about, which `failing` holds then."""
+    key = known.task.key
+    failing[:] = failing or [key]
+    return [] if key in failing else measured_points(known, records)
 
 
 def test_a_busy_machine_is_waited_for_and_told(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
