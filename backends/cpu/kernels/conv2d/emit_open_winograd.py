@@ -2,7 +2,7 @@
 
 The loops are those of `emit_winograd`, over blocks of tiles that are cut at the call:
 
-    parallel task: (image, tiles, panels)            `shared/open_images`, tiles being its rows
+    parallel task: (image, tiles, panels)            `shared/open_images`, tiles being its rows, of all images if small
       for tile: inputs = B^T d B
       for panel of output channels
         for product, tile of rows                    `shared/row_tiles`
@@ -57,7 +57,11 @@ def emit_open_winograd(
     tiles = TileTransforms(nest, shape, plan.transform, data)
     table = _table(shape, rows.longest, machine)
     panels = -(-shape.vectors // table.tile.vectors)
-    grid = OpenGrid(batch, tiles.down * tiles.across, int64(rows.longest), panels, threads)
+    # A task reads all weights: of small images it takes several.
+    each = int64(tiles.down) * tiles.across
+    small = nest.settle("small", each * 2 <= rows.longest)
+    images, many = tirx.Select(small, int64(1), int64(batch)), tirx.Select(small, each * batch, each)
+    grid = OpenGrid(images, many, int64(rows.longest), panels, threads)
     with grid.tasks(nest) as task:
         _Block.of(tiles, table, weights, roles.outputs, rows.longest).emit(task)
     params = [weights if param.same_as(packed) else param for param in func.params]
@@ -109,10 +113,18 @@ class _Block:
     def emit(self, task: OpenTask) -> None:
         """Emit a task."""
         nest, shape = self.tiles.nest, self.tiles.shape
-        across = nest.settle("across", int64(self.tiles.across))
+        down, across = (
+            nest.settle(name, int64(extent)) for name, extent in (("down", self.tiles.down), ("across", self.tiles.across))
+        )
+
+        def corner(tile: Expr) -> Corner:
+            place = nest.bind("place", task.image * (down * across) + task.first + tile)
+            image = nest.bind("image", tirx.floordiv(place, down * across))
+            return self.tiles.corner(image, tirx.floormod(place, down * across), across)
+
         many = task.end - task.first
         with nest.loop("tile", many) as tile:
-            self.tiles.inputs(self.inputs, tile, self.tiles.corner(task.image, task.first + tile, across))
+            self.tiles.inputs(self.inputs, tile, corner(tile))
         rows, width = RowTiles.of(nest, self.table, int64(0), many), self.table.tile.vectors
         with nest.loop("panel", task.stop - task.start) as index:
             # The last panel begins so much earlier that it is as wide as the others.
@@ -122,7 +134,7 @@ class _Block:
             with nest.loop("product", self.tiles.transform.size**2) as number:
                 self._multiply(rows, number, vector)
             with nest.loop("tile", many) as tile:
-                self._store(tile, vector, self.tiles.corner(task.image, task.first + tile, across))
+                self._store(tile, vector, corner(tile))
 
     def _multiply(self, rows: RowTiles, number: Expr, vector: Expr) -> None:
         """Emit made[number] = inputs[number] x weights[number] for the vectors of a panel."""
