@@ -297,7 +297,9 @@ def lower_open(
     made = scheduled.fact.get(ScheduledKernels)
     slow = {name: kernel.made for name, kernel in made.by_name.items() if kernel.made.is_last_resort}
     for name, kernel in slow.items():
-        raise NeedsSizes(f"{name} and {len(slow) - 1} more kernels need all sizes before the run: {kernel.note}")
+        others = len(slow) - 1
+        who = f"kernel {name} needs" if not others else f"{name} and {others} more kernels need"
+        raise NeedsSizes(f"{who} all sizes before the run: {kernel.note}")
     with stage("lift_weights"):
         lifted, weights = lift_weights(scheduled.mod)
     with stage("report"):

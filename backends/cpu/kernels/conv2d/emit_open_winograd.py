@@ -24,6 +24,7 @@ from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradPlan, 
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_images import OpenGrid, OpenTask
+from backends.cpu.kernels.shared.open_split import ceil_div
 from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
@@ -57,11 +58,7 @@ def emit_open_winograd(
     tiles = TileTransforms(nest, shape, plan.transform, data)
     table = _table(shape, rows.longest, machine)
     panels = -(-shape.vectors // table.tile.vectors)
-    # A task reads all weights: of small images it takes several.
-    each = int64(tiles.down) * tiles.across
-    small = nest.settle("small", each * 2 <= rows.longest)
-    images, many = tirx.Select(small, int64(1), int64(batch)), tirx.Select(small, each * batch, each)
-    grid = OpenGrid(images, many, int64(rows.longest), panels, threads)
+    grid = _grid(nest, (int64(batch), int64(tiles.down) * tiles.across), rows.longest, panels, threads)
     with grid.tasks(nest) as task:
         _Block.of(tiles, table, weights, roles.outputs, rows.longest).emit(task)
     params = [weights if param.same_as(packed) else param for param in func.params]
@@ -70,6 +67,22 @@ def emit_open_winograd(
     size = plan.transform.tile
     tile = f"F({size}x{size}) {grid}; {table}; {rows.longest} tiles"
     return Scheduled(made, "winograd", tile, repack=Repack(position, plan.transform.pack))
+
+
+def _grid(nest: Nest, images: tuple[Expr, Expr], most: int, panels: int, threads: int) -> OpenGrid:
+    """Return the tasks of so many (images, tiles of each), of up to `most` tiles.
+
+    A task reads all weights of its panels, so small images are taken as one, whose blocks are as many as threads take
+    in whole turns. Where the panels are enough for all threads, fewer blocks than threads share those out instead.
+    """
+    batch, each = images
+    small = nest.settle("small", each * 2 <= most)
+    tiles = nest.settle("tiles", tirx.Select(small, each * batch, each))
+    blocks = nest.settle("blocks", tirx.max(ceil_div(tiles, most), int64(1)))
+    turns = ceil_div(tiles, ceil_div(blocks, threads) * threads)
+    shared = tirx.Select(blocks >= threads, turns, int64(most)) if panels >= threads else turns
+    longest = tirx.Select(small, tirx.max(shared, int64(1)), int64(most))
+    return OpenGrid(tirx.Select(small, int64(1), batch), tiles, longest, panels, threads)
 
 
 def _table(shape: WinogradShape, rows: int, machine: Machine) -> RowTable:
@@ -113,14 +126,13 @@ class _Block:
     def emit(self, task: OpenTask) -> None:
         """Emit a task."""
         nest, shape = self.tiles.nest, self.tiles.shape
-        down, across = (
-            nest.settle(name, int64(extent)) for name, extent in (("down", self.tiles.down), ("across", self.tiles.across))
-        )
+        across = nest.settle("across", int64(self.tiles.across))
+        each = nest.settle("each", self.tiles.down * across)
 
         def corner(tile: Expr) -> Corner:
-            place = nest.bind("place", task.image * (down * across) + task.first + tile)
-            image = nest.bind("image", tirx.floordiv(place, down * across))
-            return self.tiles.corner(image, tirx.floormod(place, down * across), across)
+            place = task.first + tile
+            image = nest.settle("image", task.image + tirx.truncdiv(place, each))
+            return self.tiles.corner(image, nest.settle("place", tirx.truncmod(place, each)), across)
 
         many = task.end - task.first
         with nest.loop("tile", many) as tile:

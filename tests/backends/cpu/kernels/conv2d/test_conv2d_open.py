@@ -12,6 +12,7 @@ from tvm.relax import op
 from backends.cpu.kernels.shared.window import Window
 from tests.backends.cpu.kernels.anchored import normal
 from tests.backends.cpu.kernels.open_images import RUNS, OpenKernel, Size, check_sizes
+from tests.targets import AVX2
 
 
 def convolution(window: Window, groups: int, depth: int, channels: int) -> OpenKernel:
@@ -56,3 +57,12 @@ WINOGRAD = {
 @pytest.mark.parametrize(("threads", "target", "sizes"), RUNS)
 def test_winograd(case: str, threads: int, target: str, sizes: Sequence[Size]) -> None:
     check_sizes(WINOGRAD[case], "winograd", threads, target, sizes)
+
+
+SMALL: tuple[Size, ...] = ((8, 1, 1), (8, 4, 4), (8, 5, 7), (27, 3, 5), (60, 1, 9))
+"""Images of a tile to a few, of which a task takes those of several, and cuts some images in two."""
+
+
+@pytest.mark.parametrize(("case", "threads"), (("padded", 1), ("one side", 3)))
+def test_winograd_takes_tiles_of_several_small_images(case: str, threads: int) -> None:
+    check_sizes(WINOGRAD[case], "winograd", threads, AVX2, SMALL)
