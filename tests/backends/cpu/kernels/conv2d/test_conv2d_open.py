@@ -63,6 +63,6 @@ SMALL: tuple[Size, ...] = ((8, 1, 1), (8, 4, 4), (8, 5, 7), (27, 3, 5), (60, 1, 
 """Images of a tile to a few, of which a task takes those of several, and cuts some images in two."""
 
 
-@pytest.mark.parametrize(("case", "threads"), (("padded", 1), ("one side", 3)))
+@pytest.mark.parametrize(("case", "threads"), [("padded", 1), ("one side", 3)])
 def test_winograd_takes_tiles_of_several_small_images(case: str, threads: int) -> None:
     check_sizes(WINOGRAD[case], "winograd", threads, AVX2, SMALL)
