@@ -57,11 +57,13 @@ def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | tuple[Op
 
 def grown(weight: OpenWeight, value: np.ndarray, sizes: Sizes) -> OpenWeight | None:
     """Return `weight`, if `value` is what it is at these sizes, with `value` in its table where that is next to what it
-    has; None if it is another one."""
-    if value.shape != tuple(extent.at(sizes) for extent in weight.shape) or value.dtype != weight.table.dtype:
+    has; None if it is another one. Of rows that are all the same, an import that does not copy them has one."""
+    if value.dtype != weight.table.dtype:
         return None
     if isinstance(weight.source, Counted):
         return weight if np.array_equal(weight.at(sizes), value) else None
+    if not _may_be(value.shape, weight, sizes):
+        return None
     if 0 in value.shape:
         return weight
     rows = weight.source.diagonal[:1] if weight.source.diagonal else ()
@@ -81,6 +83,14 @@ def grown(weight: OpenWeight, value: np.ndarray, sizes: Sizes) -> OpenWeight | N
 
 def _along(value: np.ndarray, axes: Sequence[int], places: slice) -> np.ndarray:
     return value[tuple(places if axis in axes else slice(None) for axis in range(value.ndim))]
+
+
+def _may_be(shape: tuple[int, ...], weight: OpenWeight, sizes: Sizes) -> bool:
+    """Return whether `weight` has this shape at `sizes`, or has it but for rows that are copies of one."""
+    if len(shape) != len(weight.shape):
+        return False
+    axes = zip(shape, weight.shape, weight.table.shape, strict=True)
+    return all(count in (extent.at(sizes), known if known == 1 else None) for count, extent, known in axes)
 
 
 def _beginning(value: np.ndarray, counts: Sequence[int | None]) -> np.ndarray:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -162,7 +163,13 @@ COMPILER: dict[str, Any] = {
     "features": frozenset({"none"}),
     "threads": 77,
 }
-OPTIONS: dict[str, Any] = {"strict": True, "precision": "bf16", "effort": "balanced", "measured": "a digest"}
+OPTIONS: dict[str, Any] = {
+    "strict": True,
+    "precision": "bf16",
+    "effort": "balanced",
+    "measured": "a digest",
+    "model": SimpleNamespace(digest="another digest"),
+}
 
 
 def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from backends.tensorir import legalize
 from backends.tensorir.legalize_calls import LegalizeCalls
 from backends.tensorir.lower_anchors import LowerAnchors
 from backends.tensorir.schedule_kernels import ScheduleKernels
-from fusion import pipeline, second_forms
+from fusion import pipeline
 from fusion.errors import ExecutionError, InternalError, ResourceError
 from fusion.facts import TellingPass
 from fusion.frontends.onnx import convert, registry
@@ -43,6 +43,7 @@ from tests.regressions.relax_models import module
 
 pytestmark = pytest.mark.internal_errors
 
+specialize = import_module("fusion.module.specialize")
 translate = import_module("fusion.frontends.onnx.translate")  # the package has a function of this name
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.normal(size=(8, 8)).astype("float32")
@@ -301,10 +302,10 @@ def test_strict_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_defect_is_not_hidden(
     raised: BaseException, expected: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: object) -> NoReturn:
+    def fail(*arguments: object, **named: object) -> NoReturn:
         raise raised
 
-    for place in ((translate, "convert_node"), (FormGroups, "run"), (second_forms, "specialize")):
+    for place in ((translate, "convert_node"), (FormGroups, "run"), (specialize, "build")):
         with monkeypatch.context() as patch:
             patch.setattr(*place, fail)
             with pytest.raises(expected):
