@@ -331,6 +331,7 @@ def test_an_interrupt_ends_a_process_that_waits_for_the_background() -> None:
     code = (
         "import os, signal, threading, time\n"
         "from fusion.module import background\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it\n"
         "background.submit(lambda: time.sleep(15))\n"
         "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "print('end')"
