@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     check_arguments(options, [Path(options.output)] if options.output else [])
     given = read_inputs(options.input)
     shapes = parse_shapes(options.shape)
-    if not given:
+    if not given and not known_shapes(shapes):
         _refuse_names(shapes)
     # Here, not above: what follows imports what runs modules.
     from fusion.cli.feed import complete_inputs, random_values
@@ -65,11 +65,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _refuse_names(shapes: Mapping[str, Sequence[int | str]]) -> None:
-    for name in shapes.keys() - known_shapes(shapes).keys():
-        dims = ",".join(map(str, shapes[name]))
+    """Refuse names in all shapes, before a model is compiled: there are no sizes that they may follow from."""
+    for name, shape in shapes.items():
+        dims = ",".join(map(str, shape))
         raise OptionError(
             f"--shape {name}={dims} leaves open how large the random input is",
-            why=f"{', '.join(repr(dim) for dim in shapes[name] if isinstance(dim, str))} stays open",
+            why=f"{', '.join(repr(dim) for dim in shape if isinstance(dim, str))} stays open",
             hint=f"give numbers, or the input itself with --input {name}=FILE.npy",
         )
 

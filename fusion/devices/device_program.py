@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,13 +39,13 @@ class DeviceProgram:
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """See `Program.run`; the error of a stage names it and its device."""
-        values = self._checked(arrays)
+        process, values = os.getpid(), self._checked(arrays)
         with _using(self.once, _LINGER_S):
             request = Request(self.once, next(self._numbers), values)
             try:
                 return request.answer.result()
             finally:
-                request.cancel()
+                _cancel([request], process)
 
     def stream(self, items: Iterator[Sequence[Any]]) -> Generator[tuple[np.ndarray, ...], None, None]:
         """Yield the outputs for each of `items`, the arrays of a request, in order.
@@ -74,8 +74,7 @@ class DeviceProgram:
                     del result
                     _check_process(process)
             finally:
-                for request in under_way:
-                    request.cancel()
+                _cancel(under_way, process)
         if failure is not None and not isinstance(failure, StopIteration):
             raise failure
 
@@ -98,9 +97,15 @@ def _using(flow: Flow, linger_s: float) -> Iterator[None]:
     finally:
         # All are left before one is joined, of which an interrupt may be the end.
         left = [thread.leave(linger_s) for thread in threads] if os.getpid() == process else []
-        for ending in left:
-            if ending is not None:
-                ending.join()
+        for thread, ending in zip(threads, left, strict=False):
+            thread.wait_for_end(ending)
+
+
+def _cancel(requests: Iterable[Request], process: int) -> None:
+    """Begin no more stages of requests, but in a forked process: a thread that is not there may hold their locks."""
+    if os.getpid() == process:
+        for request in requests:
+            request.cancel()
 
 
 def _check_process(process: int) -> None:

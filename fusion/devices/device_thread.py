@@ -33,7 +33,8 @@ class DeviceThread:
         self._users = 0
         self._ends = 0.0
         self._thread: threading.Thread | None = None
-        self._changed = threading.Condition(Lock(self._forget))
+        lock = Lock(self._forget)
+        self._changed, self._settled = threading.Condition(lock), threading.Condition(lock)
         _all.add(self)
 
     def enter(self) -> None:
@@ -55,15 +56,27 @@ class DeviceThread:
                     ) from error
                 self._thread = thread
             self._users += 1
+            self._settled.notify_all()
 
     def leave(self, linger_s: float) -> threading.Thread | None:
         """Note that a user is done. The thread of the last one ends when it was idle for so long; where that is 0, it
-        is returned to be joined."""
+        is returned, for `wait_for_end`."""
         with self._changed:
             self._users -= 1
             self._ends = time.monotonic() + linger_s
             self._changed.notify_all()
+            self._settled.notify_all()
             return self._thread if self._users == 0 and linger_s == 0 else None
+
+    def wait_for_end(self, thread: threading.Thread | None) -> None:
+        """Wait until the thread that `leave` returned, if any, has ended, or somebody uses it again."""
+        if thread is None:
+            return
+        with self._changed:
+            self._settled.wait_for(lambda: self._thread is not thread or self._users or self._ends > time.monotonic())
+            has_ended = self._thread is not thread
+        if has_ended:
+            thread.join()
 
     def end(self) -> None:
         """End the thread, as the process does: what it has not begun is dropped."""
@@ -89,7 +102,7 @@ class DeviceThread:
                 if failure is not None:
                     raise failure
                 answer.set_result(call())
-            except Exception as error:  # the caller gets it
+            except BaseException as error:  # the caller gets it
                 answer.set_exception(error)
 
         self.enter()
@@ -97,9 +110,7 @@ class DeviceThread:
             self.submit((0, 0), job)
             return answer.result()
         finally:
-            thread = self.leave(0.0)
-            if thread is not None:
-                thread.join()
+            self.wait_for_end(self.leave(0.0))
 
     def _forget(self) -> None:
         """In a forked process the thread is not there, nor those that use it."""
@@ -122,6 +133,7 @@ class DeviceThread:
                 left = self._ends - time.monotonic()
                 if self._users == 0 and left <= 0:
                     self._thread = None
+                    self._settled.notify_all()
                     return None
                 self._changed.wait(None if self._users else left)
             return heapq.heappop(self._jobs)[2]

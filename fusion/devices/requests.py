@@ -104,7 +104,7 @@ class Request:
             if failure is not None:
                 raise failure
             self._note(index, stage, stage.run([self._values[place] for place in stage.reads]))
-        except Exception as error:  # whatever it is, nobody may wait for this request
+        except BaseException as error:  # whatever it is, nobody may wait for this request
             self._fail(_named(error, index, self._flow))
 
     def _note(self, index: int, stage: DeviceStage, made: Sequence[np.ndarray]) -> None:
@@ -145,7 +145,7 @@ class Request:
                 self.answer.set_exception(error)
 
 
-def _named(error: Exception, index: int, flow: Flow) -> FusionError:
+def _named(error: BaseException, index: int, flow: Flow) -> FusionError:
     """Return `error` as one that says where it came from, of its own class where that is ours."""
     where = f"stage {index + 1} of {len(flow.stages)}, on the device {flow.stages[index].thread.device.name}"
     if isinstance(error, FusionError):

@@ -26,7 +26,7 @@ def end_sums(importer: SizedImports, found: FoundModel) -> FoundModel:
         size = dims.at_most(symbol, total - sum(smallest.values()))
         goes_on = _goes_on(importer, found, {**smallest, symbol: size})
         largest[symbol] = size if goes_on else taken[symbol][-1]
-        halves[symbol] = dims.at_most(symbol, total // (len(others) + 1))
+        halves[symbol] = max(taken[symbol][0], dims.at_most(symbol, total // (len(others) + 1)))
     if _is_same(importer, found, largest):
         return replace(found, bounds=_with_ends(taken, largest))
     seen = {symbol: found.near[1][symbol] for symbol in ended}
@@ -35,11 +35,24 @@ def end_sums(importer: SizedImports, found: FoundModel) -> FoundModel:
 
 
 def within_tables(found: FoundModel, weights: Sequence[OpenWeight]) -> FoundModel:
-    """Return the model with bounds for which it is right: all, if calls for which it is another one lie beyond the
-    tables of `weights`, as these are asked of each call."""
+    """Return the model with bounds for which it is right: all, if calls for which it is another one lie beyond those
+    tables of `weights` that depend on what is added up, as these are asked of each call."""
     corner = found.dims.all_sizes({symbol: taken[-1] for symbol, taken in found.bounds.items()})
-    is_asked = not all(weight.covers(corner) for weight in weights)
-    return replace(found, bounds=found.together) if found.together and not is_asked else found
+    ending = [_reached(weight, found) for weight in weights if not weight.covers(corner)]
+    ended = [symbol for symbol, taken in found.together.items() if taken != found.bounds[symbol]]
+    is_asked = all(
+        any(symbol in names and not names.isdisjoint(_added_to(symbol, found)) for names in ending) for symbol in ended
+    )
+    return found if is_asked else replace(found, bounds=found.together)
+
+
+def _reached(weight: OpenWeight, found: FoundModel) -> set[str]:
+    """Return the symbols that a weight depends on, and those that these follow from."""
+    names = set(weight.symbols)
+    for size in reversed(found.dims.derived):
+        if size.symbol in names:
+            names.update(name for part in size.parts for name in part.symbols)
+    return names
 
 
 def _added_to(symbol: str, found: FoundModel) -> list[str]:

@@ -17,7 +17,8 @@ import pytest
 from onnx import helper
 
 from fusion.device_module import DeviceModule
-from fusion.devices.requests import DeviceStage
+from fusion.devices.device_thread import DeviceThread
+from fusion.devices.requests import DeviceStage, Request
 from fusion.errors import ExecutionError, FusionError, InputError, LimitError, ResourceError
 from tests.devices.forced import TARGETS, divided, needs_two_cpus
 from tests.module import small_models
@@ -111,9 +112,12 @@ def _await_idle(module: DeviceModule) -> None:
         thread.end()
 
 
-@pytest.mark.parametrize(("raised", "expected"), [(LimitError("full"), LimitError), (ValueError("v"), ExecutionError)])
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [(LimitError("full"), LimitError), (ValueError("v"), ExecutionError), (SystemExit(1), ExecutionError)],
+)
 def test_whatever_a_stage_raises_is_an_error_of_ours(
-    module: DeviceModule, monkeypatch: pytest.MonkeyPatch, raised: Exception, expected: type[FusionError]
+    module: DeviceModule, monkeypatch: pytest.MonkeyPatch, raised: BaseException, expected: type[FusionError]
 ) -> None:
     run, calls = DeviceStage.run, itertools.count()
 
@@ -126,6 +130,33 @@ def test_whatever_a_stage_raises_is_an_error_of_ours(
     _, error = _until_error(module, itertools.repeat(X))
     assert type(error) is expected
     assert "on the device" in error.where
+
+
+def test_a_thread_that_is_used_again_is_not_waited_for(module: DeviceModule) -> None:
+    device = DeviceThread(module._program.once.threads[0].device)
+    device.enter()
+    with device._changed:  # the thread does not see that nobody used it
+        thread = device.leave(0.0)
+        device.enter()
+    device.wait_for_end(thread)
+    assert device.run(threading.current_thread) is thread
+    device.wait_for_end(device.leave(0.0))
+    assert thread is not None
+    assert not thread.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore:This process")  # of its other threads
+def test_a_forked_process_takes_no_locks_of_requests_when_it_closes_a_stream(module: DeviceModule) -> None:
+    stream = module.stream(itertools.repeat(X))
+    next(stream)
+    child = os.fork()
+    if not child:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Request, "cancel", lambda _: os._exit(1))
+            stream.close()
+            os._exit(7)
+    assert os.waitpid(child, 0)[1] >> 8 == 7
+    stream.close()
 
 
 def test_wrong_inputs_come_in_their_place(module: DeviceModule) -> None:
