@@ -82,7 +82,7 @@ def map_images(func: tirx.PrimFunc, threads: int, read: Read) -> Scheduled:
     if threads == 1:
         body = shared
     elif mapped.has_single_tasks(shared):
-        body = mapped.with_serial(shared, choices, made.cycles)
+        body = mapped.with_serial(shared, choices, made)
     else:
         body = mapped.with_images_alone(shared, choices.space.default, made)
     params = [
@@ -121,14 +121,14 @@ class _Mapped:
             isinstance(loops, tirx.For) and loops.kind == ForKind.PARALLEL and self.images.count.same_as(loops.extent)
         )
 
-    def with_serial(self, loops: tirx.Stmt, choices: Choices, cycles: float) -> tirx.Stmt:
-        """Return `loops`, whose tasks are images of so many cycles, for as many as it pays to share; others one thread
-        computes."""
-        saved = cycles * (self.threads - 1) / self.threads
+    def with_serial(self, loops: tirx.Stmt, choices: Choices, made: Scheduled) -> tirx.Stmt:
+        """Return `loops`, whose tasks are images as `made` computes them, for as many as it pays to share; others one
+        thread computes."""
+        saved = made.cycles * (self.threads - 1) / self.threads
         enough = ceil(STITCHED_REGION_CYCLES / saved) if saved else 1
         if enough == 1:
             return loops
-        alone = self.for_all(choices.emit(choices.space.default), ForKind.SERIAL)
+        alone = self.for_all(_with_parameters_of(made, choices.emit(choices.space.default)), ForKind.SERIAL)
         return _either(self.images.count >= enough, loops, alone)
 
     def with_images_alone(self, loops: tirx.Stmt, point: Point, made: Scheduled) -> tirx.Stmt:
@@ -144,13 +144,20 @@ class _Mapped:
             return loops
         count, threads = self.images.count, self.threads
         is_shorter = tirx.floordiv(count + (threads - 1), threads) * ceil(alone) <= count * ceil(shared)
-        return _either(is_shorter, self.for_all(other), loops)
+        return _either(is_shorter, self.for_all(_with_parameters_of(made, other)), loops)
 
     def _cycles_among_many(self, point: Point) -> float:
         """Return what an image takes at `point` among many, 0 where that is not known."""
         many = _ROUNDS * self.threads
         points = self.choices(many, self.threads).space
         return next((each.cycles / many for each in points if str(each) == str(point)), 0.0)
+
+
+def _with_parameters_of(made: Scheduled, other: Scheduled) -> Scheduled:
+    """Return `other` with the parameters of `made`, which packs weights as it does: each has its own for these."""
+    own = dict(zip(other.func.params, made.func.params, strict=True))
+    body = substitute(other.func.body, own)
+    return replace(other, func=tirx.PrimFunc(made.func.params, body, made.func.ret_type, made.func.attrs))
 
 
 def _at_image(func: tirx.PrimFunc, one: tirx.PrimFunc, images: Images, image: Var) -> tirx.Stmt:
