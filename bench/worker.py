@@ -6,17 +6,11 @@ from the engine that is being measured.
 
 from __future__ import annotations
 
-import ctypes
-import signal
 import statistics
 import sys
-import textwrap
 import time
-import traceback
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import bench.peers
 from backends.machine_limits import MachineLimits
@@ -31,8 +25,8 @@ from bench.peers.engine import (
     Profiled,
     Runner,
     Specializing,
-    UnsupportedModelError,
 )
+from bench.serve import serve
 from bench.serving import callers
 from bench.streams.sample import Sample, take_samples
 from fusion import cpu_load
@@ -42,10 +36,6 @@ _SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0
 _IDLE_SHARE = 0.05
 _WARM_RUNS = 2
 _LEAST_TURNS = 3
-# An error becomes one line of the report; those of torch and TVM are pages.
-_ERROR_LENGTH = 300
-# linux/prctl.h
-_PR_SET_PDEATHSIG = 1
 
 
 class Server:
@@ -173,42 +163,10 @@ def _seconds(run: Runner, inputs: Arrays) -> float:
     return time.perf_counter() - started
 
 
-def serve(connection: Connection, server: Server) -> None:
-    """Answer requests `(method, arguments)` with `(True, result)` or `(False, text)` until the other end closes."""
-    while True:
-        try:
-            name, arguments = connection.recv()
-        except EOFError:
-            return
-        connection.send(answer(getattr(server, name), arguments))
-
-
-def answer(method: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
-    """Return True and the result of `method`, or False and, in one line, why there is none."""
-    try:
-        return True, method(*arguments)
-    except Exception as error:
-        traceback.print_exc()
-        return False, _in_one_line(error)
-
-
-def _in_one_line(error: Exception) -> str:
-    text = str(error) if isinstance(error, UnsupportedModelError) else f"{type(error).__name__}: {error}"
-    return textwrap.shorten(text, _ERROR_LENGTH, placeholder=" ...")
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to end this process when its parent ends, even in the middle of a long compilation."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def main() -> None:
     """Serve the engine named on the command line over the inherited socket."""
     name, descriptor = sys.argv[1:]
-    _die_with_parent()
-    with Connection(int(descriptor)) as connection:
-        serve(connection, Server(bench.peers.engine(name)))
+    serve(int(descriptor), lambda: Server(bench.peers.engine(name)))
 
 
 if __name__ == "__main__":

@@ -17,12 +17,15 @@ from pathlib import Path
 import numpy as np
 
 from bench import command, markdown, zoo
-from bench.devices.live_process import LiveProcess
+from bench.remote import RemoteProcess
 from fusion.cpus import cpu_numbers
 from fusion.options import EFFORTS
 
 _MODELS = ("resnet50", "bert_base", "mobilevit_s")
 _INPUTS = 4
+MODULE = "bench.devices.live_model"
+_DEADLINE_S = 900.0
+"""For compiling; to run takes seconds."""
 
 
 @dataclass
@@ -67,24 +70,21 @@ def measure(name: str, cpus: Sequence[int], effort: str, rounds: int, seconds: f
     model = zoo.make(name)
     targets = [f"llvm:{cpu}-{cpu}" for cpu in cpus]
     inputs = [model.inputs(seed) for seed in range(_INPUTS)]
-    with (
-        LiveProcess(model.path, model.shapes, effort, inputs, targets=targets) as divided,
-        LiveProcess(model.path, model.shapes, effort, inputs, cpu=cpus[0]) as first,
-        LiveProcess(model.path, model.shapes, effort, inputs, cpu=cpus[1]) as second,
-    ):
-        processes = divided, first, second
-        for process in processes:  # one after the other: the first measures kernels, and the others take what it chose
-            process.ask("compile")
-        expected, stages = divided.ask("plans")
-        right = all(map(_equal, divided.ask("outputs"), first.ask("outputs")))
+    with RemoteProcess(MODULE) as divided, RemoteProcess(MODULE) as first, RemoteProcess(MODULE) as second:
+        # One after the other: the first measures kernels, and the others take what it chose.
+        for process, where in ((divided, targets), (first, cpus[0]), (second, cpus[1])):
+            process.ask(_DEADLINE_S, "compile", model.path, model.shapes, effort, where)
+            process.ask(_DEADLINE_S, "take", inputs)
+        expected, stages = divided.ask(_DEADLINE_S, "plans")
+        right = all(map(_equal, divided.ask(_DEADLINE_S, "outputs"), first.ask(_DEADLINE_S, "outputs")))
         found = Divided(name, expected, stages, right)
         for _ in range(rounds):
-            found.streamed.append(divided.ask("stream", seconds))
+            found.streamed.append(divided.ask(_DEADLINE_S, "stream", seconds))
             for process in (first, second):
                 process.begin("calls", seconds)
-            found.together.append(first.end() + second.end())
-            found.call.append(1e3 / divided.ask("calls", seconds))
-            found.alone.append(1e3 / first.ask("calls", seconds))
+            found.together.append(first.end(_DEADLINE_S) + second.end(_DEADLINE_S))
+            found.call.append(1e3 / divided.ask(_DEADLINE_S, "calls", seconds))
+            found.alone.append(1e3 / first.ask(_DEADLINE_S, "calls", seconds))
     return found
 
 

@@ -8,28 +8,33 @@ import numpy as np
 import onnx
 import pytest
 
-from bench.devices.live import Divided, text
-from bench.devices.live_process import LiveProcess
-from bench.remote import EngineError
+from bench.devices.live import MODULE, Divided, text
+from bench.remote import EngineError, RemoteProcess
 from fusion.cpus import cpu_numbers
 from tests.module import small_models
+
+DEADLINE_S = 120.0
 
 
 def test_processes_measure(tmp_path: Path) -> None:
     path, cpu = tmp_path / "mlp.onnx", cpu_numbers()[0]
     onnx.save(small_models.mlp(), path)
     inputs = [{"x": np.full((3, 8), value, np.float32)} for value in (1.0, 2.0)]
-    with LiveProcess(path, {}, "fast", inputs, targets=[f"llvm:{cpu}"]) as process:
-        process.ask("compile")
-        expected, stages = process.ask("plans")
+    with RemoteProcess(MODULE) as process, RemoteProcess(MODULE) as other:
+        for each, where in ((process, [f"llvm:{cpu}"]), (other, cpu)):
+            each.ask(DEADLINE_S, "compile", path, {}, "fast", where)
+            each.ask(DEADLINE_S, "take", inputs)
+        expected, stages = process.ask(DEADLINE_S, "plans")
         assert set(expected) == {"latency", "throughput"}
         assert stages == 1
-        for found, given in zip(process.ask("outputs"), inputs, strict=True):
+        for found, given in zip(process.ask(DEADLINE_S, "outputs"), inputs, strict=True):
             np.testing.assert_allclose(found["y"], small_models.mlp_numpy(given["x"]), rtol=1e-4, atol=1e-4)
-        assert process.ask("stream", 0.01) > 0
-        assert process.ask("calls", 0.01) > 0
+        assert process.ask(DEADLINE_S, "stream", 0.01) > 0
+        for each in (process, other):
+            each.begin("calls", 0.01)
+        assert all(each.end(DEADLINE_S) > 0 for each in (process, other))
         with pytest.raises(EngineError, match="nothing"):
-            process.ask("nothing")
+            process.ask(DEADLINE_S, "nothing")
 
 
 def test_report() -> None:

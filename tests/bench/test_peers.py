@@ -11,10 +11,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from bench import worker, zoo
+from bench import zoo
 from bench.peers import compiles_ahead, engine, installed, names
 from bench.peers.engine import AheadOfTime, Job, UnsupportedModelError
 from bench.remote import EngineError, Worker
+from bench.serve import answer
 from bench.zoo.registry import RECIPES
 
 DEADLINE_S = 120.0
@@ -108,11 +109,12 @@ def test_torch_compiles_before_the_first_input(
 
 
 def test_an_error_of_many_lines_becomes_one_short_line() -> None:
-    def fail(error: Exception) -> None:
-        raise error
+    class Failing:
+        def fail(self, error: Exception) -> None:
+            raise error
 
-    done, text = worker.answer(fail, (ValueError("no such\n\n  tile" + " x" * 1000),))
+    done, text = answer(Failing(), "fail", (ValueError("no such\n\n  tile" + " x" * 1000),))
     assert not done
     assert text.startswith("ValueError: no such tile x")
     assert len(text) <= 300
-    assert worker.answer(fail, (UnsupportedModelError("plain words"),)) == (False, "plain words")
+    assert answer(Failing(), "fail", (UnsupportedModelError("plain words"),)) == (False, "plain words")
