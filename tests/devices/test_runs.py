@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,6 +14,7 @@ import fusion
 from fusion.device_module import DeviceModule
 from fusion.errors import InputError, OptionError
 from tests.devices.forced import TARGETS, divided, needs_two_cpus
+from tests.forked import answer_of_child
 from tests.module import small_models
 
 pytestmark = needs_two_cpus
@@ -131,16 +131,9 @@ def test_a_device_of_several_cpus() -> None:
 def test_a_forked_process_runs_it(module: DeviceModule) -> None:
     inputs = arrays(6)
     expected = [module(array)[0] for array in inputs]  # threads of the parent wait for more
-    queue = multiprocessing.get_context("fork").SimpleQueue()
 
-    def child() -> None:
+    def runs() -> bool:
         streamed = [result for (result,) in module.stream(inputs)]
-        queue.put(all(map(np.array_equal, streamed, expected)) and np.array_equal(module(inputs[0])[0], expected[0]))
+        return all(map(np.array_equal, streamed, expected)) and np.array_equal(module(inputs[0])[0], expected[0])
 
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join(30)
-    alive = process.is_alive()
-    process.kill()
-    assert not alive
-    assert queue.get()
+    assert answer_of_child(runs)

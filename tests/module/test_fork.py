@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 
 import numpy as np
 import pytest
 
 import fusion
+from tests.forked import answer_of_child
 from tests.module import small_models
 
 
@@ -23,16 +23,5 @@ def test_a_forked_process_runs_it() -> None:
     module = wide()
     x = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
     expected = module(x)[0]
-    queue = multiprocessing.get_context("fork").SimpleQueue()
-
-    def child() -> None:
-        queue.put(all(np.array_equal(module(x)[0], expected) for _ in range(3)))
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join(20)
-    alive = process.is_alive()
-    process.kill()
-    assert not alive
-    assert queue.get()
+    assert answer_of_child(lambda: all(np.array_equal(module(x)[0], expected) for _ in range(3)))
     np.testing.assert_array_equal(module(x)[0], expected)
