@@ -15,8 +15,12 @@ def end_sums(importer: SizedImports, found: FoundModel) -> FoundModel:
     """Return the model with all that each size takes which is added to others when these are as small as can be, and,
     where it is another model if all are as large, with the sizes that they may have `together`."""
     dims, taken = found.dims, found.bounds
-    ended = {symbol: others for symbol in taken if (others := _added_to(symbol, found))
-             if not _is_same(importer, found, {symbol: dims.taken(symbol)[-1]})}  # fmt: skip
+    added = {symbol: _added_to(symbol, found) for symbol in taken}
+    ended = {
+        symbol: others
+        for symbol, others in added.items()
+        if others and not _is_same(importer, found, {symbol: dims.taken(symbol)[-1]})
+    }
     if not ended or importer.limits:
         return found
     largest, halves = dict[str, int](), dict[str, int]()
@@ -38,21 +42,12 @@ def within_tables(found: FoundModel, weights: Sequence[OpenWeight]) -> FoundMode
     """Return the model with bounds for which it is right: all, if calls for which it is another one lie beyond those
     tables of `weights` that depend on what is added up, as these are asked of each call."""
     corner = found.dims.all_sizes({symbol: taken[-1] for symbol, taken in found.bounds.items()})
-    ending = [_reached(weight, found) for weight in weights if not weight.covers(corner)]
+    ending = [found.dims.sources(weight.symbols) for weight in weights if not weight.covers(corner)]
     ended = [symbol for symbol, taken in found.together.items() if taken != found.bounds[symbol]]
     is_asked = all(
         any(symbol in names and not names.isdisjoint(_added_to(symbol, found)) for names in ending) for symbol in ended
     )
     return found if is_asked else replace(found, bounds=found.together)
-
-
-def _reached(weight: OpenWeight, found: FoundModel) -> set[str]:
-    """Return the symbols that a weight depends on, and those that these follow from."""
-    names = set(weight.symbols)
-    for size in reversed(found.dims.derived):
-        if size.symbol in names:
-            names.update(name for part in size.parts for name in part.symbols)
-    return names
 
 
 def _added_to(symbol: str, found: FoundModel) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -137,6 +137,14 @@ class OpenDims:
                     if not (divided % size.divisor).any():
                         found.append(DerivedSize(name, (Extent(-part.constant, size.divisor, (size.symbol,)),)))
         return tuple(found)
+
+    def sources(self, symbols: Iterable[str]) -> set[str]:
+        """Return `symbols`, and those that these follow from."""
+        found = set(symbols)
+        for size in reversed(self.derived):
+            if size.symbol in found:
+                found.update(symbol for part in size.parts for symbol in part.symbols)
+        return found
 
     def all_sizes(self, sizes: Sizes) -> dict[str, int]:
         """Return `sizes`, which are those of the inputs, and those that follow from them."""

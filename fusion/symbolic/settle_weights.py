@@ -96,10 +96,7 @@ class Imports:
 
     def _symbols(self, weight: OpenWeight) -> list[str]:
         """Return which symbols of the inputs `weight` depends on."""
-        found = set(weight.symbols)
-        for size in reversed(self.dims.derived):
-            if size.symbol in found:
-                found |= {symbol for part in size.parts for symbol in part.symbols}
+        found = self.dims.sources(weight.symbols)
         return [symbol for symbol in self.bounds if symbol in found]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -106,7 +107,7 @@ class SizedImports:
         shapes = self.dims.shapes(sizes)
         key = tuple(shapes.values())
         if key in self.refused:
-            raise self.refused[key].with_traceback(None)
+            raise copy.copy(self.refused[key])
         if key not in self.modules:
             try:
                 self.modules[key] = self._read(shapes)
@@ -114,7 +115,7 @@ class SizedImports:
                 self.limits.append(error)
                 raise
             except (Declined, FusionError) as error:
-                self.refused[key] = _without_frames(error)
+                self.refused[key] = copy.copy(error)  # without its traceback and causes
                 raise
         return self.modules[key]
 
@@ -413,13 +414,6 @@ class SizedImports:
             return lambda sizes: at(tuple(sizes[symbol] for symbol in self.dims.symbols), is_prepared)
 
         return of(False), of(True)
-
-
-def _without_frames(error: Exception) -> Exception:
-    cause: BaseException | None = error
-    while cause is not None:
-        cause.__traceback__, cause = None, cause.__cause__
-    return error
 
 
 def _last(is_same: Callable[[int], bool], sizes: range) -> int:

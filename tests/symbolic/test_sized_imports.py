@@ -46,11 +46,13 @@ def test_what_cannot_be_imported_is_known_without_the_arrays_of_the_import() -> 
     imports = SizedImports(refuse, DIMS)
     with pytest.raises(OptionError):
         imports.read(FIRST)
-    (error,) = imports.refused.values()
-    assert error.__cause__ is not None
-    assert error.__cause__.__traceback__ is None
-    frames = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
-    assert "refuse" not in frames
+    (kept,) = imports.refused.values()
+    with pytest.raises(OptionError) as again:
+        imports.read(FIRST)
+    assert str(again.value) == str(kept)
+    for part in (kept.__traceback__, kept.__cause__, kept.__context__, again.value.__cause__):
+        assert part is None
+    assert "refuse" not in [frame.f_code.co_name for frame, _ in traceback.walk_tb(again.value.__traceback__)]
 
 
 def test_no_relations_are_looked_for_where_the_process_has_no_room() -> None:
