@@ -12,8 +12,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from backends.backend import Backend, Library
-from fusion.collector import paused
 from fusion.errors import NotInstalledError, TargetError
+from fusion.first_imports import importing
 from fusion.options import FALLBACK
 
 if TYPE_CHECKING:
@@ -34,15 +34,16 @@ def others() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in (*_OWN, FALLBACK)}
 
 
+@functools.cache
 def _own() -> dict[str, Backend | Library]:
-    with paused():
+    with importing():
         return {name: import_module(module).BACKEND for name, module in _OWN.items()}
 
 
 @functools.cache
 def backends() -> dict[str, Backend | Library]:
     """Return all backends by name, fusion's own first; one that cannot be imported is left out."""
-    found = _own()
+    found = {**_own()}
     for name, entry in others().items():
         try:
             found[name] = entry.load()

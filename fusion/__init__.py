@@ -8,13 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fusion.collector import paused
+from fusion.errors import FusionError
+from fusion.first_imports import importing
 
 if TYPE_CHECKING:
     from fusion.api import compile
     from fusion.compiled_module import CompiledModule
     from fusion.convert_model import convert
-    from fusion.errors import FusionError
     from fusion.load_saved import load
     from fusion.machine_tuning.tune import tune_machine
 
@@ -26,7 +26,6 @@ _HOME = {
     "convert": "fusion.convert_model",
     "load": "fusion.load_saved",
     "tune_machine": "fusion.machine_tuning.tune",
-    "FusionError": "fusion.errors",
     "CompiledModule": "fusion.compiled_module",
 }
 
@@ -38,8 +37,9 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'fusion' has no attribute {name!r}")
-    with paused():
+    with importing():
         if _HOME[name] in ("fusion.api", "fusion.convert_model", "fusion.machine_tuning.tune"):
             # Before the first import of tvm, which would bring PyTorch with it.
             import_module("fusion.runtime").import_compiler()
-        return getattr(import_module(_HOME[name]), name)
+        globals()[name] = value = getattr(import_module(_HOME[name]), name)
+    return value

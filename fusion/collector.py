@@ -1,7 +1,7 @@
-"""Python's garbage collector, kept from looking for garbage where nearly all objects stay.
+"""Python's garbage collector, which looks for garbage less often where nearly all objects stay.
 
-The modules of TVM and of the compiler are 1,500, make 110,000 objects, and had it look 500 times: 0.2 s of the 1.1 that
-importing them took. Compiling MiniLM for all sizes had it look 250 times, at all of these objects twice: 0.2 s of 4.7.
+TVM and the compiler are 1,500 modules with 110,000 objects: the collector ran 500 times while they were imported, and
+took 0.2 of 1.1 s. It ran 250 times while MiniLM was compiled for all sizes, twice through all of them: 0.2 of 4.7 s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Collect no garbage inside, in no thread; nothing where somebody else has turned collecting off."""
+    """Turn the collector off inside, for all threads; where somebody else has turned it off, it stays off."""
     if not gc.isenabled():
         yield
         return
@@ -25,13 +25,13 @@ def paused() -> Iterator[None]:
 
 
 _RARELY = 20_000
-"""Objects more than before at which garbage is looked for while a model is compiled: Python's own number is 700."""
+"""New objects after which the collector runs while a model is compiled: Python's own number is 700."""
 
 
 @contextmanager
 def seldom() -> Iterator[None]:
-    """Look for garbage more seldom inside, in all threads; nothing where somebody else has it looked for as seldom, or
-    never."""
+    """Have the collector run after `_RARELY` new objects inside, for all threads; where somebody else has set a number
+    as large, or turned it off by 0, that stays."""
     first, *others = gc.get_threshold()
     if not 0 < first < _RARELY:
         yield

@@ -1,4 +1,4 @@
-"""How much of the machine others used while an engine was timed: the first thing to look at when numbers jump."""
+"""How much of the machine others used while something was timed: the first thing to look at when numbers jump."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import gc
 import pytest
 import tvm_ffi
 
+import fusion
 from fusion.collector import paused, seldom
 from fusion.runtime import _listing_names_once
 
@@ -56,3 +57,9 @@ def test_a_function_that_was_added_meanwhile_is_among_the_names() -> None:
         finally:
             tvm_ffi.registry.remove_global_func("test.added_meanwhile")
     assert tvm_ffi.registry.list_global_func_names is ask
+
+
+def test_names_of_the_package_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = fusion.compile
+    monkeypatch.setattr(fusion, "import_module", lambda _: pytest.fail("it is imported again"))
+    assert fusion.compile is known

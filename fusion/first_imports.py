@@ -1,0 +1,55 @@
+"""Imports of the compiler, which a process can never end that was forked while another thread was in the middle of one.
+
+Modules that the thread had begun have locks and states of its own, in Python and in TVM's libraries, and it does not
+exist in the forked process: whoever imports them there waits forever. To take the locks anew is not enough.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fusion.collector import paused
+from fusion.errors import ResourceError
+
+_threads: dict[int, int] = {}
+"""Those that are importing, each with how often."""
+_cut_off = threading.Event()
+"""Set in a process that was forked meanwhile."""
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import modules of the compiler inside, without looking for garbage.
+
+    Raises:
+        ResourceError: This process was forked while another thread was importing them.
+    """
+    if _cut_off.is_set():
+        raise ResourceError(
+            "this process cannot import the compiler",
+            why="it was forked while another thread of its parent was importing it",
+            hint="use fusion in the parent once, or wait for that thread, before it forks; or start processes by "
+            'multiprocessing.get_context("spawn")',
+        )
+    thread = threading.get_ident()
+    _threads[thread] = _threads.get(thread, 0) + 1
+    try:
+        with paused():
+            yield
+    finally:
+        _threads[thread] -= 1
+        if not _threads[thread]:
+            del _threads[thread]
+
+
+def _after_fork() -> None:
+    for thread in set(_threads) - {threading.get_ident()}:
+        del _threads[thread]
+        _cut_off.set()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

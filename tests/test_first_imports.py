@@ -1,0 +1,54 @@
+"""A process that is forked while another thread imports the compiler says so, where it waited forever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+_SCRIPT = """
+import os, signal, sys, threading
+from importlib.abc import MetaPathFinder
+import fusion
+
+half, over = threading.Event(), threading.Event()
+
+class Slow(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "tvm.relax" and threading.current_thread() is not threading.main_thread():
+            half.set()
+            over.wait(30)
+
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=lambda: fusion.compile)
+thread.start()
+half.wait(30)
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    try:
+        fusion.compile
+    except fusion.FusionError as error:
+        print(error, flush=True)
+    os._exit(7)
+assert os.waitpid(child, 0)[1] >> 8 == 7
+over.set()
+thread.join()
+child = os.fork()
+if not child:
+    fusion.compile
+    os._exit(7)
+assert os.waitpid(child, 0)[1] >> 8 == 7
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_child_forked_meanwhile_says_what_to_do() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _SCRIPT], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "F503" in ran.stdout
+    assert "was importing it" in ran.stdout
