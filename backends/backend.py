@@ -294,6 +294,34 @@ class Library(Protocol):
 
 
 @runtime_checkable
+class GraphLibrary(Protocol):
+    """Runs regions of a graph, as many operators together as it takes, by code of its own.
+
+    Its name, and where that is asked for and found again, are as for a `Library`.
+
+    Attributes:
+        version: Of its code: what was measured of another says nothing of this. To ask for it imports the code, and
+            raises whatever that does.
+    """
+
+    @property
+    def version(self) -> str: ...
+
+    def why_not_taken(self, call: relax.Call) -> str:
+        """Return why it does not run `call`, of which all shapes are static; "" where it does."""
+        ...
+
+    def export(self, function: relax.Function) -> bytes:
+        """Return what `open` needs to run `function`, all calls of which it takes: as for a `Library`."""
+        ...
+
+    def open(self, data: bytes, threads: int) -> Open:
+        """Return what runs a region of `export`, in calls from several threads at a time. Its results have the dtypes
+        and shapes of those of the function; between two calls its threads sleep."""
+        ...
+
+
+@runtime_checkable
 class Backend(Protocol):
     """A machine that kernels are written for.
 

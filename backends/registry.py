@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from backends.backend import Backend, Library
+from backends.backend import Backend, GraphLibrary, Library
 from fusion.errors import NotInstalledError, TargetError
 from fusion.first_imports import importing
 from fusion.options import FALLBACK
@@ -22,16 +22,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger("fusion.backends")
 
 GROUP = "fusion.backends"
-"""Of the entry points: each names an object that is a `Backend` or a `Library`."""
+"""Of the entry points: each names an object that is a `Backend`, a `Library` or a `GraphLibrary`."""
 _OWN = {"cpu": "backends.cpu.backend"}
 """Modules whose `BACKEND` is one."""
+_GRAPH_LIBRARIES = {"openvino": "backends.openvino.library", FALLBACK: "backends.onnxruntime.library"}
+"""Modules whose `LIBRARY` runs regions by the package of this name."""
 _MODEL_RUNNER = "backends.onnxruntime.backend"
 """The module whose `BACKEND` runs what no kernels are written for."""
 
 
 def others() -> dict[str, EntryPoint]:
     """Return what other packages register, by name; nothing of it is imported. Looking takes 2 to 7 ms."""
-    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in (*_OWN, FALLBACK)}
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in (*_OWN, *_GRAPH_LIBRARIES)}
 
 
 @functools.cache
@@ -65,15 +67,31 @@ def backend_for(kind: str) -> Backend:
     raise TargetError(f"target kind {kind!r} is not available", hint='use "llvm" or "llvm -mcpu=NAME"')
 
 
-def library(name: str) -> Library:
+def libraries() -> tuple[str, ...]:
+    """Return the names of all that may run parts of a graph, installed or not."""
+    return (*_GRAPH_LIBRARIES, *others())
+
+
+def library(name: str) -> Library | GraphLibrary:
     """Return the library of this name.
 
     Raises:
         NotInstalledError: There is none, or it cannot be imported.
     """
-    found = backends().get(name)
+    own = _GRAPH_LIBRARIES.get(name)
+    found = backends().get(name) if own is None else import_module(own).LIBRARY
     if isinstance(found, Library):
         return found
+    try:
+        if isinstance(found, GraphLibrary) and found.version:
+            return found
+    except Exception as error:  # whatever a package of somebody else raises; `isinstance` asks for the version too
+        missing = isinstance(error, ModuleNotFoundError) and error.name == name
+        raise NotInstalledError(
+            f"the backend {name!r} {'is not installed' if missing else 'cannot be imported'}",
+            why="" if missing else f"{type(error).__name__}: {error}",
+            hint=f"pip install {name}",
+        ) from error
     raise NotInstalledError(
         f"the backend {name!r} is not installed", hint=f"install the package that registers it as {GROUP!r}"
     )

@@ -6,27 +6,28 @@ A later stage never asks the machine or the environment again (design D10).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
 
-from backends.backend import KernelCompiler, Library
-from backends.registry import backend_for, library, others
+from backends.backend import GraphLibrary, KernelCompiler, Library
+from backends.registry import backend_for, libraries, library
 from fusion.cache import DiskCache, find_place
 from fusion.cpus import default_threads
-from fusion.errors import OptionError, TargetError
+from fusion.errors import NotInstalledError, OptionError, TargetError
 from fusion.options import (
-    BACKENDS,
     BF16_OR_FP32,
     FALLBACK,
     FAST,
+    GENERATOR,
     check_backends,
     check_effort,
     check_flag,
     check_precision,
     check_threads,
 )
+from placement.cover.places import Places, PlacesByOrder
 from tuning.database import RecordStore, default_database, named_database, try_digest
 from tuning.machine_model import MachineModel
 from tuning.model_store import find_model
@@ -43,6 +44,9 @@ class Context:
         effort: "balanced" where kernels are chosen by measuring them on this machine, otherwise "fast".
         cache: Where compiled forms are kept; None where they are not, as with libraries, whose versions nobody knows.
         libraries: What parts of the graph are offered to first, by name, in this order.
+        graph_libraries: What may run regions of the graph, by name, in this order.
+        places: Says which of them runs what, by their positions from 1 on.
+        skipped: Backends that were asked for and are not there, a sentence each.
         database: What was measured before; None where nothing of it is looked for.
         measured: What tells the contents of a database that was named from others.
         model: What was learned of this machine; None where nothing was, or kernels are measured.
@@ -54,6 +58,9 @@ class Context:
     effort: str = FAST
     cache: DiskCache | None = None
     libraries: Mapping[str, Library] = field(default_factory=dict)
+    graph_libraries: Mapping[str, GraphLibrary] = field(default_factory=dict)
+    places: Places = field(default_factory=PlacesByOrder)
+    skipped: tuple[str, ...] = ()
     database: RecordStore | None = None
     measured: str = ""
     model: MachineModel | None = None
@@ -67,6 +74,11 @@ class Context:
     def threads(self) -> int:
         """Worker threads at run time."""
         return self.compiler.threads
+
+    def without_graph_libraries(self, why: str) -> Context:
+        """Return what compiles without libraries of regions, and says why."""
+        skipped = (f"{name} runs no region: {why}" for name in self.graph_libraries)
+        return replace(self, graph_libraries={}, skipped=(*self.skipped, *skipped))
 
 
 def resolve(
@@ -89,7 +101,7 @@ def resolve(
             value that is not allowed, or the effort is to measure kernels and the target is another machine than this.
     """
     check_effort(effort)
-    check_backends(backends, () if backends is None else tuple(others()))
+    check_backends(backends, () if backends is None else libraries())
     check_threads(threads)
     check_flag("strict", strict)
     check_flag("cache", cache)
@@ -102,24 +114,63 @@ def resolve(
             why=foreign,
             hint='use effort="fast", or compile on a machine of that kind',
         )
-    libraries = {name: library(name) for name in backends or () if name not in BACKENDS}
+    asked = _find_libraries(backends or ())
     given = named_database(database)
     named = None if foreign else given  # of another machine nothing was measured here
     by_default = database is None and effort != FAST
     learns = effort == FAST and not foreign and database is not False
     measured = try_digest(named)
-    cached = cache and not libraries and measured is not None
+    cached = cache and not asked.matching and not asked.graphs and measured is not None
     return Context(
         compiler,
         strict=bool(strict) or (backends is not None and FALLBACK not in backends),
         precision=_resolve_precision(precision, compiler),
         effort=effort,
         cache=find_place() if cached else None,
-        libraries=libraries,
+        libraries=asked.matching,
+        graph_libraries=asked.graphs,
+        places=PlacesByOrder(asked.preferred),
+        skipped=asked.skipped,
         database=default_database() if by_default else named,
         measured=measured or "",
         model=find_model(named, compiler) if learns else None,
     )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The libraries that a compilation is to use.
+
+    Attributes:
+        matching: Those with patterns.
+        graphs: Those that run regions.
+        preferred: Positions of those of them, from 1 on, that are named before the generator of kernels.
+        skipped: Which are not there, a sentence each.
+    """
+
+    matching: Mapping[str, Library]
+    graphs: Mapping[str, GraphLibrary]
+    preferred: tuple[int, ...]
+    skipped: tuple[str, ...]
+
+
+def _find_libraries(names: Sequence[str]) -> _Asked:
+    """Return the libraries of these names. ONNX Runtime behind the generator is the fallback only."""
+    names = list(names)
+    found: dict[str, Library | GraphLibrary] = {}
+    skipped = []
+    before = names[: names.index(GENERATOR)] if GENERATOR in names else []
+    for name in names:
+        if name == GENERATOR or (name == FALLBACK and name not in before):
+            continue
+        try:
+            found[name] = library(name)
+        except NotInstalledError as error:
+            skipped.append(f"{error.what} and runs nothing{f': {error.why}' if error.why else ''}; {error.hint}")
+    graphs = {name: each for name, each in found.items() if not isinstance(each, Library)}
+    preferred = tuple(place for place, name in enumerate(graphs, 1) if name in before)
+    matching = {name: each for name, each in found.items() if isinstance(each, Library)}
+    return _Asked(matching, graphs, preferred, tuple(skipped))
 
 
 def _resolve_precision(precision: str, compiler: KernelCompiler) -> str:

@@ -42,6 +42,7 @@ from fusion.passes.lift_weights import lift_weights
 from fusion.passes.lower_einsum import LowerEinsum
 from fusion.passes.lower_precision import LowerPrecision
 from fusion.passes.merge_equal import MergeEqual
+from fusion.passes.regions import PlacedRegions, TakeRegions
 from fusion.passes.rewrite_reshapes import RewriteReshapes
 from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
@@ -102,6 +103,7 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
         WidenConv1d(),
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),
+        *region_passes(ctx),
         *([TakeSubgraphs(ctx.libraries)] if ctx.libraries else []),
         # Phase 2: where each tensor lies
         AssignLayouts(ctx.compiler.layouts),
@@ -110,6 +112,14 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
         MergeEqual(),
         relax.transform.CanonicalizeBindings(),
     ]
+
+
+def region_passes(ctx: Context) -> list[Pass]:
+    """Return the passes that give libraries whole regions, where there are any: what nobody reads would be one."""
+    if not ctx.graph_libraries:
+        return []
+    take = TakeRegions(ctx.graph_libraries, ctx.places, ctx.threads)
+    return [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"]), take]
 
 
 def graph_passes(
@@ -211,7 +221,7 @@ def lower(
     rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
     failed = (failure for part in (*graphs.values(), joined, scheduled) for failure in part.failures)
     failures = dict.fromkeys((*failed, *reported.failures))
-    notes = (*failures, *rounding, *made.notes(), *measured.notes(), *chosen.notes)
+    notes = (*failures, *ctx.skipped, *rounding, *made.notes(), *measured.notes(), *chosen.notes)
     return Lowered(
         mod=mod,
         weights=weights,
@@ -308,7 +318,7 @@ def lower_open(
             ImportedModel(main, (), (), branches=branches), seen.graphs, *lift_weights(seen.mod), made, work
         )
         reported = typical.report(ctx.compiler)
-    notes = (*reported.failures, *typical.notes())
+    notes = (*reported.failures, *ctx.skipped, *typical.notes())
     return Lowered(lifted, weights, reported.kernels, notes=notes, graph=reported.graph)
 
 
@@ -381,7 +391,8 @@ class _Made:
 
     def subgraphs(self) -> dict[str, bytes]:
         """Return what libraries took, by key."""
-        taken = (graph.fact.get(Taken) for graph in self.graphs.values())
+        kinds: tuple[type[Taken | PlacedRegions], ...] = (Taken, PlacedRegions)
+        taken = (graph.fact.get(kind) for graph in self.graphs.values() for kind in kinds)
         return {key: data for each in taken for key, data in each.subgraphs.items()}
 
 

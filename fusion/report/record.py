@@ -17,6 +17,7 @@ from fusion.frontends.origins import origins_of
 from fusion.model_graph import FOLDED, INFERRED, MAPPED, GraphCall, KeptEdge, ModelGraph, SourceOperator
 from fusion.passes.concats import Placement
 from fusion.passes.layout import StoredIn
+from fusion.passes.regions import PlacedRegions
 from fusion.passes.take_subgraphs import Taken
 from fusion.report.read_graph import CallReader, Named, OperatorReader, branch_names
 from fusion.rewrites import Log
@@ -79,7 +80,7 @@ def notes_of(facts: Facts, mod: tvm.IRModule) -> list[str]:
     held = dict(origins)  # what is the result keeps its variable
     for name, variables in stored.variables.items():
         held.update((each, origins[name]) for each in variables if name in origins)
-    own = *facts.get(Log).notes(origins), *facts.get(Taken).notes
+    own = *facts.get(Log).notes(origins), *facts.get(PlacedRegions).notes, *facts.get(Taken).notes
     return [*own, *stored.declines.notes(origins), *facts.get(LoweredAnchors).declines.notes(held)]
 
 

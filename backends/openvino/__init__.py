@@ -1,0 +1,1 @@
+"""Runs regions of a graph on OpenVINO."""

@@ -1,0 +1,133 @@
+"""Give libraries the regions of the graph that a placement says."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import tvm
+
+from backends.backend import GraphLibrary
+from fusion.bindings import call_name
+from fusion.facts import PassResult, TellingPass
+from fusion.passes.regions.read import RegionGraph, read_regions
+from fusion.passes.regions.write import RegionFunction, write_main, write_region
+from placement.cover.places import Places
+from placement.cover.problem import HOST
+from placement.cover.regions import PlacedSubgraph
+
+_log = logging.getLogger("fusion.backends")
+
+
+@dataclass(frozen=True)
+class PlacedRegion:
+    """A region that a library runs.
+
+    Attributes:
+        backend: Its name.
+        key: By which `main` calls it.
+        operators: Names of what it computes.
+    """
+
+    backend: str
+    key: str
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PlacedRegions:
+    """What libraries run.
+
+    Attributes:
+        regions: In the order they run.
+        subgraphs: What each is made from, by its key.
+        notes: Who failed, one sentence each.
+    """
+
+    regions: tuple[PlacedRegion, ...] = ()
+    subgraphs: Mapping[str, bytes] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TakeRegions(TellingPass[PlacedRegions]):
+    """`b = matmul(x, w); y = relu(b)`  ->  `y = call_pure_packed("fusion.fallback", key, x)`, where the placement says
+    that a library runs both.
+
+    Attributes:
+        libraries: Who may run regions, by name; their positions count from 1 in that order.
+        places: The placement.
+        threads: Of each.
+    """
+
+    libraries: Mapping[str, GraphLibrary]
+    places: Places
+    threads: int
+    name: str = "take_regions"
+
+    def run(self, mod: tvm.IRModule) -> PassResult[PlacedRegions]:
+        """Return the module with calls of regions, and what those are; what fails to be opened stays where it was."""
+        found = read_regions(mod)
+        names = ("", *self.libraries)
+        regions: dict[frozenset[int], tuple[str, RegionFunction]] = {}
+        placed, subgraphs, notes = list[PlacedRegion](), dict[str, bytes](), dict[str, None]()
+        takes = [frozenset(found.graph.operators), *(self._taken(found, name, notes) for name in self.libraries)]
+        groups = self.places(found.graph, takes)
+        for group in groups:
+            if group.backend == HOST:
+                continue
+            name = names[group.backend]
+            region = write_region(found, group.operators)
+            try:
+                data = self._opened(self.libraries[name], region)
+            except MemoryError:
+                raise
+            except Exception as error:  # whatever the code of another package raises
+                notes[_failed(name, "does not run a region", error)] = None
+                continue
+            key = f"{name}:{hashlib.sha256(data).hexdigest()}"
+            regions[group.operators] = (key, region)
+            subgraphs[key] = data
+            placed.append(PlacedRegion(name, key, _operators(found, group)))
+        written = write_main(mod, found, groups, regions) if regions else mod
+        return PassResult(written, PlacedRegions(tuple(placed), subgraphs, (*notes, *_lines(placed, found))))
+
+    def _taken(self, found: RegionGraph, name: str, notes: dict[str, None]) -> frozenset[int]:
+        """Return the operators that a library takes; where asking fails, none, with a note."""
+        try:
+            return frozenset(found.graph.operators) - found.why_not(self.libraries[name]).keys()
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever the code of another package raises
+            notes[_failed(name, "takes nothing", error)] = None
+            return frozenset()
+
+    def _opened(self, library: GraphLibrary, region: RegionFunction) -> bytes:
+        """Return what a library exports of a region, after it has opened that."""
+        data = library.export(region.function)
+        library.open(data, self.threads)
+        return data
+
+
+def _failed(name: str, what: str, error: Exception) -> str:
+    _log.info("the backend %r %s", name, what, exc_info=error)
+    return f"the backend {name!r} failed and {what}: {type(error).__name__}: {error}"
+
+
+def _operators(found: RegionGraph, group: PlacedSubgraph) -> tuple[str, ...]:
+    return tuple(name for each in found.bindings(group.operators) if (name := call_name(each.value)))
+
+
+def _lines(placed: Sequence[PlacedRegion], found: RegionGraph) -> list[str]:
+    """Return how many operators each library runs."""
+    lines = []
+    for name in dict.fromkeys(region.backend for region in placed):
+        mine = [region for region in placed if region.backend == name]
+        counts = Counter(operator for region in mine for operator in region.operators)
+        kinds = ", ".join(f"{count} {operator}" for operator, count in counts.most_common(4))
+        total, of = sum(counts.values()), len(found.graph.operators)
+        lines.append(f"{name} runs {total} of {of} operators in {len(mine)} regions: {kinds}")
+    return lines

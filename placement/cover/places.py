@@ -1,0 +1,65 @@
+"""Who runs which operators of a graph, as a compilation asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from placement.cover.problem import HOST, CoverGraph
+from placement.cover.regions import PlacedSubgraph, move_groups
+
+Takes = Sequence[Collection[int]]
+"""The operators that each backend takes, by its position; `HOST` takes all."""
+
+
+class Places(Protocol):
+    """Says who runs what."""
+
+    def __call__(self, graph: CoverGraph, takes: Takes) -> Sequence[PlacedSubgraph]:
+        """Return all of `graph` as subgraphs in an order in which they can run."""
+        ...
+
+
+@dataclass(frozen=True)
+class PlacesByOrder:
+    """Gives each operator to the first of some backends that takes it, and what none takes to the host.
+
+    Attributes:
+        backends: Their positions.
+    """
+
+    backends: tuple[int, ...] = ()
+
+    def __call__(self, graph: CoverGraph, takes: Takes) -> Sequence[PlacedSubgraph]:
+        """See `Places`."""
+        groups = alone_on_host(graph)
+        for backend in self.backends:
+            moved = [
+                group.backend == HOST and group.operators <= frozenset(takes[backend])
+                for group in groups
+            ]
+            groups = move_groups(graph, groups, moved, backend)
+        return groups
+
+
+@dataclass(frozen=True)
+class GivenPlaces:
+    """Has the subgraphs of one graph; of another all is the host's.
+
+    Attributes:
+        names: Of the operators of that graph.
+        groups: All of it, in an order in which they can run.
+    """
+
+    names: tuple[str, ...]
+    groups: tuple[PlacedSubgraph, ...]
+
+    def __call__(self, graph: CoverGraph, takes: Takes) -> Sequence[PlacedSubgraph]:
+        """See `Places`."""
+        return self.groups if graph.names == self.names else alone_on_host(graph)
+
+
+def alone_on_host(graph: CoverGraph) -> list[PlacedSubgraph]:
+    """Return each operator of a graph as a subgraph of the host."""
+    return [PlacedSubgraph(frozenset({operator}), HOST) for operator in graph.operators]

@@ -1,0 +1,175 @@
+"""What every library of regions has to do: run what it takes as our kernels do, saved too, or say why not."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+from tvm import relax
+
+import fusion
+from backends import registry
+from fusion.errors import NotInstalledError
+from fusion.frontends import import_model
+from fusion.passes.regions import TakeRegions, read_regions
+from placement.cover.places import GivenPlaces, PlacesByOrder
+from placement.cover.regions import PlacedSubgraph
+from tests.backends.to_onnx.examples import FAMILIES, draw_operands
+from tests.frontends.against_onnxruntime import onnxruntime_runs
+from tests.module.small_models import FLOAT, mlp, mlp_numpy, model
+from tests.passes.random_graphs import random_graph
+
+LIBRARIES = ("openvino", "onnxruntime")
+X = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+
+
+def placed(source: object, library: str, **options: object) -> fusion.CompiledModule:
+    return fusion.compile(source, backends=[library, "cpu", "onnxruntime"], threads=2, cache=False, **options)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_operator(library: str, family: str) -> None:
+    examples = [(name, build) for name, builds in FAMILIES[family].items() for build in builds]
+    operands, builder = draw_operands(3), relax.BlockBuilder()
+    with builder.function("main", list(operands.variables.values())):
+        with builder.dataflow():
+            made = [builder.emit_output(builder.normalize(build(operands))) for _, build in examples]
+        builder.emit_func_output(relax.Tuple(made))
+    mod, arrays = builder.get(), list(operands.values.values())
+    expected = fusion.compile(mod, threads=1, cache=False)(*arrays)
+    for (name, _), ours, theirs in zip(examples, expected, placed(mod, library)(*arrays), strict=True):
+        assert ours.dtype == theirs.dtype, name
+        np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs(library: str, seed: int) -> None:
+    proto, inputs = random_graph(seed)
+    module = placed(proto, library)
+    expected = onnxruntime_runs(proto, inputs)
+    for ours, theirs in zip(module.run(inputs).values(), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_is_no_number_stays_so(library: str) -> None:
+    """But OpenVINO's relu and softmax lose NaN, as docs/limits.md says."""
+    x = X.copy()
+    x[0, 0], x[1, 1], x[2, 2] = np.nan, np.inf, -np.inf
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["x"], ["b"]),
+        helper.make_node("Softmax", ["x"], ["c"], axis=1),
+    ]
+    outputs = [("a", FLOAT, [3, 4]), ("b", FLOAT, [3, 8]), ("c", FLOAT, [3, 8])]
+    w = {"w": np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)}
+    proto = model(nodes, [("x", FLOAT, [3, 8])], outputs, w)
+    expected = fusion.compile(proto, cache=False)(x)
+    same = 1 if library == "openvino" else 3
+    for ours, theirs in list(zip(placed(proto, library)(x), expected, strict=True))[:same]:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("batch", [0, 1, 5])
+def test_sizes(library: str, batch: int) -> None:
+    x = np.random.default_rng(batch).standard_normal((batch, 8)).astype(np.float32)
+    np.testing.assert_allclose(placed(mlp(batch), library)(x)[0], mlp_numpy(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_form_for_all_sizes_keeps_to_our_kernels(library: str) -> None:
+    module = placed(mlp("n"), library)
+    for batch in (1, 4, 7):
+        x = np.random.default_rng(batch).standard_normal((batch, 8)).astype(np.float32)
+        np.testing.assert_allclose(module(x, wait=True)[0], mlp_numpy(x), rtol=1e-4, atol=1e-5)
+    assert f"{library} runs no region: their models are for one size of each dimension" in module.explain()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_whole_region_runs_and_is_saved(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = placed(mlp(), library)
+    assert f"{library} runs 3 of 3 operators in 1 regions" in module.explain()
+    np.testing.assert_allclose(module(X)[0], mlp_numpy(X), rtol=1e-4, atol=1e-5)
+    module.save(tmp_path / "saved.fusion")
+    np.testing.assert_array_equal(fusion.load(tmp_path / "saved.fusion")(X)[0], module(X)[0])
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(NotInstalledError, match=f"pip install {library}"):
+        fusion.load(tmp_path / "saved.fusion")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_several_callers(library: str) -> None:
+    module = placed(mlp(), library)
+    inputs = [np.random.default_rng(seed).standard_normal((3, 8)).astype(np.float32) for seed in range(40)]
+    found = list(module.map(inputs, workers=4))
+    for x, (y,) in zip(inputs, found, strict=True):
+        np.testing.assert_allclose(y, mlp_numpy(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_idle_threads_sleep(library: str) -> None:
+    module = placed(mlp(), library)
+    for _ in range(20):
+        module(X)
+    time.sleep(0.2)
+    others = threading.active_count()
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.1, f"threads of {library} spin, of {others} of Python"
+
+
+def test_behind_our_own_kernels_nothing_is_placed_on_a_guess() -> None:
+    module = fusion.compile(mlp(), backends=["cpu", "openvino", "onnxruntime"], cache=False)
+    assert "openvino runs" not in module.explain()
+    assert "1 kernels" in module.explain() or "kernels in" in module.explain()
+
+
+def test_one_that_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    module = placed(mlp(), "openvino")
+    assert "the backend 'openvino' is not installed and runs nothing; pip install openvino" in module.explain()
+    np.testing.assert_allclose(module(X)[0], mlp_numpy(X), rtol=1e-4, atol=1e-5)
+
+
+def test_one_that_cannot_be_imported_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> object:
+            raise ImportError("libsomething.so is missing")
+
+    monkeypatch.setitem(sys.modules, "openvino", Broken())  # type: ignore[arg-type]
+    assert "cannot be imported and runs nothing: ImportError: libsomething.so is" in placed(mlp(), "openvino").explain()
+
+
+@pytest.mark.parametrize("method", ["why_not_taken", "export", "open"])
+def test_one_that_fails_runs_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(type(registry.library("openvino")), method, fail)
+    module = placed(mlp(), "openvino")
+    assert "the backend 'openvino' failed" in module.explain()
+    np.testing.assert_allclose(module(X)[0], mlp_numpy(X), rtol=1e-4, atol=1e-5)
+
+
+def test_a_given_placement_is_of_its_graph_only() -> None:
+    """The layers apart, so that what is between them is ours; of another graph nothing is placed."""
+    mod = import_model(mlp(), strict=True).mod
+    found = read_regions(mod)
+    groups = tuple(PlacedSubgraph(frozenset({place}), int(place in (0, 2))) for place in found.graph.operators)
+    take = TakeRegions({"openvino": registry.library("openvino")}, GivenPlaces(found.graph.names, groups), 1)
+    taken = take.run(mod)
+    assert [region.operators for region in taken.fact.regions] == [("matmul",), ("matmul",)]
+    assert [region.backend for region in taken.fact.regions] == ["openvino"] * 2
+    again = take.run(taken.mod)
+    assert again.fact.regions == ()
+    others = TakeRegions(take.libraries, GivenPlaces(("other",), groups), 1).run(mod)
+    assert others.fact.regions == ()
+    assert TakeRegions(take.libraries, PlacesByOrder(), 1).run(mod).mod is mod
