@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OnnxRuntime:
+class OnnxRuntimeRegions:
     """A `GraphLibrary`."""
 
     @property
@@ -56,4 +56,4 @@ class OnnxRuntime:
         return call
 
 
-LIBRARY = OnnxRuntime()
+LIBRARY = OnnxRuntimeRegions()

@@ -22,7 +22,7 @@ _DTYPES = frozenset({"float32", "bool"})
 
 
 @dataclass(frozen=True)
-class OpenVino:
+class OpenVinoRegions:
     """A `GraphLibrary`."""
 
     @property
@@ -90,4 +90,4 @@ class _Requests:
         return results
 
 
-LIBRARY = OpenVino()
+LIBRARY = OpenVinoRegions()
