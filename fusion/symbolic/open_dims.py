@@ -35,6 +35,9 @@ _FEWEST = 3
 """Words or pixels that are looked at where a table ends early: one or two may be another model."""
 _RESTS = (2, 1, 3, 0)
 """What a division by 4 leaves of the number of steps to sizes that are steps apart."""
+PLUS = "_plus_"
+"""Stands in symbols for the sign in the name of a sum."""
+_SIGNS = {"+": PLUS, "-": "_minus_", "*": "_times_", "/": "_by_"}
 
 
 class Undecided(Declined):
@@ -235,5 +238,6 @@ def _dims(spec: TensorSpec) -> tuple[int | str, ...]:
 
 
 def _symbol(name: str) -> str:
-    """Return the name as TensorIR's variables may have it; that of a sum as it is with spaces around each plus."""
-    return re.sub(r"\W", "_", re.sub(r"\s*\+\s*", " + ", f"_{name}" if name[0].isdigit() else name))
+    """Return the name as TensorIR's variables may have it, with a word for each sign: a difference is no sum."""
+    signs = re.sub(r"\s*([-+*/])\s*", lambda found: _SIGNS[found[1]], name)
+    return re.sub(r"\W", "_", f"_{signs}" if signs[0].isdigit() else signs)

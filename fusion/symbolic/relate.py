@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import combinations, islice
 
 from fusion.extents import DerivedSize, Extent, Sizes
-from fusion.symbolic.open_dims import OpenDims
+from fusion.symbolic.open_dims import PLUS, OpenDims
 
 _MOST_TRIED = 24
 """Imports, most of which end early."""
@@ -73,7 +73,7 @@ def _is_said(relation: DerivedSize) -> bool:
     """Return whether the name of a size is that of a sum with plus signs, as symbols have it; `x_1_1`, the second size
     of an input `x_1` that nobody named, is none."""
     parts = _read(relation) + [str(part.constant) for part in relation.parts if part.constant]
-    return len(parts) > 1 and relation.symbol in {"___".join(order) for order in (parts, parts[::-1])}
+    return len(parts) > 1 and relation.symbol in {PLUS.join(order) for order in (parts, parts[::-1])}
 
 
 def _read(relation: DerivedSize) -> list[str]:
