@@ -102,12 +102,13 @@ class DeviceModule(CompiledModule):
             raise self._wrong_names(item)
         return [item[name] for name in self._names]
 
-    def explain(self) -> str:
-        """Return which device runs which kernels and why, for one request and for streams, beside the bound."""
+    def explain(self, objective: str | None = None) -> str:
+        """Return which device runs which kernels and why, beside the bound: for one request and for streams, or for the
+        `objective` alone, "latency" or "throughput"."""
         nodes = len(self._form.fallbacks)
         fallbacks = ["", f"on ONNX Runtime: {nodes} nodes"] if nodes else []
         notes = ["", "notes:", *(f"  {note}" for note in self._form.notes)] if self._form.notes else []
-        return "\n".join([explain_devices(self._program.plans), *fallbacks, *notes])
+        return "\n".join([explain_devices(self._program.plans, objective), *fallbacks, *notes])
 
     def __repr__(self) -> str:
         """Return the devices and the numbers of stages in one line."""

@@ -30,7 +30,9 @@ def add_parser(verbs: Any) -> None:
         "--devices", action="append", type=user_path, required=True, metavar="D",
         help="devices.toml: devices and links; or llvm:0-0, a set of CPUs, once for each",
     )
-    parser.add_argument("--objective", choices=_OBJECTIVES, default="latency", help="latency (default), or throughput")
+    parser.add_argument(
+        "--objective", choices=_OBJECTIVES, help="latency or throughput; default: latency, and both for sets of CPUs"
+    )
     add_compile_options(parser)
     add_json(parser)
     parser.set_defaults(verb=plan)
@@ -45,7 +47,7 @@ def plan(options: argparse.Namespace) -> int:
     from fusion.report.device_plan import placed_operators, plan_dict, plan_text
     from placement.choose import choose_plan
     from placement.devices_file import read_devices
-    from placement.problem import PlacementProblem
+    from placement.problem import LATENCY, PlacementProblem
     from placement.tasks import tasks_of
 
     topology = read_devices(Path(options.devices[0]))
@@ -54,7 +56,7 @@ def plan(options: argparse.Namespace) -> int:
         raise OptionError("the model has no sizes to plan with", hint="give the shapes of its inputs: --shape")
     problem = PlacementProblem(tasks_of(placed_operators(forms[0]), topology), topology)
     with progress("planning"):
-        choice = choose_plan(problem, options.objective)
+        choice = choose_plan(problem, options.objective or LATENCY)
     show(plan_text(problem, choice), plan_dict(problem, choice), options.json)
     return 0
 
@@ -68,5 +70,6 @@ def _plan_sets(options: argparse.Namespace) -> int:
     from fusion.device_module import DeviceModule
 
     assert isinstance(module, DeviceModule)
-    show(module.explain(), module.plans, options.json)
+    plans = {name: each for name, each in module.plans.items() if options.objective in (None, name)}
+    show(module.explain(options.objective), plans, options.json)
     return 0

@@ -121,7 +121,6 @@ def _with_lost(error: FusionError, answered: int, under_way: int) -> FusionError
     """Return the error of a request with those that were under way behind it."""
     behind = under_way - 1
     lost = f"requests {answered + 2} to {answered + under_way}" if behind > 1 else f"request {answered + 2}"
-    told = f"; {lost}, under way behind it, {'have' if behind > 1 else 'has'} no result" if behind else ""
-    return type(error)(
-        error.what, where=f"request {answered + 1}, {error.where}", why=f"{error.why}{told}", hint=error.hint
-    )
+    told = f"{lost}, under way behind it, {'have' if behind > 1 else 'has'} no result" if behind else ""
+    why = "; ".join(filter(None, (error.why, told)))
+    return type(error)(error.what, where=f"request {answered + 1}, {error.where}", why=why, hint=error.hint)

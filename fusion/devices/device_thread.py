@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import heapq
 import itertools
 import os
@@ -70,7 +71,8 @@ class DeviceThread:
 
     def wait_for_end(self, thread: threading.Thread | None) -> None:
         """Wait until the thread that `leave` returned, if any, has ended, or somebody uses it again."""
-        if thread is None:
+        # In a device's own thread garbage may be collected, and a stream closed that nobody holds any more.
+        if thread is None or thread is threading.current_thread():
             return
         with self._changed:
             self._settled.wait_for(lambda: self._thread is not thread or self._users or self._ends > time.monotonic())
@@ -100,7 +102,7 @@ class DeviceThread:
         def job(failure: FusionError | None) -> None:
             try:
                 if failure is not None:
-                    raise failure
+                    raise copy.copy(failure)  # each raise adds to the traceback of what it raises
                 answer.set_result(call())
             except BaseException as error:  # the caller gets it
                 answer.set_exception(error)

@@ -11,14 +11,16 @@ from fusion.devices.device_plans import DevicePlans
 from fusion.report.table import format_table, shorten
 
 
-def explain_devices(plans: DevicePlans) -> str:
-    """Return both plans: what each stage runs, why it begins where it does, and how far the plan is from the bound."""
+def explain_devices(plans: DevicePlans, objective: str | None = None) -> str:
+    """Return both plans, or that for `objective`: what each stage runs, why it begins where it does, and how far the
+    plan is from the bound."""
     lines = [f"devices: {', '.join(device.name for device in plans.devices)}; {'; '.join(plans.costs)}"]
     threads, quota = sum(device.threads for device in plans.devices), cpu_quota()
     if quota < threads:
         lines.append(f"the devices have {threads} CPUs, and this process the time of {quota:g}: expect less")
     for title, plan in (("one request", plans.once), ("a stream of requests", plans.many)):
-        lines += ["", *_plan(title, plan, plans)]
+        if objective in (None, plan.objective):
+            lines += ["", *_plan(title, plan, plans)]
     return "\n".join(lines)
 
 

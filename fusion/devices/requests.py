@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -102,7 +103,7 @@ class Request:
         stage = self._flow.stages[index]
         try:
             if failure is not None:
-                raise failure
+                raise copy.copy(failure)  # each raise adds to the traceback of what it raises
             self._note(index, stage, stage.run([self._values[place] for place in stage.reads]))
         except BaseException as error:  # whatever it is, nobody may wait for this request
             self._fail(_named(error, index, self._flow))

@@ -71,6 +71,13 @@ def test_a_plan_for_sets_of_cpus(capsys: pytest.CaptureFixture[str], model: Path
     code, data = run_json(capsys, "plan", model, "--devices", f"llvm:{cpu}-{cpu}")
     assert code == 0
     assert {stage["device"] for plan in data.values() for stage in plan["stages"]} == {f"llvm:{cpu}-{cpu}"}
+    assert set(data) == {"latency", "throughput"}
+    one = ("plan", model, "--devices", f"llvm:{cpu}-{cpu}", "--objective", "throughput")
+    _, data = run_json(capsys, *one)
+    assert set(data) == {"throughput"}
+    _, told, _ = run(capsys, *one)
+    assert "a stream of requests" in told
+    assert "one request:" not in told
     code, _, said = run(capsys, "plan", model, "--devices", f"llvm:{cpu}", "--devices", f"llvm:{cpu}")
     assert code == 2
     assert "two devices" in said

@@ -145,6 +145,37 @@ def test_a_thread_that_is_used_again_is_not_waited_for(module: DeviceModule) -> 
     assert not thread.is_alive()
 
 
+def test_a_stream_that_is_closed_in_the_thread_of_a_device(module: DeviceModule) -> None:
+    """As garbage collection does, wherever it runs."""
+    stream, closed = module.stream(itertools.repeat(X)), threading.Event()
+    next(stream)
+    device = module._program.many.threads[0]
+    thread = device.run(threading.current_thread)
+
+    def close(_: FusionError | None) -> None:
+        stream.close()
+        closed.set()
+
+    device.submit((0, 0), close)
+    assert closed.wait(10)
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_an_error_of_a_device_keeps_no_frames_of_those_that_got_it(
+    module: DeviceModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = ResourceError("not bound")
+    monkeypatch.setattr(DeviceThread, "_bind", lambda _: failure)
+    for _ in range(3):
+        _, error = _until_error(module, [X, X, X, X])
+        assert "not bound" in str(error)
+        assert not error.why.startswith(";")
+        with pytest.raises(ResourceError, match="not bound"):
+            module._program.many.threads[0].run(lambda: None)
+    assert failure.__traceback__ is None
+
+
 @pytest.mark.filterwarnings("ignore:This process")  # of its other threads
 def test_a_forked_process_takes_no_locks_of_requests_when_it_closes_a_stream(module: DeviceModule) -> None:
     stream = module.stream(itertools.repeat(X))
