@@ -372,7 +372,7 @@ def test_a_defect_of_fusion_ends_with_four(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("on purpose")
 
-    monkeypatch.setattr("fusion.load_saved.load", fail)
+    monkeypatch.setattr("fusion.load", fail)
     code, _, err = run(capsys, "run", folder / "mlp.fusion")
     assert code == 4
     assert "F901" in err
