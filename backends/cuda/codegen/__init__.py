@@ -1,0 +1,1 @@
+"""CUDA C of kernels, and what the toolkit makes of it."""

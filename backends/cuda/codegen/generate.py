@@ -1,0 +1,74 @@
+"""Writes CUDA C of scheduled PrimFuncs, by TVM's own generator, which needs neither a toolkit nor a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import tirx
+from tvm.tirx.build import split_host_device_mods
+
+from fusion.structural import find
+
+PRELUDE = """\
+#ifdef __CUDACC_RTC__
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#else
+#include <cstdint>
+#endif
+"""
+"""In place of TVM's, whose headers NVRTC alone does not bring: what kernels of float32 need of it."""
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """One kernel as CUDA C.
+
+    Attributes:
+        source: The whole file.
+        symbol: Of the function in it.
+        parameters: Names of its pointers, in its order.
+        blocks: Of the grid, which has one dimension.
+        threads: Of a block, which has one dimension.
+    """
+
+    source: str
+    symbol: str
+    parameters: tuple[str, ...]
+    blocks: int
+    threads: int
+
+
+def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
+    """Return the CUDA C of a PrimFunc whose loops are bound to `blockIdx.x` and `threadIdx.x`.
+
+    Args:
+        name: Of the PrimFunc; the function on the device is called after it.
+        arch: As nvcc calls it, such as "sm_80".
+    """
+    target = tvm.target.Target({"kind": "cuda", "arch": arch}).with_host(tvm.target.Target("llvm"))
+    module = tvm.IRModule({name: func.with_attr("global_symbol", name)})
+    bound = tirx.transform.BindTarget(target)(module)
+    passes, _, finish = tirx.get_default_tir_pipeline(target)
+    _, devices = split_host_device_mods(passes(bound))
+    ((device, kernels),) = devices.items()
+    finished = finish()(kernels)
+    ((symbol, kernel),) = finished.functions.items()
+    text = tvm.get_global_func("target.build.cuda")(finished, device).inspect_source()
+    extents = _launch_extents(func)
+    return CudaKernel(
+        source=PRELUDE + text[text.index('extern "C" __global__') :],
+        symbol=str(symbol.name_hint),
+        parameters=tuple(str(param.name).removesuffix("_ptr") for param in kernel.params),
+        blocks=extents.get("blockIdx.x", 1),
+        threads=extents.get("threadIdx.x", 1),
+    )
+
+
+def _launch_extents(func: tirx.PrimFunc) -> dict[str, int]:
+    """Return the extents of the loops that are bound to blocks and threads, by what they are bound to."""
+    loops = [loop for loop in find(func.body, tirx.For) if loop.thread_binding is not None]
+    return {str(loop.thread_binding.thread_tag): int(loop.extent) for loop in loops}
