@@ -1,4 +1,4 @@
-"""Runs CUDA C on the CPU: g++ compiles it behind `cuda_emulator.h`, and what its threads do to memory is counted."""
+"""Runs CUDA C on the CPU: g++ compiles it behind `cuda_emulator.h`; `emulator.cc` counts what threads do to memory."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import numpy as np
 from backends.cuda.codegen.generate import CudaKernel
 
 HEADER = Path(__file__).with_name("cuda_emulator.h")
+EMULATOR = Path(__file__).with_name("emulator.cc")
 COMPILER = shutil.which("g++")
 WHY_NOT = "" if COMPILER else "there is no g++"
 ORDERS = (0, 1, 2, 3)
@@ -30,7 +31,7 @@ class EmulatedError(Exception):
 
 
 class Counts(ctypes.Structure):
-    """What the accesses of a launch add up to: as `Counts` of the header."""
+    """What the accesses of a launch add up to: as `Counts` of the emulator."""
 
     _fields_ = [
         (name, ctypes.c_int64)
@@ -73,9 +74,10 @@ def emulate(kernel: CudaKernel, arrays: Mapping[str, np.ndarray], orders: tuple[
         pointers = (ctypes.c_void_p * len(copies))(*(each.address for each in copies.values()))
         sizes = (ctypes.c_int64 * len(copies))(*(each.array.nbytes for each in copies.values()))
         counts = Counts()
-        error = library.run(pointers, sizes, kernel.blocks, kernel.threads, order, ctypes.byref(counts)).decode()
+        launch = (len(copies), kernel.blocks, kernel.threads, order)
+        error = library.run(pointers, sizes, *launch, ctypes.byref(counts))
         if error:
-            raise EmulatedError(f"{error} (order {order})")
+            raise EmulatedError(f"{error.decode()} (order {order})")
         results = {name: each.array.copy() for name, each in copies.items()}
         if first is None:
             first = results
@@ -107,29 +109,14 @@ class _Guarded:
 
 
 def _unit(kernel: CudaKernel) -> str:
-    """Return the source of a library whose `run` launches the kernel."""
-    count = len(kernel.parameters)
-    types = kernel.source[kernel.source.index(kernel.symbol + "(") :].split("(", 1)[1].split(")", 1)[0].split(",")
-    names = [type_.split("__restrict__")[0] for type_ in types]
-    locals_ = " ".join(f"const auto p{at} = reinterpret_cast<{name}>(pointers[{at}]);" for at, name in enumerate(names))
-    values = ", ".join(f"p{at}" for at in range(count))
+    """Return the source of the kernel and of what the emulator calls for each of its threads."""
+    declared = kernel.source[kernel.source.index(kernel.symbol + "(") :].split("(", 1)[1].split(")", 1)[0].split(",")
+    types = [parameter.split("__restrict__")[0] for parameter in declared]
+    values = ", ".join(f"({type_})arguments[{at}]" for at, type_ in enumerate(types))
     return f"""\
 #include "{HEADER}"
 {kernel.source}
-extern "C" __attribute__((visibility("default"))) UNSEEN const char* run(
-    void** pointers, int64_t* sizes, unsigned blocks, unsigned threads, int order, emulator::Counts* counts) {{
-  emulator::buffers.clear();
-  for (int at = 0; at < {count}; ++at) {{
-    const auto begin = reinterpret_cast<uintptr_t>(pointers[at]);
-    emulator::buffers.push_back({{begin, begin + static_cast<uintptr_t>(sizes[at])}});
-  }}
-  const auto launched = [=]() UNSEEN {{
-    {locals_}
-    emulator::busy = false;
-    {kernel.symbol}({values});
-  }};
-  return emulator::launch(launched, blocks, threads, order, counts);
-}}
+extern "C" UNSEEN void emulated_kernel(void** arguments) {{ {kernel.symbol}({values}); }}
 """
 
 
@@ -139,23 +126,31 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @functools.cache
+def _emulator() -> Path:
+    """Return the emulator's own object file, made once: g++ takes many times as long for it as for a kernel."""
+    made = Path(_folder().name) / "emulator.o"
+    _compile("-c", str(EMULATOR), "-o", str(made))
+    return made
+
+
+@functools.cache
 def _library(unit: str) -> ctypes.CDLL:
-    """Return the compiled unit. It is not linked with the sanitizer's library: the header has its functions."""
+    """Return the compiled unit, without the sanitizer's library: the emulator has its functions."""
     stem = Path(_folder().name) / hashlib.sha256(unit.encode()).hexdigest()[:16]
-    source, library = stem.with_suffix(".cc"), stem.with_suffix(".so")
+    source, made, library = (stem.with_suffix(suffix) for suffix in (".cc", ".o", ".so"))
     source.write_text(unit)
-    assert COMPILER is not None
     # Structs of four floats stay whole (-fno-tree-sra), so that their loads are seen as one.
-    flags = ["-std=c++17", "-O1", "-fPIC", "-fno-tree-sra", "-fno-strict-aliasing", "-ffp-contract=off"]
-    flags += ["-fno-gnu-unique", "-fvisibility=hidden", "-w"]
-    hooks = ["-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
-    _run([COMPILER, *flags, *hooks, "-c", str(source), "-o", str(stem.with_suffix(".o"))])
-    _run([COMPILER, "-shared", str(stem.with_suffix(".o")), "-o", str(library)])
+    seen = ["-fno-tree-sra", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
+    _compile(*seen, "-D__CUDACC_RTC__", "-nostdinc++", "-w", "-c", str(source), "-o", str(made))
+    _compile("-shared", str(made), str(_emulator()), "-o", str(library))
     loaded = ctypes.CDLL(str(library))
     loaded.run.restype = ctypes.c_char_p
     return loaded
 
 
-def _run(command: list[str]) -> None:
+def _compile(*arguments: str) -> None:
+    assert COMPILER is not None
+    flags = ["-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique"]
+    command = [COMPILER, *flags, "-fvisibility=hidden", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,296 @@
+// Runs CUDA C on the CPU: the threads of a block are fibers, blocks run one after another.
+//
+// What it finds, each as an error of the launch:
+// - a race: two threads touch a byte of shared memory between two barriers, and one of them writes;
+// - shared memory that is read before this block wrote it;
+// - an access outside of the buffers of the launch, or one that is not aligned to its width;
+// - threads that wait for each other for ever: a barrier or a shuffle that some of them do not reach.
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+struct dim3 { unsigned x, y, z; };
+
+extern "C" {
+extern char __start_emulated_shared[] __attribute__((weak));
+extern char __stop_emulated_shared[] __attribute__((weak));
+void emulated_kernel(void** arguments);  // calls the kernel, of which it is a thread
+}
+
+namespace {
+constexpr int WARP = 32, SECTOR = 32, BANKS = 32, BANK_BYTES = 4, STACK = 1 << 16;
+
+struct Range { uintptr_t begin, end; };
+struct Touch { int lane; uintptr_t address; int size; };
+
+// What the accesses of one launch add up to. Conflicts are the most words of one bank that one request of a warp needs.
+struct Counts {
+  int64_t load_bytes = 0, load_sectors = 0, store_bytes = 0, store_sectors = 0;
+  int64_t shared_requests = 0, shared_passes = 0, worst_conflict = 0, wide_bytes = 0, barriers = 0, shuffles = 0;
+};
+
+struct Fiber {
+  ucontext_t context;
+  std::vector<char> stack;
+  int id = 0;
+  bool done = false;
+  std::function<bool()> ready;  // what it waits for
+  std::unordered_map<uintptr_t, int> times;  // by place in the code: how often this thread came there
+};
+
+struct Shadow { int writer = -1, written = -1, reader = -1, read = -1; bool known = false; };
+
+struct Warp { int arrived = 0, generation = 0; uint64_t slots[WARP]; };
+
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  std::vector<Shadow> shadow;
+  int arrived = 0, generation = 0;
+  // By warp, place in the code, how often the thread came there, and whether it stores: one request of a warp.
+  std::map<std::tuple<int, uintptr_t, int, bool>, std::vector<Touch>> global, shared;
+};
+
+std::vector<Range> buffers;
+Counts counts;
+std::string error;
+Block* block = nullptr;
+Fiber* current = nullptr;
+ucontext_t scheduler;
+void** arguments = nullptr;
+dim3 thread_index, block_index, block_size, grid_size;
+
+void fail(const std::string& text) { if (error.empty()) error = text; }
+
+std::string whom() {
+  return "thread " + std::to_string(current->id) + " of block " + std::to_string(block_index.x);
+}
+
+void wait(std::function<bool()> ready) {
+  current->ready = std::move(ready);
+  swapcontext(&current->context, &scheduler);
+}
+
+void shared_touch(uintptr_t at, int size, bool stores) {
+  for (int byte = 0; byte < size; ++byte) {
+    Shadow& seen = block->shadow[at - reinterpret_cast<uintptr_t>(__start_emulated_shared) + byte];
+    const int now = block->generation, me = current->id;
+    if (!stores && !seen.known) fail(whom() + " reads shared memory that nobody wrote");
+    if (seen.written == now && seen.writer != me) fail(whom() + " meets a store of another thread: a barrier is missing");
+    if (stores && seen.read == now && seen.reader != me) {
+      fail(whom() + " overwrites what another thread reads: a barrier is missing");
+    }
+    if (stores) { seen.writer = me; seen.written = now; seen.known = true; continue; }
+    seen.reader = seen.read == now && seen.reader != me ? -2 : me;  // -2: several threads
+    seen.read = now;
+  }
+}
+
+void touch(const void* pointer, int size, bool stores, void* code) {
+  const auto at = reinterpret_cast<uintptr_t>(pointer), place = reinterpret_cast<uintptr_t>(code);
+  const auto stack = reinterpret_cast<uintptr_t>(current->stack.data());
+  if (at >= stack && at < stack + STACK) return;
+  if (at % size != 0) fail(whom() + " touches " + std::to_string(size) + " bytes that are not aligned");
+  const Touch seen{current->id % WARP, at, size};
+  const auto key = std::make_tuple(current->id / WARP, place, current->times[place]++, stores);
+  if (at >= reinterpret_cast<uintptr_t>(__start_emulated_shared) && at < reinterpret_cast<uintptr_t>(__stop_emulated_shared)) {
+    shared_touch(at, size, stores);
+    block->shared[key].push_back(seen);
+    return;
+  }
+  for (const Range& range : buffers) {
+    if (at >= range.begin && at + size <= range.end) { block->global[key].push_back(seen); return; }
+  }
+  fail(whom() + (stores ? " stores" : " loads") + " outside of all buffers");
+}
+
+// Sectors of 32 bytes that a request of a warp moves: Nsight Compute's documentation, "L1/TEX cache".
+void count_global() {
+  for (const auto& [key, touches] : block->global) {
+    std::vector<uintptr_t> sectors, bytes;
+    for (const Touch& each : touches) {
+      sectors.push_back(each.address / SECTOR);
+      for (int byte = 0; byte < each.size; ++byte) bytes.push_back(each.address + byte);
+      if (each.size == 16) counts.wide_bytes += 16;
+    }
+    for (auto* list : {&sectors, &bytes}) {
+      std::sort(list->begin(), list->end());
+      list->erase(std::unique(list->begin(), list->end()), list->end());
+    }
+    const bool stores = std::get<3>(key);
+    (stores ? counts.store_bytes : counts.load_bytes) += bytes.size();
+    (stores ? counts.store_sectors : counts.load_sectors) += sectors.size();
+  }
+}
+
+// A request of 4 bytes a lane is one pass over 32 banks, one of 8 or 16 bytes is two or four of 16 or 8 lanes each; in
+// a pass, each other word of one bank is a pass more. CUDA C++ programming guide, "Shared memory".
+void count_shared() {
+  for (const auto& [key, touches] : block->shared) {
+    std::map<int, std::map<int, std::vector<uintptr_t>>> words;  // by part of the warp and bank
+    for (const Touch& each : touches) {
+      const int part = each.lane * std::max(each.size, BANK_BYTES) / (WARP * BANK_BYTES);
+      for (uintptr_t word = each.address / BANK_BYTES; word * BANK_BYTES < each.address + each.size; ++word) {
+        auto& list = words[part][word % BANKS];
+        if (std::find(list.begin(), list.end(), word) == list.end()) list.push_back(word);
+      }
+    }
+    for (const auto& [part, banks] : words) {
+      size_t most = 0;
+      for (const auto& [bank, list] : banks) most = std::max(most, list.size());
+      counts.shared_requests += 1;
+      counts.shared_passes += most;
+      counts.worst_conflict = std::max<int64_t>(counts.worst_conflict, most);
+    }
+  }
+}
+
+void enter() {
+  emulated_kernel(arguments);
+  current->done = true;
+  swapcontext(&current->context, &scheduler);
+}
+
+// Order 0 runs the threads of a block first to last, 1 last to first, others in a random order that changes at barriers.
+void run_block(unsigned index, std::mt19937& random, int order) {
+  Block made;
+  block = &made;
+  block_index = {index, 0, 0};
+  const int threads = block_size.x;
+  const size_t shared = __stop_emulated_shared - __start_emulated_shared;
+  if (shared) std::memset(__start_emulated_shared, 0xFF, shared);  // NaN
+  made.shadow.resize(shared);
+  made.warps.resize((threads + WARP - 1) / WARP);
+  made.fibers.resize(threads);
+  for (int id = 0; id < threads; ++id) {
+    Fiber& fiber = made.fibers[id];
+    fiber.id = id;
+    fiber.stack.resize(STACK);
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.data();
+    fiber.context.uc_stack.ss_size = STACK;
+    makecontext(&fiber.context, enter, 0);
+  }
+  std::vector<int> turns(threads);
+  for (int id = 0; id < threads; ++id) turns[id] = order == 1 ? threads - 1 - id : id;
+  for (bool moves = true; moves && error.empty();) {
+    moves = false;
+    if (order > 1) std::shuffle(turns.begin(), turns.end(), random);
+    for (int id : turns) {
+      Fiber& fiber = made.fibers[id];
+      if (fiber.done || (fiber.ready && !fiber.ready())) continue;
+      moves = true;
+      fiber.ready = nullptr;
+      current = &fiber;
+      thread_index = {static_cast<unsigned>(id), 0, 0};
+      swapcontext(&scheduler, &fiber.context);
+    }
+  }
+  for (const Fiber& fiber : made.fibers) {
+    if (!fiber.done && error.empty()) {
+      current = &made.fibers[fiber.id];
+      fail(whom() + " waits for threads that do not come");
+    }
+  }
+  count_global();
+  count_shared();
+  block = nullptr;
+}
+
+void meet_warp() {
+  Warp& warp = block->warps[current->id / WARP];
+  const int first = current->id / WARP * WARP, generation = warp.generation;
+  const int lanes = std::min<int>(WARP, block->fibers.size() - first);
+  if (++warp.arrived == lanes) {
+    warp.arrived = 0;
+    ++warp.generation;
+    return;
+  }
+  wait([=, &warp] { return warp.generation != generation; });
+}
+
+}  // namespace
+
+extern "C" {
+dim3 emulated_thread() { return thread_index; }
+dim3 emulated_block() { return block_index; }
+dim3 emulated_threads() { return block_size; }
+dim3 emulated_blocks() { return grid_size; }
+
+void emulated_barrier() {
+  ++counts.barriers;
+  const int generation = block->generation;
+  if (++block->arrived == static_cast<int>(block->fibers.size())) {
+    block->arrived = 0;
+    ++block->generation;
+    return;
+  }
+  wait([=] { return block->generation != generation; });
+}
+
+uint64_t emulated_exchange(unsigned mask, uint64_t bits, int source, bool is_inside) {
+  ++counts.shuffles;
+  const int lane = current->id % WARP;
+  if (mask != 0xFFFFFFFFu) fail(whom() + " shuffles with a mask that is not that of the whole warp");
+  Warp& warp = block->warps[current->id / WARP];
+  warp.slots[lane] = bits;
+  meet_warp();
+  const uint64_t result = warp.slots[is_inside ? source : lane];
+  meet_warp();
+  return result;
+}
+
+#define SEEN_AT(NAME, SIZE, STORES) \
+  void NAME(void* at) { touch(at, SIZE, STORES, __builtin_return_address(0)); }
+SEEN_AT(__tsan_read1, 1, false)
+SEEN_AT(__tsan_read2, 2, false)
+SEEN_AT(__tsan_read4, 4, false)
+SEEN_AT(__tsan_read8, 8, false)
+SEEN_AT(__tsan_read16, 16, false)
+SEEN_AT(__tsan_write1, 1, true)
+SEEN_AT(__tsan_write2, 2, true)
+SEEN_AT(__tsan_write4, 4, true)
+SEEN_AT(__tsan_write8, 8, true)
+SEEN_AT(__tsan_write16, 16, true)
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_read_range(void* at, size_t size) { touch(at, static_cast<int>(size), false, __builtin_return_address(0)); }
+void __tsan_write_range(void* at, size_t size) { touch(at, static_cast<int>(size), true, __builtin_return_address(0)); }
+
+// Runs a launch; returns the first error, "" where there is none.
+__attribute__((visibility("default"))) const char* run(
+    void** pointers, int64_t* sizes, int count, unsigned blocks, unsigned threads, int order, Counts* result) {
+  buffers.clear();
+  for (int at = 0; at < count; ++at) {
+    const auto begin = reinterpret_cast<uintptr_t>(pointers[at]);
+    buffers.push_back({begin, begin + static_cast<uintptr_t>(sizes[at])});
+  }
+  arguments = pointers;
+  std::mt19937 random(order);
+  error.clear();
+  counts = Counts{};
+  grid_size = {blocks, 1, 1};
+  block_size = {threads, 1, 1};
+  std::vector<unsigned> turns(blocks);
+  std::iota(turns.begin(), turns.end(), 0u);
+  if (order == 1) std::reverse(turns.begin(), turns.end());
+  if (order > 1) std::shuffle(turns.begin(), turns.end(), random);
+  for (unsigned index : turns) {
+    if (error.empty()) run_block(index, random, order);
+  }
+  *result = counts;
+  return error.c_str();
+}
+}  // extern "C"
