@@ -27,6 +27,8 @@ _OWN = {"cpu": "backends.cpu.backend"}
 """Modules whose `BACKEND` is one."""
 _GRAPH_LIBRARIES = {"openvino": "backends.openvino.library", FALLBACK: "backends.onnxruntime.library"}
 """Modules whose `LIBRARY` runs regions by the package of this name."""
+_TO_COME = {"cuda": "backends.cuda.to_come"}
+"""Modules that say by `why_not_compiled` why nothing compiles for a kind of target, where no package does."""
 _MODEL_RUNNER = "backends.onnxruntime.backend"
 """The module whose `BACKEND` runs what no kernels are written for."""
 
@@ -64,6 +66,9 @@ def backend_for(kind: str) -> Backend:
         for backend in found().values():
             if isinstance(backend, Backend) and kind in backend.kinds:
                 return backend
+    if kind in _TO_COME:
+        error: TargetError = import_module(_TO_COME[kind]).why_not_compiled()
+        raise error
     raise TargetError(f"target kind {kind!r} is not available", hint='use "llvm" or "llvm -mcpu=NAME"')
 
 

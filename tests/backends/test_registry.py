@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tvm
 
 import fusion
 from backends import registry
 from backends.cpu.backend import BACKEND as CPU
+from fusion.errors import TargetError
 from tests.backends.importable import importable
 from tests.module import small_models
 
@@ -69,3 +72,26 @@ def test_a_package_that_cannot_be_imported_is_left_out(
 def test_a_kind_that_nobody_writes_kernels_for() -> None:
     with pytest.raises(fusion.FusionError, match="'c' is not available"):
         fusion.compile(small_models.mlp(), "c")
+
+
+@pytest.mark.parametrize("target", ["cuda", "cuda -arch=sm_80", tvm.target.Target({"kind": "cuda", "arch": "sm_80"})])
+def test_cuda_says_what_is_there_and_what_to_use(target: str | tvm.target.Target) -> None:
+    with pytest.raises(TargetError) as raised:
+        fusion.compile(small_models.mlp(), target, cache=False)
+    text = str(raised.value)
+    assert "compiles for CPUs, not for CUDA devices" in text
+    assert "nothing that starts one on a device" in text
+    assert 'use "llvm"' in text
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_package_may_bring_cuda(tmp_path: Path) -> None:
+    (tmp_path / "slow_backend.py").write_text(OTHER.replace('("c",)', '("cuda",)') + "\n\nBACKEND = Slow()\n")
+    sys.modules.pop("slow_backend", None)
+    assert registry.backend_for("cuda").kinds == ("cuda",)
+
+
+def test_a_cpu_imports_nothing_of_cuda() -> None:
+    code = "import sys; from backends.registry import backend_for; backend_for('llvm'); "
+    code += "assert not any(name.startswith('backends.cuda') for name in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
