@@ -8,6 +8,10 @@ import numpy as np
 
 from fusion.frontends.taps import Taps, keys_cubic
 
+_HALFWAY = 1e-6
+"""How far from halfway a position still counts as halfway to ONNX Runtime: found by 700 random pairs of sizes up to 400
+for each transformation, of which 3e-7 and 2e-6 leave some with another neighbour."""
+
 
 @dataclass(frozen=True)
 class ResizeAxis:
@@ -68,10 +72,12 @@ def _numbers(axis: ResizeAxis) -> tuple[float, int, int]:
 
 def _round(position: np.ndarray, rounding: str, scale: float) -> np.ndarray:
     """Return the nearest neighbour; "simple", before opset 11, is the one before it, or after it where few are kept."""
+    position = position.astype("float64")
     if rounding == "floor" or (rounding == "simple" and scale >= 1):
         rounded = np.floor(position)
     elif rounding in ("ceil", "simple"):
         rounded = np.ceil(position)
     else:
-        rounded = np.ceil(position - 0.5) if rounding == "round_prefer_floor" else np.floor(position + 0.5)
+        half = 0.5 + _HALFWAY
+        rounded = np.ceil(position - half) if rounding == "round_prefer_floor" else np.floor(position + half)
     return np.asarray(rounded)

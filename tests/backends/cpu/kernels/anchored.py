@@ -94,15 +94,19 @@ def one_kernel(build: Build, arrays: Sequence[np.ndarray], lanes: int = 16) -> t
     return fused_primfunc([node for node in read_graph(_legalised(build, arrays, lanes)) if is_call_tir(node.value)])
 
 
-def groups(build: Build, arrays: Sequence[np.ndarray], judge: Profitability = no_template) -> list[tirx.PrimFunc]:
+def groups(
+    build: Build, arrays: Sequence[np.ndarray], judge: Profitability = no_template, lanes: int = 16
+) -> list[tirx.PrimFunc]:
     """Return the kernels of `build(builder, *inputs)` without their loops."""
-    mod = grouped(build, arrays, judge)
+    mod = grouped(build, arrays, judge, lanes)
     return [func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)]
 
 
-def grouped(build: Build, arrays: Sequence[np.ndarray], judge: Profitability = no_template) -> tvm.IRModule:
+def grouped(
+    build: Build, arrays: Sequence[np.ndarray], judge: Profitability = no_template, lanes: int = 16
+) -> tvm.IRModule:
     """Return the calls of these kernels, and them."""
-    return relax.transform.FuseTIR()(FormGroups(judge)(_legalised(build, arrays, 16)))
+    return relax.transform.FuseTIR()(FormGroups(judge)(_legalised(build, arrays, lanes)))
 
 
 def _legalised(build: Build, arrays: Sequence[np.ndarray], lanes: int) -> tvm.IRModule:

@@ -256,8 +256,10 @@ def test_heads_of_all_tokens_have_open_rows_where_the_batch_is_told_by_them_alon
 def test_rows_are_stored_behind_a_cache(past: int) -> None:
     """Heads behind those of a cache, as rows of a joined tensor of which the kernel is told the length."""
 
+    machine = context.resolve("llvm").compiler.machine
+
     def kernel(b: int, n: int, past: int) -> tirx.PrimFunc:
-        func = one_kernel(_attention_inputs, [np.zeros((b, n, DEPTH), "float32")])
+        func = one_kernel(_attention_inputs, [np.zeros((b, n, DEPTH), "float32")], machine.vector_lanes)
         for heads, size in ((6, 12), (2, 24)):
             made = next(param for param in func.params if tuple(map(int, param.ty.shape)) == (b, heads, n, size))
             place = Slice((b, heads, past + n, size), (0, 0, past, 0))
@@ -271,7 +273,6 @@ def test_rows_are_stored_behind_a_cache(past: int) -> None:
     func = unified(funcs, Fit(probes))
     told = {var.name: var for var in symbols_of(func)}
     func = map_nodes(func, (Var, lambda var: told["all"] - told["n"] if var.name == "past" else var))
-    machine = context.resolve("llvm").compiler.machine
     static = kernel(3, 5, past)
     library = _library({"open": emit_open_products(func, machine, 1).func, "static": schedule(static, machine, 1).func})
     got, want = ([tvm.runtime.tensor(array) for array in _numbers(static, 3)] for _ in range(2))
@@ -288,12 +289,13 @@ def test_every_other_row_of_as_many_as_a_call_has(words: int) -> None:
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         return product(b, b.emit(op.strided_slice(x, [1], [0], [int(x.ty.shape[1]) - 1], [2])), 24)
 
+    machine = context.resolve("llvm").compiler.machine
     probes = [{**sizes, "half": sizes["n"] // 2} for sizes in PROBES]
-    func = unified([one_kernel(build, [np.zeros((*s.values(), DEPTH), "float32")]) for s in PROBES], Fit(probes))
+    inputs = [np.zeros((*sizes.values(), DEPTH), "float32") for sizes in PROBES]
+    func = unified([one_kernel(build, [x], machine.vector_lanes) for x in inputs], Fit(probes))
     n, half = (next(var for var in symbols_of(func) if var.name == name) for name in ("n", "half"))
     func = map_nodes(func, (Var, lambda var: tirx.floordiv(n, 2) if var.same_as(half) else var))
     static = bind(func, {"b": 3, "n": words})
-    machine = context.resolve("llvm").compiler.machine
     library = _library({"open": schedule(func, machine, 1).func, "static": schedule(static, machine, 1).func})
     got, want = ([tvm.runtime.tensor(array) for array in _numbers(static, 3)] for _ in range(2))
     library["open"](*got)

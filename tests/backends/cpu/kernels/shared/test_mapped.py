@@ -35,7 +35,8 @@ WITHOUT = ("recurrent", "fallback_loops", "matmul", "batch_matmul")
 
 def open_kernels(example: Example) -> list[tirx.PrimFunc]:
     """Return the kernels of `example` for any number of images."""
-    forms = [groups(example.build, [normal((at["b"], *example.shape[1:]), 0)], always) for at in PROBES]
+    inputs = [normal((at["b"], *example.shape[1:]), 0) for at in PROBES]
+    forms = [groups(example.build, [x], always, MACHINE.vector_lanes) for x in inputs]
     return [unified(kernel, Fit(PROBES)) for kernel in zip(*forms, strict=True)]
 
 
