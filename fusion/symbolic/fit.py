@@ -33,7 +33,7 @@ class Fit:
         probes: The sizes at which numbers are known.
         known: Extents that the model is known to have: where several go through the same numbers, one of these does
             so by no accident.
-        has_doubts: Whether there were several through some numbers that passes may make of these, and none that is or
+        has_doubts: Whether several that passes may make of these go through some numbers, or none, and none that is or
             moves one of them, or it is of other symbols than the function that has the numbers.
     """
 
@@ -70,6 +70,25 @@ class Fit:
         self.has_doubts |= likeliest != found and (self._is_moved(found) or not self._is_moved(likeliest))
         return likeliest
 
+    def product(self, values: Sequence[int]) -> tuple[Extent, ...]:
+        """Return extents whose product is each of `values`: one that passes may make of those of the model; or two that
+        it has but for 1, and a third or a number, as the pixels are by which a mean over `(height - 2) * (width - 2)`
+        divides, which are in doubt.
+
+        Raises:
+            NotLinearError: There are none.
+        """
+        if not any(map(self._may_be_made, self._lines(tuple(values)))):
+            near = self._near_extents
+            for (parts, first), (others, second) in combinations_with_replacement(near.items(), 2):
+                below = [part * other for part, other in zip(parts, others, strict=True)]
+                rest = tuple(value // each if each else 0 for value, each in zip(values, below, strict=True))
+                third = Extent(rest[0]) if len(set(rest)) == 1 else near.get(rest)
+                if third is not None and all(a * b == c for a, b, c in zip(rest, below, values, strict=True)):
+                    self.has_doubts = True
+                    return first, second, third
+        return (self.extent(values),)
+
     def ratio(self, values: Sequence[float]) -> tuple[Extent, Extent]:
         """Return two extents, the first of which divided by the second is each of `values`, as far as float32 tells: 1,
         or such as the model has but for 1, as an image that is made larger between its corners is read in steps of
@@ -92,9 +111,8 @@ class Fit:
         lines = list(self._lines(values))
         if lines:
             likeliest = min(lines, key=self._doubt)
-            self.has_doubts |= not self._is_moved(likeliest) and any(
-                self._may_be_made(line) for line in lines if line != likeliest
-            )
+            made = [line for line in lines if self._may_be_made(line)]
+            self.has_doubts |= not self._is_moved(likeliest) and made != [likeliest]
             return likeliest
         at = "; ".join(f"{value} at {dict(sizes)}" for value, sizes in zip(values, self.probes, strict=True))
         raise NotLinearError(f"a number is no multiple of the open sizes and their products: {at}")

@@ -21,7 +21,8 @@ from fusion.extents import DerivedSize, Extent
 from fusion.json_graph import Node, references
 from fusion.symbolic.fit import Fit
 
-Ratio = tuple[Extent, Extent]
+Ratio = tuple[tuple[Extent, ...], Extent]
+"""The product of some extents divided by another."""
 _NUMBER, _CONSTANT, _FLOAT = "int", "ir.IntImm", "ir.FloatImm"
 _MOST_EXACT = 2**53
 """Beyond it not every whole number is a float64."""
@@ -56,12 +57,13 @@ def _extents(rows: Sequence[Sequence[int]], fit: Fit) -> tuple[Extent, ...]:
 
 
 def _ratio(values: Sequence[float], fit: Fit) -> Ratio | None:
-    """Return the extents that floats are the ratio of; None of a float that is the same at all sizes."""
+    """Return what floats are the ratio of; None of a float that is the same at all sizes."""
     if len(set(map(repr, values))) == 1:
         return None
     if all(1 <= value < _MOST_EXACT and value.is_integer() for value in values):
-        return fit.extent([int(value) for value in values]), Extent(1)
-    return fit.ratio(values)
+        return fit.product([int(value) for value in values]), Extent(1)
+    above, below = fit.ratio(values)
+    return (above,), below
 
 
 @dataclass(frozen=True)
@@ -179,13 +181,16 @@ class _Writer:
         return self._add("prim.Cast", span=0, ty=kind, value=result) if narrow else result
 
     def ratio(self, ratio: Ratio, kind: int) -> int:
-        """Return the place of one extent divided by another, as an expression of the floating type at `kind`: by 1
-        where that is 0, as of one pixel between its corners nothing is read but the first."""
-        above, below = ratio
-        result = self.expression(above, kind)
+        """Return the place of a ratio as an expression of the floating type at `kind`: divided by 1 where that is by 0,
+        as of one pixel between its corners nothing is read but the first."""
+        (first, *factors), below = ratio
+        wide = self._add("ir.PrimType", span=0, dtype="int64")
+        above = self._extent(first, wide)
+        for factor in factors:
+            above = self._add("prim.Mul", span=0, ty=wide, a=above, b=self._extent(factor, wide))
+        result = self._add("prim.Cast", span=0, ty=kind, value=above)
         if below == Extent(1):
             return result
-        wide = self._add("ir.PrimType", span=0, dtype="int64")
         positive = self._add("prim.Max", span=0, ty=wide, a=self._extent(below, wide), b=self._constant(1, wide))
         divisor = self._add("prim.Cast", span=0, ty=kind, value=positive)
         return self._add("prim.Div", span=0, ty=kind, a=result, b=divisor)

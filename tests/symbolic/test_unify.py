@@ -54,6 +54,20 @@ def test_what_does_not_depend_on_the_sizes_stays_as_it_is() -> None:
     assert unified([func] * 3, FIT) is func
 
 
+def test_numbers_that_no_pass_makes_of_the_sizes_are_products_of_extents_or_in_doubt() -> None:
+    """1131 and 1845 are on a line of batches of 2 and 3 as any two numbers are."""
+    probes = ({"n": 2, "h": 31, "w": 41}, {"n": 3, "h": 47, "w": 43})
+    height, width = Extent(-2, 1, ("h",)), Extent(-2, 1, ("w",))
+    fit = Fit(probes, [height, width])
+    assert set(fit.product([29 * 39, 45 * 41])) == {Extent(1), height, width}
+    assert fit.has_doubts
+    assert set(fit.product([16 * 29 * 39, 16 * 45 * 41])) == {Extent(16), height, width}
+    assert fit.product([31 * 41, 47 * 43]) == (Extent(0, 1, ("h", "w")),)
+    unsure = Fit(probes)
+    unsure.extent([1131, 1845])
+    assert unsure.has_doubts
+
+
 def test_a_number_is_of_the_symbols_that_the_function_has() -> None:
     """80 rows of an image are 160 of its half where that is all of it: the kernel of the half knows no other."""
     probes = ({"image": 50, "part": 25}, {"image": 90, "part": 45})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, tirx
 
 from backends.cpu.kernels.attention.plan import AttentionDemand, AttentionPlan, plan_attention, why_not_fused
 from backends.cpu.kernels.attention.read import AttentionStages, Chain, read_attention
@@ -212,11 +212,17 @@ def test_what_the_judge_takes_its_template_writes(name: str, sizes: tuple[int, .
     batch, rows, depth, keys, channels = sizes
     shapes = [(batch, rows, depth), (batch, depth, keys), (batch, keys, channels)]
     arrays = [normal(shape, seed) for seed, shape in enumerate(shapes)]
-    judge = context.resolve("llvm", threads=2).compiler.why_not_fused
+    compiler, reasons = context.resolve("llvm", threads=2).compiler, list[str]()
+
+    def judge(kernel: tirx.PrimFunc) -> str:
+        reasons.append(compiler.why_not_fused(kernel))
+        return reasons[-1]
+
     ran = run(_attention_with(MIDDLES[name][0]), arrays, "llvm", 2, judge=judge)
     joined = [kernel for kernel in ran.kernels.values() if len(find_anchors(kernel.source)) == 2]
     assert all(kernel.made.template == "attention" and not kernel.made.note for kernel in joined)
-    assert joined or (keys == 40_000 and MIDDLES[name][1])
+    is_dearer = any("cycles estimated in one kernel" in reason for reason in reasons)  # on AVX2 one of these sizes
+    assert joined or is_dearer or (keys == 40_000 and MIDDLES[name][1])
 
 
 def test_blocks_of_keys_where_rows_are_long() -> None:
