@@ -16,10 +16,22 @@ from tvm import tirx
 from tvm.ir import Call, Op, PrimType, TensorLoad
 from tvm_ffi.structural import StructuralMutator
 
+from backends.cpu.math_without_scalef import WITHOUT_SCALEF
+from backends.cpu.vector_terms import (
+    ROUND,
+    ROUND_BITS,
+    Expr,
+    bits,
+    clamp,
+    f32,
+    float_of_bits,
+    horner,
+    i32,
+    with_sign_of,
+)  # fmt: skip
 from backends.tensorir.exact_values import REWRITTEN, exact, is_inexact, is_narrow_function, widened
 from fusion.structural import contains, mutate
 
-Expr = Any
 Approximation = Callable[["_Names", Expr], Expr]
 
 
@@ -37,7 +49,7 @@ class VectorizeMath:
 
     Attributes:
         has_scalef: Whether the target multiplies by a power of two in one instruction, as AVX-512 does; elsewhere LLVM
-            calls ldexpf for each lane.
+            calls ldexpf for each lane, and forms of `math_without_scalef` are taken.
     """
 
     has_scalef: bool
@@ -258,60 +270,19 @@ def approximate(call: Call, names: _Names) -> Expr:
     operation = _operation(call)
     if operation == "pow":
         return _power(names, call)
-    make = APPROXIMATIONS.get(operation)
-    if make is None:
+    if operation not in APPROXIMATIONS:
         return call
-    argument, *_ = call.args
-    return make(names, names.bind(argument))
-
-
-def f32(value: float) -> Expr:
-    """Return a float32 constant."""
-    return tirx.const(value, "float32")
-
-
-def i32(value: int) -> Expr:
-    """Return an int32 constant."""
-    return tirx.const(value, "int32")
-
-
-def horner(variable: Expr, *coefficients: float) -> Expr:
-    """Return the polynomial with `coefficients` from the highest power down, in fused multiply-adds."""
-    result = f32(coefficients[0])
-    for coefficient in coefficients[1:]:
-        result = result * variable + f32(coefficient)
-    return result
-
-
-def clamp(x: Expr, low: float, high: float) -> Expr:
-    """Return x limited to [low, high], one instruction for each; NaN stays NaN (`tirx.min` would swallow it)."""
-    below = tirx.Select(x > f32(high), f32(high), x)
-    return tirx.Select(below < f32(low), f32(low), below)
-
-
-def _bits(x: Expr) -> Expr:
-    return tirx.reinterpret("int32", x)
-
-
-def _float_of_bits(x: Expr) -> Expr:
-    return tirx.reinterpret("float32", x)
-
-
-# 1.5 * 2^23: adding it rounds |t| < 2^22 to the nearest integer and leaves that integer in the low mantissa bits.
-_ROUND = 12582912.0
-_ROUND_BITS = 0x4B400000
+    operand, *_ = call.args
+    argument = names.bind(operand)
+    if operation in WITHOUT_SCALEF and not names.has_scalef:
+        return WITHOUT_SCALEF[operation](names.bind, argument)
+    return APPROXIMATIONS[operation](names, argument)
 
 
 def _scale_by_power_of_two(names: _Names, value: Expr, rounded: Expr) -> Expr:
-    """Return value * 2^n, in two exact steps where it takes several, so that overflow and denormals come out right; n
-    from `rounded`'s bits."""
-    n = names.bind(_bits(rounded) - i32(_ROUND_BITS))
-    if names.has_scalef:
-        return tirx.call_llvm_pure_intrin("float32", "llvm.ldexp", value, n)
-    half = names.bind(tirx.shift_right(n, i32(1)))
-    first = _float_of_bits(tirx.shift_left(half + i32(127), i32(23)))
-    second = _float_of_bits(tirx.shift_left(n - half + i32(127), i32(23)))
-    return value * first * second
+    """Return value * 2^n in one instruction; n from `rounded`'s bits."""
+    n = names.bind(bits(rounded) - i32(ROUND_BITS))
+    return tirx.call_llvm_pure_intrin("float32", "llvm.ldexp", value, n)
 
 
 def _exp_polynomial(names: _Names, r: Expr) -> Expr:
@@ -326,14 +297,13 @@ _EXP2 = tuple(coefficient * 0.6931471805599453 ** (6 - place) for place, coeffic
 
 def exp(names: _Names, x: Expr) -> Expr:
     """e^x within 2 ulp everywhere, denormal results included; range reduction by Cody and Waite."""
-    rounded, r = _reduce_by_ln2(names, names.bind(_limited(names, x, -105.0, 90.0)))
+    rounded, r = _reduce_by_ln2(names, names.bind(_limited(x, 90.0)))
     return _scale_by_power_of_two(names, _unless_vanishing(names, x, -105.0, _exp_polynomial(names, r)), rounded)
 
 
-def _limited(names: _Names, x: Expr, low: float, high: float) -> Expr:
-    """Return x limited from above, and from below where n has to be in bounds: for one instruction 0 * 2^n is 0 at any
-    n."""
-    return tirx.Select(x > f32(high), f32(high), x) if names.has_scalef else clamp(x, low, high)
+def _limited(x: Expr, high: float) -> Expr:
+    """Return x limited from above; from below it need not be, as 0 * 2^n is 0 at any n."""
+    return tirx.Select(x > f32(high), f32(high), x)
 
 
 def _unless_vanishing(names: _Names, x: Expr, low: float, value: Expr) -> Expr:
@@ -345,22 +315,22 @@ def _unless_vanishing(names: _Names, x: Expr, low: float, value: Expr) -> Expr:
 def _normal_exp(names: _Names, x: Expr) -> Expr:
     """e^x within 2 ulp for -87 < x < 88, where the result is neither denormal nor infinite."""
     rounded, r = _reduce_by_ln2(names, x)
-    power = _float_of_bits(tirx.shift_left(_bits(rounded) - i32(_ROUND_BITS - 127), i32(23)))
+    power = float_of_bits(tirx.shift_left(bits(rounded) - i32(ROUND_BITS - 127), i32(23)))
     return _exp_polynomial(names, r) * power
 
 
 def _reduce_by_ln2(names: _Names, x: Expr) -> tuple[Expr, Expr]:
     """Return n in the low bits of a float, and r, with x = n ln 2 + r and |r| <= ln(2) / 2."""
-    rounded = names.bind(x * f32(1.44269504088896341) + f32(_ROUND))
-    n = names.bind(rounded - f32(_ROUND))
+    rounded = names.bind(x * f32(1.44269504088896341) + f32(ROUND))
+    n = names.bind(rounded - f32(ROUND))
     return rounded, names.bind(n * f32(2.12194440e-4) + (x - n * f32(0.693359375)))
 
 
 def exp2(names: _Names, x: Expr) -> Expr:
     """2^x within 2 ulp."""
-    limited = names.bind(_limited(names, x, -151.0, 130.0))
-    rounded = names.bind(limited + f32(_ROUND))
-    f = names.bind(limited - (rounded - f32(_ROUND)))
+    limited = names.bind(_limited(x, 130.0))
+    rounded = names.bind(limited + f32(ROUND))
+    f = names.bind(limited - (rounded - f32(ROUND)))
     return _scale_by_power_of_two(names, _unless_vanishing(names, x, -151.0, horner(f, *_EXP2)), rounded)
 
 
@@ -376,13 +346,8 @@ def tanh(names: _Names, x: Expr) -> Expr:
     t = names.bind(tirx.abs(x))
     double = t + t
     grown = _normal_exp(names, names.bind(tirx.Select(double > f32(40.0), f32(40.0), double)))
-    far = _with_sign_of(x, names.bind(f32(1.0) - f32(2.0) / (grown + f32(1.0))))
+    far = with_sign_of(x, names.bind(f32(1.0) - f32(2.0) / (grown + f32(1.0))))
     return tirx.Select(t < f32(0.55), near, far)
-
-
-def _with_sign_of(x: Expr, magnitude: Expr) -> Expr:
-    sign = tirx.bitwise_and(_bits(x), i32(-0x80000000))
-    return _float_of_bits(tirx.bitwise_or(_bits(magnitude), sign))
 
 
 def erf(names: _Names, x: Expr) -> Expr:
@@ -396,7 +361,7 @@ def erf(names: _Names, x: Expr) -> Expr:
     power = names.bind(tirx.Select(t > f32(6.0), f32(-60.0), high * t - t))
     bounded = names.bind(f32(1.0) - _normal_exp(names, power))
     near = horner(s, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
-    return tirx.Select(t > f32(0.927734375), _with_sign_of(x, bounded), near * x + x)
+    return tirx.Select(t > f32(0.927734375), with_sign_of(x, bounded), near * x + x)
 
 
 def gelu(names: _Names, x: Expr) -> Expr:
@@ -411,11 +376,11 @@ def gelu(names: _Names, x: Expr) -> Expr:
         t, 3.585500963e-7, -7.554746844e-6, 6.441922596e-5, -2.552664082e-4, -3.030801778e-5, 6.971312221e-3,
         -5.245421454e-2, -4.592168331e-1, -1.151104689, -1.0,
     ))  # fmt: skip
-    rounded = names.bind(power + f32(_ROUND))
-    fraction = names.bind(power - (rounded - f32(_ROUND)))
+    rounded = names.bind(power + f32(ROUND))
+    fraction = names.bind(power - (rounded - f32(ROUND)))
     # 2^-35 is far from denormal, so n may be added to the bits of the exponent
-    shares = _bits(names.bind(horner(fraction, *_EXP2))) + tirx.shift_left(_bits(rounded), i32(23))
-    return tirx.Select(x < f32(0.0), f32(0.0), x) - t * _float_of_bits(shares)
+    shares = bits(names.bind(horner(fraction, *_EXP2))) + tirx.shift_left(bits(rounded), i32(23))
+    return tirx.Select(x < f32(0.0), f32(0.0), x) - t * float_of_bits(shares)
 
 
 def log(names: _Names, x: Expr) -> Expr:
@@ -423,9 +388,9 @@ def log(names: _Names, x: Expr) -> Expr:
     small = x < f32(1.1754943508222875e-38)  # no Let: VectorizeLoop cannot bind a vector of booleans
     scaled = names.bind(tirx.Select(small, x * f32(8388608.0), x))
     shift = tirx.Select(small, f32(-23.0), f32(0.0))
-    exponent = names.bind(tirx.bitwise_and(_bits(scaled) - i32(0x3F2AAAAB), i32(-0x00800000)))
+    exponent = names.bind(tirx.bitwise_and(bits(scaled) - i32(0x3F2AAAAB), i32(-0x00800000)))
     n = tirx.Cast("float32", exponent) * f32(1.1920928955078125e-7) + shift
-    m = names.bind(_float_of_bits(_bits(scaled) - exponent) - f32(1.0))
+    m = names.bind(float_of_bits(bits(scaled) - exponent) - f32(1.0))
     s = names.bind(m * m)
     even = horner(s, -0.130310059, -0.121483512, -0.166846126, -0.249996200)
     odd = horner(s, 0.140869141, 0.139814854, 0.200120345)
@@ -475,7 +440,7 @@ def cos(names: _Names, x: Expr) -> Expr:
 def _sine(names: _Names, x: Expr, quarter: int) -> Expr:
     """Return sin(x + quarter * pi/2), reduced by multiples of pi/2 in float64; Cephes' sinf and cosf polynomials."""
     wide = names.bind(tirx.Cast("float64", x))
-    rounding = tirx.const(6755399441055744.0, "float64")  # 1.5 * 2^52, as _ROUND
+    rounding = tirx.const(6755399441055744.0, "float64")  # 1.5 * 2^52, as ROUND
     shifted = names.bind(wide * tirx.const(0.6366197723675814, "float64") + rounding)
     n = names.bind(shifted - rounding)
     low = n * tirx.const(6.123233995736766e-17, "float64")

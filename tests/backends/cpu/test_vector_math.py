@@ -105,6 +105,58 @@ def test_the_vectorised_loop_has_no_scalar_calls(name: str, target: str) -> None
     assert not re.search(rf"({name}|ldexp)f?@", library.mod.inspect_source("asm"))
 
 
+# name -> shifts of integers to scale one vector by powers of two
+SHIFTS = {"exp": 1, "exp2": 1, "tanh": 0, "erf": 0}
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_without_scalef_at_most_one_factor_is_made_of_bits(name: str) -> None:
+    library = build(FUNCTIONS[name][0], target=context.resolve("llvm -mcpu=haswell").target)
+    assembly = library.mod.inspect_source("asm")
+    vectors = len(re.findall(r"vmovu?a?ps\s+%ymm\d+, \d*\(%rsi,", assembly))
+    assert vectors
+    assert len(re.findall(r"\bvpslld\b", assembly)) == SHIFTS[name] * vectors
+
+
+@pytest.mark.parametrize("has_scalef", [False, True])
+@pytest.mark.parametrize("name", ["tanh", "erf"])
+def test_error_bound_where_the_pieces_meet(name: str, has_scalef: bool) -> None:
+    call, reference, ulp_allowed, _ = FUNCTIONS[name]
+    x = np.linspace(0.5, 1.2, SIZE, dtype="float32")
+    ulp, _ = errors(run(build(call, has_scalef=has_scalef), x), reference(x.astype("float64")))
+    assert ulp.max() <= ulp_allowed
+
+
+@pytest.mark.parametrize("has_scalef", [False, True])
+@pytest.mark.parametrize("name", ["tanh", "erf"])
+def test_ends_zeros_and_denormals_are_exact(name: str, has_scalef: bool) -> None:
+    x = np.resize(np.array([0.0, -0.0, 1e-45, -3e-39, 10, -10, 80, 3e3, 3e38, -3e38, np.inf, -np.inf], "float32"), SIZE)
+    expected = FUNCTIONS[name][1](x.astype("float64")).astype("float32")
+    got = run(build(FUNCTIONS[name][0], has_scalef=has_scalef), x)
+    np.testing.assert_array_equal(got, expected)
+    if not has_scalef:
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(x))
+
+
+@pytest.mark.parametrize("has_scalef", [False, True])
+def test_exp_from_the_least_normal_result_to_nothing(has_scalef: bool) -> None:
+    """Denormal results, 0 and what the argument is limited to."""
+    x = np.linspace(-180, -86, SIZE, dtype="float32")
+    ulp, _ = errors(run(build(tirx.exp, has_scalef=has_scalef), x), np.exp(x.astype("float64")))
+    assert ulp.max() <= 2
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_error_bound_in_a_branch(name: str) -> None:
+    """Intermediate values are variables there, which TVM's simplifier replaces by their values."""
+    call, reference, ulp_allowed, _ = FUNCTIONS[name]
+    x = points()
+    library = build(lambda v: tirx.if_then_else(v == v, call(v), tirx.const(7, "float32")))
+    ulp, _ = errors(run(library, x), reference(x.astype("float64")))
+    assert ulp[np.isfinite(x)].max() <= ulp_allowed
+
+
 def test_float64_is_left_alone() -> None:
     assert "exp@" in build(tirx.exp, "float64").mod.inspect_source("asm")
 

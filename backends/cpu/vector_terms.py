@@ -1,0 +1,56 @@
+"""The terms that approximations of functions are made of: constants, polynomials, limits, and the bits of a float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+Expr = Any
+Bind = Callable[[Expr], Expr]
+"""Returns a cheap expression that stands for the given one."""
+
+# 1.5 * 2^23: adding it rounds |t| < 2^22 to the nearest integer and leaves that integer in the low mantissa bits.
+ROUND = 12582912.0
+ROUND_BITS = 0x4B400000
+
+
+def f32(value: float) -> Expr:
+    """Return a float32 constant."""
+    return tirx.const(value, "float32")
+
+
+def i32(value: int) -> Expr:
+    """Return an int32 constant."""
+    return tirx.const(value, "int32")
+
+
+def horner(variable: Expr, *coefficients: float) -> Expr:
+    """Return the polynomial with `coefficients` from the highest power down, in fused multiply-adds."""
+    result = f32(coefficients[0])
+    for coefficient in coefficients[1:]:
+        result = result * variable + f32(coefficient)
+    return result
+
+
+def clamp(x: Expr, low: float, high: float) -> Expr:
+    """Return x limited to [low, high], one instruction for each; NaN stays NaN (`tirx.min` would swallow it)."""
+    below = tirx.Select(x > f32(high), f32(high), x)
+    return tirx.Select(below < f32(low), f32(low), below)
+
+
+def bits(x: Expr) -> Expr:
+    """Return the int32 with the bits of a float32."""
+    return tirx.reinterpret("int32", x)
+
+
+def float_of_bits(x: Expr) -> Expr:
+    """Return the float32 with the bits of an int32."""
+    return tirx.reinterpret("float32", x)
+
+
+def with_sign_of(x: Expr, magnitude: Expr) -> Expr:
+    """Return a float32 that is not negative with the sign of x."""
+    sign = tirx.bitwise_and(bits(x), i32(-0x80000000))
+    return float_of_bits(tirx.bitwise_or(bits(magnitude), sign))
