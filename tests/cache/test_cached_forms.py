@@ -168,6 +168,7 @@ OPTIONS: dict[str, Any] = {
     "precision": "bf16",
     "effort": "balanced",
     "measured": "a digest",
+    "skipped": ("one that is not installed",),
     "model": SimpleNamespace(digest="another digest"),
 }
 
@@ -176,7 +177,7 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
     model, ctx = ModelDigest("0", ()), context.resolve(threads=1)
     compiler: Any = ctx.compiler
     assert set(COMPILER) == {field.name for field in dataclasses.fields(compiler)}
-    places = {"cache", "libraries", "database"}
+    places = {"cache", "libraries", "graph_libraries", "places", "database"}
     assert set(OPTIONS) | {"compiler"} | places == {field.name for field in dataclasses.fields(Context)}
     others = [{"compiler": dataclasses.replace(compiler, **{name: value})} for name, value in COMPILER.items()]
     others += [{name: value} for name, value in OPTIONS.items()]
