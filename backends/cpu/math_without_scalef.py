@@ -15,6 +15,7 @@ from backends.cpu.vector_terms import (
     Expr,
     bits,
     clamp,
+    erf_in_two,
     f32,
     float_of_bits,
     horner,
@@ -81,22 +82,20 @@ def tanh(bind: Bind, x: Expr) -> Expr:
 
 
 def erf(bind: Bind, x: Expr) -> Expr:
-    """erf(x) within 2 ulp: an odd polynomial to |x| = 0.93 (N. Juffa, "erff", NVIDIA forums, 2014), then
-    1 - 1 / p(|x|)^4.
+    """erf(x) within 2 ulp: `erf_in_two`, far from 0 as 1 - 1 / p(|x|)^4.
 
     p is a fit to erfc(t)^(-1/4) for the least absolute error of erf, and grows to infinity. The form is that of
     Abramowitz and Stegun, 7.1.28, whose p^16 has 16 times the rounding error of p.
     """
     t = bind(tirx.abs(x))
     s = bind(x * x)
-    near = horner(s, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
     root = bind(horner(
         t, 2.49931705e-3, -2.97939088e-2, 1.67735994e-1, -5.48574448e-1, 1.17529953, -1.62199116, 1.60763454,
         -7.13269532e-1, 5.95846415e-1, 9.52495754e-1,
     ))  # fmt: skip
     square = bind(root * root)
     far = bind(f32(1.0) - f32(1.0) / (square * square))
-    return tirx.Select(t > f32(0.927734375), with_sign_of(x, far), near * x + x)
+    return erf_in_two(x, s, t, far)
 
 
 WITHOUT_SCALEF: dict[str, Callable[[Bind, Expr], Expr]] = {make.__name__: make for make in (exp, exp2, tanh, erf)}

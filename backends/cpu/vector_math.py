@@ -23,6 +23,7 @@ from backends.cpu.vector_terms import (
     Expr,
     bits,
     clamp,
+    erf_in_two,
     f32,
     float_of_bits,
     horner,
@@ -360,8 +361,7 @@ def erf(names: _Names, x: Expr) -> Expr:
     # erf is 1 to the last bit past 4; past 10 the polynomial leaves the range of exp
     power = names.bind(tirx.Select(t > f32(6.0), f32(-60.0), high * t - t))
     bounded = names.bind(f32(1.0) - _normal_exp(names, power))
-    near = horner(s, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
-    return tirx.Select(t > f32(0.927734375), with_sign_of(x, bounded), near * x + x)
+    return erf_in_two(x, s, t, bounded)
 
 
 def gelu(names: _Names, x: Expr) -> Expr:
