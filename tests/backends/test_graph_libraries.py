@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper
-from tvm import relax
 
 import fusion
 from backends import registry
@@ -19,7 +18,7 @@ from fusion.frontends import import_model
 from fusion.passes.regions import TakeRegions, read_regions
 from placement.cover.places import GivenPlaces, PlacesByOrder
 from placement.cover.regions import PlacedSubgraph
-from tests.backends.to_onnx.examples import FAMILIES, draw_operands
+from tests.backends.to_onnx.examples import FAMILIES, FamilyModule
 from tests.frontends.against_onnxruntime import onnxruntime_runs
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, model
 from tests.passes.random_graphs import random_graph
@@ -35,15 +34,11 @@ def placed(source: object, library: str, **options: object) -> fusion.CompiledMo
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_operator(library: str, family: str) -> None:
-    examples = [(name, build) for name, builds in FAMILIES[family].items() for build in builds]
-    operands, builder = draw_operands(3), relax.BlockBuilder()
-    with builder.function("main", list(operands.variables.values())):
-        with builder.dataflow():
-            made = [builder.emit_output(builder.normalize(build(operands))) for _, build in examples]
-        builder.emit_func_output(relax.Tuple(made))
-    mod, arrays = builder.get(), list(operands.values.values())
-    expected = fusion.compile(mod, threads=1, cache=False)(*arrays)
-    for (name, _), ours, theirs in zip(examples, expected, placed(mod, library)(*arrays), strict=True):
+    made = FamilyModule.of(family)
+    arrays = list(made.values.values())
+    expected = fusion.compile(made.mod, threads=1, cache=False)(*arrays)
+    found = placed(made.mod, library)(*arrays)
+    for name, ours, theirs in zip(made.operators, expected, found, strict=True):
         assert ours.dtype == theirs.dtype, name
         np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5, err_msg=name)
 

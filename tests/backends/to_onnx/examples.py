@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 
@@ -39,6 +40,32 @@ class Operands:
 
     def __getattr__(self, name: str) -> relax.Var:
         return self.variables[name]
+
+
+@dataclass(frozen=True)
+class FamilyModule:
+    """All examples of a family as the results of one function.
+
+    Attributes:
+        mod: Its function is `main`.
+        operators: Of each result.
+        values: Of each parameter, by its name.
+    """
+
+    mod: tvm.IRModule
+    operators: list[str]
+    values: Mapping[str, np.ndarray]
+
+    @staticmethod
+    def of(family: str) -> FamilyModule:
+        """Return the examples of `family` on random operands."""
+        examples = [(name, build) for name, builds in FAMILIES[family].items() for build in builds]
+        operands, builder = draw_operands(3), relax.BlockBuilder()
+        with builder.function("main", list(operands.variables.values())):
+            with builder.dataflow():
+                made = [builder.emit_output(builder.normalize(build(operands))) for _, build in examples]
+            builder.emit_func_output(relax.Tuple(made))
+        return FamilyModule(builder.get(), [name for name, _ in examples], operands.values)
 
 
 def draw_operands(seed: int) -> Operands:

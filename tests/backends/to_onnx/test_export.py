@@ -20,7 +20,7 @@ from bench import zoo
 from bench.gate import error_of
 from fusion import onnx_file
 from fusion.errors import OptionError, UnsupportedOperatorError
-from tests.backends.to_onnx.examples import FAMILIES, draw_operands
+from tests.backends.to_onnx.examples import FAMILIES, FamilyModule
 from tests.backends.to_onnx.round_trip import exported, round_trip
 from tests.frontends.against_onnxruntime import onnxruntime_runs
 from tests.frontends.relay import shared_models
@@ -30,17 +30,12 @@ from tests.module.small_models import FLOAT, mlp, mlp_numpy, model
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_operator(family: str) -> None:
     """All examples of a family as the results of one function."""
-    examples = [(name, build) for name, builds in FAMILIES[family].items() for build in builds]
-    operands, builder = draw_operands(3), relax.BlockBuilder()
-    with builder.function("main", list(operands.variables.values())):
-        with builder.dataflow():
-            made = [builder.emit_output(builder.normalize(build(operands))) for _, build in examples]
-        builder.emit_func_output(relax.Tuple(made))
-    mod, names = builder.get(), [f"{name} {at}" for at, (name, _) in enumerate(examples)]
-    written = export_function(mod["main"], list(operands.values), names)
+    made = FamilyModule.of(family)
+    names = [f"{name} {at}" for at, name in enumerate(made.operators)]
+    written = export_function(made.mod["main"], list(made.values), names)
     onnx.checker.check_model(written, full_check=True)
-    found = onnxruntime_runs(written, operands.values)
-    expected = fusion.compile(mod, threads=1)(*operands.values.values())
+    found = onnxruntime_runs(written, made.values)
+    expected = fusion.compile(made.mod, threads=1)(*made.values.values())
     for name, ours, theirs in zip(names, expected, found, strict=True):
         assert ours.dtype == theirs.dtype, name
         np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5, err_msg=name)
