@@ -1,0 +1,28 @@
+"""NVRTC and ptxas take the CUDA C that the generator writes, where they are installed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backends.cuda.codegen.generate import generate_kernel
+from tests.backends.cuda.test_emulator import reversed_exponentials
+from tests.backends.cuda.toolkit import WHY_NOT, assemble
+
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_a_kernel_is_assembled_without_spills(arch: str, tmp_path: Path) -> None:
+    used = assemble(generate_kernel(reversed_exponentials, "reversed", arch), arch, tmp_path)
+    assert 0 < used.registers <= 64
+    assert used.spilled_bytes == 0
+    assert used.shared_bytes == 256 * 4
+
+
+def test_what_is_no_cuda_c_is_an_error_with_the_text_of_the_compiler(tmp_path: Path) -> None:
+    kernel = generate_kernel(reversed_exponentials, "reversed", "sm_80")
+    with pytest.raises(AssertionError, match="undeclared_name"):
+        assemble(replace(kernel, source=kernel.source.replace("expf", "undeclared_name")), "sm_80", tmp_path)
