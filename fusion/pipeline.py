@@ -304,8 +304,12 @@ def lower_open(
     with ctx.target:
         kernels = ScheduleKernels(ctx.compiler.schedule, name_sources=ctx.cache is not None)
         scheduled = _Apply(PipelineMode.WHOLE)([kernels], mod)
-    made = scheduled.fact.get(ScheduledKernels)
-    slow = {name: kernel.made for name, kernel in made.by_name.items() if kernel.made.is_last_resort}
+        made = scheduled.fact.get(ScheduledKernels)
+        slow = {
+            name: kernel.made
+            for name, kernel in made.by_name.items()
+            if kernel.made.is_last_resort and not ctx.compiler.schedule(seen.mod[name]).is_last_resort
+        }
     for name, kernel in slow.items():
         others = len(slow) - 1
         who = f"kernel {name} needs" if not others else f"{name} and {others} more kernels need"

@@ -60,7 +60,7 @@ def schedule(
     func = with_bare_symbols(func)
     if symbols_of(func) and not plain:
         return _schedule_open(func, machine, threads)
-    return _first(() if plain else _attempts(func, machine, threads, point), func, machine)
+    return _ranked(_first(() if plain else _attempts(func, machine, threads, point), func, machine), func)
 
 
 def schedule_with(
@@ -94,6 +94,11 @@ def _schedule_open(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sched
     made = _first(_open_attempts(func, machine, threads), func, machine)
     if made.template != _UNSCHEDULED:
         made = replace(made, func=skip_nothing(made.func, func))
+    return _ranked(made, func)
+
+
+def _ranked(made: Scheduled, func: tirx.PrimFunc) -> Scheduled:
+    """Return `made` with what it says of whether no better loops of `func` were found."""
     return replace(made, is_last_resort=made.template == _UNSCHEDULED or is_last_resort(made.template, Marks.of(func)))
 
 

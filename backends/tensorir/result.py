@@ -34,7 +34,7 @@ class Scheduled:
         note: Which better templates did not take the function, and why; empty where the first one did.
         repack: What its callers have to do to a constant.
         cycles: What the template estimates the slowest thread to take; 0 where it has no estimate.
-        is_last_resort: Whether a kernel with these operators gets faster loops where all its extents are known.
+        is_last_resort: Whether these are plain loops, or compute anchors as any other stage: no family took it.
     """
 
     func: tirx.PrimFunc
