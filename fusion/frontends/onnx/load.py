@@ -10,6 +10,7 @@ from fusion.errors import InvalidModelError, UnsupportedOperatorError
 from fusion.failures import last_line
 from fusion.files import read_file
 from fusion.foreign_files import CHECK, not_onnx
+from fusion.frontends.onnx.declarations import read_declarations
 from fusion.frontends.onnx.external_data import read_external_data, refuse_external_data
 from fusion.frontends.onnx.limits import check_limits, check_nodes
 from fusion.frontends.onnx.names import check_names
@@ -19,7 +20,8 @@ _NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
 
 def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.ModelProto:
-    """Return the model at or in `source`, its external data read in if `weights`.
+    """Return the model at or in `source`, its external data read in if `weights`; of a file without the large data of
+    its tensors otherwise.
 
     Raises:
         ModelFileError: The file is no ONNX model, or its external data is missing, too short, or outside its folder.
@@ -62,7 +64,8 @@ def _check_opset(model: onnx.ModelProto) -> None:
 def _load_file(path: Path, weights: bool) -> onnx.ModelProto:
     form = onnx.serialization.registry.get_format_from_file_extension(path.suffix) or "protobuf"
     try:
-        model = onnx.load_model_from_string(read_file(path), form)
+        read = read_file if weights or form != "protobuf" else read_declarations
+        model = onnx.load_model_from_string(read(path), form)
     except Exception as error:  # each of the formats has errors of its own
         raise not_onnx(path, last_line(error)) from error
     if not model.HasField("graph"):

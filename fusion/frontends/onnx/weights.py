@@ -16,9 +16,12 @@ from tvm.relax import Expr
 from fusion.errors import InvalidModelError, ModelFileError
 from fusion.frontends.nan_note import nan_note
 from fusion.frontends.onnx.parts import tensors
+from fusion.tensors import ALIGNMENT, aligned_copy, as_numpy, as_tensor
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 _UNKNOWN = onnx.TypeProto()
+_LARGE = 1 << 16
+"""Bytes of a weight from which it is not copied for its operand."""
 
 
 @dataclass(eq=False)
@@ -43,7 +46,7 @@ class Weights:
             InvalidModelError: A weight's data does not fill its shape.
         """
         protos = {tensor.name: tensor for tensor in (*graph.initializer, *map(_dense, graph.sparse_initializer))}
-        return cls(protos, {name: _checked_array(tensor) for name, tensor in protos.items()})
+        return cls(protos, {name: _aligned(_checked_array(tensor)) for name, tensor in protos.items()})
 
     def with_constants(self, graph: onnx.GraphProto) -> Weights:
         """Return these with what Constant nodes of `graph` hold; one is left out where its tensor cannot be read, or
@@ -62,7 +65,7 @@ class Weights:
             ):
                 continue
             try:
-                arrays[node.output[0]] = numpy_helper.to_array(tensor)
+                arrays[node.output[0]] = _aligned(numpy_helper.to_array(tensor))
             except (ValueError, TypeError, KeyError):
                 continue
             protos[node.output[0]] = tensor
@@ -88,11 +91,22 @@ def _held(node: onnx.NodeProto) -> TensorProto | None:
     return value.t if is_here else None
 
 
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """Return `array`, a large one copied to where `constant` leaves it, so that it is in memory once."""
+    return as_numpy(aligned_copy(array)) if array.nbytes >= _LARGE and array.dtype.kind in "fiu" else array
+
+
 def constant(array: np.ndarray) -> Expr:
-    """Return `array` as an operand, its dtype kept (`relax.const` alone narrows int64)."""
+    """Return `array`, to which nobody writes from now on, as an operand, its dtype kept (`relax.const` alone narrows
+    int64)."""
     if not array.size:  # TVM writes constants without elements to a file that it cannot read
         return relax.op.zeros(array.shape, str(array.dtype))
-    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape)))
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    return relax.const(as_tensor(array) if _is_aligned(array) else tvm.runtime.tensor(array))
+
+
+def _is_aligned(array: np.ndarray) -> bool:
+    return array.nbytes >= _LARGE and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0
 
 
 def weights_with_nan(model: onnx.ModelProto, weights: Weights) -> Iterator[str]:
