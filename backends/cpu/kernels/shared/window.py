@@ -122,17 +122,18 @@ class UnderWindow:
 
 def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr], ceil_mode: bool) -> Window:
     """Return the window over an `image` of height x width with the padding at the end that its `result` needs, which
-    `ceil_mode` may have enlarged: the same at all sizes, where it asks for the border anyway."""
+    `ceil_mode` may have enlarged: the same at all sizes, but where some have no window that begins behind the image."""
     top, left, bottom, right = window.padding
-    if top or left:
+    spans = [(taps - 1) * apart + 1 for taps, apart in zip(window.kernel, window.dilation, strict=True)]
+    begins = zip(window.strides, (bottom, right), spans, strict=True)
+    if not ceil_mode or all(stride + end <= span for stride, end, span in begins):
         more = [stride - 1 if ceil_mode else 0 for stride in window.strides]
         found = replace(window, padding=(top, left, bottom + more[0], right + more[1]))
         if found.output(int(image[0]), int(image[1])) == (int(result[0]), int(result[1])):
             return found
     ends = []
     for axis, before in enumerate((top, left)):
-        span = (window.kernel[axis] - 1) * window.dilation[axis] + 1
-        last = (int(result[axis]) - 1) * window.strides[axis] - before + span
+        last = (int(result[axis]) - 1) * window.strides[axis] - before + spans[axis]
         ends.append(max(0, last - int(image[axis])))
     return replace(window, padding=(top, left, ends[0], ends[1]))
 
