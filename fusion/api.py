@@ -53,7 +53,7 @@ from fusion.module.specialization import Specialization
 from fusion.module.specializations import Specializations
 from fusion.module.specialize import specialize, specialize_open
 from fusion.module.stand_in import StandIn
-from fusion.options import check_count, check_flag, read_named_shapes
+from fusion.options import BALANCED, check_count, check_flag, read_named_shapes
 from fusion.pinned_model import PinnedModel
 from fusion.second_forms import compile_form
 from fusion.signature import complete_shapes, name_dims, require_static
@@ -214,6 +214,8 @@ def _device_module(model: Any, given: NamedShapes, ctx: Context, devices: tuple[
     _require_memory(bound)
     require_threads(sum(device.threads for device in devices))
     with taking_precedence(), _compiling:
+        if ctx.effort == BALANCED:
+            ctx = ctx.without_graph_libraries("what they take among several devices is not measured")
         form = compile_form(model, shapes, ctx, partial(divide, devices=devices))
     return DeviceModule(form, settings_of(ctx))
 

@@ -27,7 +27,7 @@ from fusion.module.build import build
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specialize import specialize
-from fusion.options import FAST
+from fusion.options import BALANCED, FAST
 from fusion.pipeline import PipelineMode
 
 Shapes = Mapping[str, Sequence[int]]
@@ -107,6 +107,14 @@ class _Compile:
     def __call__(
         self, imported: ImportedModel, ctx: Context, mode: PipelineMode = PipelineMode.WHOLE
     ) -> Specialization:
+        if ctx.effort != BALANCED or not ctx.graph_libraries or imported.mod is None:
+            return self._form(imported, ctx, mode)
+        # Here, not above: only what measures needs it.
+        from fusion.placing.choose import ChoosePlaces
+
+        return ChoosePlaces(imported, ctx, lambda placed: self._form(imported, placed, mode))()
+
+    def _form(self, imported: ImportedModel, ctx: Context, mode: PipelineMode) -> Specialization:
         lowered = pipeline.lower(imported, ctx, mode=mode) if imported.mod is not None else None
         return self.make(imported, lowered, ctx)
 

@@ -11,16 +11,30 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Protocol
 
 from tuning.decide import Decision
-from tuning.experiment import Experiment
 from tuning.messages import Answer, MeasuredNetwork, Question, Trial, Trying, read_answer, write_question
 
 _PATIENCE_S = 20.0
 """Without an answer, beside the time that an experiment asks for: the longest kernels take seconds with bad loops."""
 _MOST_CRASHES = 3
 _COMMAND = "from tuning.worker import main; main()"
+
+
+class Measurable(Protocol):
+    """An experiment.
+
+    Attributes:
+        seconds: To measure for at most.
+    """
+
+    @property
+    def seconds(self) -> float: ...
+
+    def write(self, path: Path) -> None:
+        """Write what the worker reads to `path`."""
+        ...
 
 
 @dataclass
@@ -60,7 +74,7 @@ class MeasuringSession:
     ) -> None:
         self._end()
 
-    def run(self, experiment: Experiment) -> Results:
+    def run(self, experiment: Measurable) -> Results:
         """Return the results of `experiment`; candidates that crash or hang are left out and reported."""
         path = self._folder / "experiment.json"
         experiment.write(path)
@@ -71,7 +85,7 @@ class MeasuringSession:
                 results.failure = "too many candidates crash"
         return results
 
-    def _try(self, experiment: Experiment, path: Path, results: Results) -> None:
+    def _try(self, experiment: Measurable, path: Path, results: Results) -> None:
         """Ask once, and note in `results` what came of it."""
         trying: Trial | None = None
         try:

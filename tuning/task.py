@@ -10,9 +10,10 @@ from typing import Any
 
 from tuning.canonical import Fields, canonical
 
-KERNEL, CHAIN, ALONE = "kernel", "chain", "alone"
+KERNEL, CHAIN, ALONE, PLACEMENT = "kernel", "chain", "alone", "placement"
 """Which point of its template's space is fastest in a network; whether several anchors are faster in one kernel; what
-points take without a network, which answers nothing, and is learned from."""
+points take without a network, which answers nothing, and is learned from; whether a model is faster with the regions of
+a library, the family."""
 Tensors = tuple[tuple[str, tuple[int, ...]], ...]
 """Dtypes and shapes."""
 
@@ -52,7 +53,7 @@ class TuningTask:
     """A question that measurements answer.
 
     Attributes:
-        kind: `KERNEL`, `CHAIN` or `ALONE`.
+        kind: `KERNEL`, `CHAIN`, `ALONE` or `PLACEMENT`.
         family: The template that takes the kernel: tasks of one family are alike.
         structure: `structure_of` the kernel before it has loops.
         tensors: Dtype and shape of each parameter, for people and cost models: the structure tells them too.

@@ -1,0 +1,1 @@
+"""Chooses who runs a model by measuring it, for `effort="balanced"`: our kernels alone, or with a library's regions."""

@@ -1,0 +1,108 @@
+"""The process that times saved modules of one model, so that a library that crashes or hangs ends nothing else.
+
+It speaks as `tuning.worker` does, of one kernel, the model, whose candidates are the modules.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fusion.compiled_module import CompiledModule
+from fusion.load_saved import load
+from fusion.module.random_inputs import random_inputs
+from fusion.placing.experiment import ModuleExperiment, read_experiment
+from tuning.decide import decide
+from tuning.messages import Answer, Failed, MeasuredNetwork, Trial, Trying, read_question, write_answer
+from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
+
+_TOLERANCE = 1e-3
+"""By how much results may differ, of the largest of ours: sums of float32 in other orders differ by less."""
+_LEAST_S = 0.02
+"""That a block of runs of a module takes: of fewer runs the least is noise."""
+
+Run = Callable[[], Sequence[np.ndarray]]
+
+
+def main() -> None:
+    """Answer until there are no more lines."""
+    for line in sys.stdin:
+        question = read_question(line)
+        try:
+            _say(_measure(read_experiment(Path(question.experiment)), question.skipped))
+        except Exception as error:  # whatever modules and libraries raise
+            _say(Failed(f"{type(error).__name__}: {error}"))
+
+
+def _say(answer: Answer) -> None:
+    print(write_answer(answer), flush=True)
+
+
+def _measure(experiment: ModuleExperiment, skipped: Collection[Trial]) -> MeasuredNetwork:
+    """Return what the modules take; those that fail, or disagree with the first, are none of the times."""
+    runs: dict[int, Run] = {}
+    expected: Sequence[np.ndarray] = ()
+    for place, path in enumerate(experiment.modules):
+        if Trial(0, place) in skipped:
+            continue
+        _say(Trying(Trial(0, place)))
+        try:
+            run = _opened(load(path, verify=False))
+            found = run()
+        except Exception:
+            if not place:
+                raise
+            continue
+        expected = expected if place else found
+        if all(map(agrees, expected, found)):
+            runs[place] = run
+    times = _compare(runs, experiment.seconds)
+    decision = decide(times, 1)
+    return MeasuredNetwork((decision,), decision.default_s, decision.seconds)
+
+
+def _opened(module: CompiledModule) -> Run:
+    arrays = list(random_inputs(module.inputs).values())
+    return lambda: module(*arrays)
+
+
+def agrees(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Return whether results of a library are those of our kernels; where ours are no numbers, theirs may be any."""
+    if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
+        return False
+    if ours.dtype.kind != "f":
+        return bool(np.array_equal(ours, theirs))
+    known = np.isfinite(ours)
+    mine, its = ours[known].astype(np.float64), theirs[known].astype(np.float64)
+    return bool(np.all(np.abs(mine - its) <= _TOLERANCE * np.max(np.abs(mine), initial=0.0)))
+
+
+def _compare(runs: dict[int, Run], seconds: float) -> dict[int, Times]:
+    """Return the least time of each module in blocks of runs, one module after the other in each."""
+    first = {place: min(_timed(run), _timed(run)) for place, run in runs.items()}
+    wanted = max(BLOCK_RUNS, math.ceil(_LEAST_S / min(first.values())))
+    count = max(1, min(wanted, int(seconds / BLOCKS / sum(first.values()))))
+    times = {place: Times(took) for place, took in first.items()}
+    for _ in range(BLOCKS):
+        least = dict.fromkeys(runs, math.inf)
+        for _ in range(count):
+            for place, run in runs.items():
+                least[place] = min(least[place], _timed(run))
+        for place, took in least.items():
+            times[place].blocks.append(took)
+    return times
+
+
+def _timed(run: Run) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()
