@@ -54,20 +54,21 @@ class ChoosePlaces:
         records = list(knowledge.records(tasks.values()))
         known = {record.task.key for record in records}
         left = [name for name, task in tasks.items() if task.key not in known]
-        failure = ""
+        told: list[str] = []
         if left:
-            measured, failure = self._measure(left, tasks)
+            measured, told = self._measure(left, tasks)
             knowledge.keep(measured)
             records += measured
         keys = {task.key: name for name, task in tasks.items()}
         best = next((keys[record.task.key] for record in ranked(records)), "")
         form = self._form(best)
-        return replace(form, notes=(*form.notes, *_lines(keys, records), *([failure] if failure else ())))
+        return replace(form, notes=(*form.notes, *_lines(keys, records), *told))
 
     def _tasks(self, knowledge: Knowledge) -> dict[str, TuningTask]:
         """Return the question of each library whether its regions are faster."""
         assert self.imported.mod is not None
-        text = self.imported.mod.script(show_meta=False)
+        mods = (self.imported.mod, *self.imported.branches.values())
+        text = "".join(mod.script(show_meta=False) for mod in mods)  # without the values of weights
         structure = hashlib.sha256(text.encode()).hexdigest()
         tensors = tuple((spec.dtype, spec.extents) for spec in self.imported.inputs)
         return {
@@ -83,28 +84,30 @@ class ChoosePlaces:
             self._forms[name] = self.make(replace(self.ctx, places=places))
         return self._forms[name]
 
-    def _measure(self, names: Sequence[str], tasks: Mapping[str, TuningTask]) -> tuple[list[Record], str]:
-        """Return a record for each of some libraries, or why there is none."""
+    def _measure(self, names: Sequence[str], tasks: Mapping[str, TuningTask]) -> tuple[list[Record], list[str]]:
+        """Return a record for each of some libraries, and what failed."""
         now = time.time()
         taking = [name for name in names if any(library_of(key) == name for key in self._form(name).subgraphs)]
-        idle = [_record(tasks[name], None, now) for name in names if name not in taking]
+        others = [name for name in names if name not in taking]
+        idle = [_record(tasks[name], None, now) for name in others]
+        failed = [note for name in others for note in self._form(name).notes if note.startswith(f"the backend {name!r}")]
         if not taking:
-            return idle, ""
+            return idle, failed
         try:
             with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
                 paths = tuple(self._saved(name, folder / f"{place}.fusion") for place, name in enumerate(["", *taking]))
                 results = session.run(ModuleExperiment(paths, _SECONDS))
         except (OSError, SavedFileError) as error:
-            return idle, f"no placement was measured: {error}"
+            return idle, [*failed, f"no placement was measured: {error}"]
         if not results.decisions:
-            return idle, f"no placement was measured: {results.failure}"
+            return idle, [*failed, f"no placement was measured: {results.failure}"]
         decision = results.decisions[0]
         times = {found.candidate: found for found in decision.times}
         found = (
             _record(tasks[name], times.get(place), now, wins=decision.candidate == place)
             for place, name in enumerate(taking, 1)
         )
-        return [*idle, *found], ""
+        return [*idle, *found], failed
 
     def _saved(self, name: str, path: Path) -> str:
         form = self._form(name)
