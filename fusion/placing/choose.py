@@ -90,7 +90,8 @@ class ChoosePlaces:
         taking = [name for name in names if any(library_of(key) == name for key in self._form(name).subgraphs)]
         others = [name for name in names if name not in taking]
         idle = [_record(tasks[name], None, now) for name in others]
-        failed = [note for name in others for note in self._form(name).notes if note.startswith(f"the backend {name!r}")]
+        notes = ((name, note) for name in others for note in self._form(name).notes)
+        failed = [note for name, note in notes if note.startswith(f"the backend {name!r}")]
         if not taking:
             return idle, failed
         try:
