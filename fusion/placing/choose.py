@@ -118,9 +118,16 @@ class ChoosePlaces:
 
 def _record(task: TuningTask, found: CandidateTimes | None, now: float, *, wins: bool = False) -> Record:
     """Return what the model took with a library's regions; no runs where there are none, or they failed."""
-    if found is None:
-        return Record(task, _POINT, 0.0, 0.0, 0, 0.0, False, now)
-    return Record(task, _POINT, found.seconds, found.spread, found.runs, found.default_s, wins, now)
+    return Record(
+        task=task,
+        point=_POINT,
+        seconds=found.seconds if found else 0.0,
+        spread=found.spread if found else 0.0,
+        runs=found.runs if found else 0,
+        default_s=found.default_s if found else 0.0,
+        wins=wins,
+        measured_at=now,
+    )
 
 
 def _lines(names: Mapping[str, str], records: Sequence[Record]) -> Iterator[str]:
