@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import importlib.util
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -38,10 +39,11 @@ def import_compiler() -> ModuleType:
 
 
 def _import_tvm() -> ModuleType:
-    """Import TVM: in the first thread that does so with a list of names for all of its tables."""
+    """Import TVM: in the first thread that does so with a list of names for all of its tables, and without the hooks of
+    its backends for GPUs."""
     with _first:
         if "tvm" not in sys.modules:
-            with _listing_names_once():
+            with _listing_names_once(), _without_device_backends():
                 return _import_without_torch("tvm")
     return _import_without_torch("tvm")
 
@@ -69,6 +71,29 @@ def _listing_names_once() -> Iterator[None]:
         yield
     finally:
         registry.list_global_func_names = ask
+
+
+_AUTOLOAD = "tvm.backend._autoload_backends"
+
+
+@contextmanager
+def _without_device_backends() -> Iterator[None]:
+    """Import TVM inside without what it has in Python for GPUs and the like, unless `TVM_DEVICE_BACKEND_AUTOLOAD` asks
+    for that: 240 modules, a quarter of the time that importing TVM and the compiler takes.
+
+    `tvm.backend.load` loads one of them later. The module that TVM asks to load all is one that loads none meanwhile:
+    to set the variable would reach processes that other threads start.
+    """
+    if "TVM_DEVICE_BACKEND_AUTOLOAD" in os.environ or _AUTOLOAD in sys.modules:
+        yield
+        return
+    nothing = ModuleType(_AUTOLOAD)
+    nothing.__dict__["_autoload_backends"] = lambda: None
+    sys.modules[_AUTOLOAD] = nothing
+    try:
+        yield
+    finally:
+        sys.modules.pop(_AUTOLOAD, None)
 
 
 def _import_without_torch(name: str) -> ModuleType:

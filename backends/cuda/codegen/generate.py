@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tvm
+import tvm.backend
 from tvm import tirx
 from tvm.tirx.build import split_host_device_mods
 
@@ -49,6 +50,7 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
         name: Of the PrimFunc; the function on the device is called after it.
         arch: As nvcc calls it, such as "sm_80".
     """
+    tvm.backend.load("cuda")  # which `fusion.runtime` leaves out
     target = tvm.target.Target({"kind": "cuda", "arch": arch}).with_host(tvm.target.Target("llvm"))
     module = tvm.IRModule({name: func.with_attr("global_symbol", name)})
     bound = tirx.transform.BindTarget(target)(module)
