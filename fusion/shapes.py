@@ -25,7 +25,8 @@ def dims_of(shape: relax.Expr | None) -> Dims | None:
     is known."""
     if not isinstance(shape, relax.ShapeExpr):
         return None
-    return tuple(int(extent) if isinstance(extent, tirx.IntImm) else None for extent in shape.values)
+    # A slice is a list: an iterator over an array of TVM's takes twice as long.
+    return tuple([extent.value if isinstance(extent, tirx.IntImm) else None for extent in shape.values[:]])
 
 
 def known_extents(shape: relax.Expr | None) -> tuple[int, ...] | None:
