@@ -121,20 +121,18 @@ class UnderWindow:
 
 
 def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr], ceil_mode: bool) -> Window:
-    """Return the window over an `image` of height x width with the padding at the end that its `result` needs, which
-    `ceil_mode` may have enlarged: the same at all sizes, but where some have no window that begins behind the image."""
-    top, left, bottom, right = window.padding
+    """Return the window over an `image` of height x width with the padding at the end that its `result` needs: the same
+    at all sizes. `ceil_mode` enlarges it by less than a stride, and lets no window begin behind the image."""
+    top, left, *ends = window.padding
     spans = [(taps - 1) * apart + 1 for taps, apart in zip(window.kernel, window.dilation, strict=True)]
-    begins = zip(window.strides, (bottom, right), spans, strict=True)
-    if not ceil_mode or all(stride + end <= span for stride, end, span in begins):
-        more = [stride - 1 if ceil_mode else 0 for stride in window.strides]
-        found = replace(window, padding=(top, left, bottom + more[0], right + more[1]))
-        if found.output(int(image[0]), int(image[1])) == (int(result[0]), int(result[1])):
-            return found
-    ends = []
+    if ceil_mode:
+        ends = [min(n + stride, span) - 1 for n, stride, span in zip(ends, window.strides, spans, strict=True)]
+    found = replace(window, padding=(top, left, ends[0], ends[1]))
+    if found.output(int(image[0]), int(image[1])) == (int(result[0]), int(result[1])):
+        return found
     for axis, before in enumerate((top, left)):
         last = (int(result[axis]) - 1) * window.strides[axis] - before + spans[axis]
-        ends.append(max(0, last - int(image[axis])))
+        ends[axis] = max(0, last - int(image[axis]))
     return replace(window, padding=(top, left, ends[0], ends[1]))
 
 
