@@ -20,8 +20,30 @@ typedef unsigned long long uint64_t;
 #else
 #include <cstdint>
 #endif
+#define CUDART_INF_F __int_as_float(0x7F800000)
+#ifndef FUSION_HAS_HALF
+struct __align__(2) half {
+  unsigned short bits;
+  half() = default;
+  __device__ __forceinline__ half(float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x)); }
+  __device__ __forceinline__ operator float() const {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+  }
+};
+struct __align__(2) nv_bfloat16 {
+  unsigned short bits;
+  nv_bfloat16() = default;
+  __device__ __forceinline__ nv_bfloat16(float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x)); }
+  __device__ __forceinline__ operator float() const { return __uint_as_float(static_cast<unsigned>(bits) << 16); }
+};
+#endif
 """
-"""In place of TVM's, whose headers NVRTC alone does not bring: what kernels of float32 need of it."""
+"""In place of TVM's, whose headers NVRTC alone does not bring: what kernels need of it that compute in float32.
+
+Conversions are those of PTX, on devices from sm_80 on.
+"""
 
 
 @dataclass(frozen=True)

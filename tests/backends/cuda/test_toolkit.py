@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
+import numpy as np
 import pytest
+from tvm.relax import op
 
 from backends.cuda.codegen.generate import generate_kernel
+from backends.cuda.kernels.pointwise.emit import emit_pointwise
+from tests.backends.cpu.kernels.memory_bound import prim_func
 from tests.backends.cuda.test_emulator import reversed_exponentials
 from tests.backends.cuda.toolkit import WHY_NOT, assemble
 
@@ -20,6 +25,18 @@ def test_a_kernel_is_assembled_without_spills(arch: str, tmp_path: Path) -> None
     assert 0 < used.registers <= 64
     assert used.spilled_bytes == 0
     assert used.shared_bytes == 256 * 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(4, 1024), (7, 147)])
+def test_an_elementwise_kernel_keeps_its_values_in_registers(
+    shape: tuple[int, ...], dtype: str, tmp_path: Path
+) -> None:
+    x = np.zeros(shape, np.dtype(dtype))
+    func = prim_func(lambda b, x: op.multiply(op.sigmoid(x), op.maximum(x, op.negative(x))), [x])
+    used = assemble(generate_kernel(emit_pointwise(func), "pointwise", "sm_80"), "sm_80", tmp_path)
+    assert used.spilled_bytes == used.shared_bytes == 0
+    assert used.registers <= 32  # of 2,048 threads each has as many
 
 
 def test_what_is_no_cuda_c_is_an_error_with_the_text_of_the_compiler(tmp_path: Path) -> None:

@@ -13,9 +13,26 @@
 #define __restrict__
 #define __shared__ static __attribute__((section("emulated_shared"), used))
 
+UNSEEN inline float __int_as_float(int bits) { float x; __builtin_memcpy(&x, &bits, 4); return x; }
+UNSEEN inline int __float_as_int(float x) { int bits; __builtin_memcpy(&bits, &x, 4); return bits; }
+#define FUSION_HAS_HALF
+typedef _Float16 half;
+struct nv_bfloat16 {
+  unsigned short bits;
+  nv_bfloat16() = default;
+  // To the nearest, ties to even; NaN stays one.
+  nv_bfloat16(float x) {
+    const unsigned seen = __float_as_int(x);
+    bits = x == x ? (seen + 0x7FFF + (seen >> 16 & 1)) >> 16 : 0x7FFF;
+  }
+  operator float() const { return __int_as_float(static_cast<int>(static_cast<unsigned>(bits) << 16)); }
+};
+
 struct dim3 { unsigned x, y, z; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(16) int4 { int x, y, z, w; };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }

@@ -1,0 +1,23 @@
+"""The loops over the blocks of a grid and the threads of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tvm import tirx
+from tvm.ir import Range, Var
+from tvm.tirx import ForKind
+
+from backends.tensorir.emit import Nest, int64
+
+
+@contextmanager
+def bound_loop(nest: Nest, tag: str, extent: int) -> Iterator[Var]:
+    """Open a loop of which each iteration is a block or a thread, as `tag` says: "blockIdx.x" or "threadIdx.x"."""
+    var = Var(tag.partition(".")[0], "int64")
+    with nest.apart() as body:
+        yield var
+    binding = tirx.IterVar(Range(int64(0), int64(extent)), Var(tag, "int64"), tirx.IterVar.ThreadIndex, tag)
+    statement = tirx.SeqStmt(body) if len(body) > 1 else body[0]
+    nest.add(tirx.For(var, int64(0), int64(extent), ForKind.THREAD_BINDING, statement, binding))

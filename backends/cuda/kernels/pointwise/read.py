@@ -1,0 +1,64 @@
+"""Reads a kernel of elementwise stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tvm import tirx
+from tvm.ir import Var
+
+from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
+from backends.tensorir.stages import Axis, Stage, dtype_of, loads, output_buffers, read_stages, shape_of, substitute
+from fusion.declined import Declined
+
+_DTYPES = NARROW | {"float32"}
+
+
+@dataclass(frozen=True)
+class ElementwiseRegion:
+    """Stages of which each element is computed alone.
+
+    Attributes:
+        axes: Of the outputs, all of which have them.
+        outputs: The stages that are stored, over these axes.
+        stages: All stages, by what they make.
+    """
+
+    axes: tuple[Axis, ...]
+    outputs: tuple[Stage, ...]
+    stages: Mapping[Var, Stage]
+
+
+def read_pointwise(func: tirx.PrimFunc) -> ElementwiseRegion:
+    """Return the stages of `func`.
+
+    Raises:
+        Declined: A stage is a reduction or writes a slice, outputs differ in their shapes, a shape is empty, or numbers
+            are no float32, float16 or bfloat16.
+    """
+    stages = read_stages(func)
+    outputs = output_buffers(func, stages)
+    if any(stage.combine is not None for stage in stages):
+        raise Declined("a stage is a reduction")
+    if any(stage.offsets for stage in stages):
+        raise Declined("a stage writes a slice")
+    read = {load.source for stage in stages for load in loads(stage.value)}
+    others = {dtype_of(buffer) for buffer in read | {stage.buffer for stage in stages}} - _DTYPES
+    if others:
+        raise Declined(f"it computes in {', '.join(sorted(others))}")
+    wide = in_float32(stages, outputs)
+    written = [stage for stage in wide if stage.buffer in outputs]
+    if len({shape_of(stage.buffer) for stage in written}) != 1:
+        raise Declined("the outputs have several shapes")
+    if 0 in shape_of(written[0].buffer):
+        raise Declined("the outputs are empty")
+    axes = written[0].spatial
+    moved = tuple(_over(stage, axes) for stage in written)
+    return ElementwiseRegion(axes, moved, {stage.buffer: stage for stage in wide})
+
+
+def _over(stage: Stage, axes: tuple[Axis, ...]) -> Stage:
+    """Return a stage over the axes of another of the same shape."""
+    known = {mine.var: axis.var for mine, axis in zip(stage.spatial, axes, strict=True)}
+    return replace(stage, spatial=axes, value=substitute(stage.value, known))

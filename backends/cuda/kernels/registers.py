@@ -1,0 +1,114 @@
+"""Values of one thread in registers, and the accesses of 16 bytes that bring them there and away.
+
+A thread has `lanes` neighbouring elements. What lies next to each other in memory is loaded at once, everything is
+computed element by element, and stored at once: arithmetic never sees a vector.
+
+    for lane in T.vectorized(4): x[lane] = a[at + lane]
+    for lane in T.unroll(4): y[lane] = max(x[lane], 0.0)
+    for lane in T.vectorized(4): b[at + lane] = y[lane]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call, Range, TensorLoad, Var
+from tvm.sym import Analyzer
+from tvm.tirx import ForKind
+from tvm_ffi import StructuralKey
+from tvm_ffi.structural import StructuralMutator
+
+from backends.tensorir.accesses import flat_index
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.flat_buffers import load_flat, store_flat
+from backends.tensorir.inlining import is_branch
+from backends.tensorir.stages import dtype_of, shape_of, substitute
+from fusion.structural import find, mutate
+
+ACCESS_BYTES = 16
+"""The widest access of one thread: CUDA C++ programming guide, "Device memory accesses"."""
+
+
+def register(nest: Nest, name: str, elements: int, dtype: str) -> Var:
+    """Declare numbers of one thread."""
+    buffer = tirx.decl_buffer((elements,), dtype, name, scope="local")
+    nest.add(tirx.AllocBuffer(buffer))
+    return buffer
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The neighbours that a thread computes.
+
+    Attributes:
+        var: Their index, below `many`: expressions are over it.
+        ranges: Of the other variables of expressions.
+    """
+
+    var: Var
+    many: int
+    ranges: Sequence[tuple[Var, int]] = ()
+
+    def analyzer(self) -> Analyzer:
+        """Return an analyzer that knows the ranges."""
+        analyzer = Analyzer()
+        for var, extent in (*self.ranges, (self.var, self.many)):
+            analyzer.bind(var, Range(int64(0), int64(extent)))
+        return analyzer
+
+    def begin(self, load: TensorLoad) -> Expr | None:
+        """Return where in memory the first of them is, of neighbours that one access brings; None where none does."""
+        if self.many == 1 or not load.indices or find(list(load.indices), TensorLoad):
+            return None
+        analyzer = self.analyzer()
+        flat = flat_index(shape_of(load.source), list(load.indices), analyzer)
+        first = analyzer.simplify(substitute(flat, {self.var: int64(0)}))
+        is_run = analyzer.can_prove_equal(flat - first, self.var)
+        is_aligned = analyzer.can_prove_equal(tirx.floormod(first, int64(self.many)), int64(0))
+        return first if is_run and is_aligned else None
+
+
+@dataclass
+class Loaded:
+    """What a thread has in registers: element `offset + lane` of each is that of the lane.
+
+    Attributes:
+        held: By the access that brought it.
+    """
+
+    nest: Nest
+    lanes: Lanes
+    held: dict[Any, Expr] = field(default_factory=dict)
+
+    def take(self, value: Expr) -> Expr:
+        """Return an expression that reads vectors in memory from registers; their loads are added.
+
+        What stands in a branch stays there, as its loads may be out of bounds outside.
+        """
+        return mutate(value, [(TensorLoad, self._load), (Call, self._call)])
+
+    def _load(self, load: TensorLoad, mutator: StructuralMutator) -> Expr:
+        key = (load.source, *(StructuralKey(index) for index in load.indices))
+        if key not in self.held:
+            begin = self.lanes.begin(load)
+            if begin is None:
+                return load
+            kept = register(self.nest, f"{load.source.name}_", self.lanes.many, dtype_of(load.source))
+            copy_lanes(self.nest, kept, int64(0), load.source, begin, many=self.lanes.many)
+            self.held[key] = tirx.BufferLoad(kept, [self.lanes.var])
+        return self.held[key]
+
+    def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
+        if not is_branch(call):
+            return mutator.default_mutate(call)
+        condition, then, otherwise = call.args
+        return tirx.if_then_else(self.take(condition), then, otherwise)
+
+
+def copy_lanes(nest: Nest, to: Var, at: Expr, source: Var, begin: Expr, *, many: int) -> None:
+    """Add `to[at + lane] = source[begin + lane]`, one access."""
+    with nest.run("lane", many, ForKind.VECTORIZED) as lane:
+        nest.add(store_flat(to, at + lane, load_flat(source, begin + lane)))

@@ -1,0 +1,126 @@
+"""Elementwise kernels: right against float64 in every order of threads, whatever their size; accesses are full."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from backends.cuda.codegen.generate import generate_kernel
+from backends.cuda.kernels.pointwise.emit import emit_pointwise
+from fusion.declined import Declined
+from tests.backends.cpu.kernels.memory_bound import Build, prim_func
+from tests.backends.cuda.emulator.emulate import WHY_NOT, Counts, emulate
+
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def run(build: Build, *arrays: np.ndarray) -> tuple[np.ndarray, Counts]:
+    """Return the one output, which begins as NaN, and what the accesses add up to."""
+    func = prim_func(build, arrays)
+    kernel = generate_kernel(emit_pointwise(func), "pointwise", "sm_80")
+    *inputs, output = (param.name for param in func.params)
+    shape = tuple(int(dim) for dim in func.params[-1].ty.shape)
+    named = dict(zip(inputs, arrays, strict=True)) | {output: np.full(shape, np.nan, arrays[0].dtype)}
+    done = emulate(kernel, {name: named[name] for name in kernel.parameters})
+    return done.arrays[output], done.counts
+
+
+def gated(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    return op.multiply(op.sigmoid(x), op.add(op.nn.relu(y), relax.const(1.0)))
+
+
+def gated_in_float64(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    return (np.maximum(y, 0) + 1) / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (1024,), (1025,), (7, 147), (2, 3, 5, 7), (4, 1031)])
+def test_all_sizes_are_what_float64_says(shape: tuple[int, ...]) -> None:
+    x, y = numbers(*shape), numbers(*shape) - 1
+    np.testing.assert_allclose(run(gated, x, y)[0], gated_in_float64(x, y), rtol=1e-6, atol=1e-7)
+
+
+def test_random_shapes_are_what_float64_says() -> None:
+    seed = 2224
+    random = np.random.default_rng(seed)
+    for _ in range(4):
+        shape = tuple(int(extent) for extent in random.integers(1, 23, random.integers(1, 5)))
+        x, y = numbers(*shape), numbers(*shape)
+        expected = gated_in_float64(x, y)
+        np.testing.assert_allclose(run(gated, x, y)[0], expected, rtol=1e-6, atol=1e-7, err_msg=f"{seed} {shape}")
+
+
+def test_all_bytes_are_of_full_sectors_and_wide_accesses() -> None:
+    counts = run(gated, numbers(4, 1024), numbers(4, 1024))[1]
+    assert counts.sector_share == 1.0
+    assert counts.wide_bytes == counts.load_bytes + counts.store_bytes == 3 * 4 * 4096
+
+
+@pytest.mark.parametrize("shape", [(8, 64), (2, 8, 7, 7)])
+def test_what_is_broadcast_is_read_where_it_lies(shape: tuple[int, ...]) -> None:
+    x, bias = numbers(*shape), numbers(*shape[1:2], *(1 for _ in shape[2:]))
+    done, counts = run(lambda b, x, bias: op.nn.relu(op.add(x, bias)), x, bias)
+    np.testing.assert_array_equal(done, np.maximum(x + bias, 0))
+    assert counts.wide_bytes >= 2 * x.nbytes
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda b, x: op.nn.relu(x), lambda x: np.maximum(x, 0)),
+        (lambda b, x: op.clip(x, -1, 1), lambda x: np.clip(x, -1, 1)),
+        (lambda b, x: op.maximum(x, op.negative(x)), lambda x: np.maximum(x, -x)),
+        (lambda b, x: op.minimum(op.add(x, x), x), lambda x: np.minimum(x + x, x)),
+    ],
+)
+def test_nan_and_infinity_pass(build: Build, expected: Callable[[np.ndarray], np.ndarray]) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, -0.5, 0.5, 0.0, 3.0], np.float32)
+    np.testing.assert_array_equal(run(build, x)[0], expected(x))
+
+
+def test_a_transpose_and_a_padding_are_right() -> None:
+    x = numbers(6, 10)
+    np.testing.assert_array_equal(run(lambda b, x: op.negative(op.permute_dims(x)), x)[0], -x.T)
+    padded = run(lambda b, x: op.nn.pad(x, [0, 1, 2, 3]), x)[0]
+    np.testing.assert_array_equal(padded, np.pad(x, [(0, 1), (2, 3)]))
+
+
+def test_gelu_keeps_its_digits() -> None:
+    x = np.linspace(-6, 6, 301).astype(np.float32)
+    expected = [float(each) / 2 * math.erfc(-float(each) / math.sqrt(2)) for each in x]
+    # What x is rounded to before erfc counts x^2 times: 36 eps at the end.
+    np.testing.assert_allclose(run(lambda b, x: op.nn.gelu(x), x)[0], expected, rtol=4e-6)
+
+
+@pytest.mark.parametrize(("dtype", "epsilon"), [("float16", 2**-11), ("bfloat16", 2**-8)])
+@pytest.mark.parametrize("shape", [(2048,), (5, 13)])
+def test_narrow_types_are_rounded_once(dtype: str, epsilon: float, shape: tuple[int, ...]) -> None:
+    x, y = (each.astype(np.dtype(dtype)) for each in (numbers(*shape), 1 - 2 * numbers(*shape)))
+    done, counts = run(lambda b, x, y: op.multiply(op.sigmoid(x), op.add(y, op.multiply(x, y))), x, y)
+    wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
+    expected = (wide_y + wide_x * wide_y) / (1 + np.exp(-wide_x))
+    np.testing.assert_allclose(done.astype(np.float64), expected, rtol=epsilon * 1.001, atol=1e-7)
+    assert counts.wide_bytes == (3 * x.nbytes if shape == (2048,) else 3 * 64 * 2)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda b, x: op.sum(x, -1), "a stage is a reduction"),
+        (lambda b, x: op.astype(x, "float64"), "it computes in float64"),
+        (lambda b, x: op.greater(x, relax.const(0.0)), "it computes in bool"),
+    ],
+)
+def test_what_it_does_not_compute_is_declined(build: Build, reason: str) -> None:
+    with pytest.raises(Declined, match=reason):
+        run(build, numbers(4, 8))
