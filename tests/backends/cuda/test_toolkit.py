@@ -11,6 +11,7 @@ import pytest
 from tvm.relax import op
 
 from backends.cuda.codegen.generate import generate_kernel
+from backends.cuda.devices import A100
 from backends.cuda.kernels.pointwise.emit import emit_pointwise
 from tests.backends.cpu.kernels.memory_bound import prim_func
 from tests.backends.cuda.test_emulator import reversed_exponentials
@@ -36,7 +37,7 @@ def test_an_elementwise_kernel_keeps_its_values_in_registers(
     func = prim_func(lambda b, x: op.multiply(op.sigmoid(x), op.maximum(x, op.negative(x))), [x])
     used = assemble(generate_kernel(emit_pointwise(func), "pointwise", "sm_80"), "sm_80", tmp_path)
     assert used.spilled_bytes == used.shared_bytes == 0
-    assert used.registers <= 32  # of 2,048 threads each has as many
+    assert A100.occupancy(256, used.registers) == 1.0
 
 
 def test_what_is_no_cuda_c_is_an_error_with_the_text_of_the_compiler(tmp_path: Path) -> None:

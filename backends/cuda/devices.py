@@ -1,0 +1,92 @@
+"""What CUDA devices can do at most: their figures in one table, and what these allow a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backends.machine_limits import Floor
+
+_WARP = 32
+_REGISTER_UNIT = 256
+"""Registers are given to a warp in multiples of so many: CUDA occupancy calculator, capabilities 5.0 to 9.0."""
+_RESERVED_SHARED = 1024
+"""Bytes of shared memory that the system takes for each block: CUDA C++ programming guide, "Compute capability 8.x"."""
+
+
+@dataclass(frozen=True)
+class CudaDevice:
+    """Figures of one device.
+
+    Attributes:
+        sms: Streaming multiprocessors.
+        threads: That an SM holds at once, at most; so for `blocks`, `registers` (of 32 bits) and `shared_bytes`.
+        block_shared_bytes: Of one block, at most.
+        l2_bytes: Of the whole device.
+        gbs: Of its memory, in 1e9 bytes per second.
+        float32_gflops: Without tensor cores, in 1e9 operations per second; a multiply-add is two.
+        float16_gflops: Of tensor cores, dense, sums in float32; the same for bfloat16.
+        tfloat32_gflops: Of tensor cores, dense.
+        source: Where the figures are published.
+    """
+
+    name: str
+    arch: str
+    sms: int
+    gbs: float
+    l2_bytes: int
+    shared_bytes: int
+    block_shared_bytes: int
+    float32_gflops: float
+    float16_gflops: float
+    tfloat32_gflops: float
+    source: str
+    threads: int = 2048
+    blocks: int = 32
+    registers: int = 65536
+
+    def blocks_at_once(self, threads: int, registers: int, shared_bytes: int = 0) -> int:
+        """Return how many blocks of so many threads an SM holds at once; 0 where not even one fits.
+
+        Args:
+            registers: Of each thread.
+            shared_bytes: Of each block.
+        """
+        if shared_bytes > self.block_shared_bytes:
+            return 0
+        warps = -(-threads // _WARP)
+        of_warp = -(-registers * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
+        by_registers = self.registers // of_warp // warps if of_warp else self.blocks
+        by_shared = self.shared_bytes // (shared_bytes + _RESERVED_SHARED)
+        return min(self.blocks, self.threads // (warps * _WARP), by_registers, by_shared)
+
+    def occupancy(self, threads: int, registers: int, shared_bytes: int = 0) -> float:
+        """Return the share of an SM's threads that such blocks fill: see `blocks_at_once`."""
+        return self.blocks_at_once(threads, registers, shared_bytes) * (-(-threads // _WARP)) * _WARP / self.threads
+
+    def floor(self, flops: float, moved_bytes: int, gflops: float | None = None) -> Floor:
+        """Return the least time of a kernel that does `flops` operations and moves so many bytes of memory: the roof of
+        the roofline model (Williams, Waterman, Patterson 2009).
+
+        Args:
+            gflops: What the operations are done at; None for those of float32 without tensor cores.
+        """
+        computing_s = flops / ((self.float32_gflops if gflops is None else gflops) * 1e9)
+        moving_s = moved_bytes / (self.gbs * 1e9)
+        return Floor(computing_s, "compute") if computing_s >= moving_s else Floor(moving_s, "memory")
+
+
+A100 = CudaDevice(
+    name="A100 SXM 80 GB", arch="sm_80", sms=108, gbs=2039, l2_bytes=40 << 20,
+    shared_bytes=164 << 10, block_shared_bytes=163 << 10,
+    float32_gflops=19_500, float16_gflops=312_000, tfloat32_gflops=156_000,
+    source="NVIDIA A100 data sheet; CUDA C++ programming guide, \"Technical specifications per compute capability\"",
+)  # fmt: skip
+H100 = CudaDevice(
+    name="H100 SXM 80 GB", arch="sm_90", sms=132, gbs=3350, l2_bytes=50 << 20,
+    shared_bytes=228 << 10, block_shared_bytes=227 << 10,
+    float32_gflops=67_000, float16_gflops=989_500, tfloat32_gflops=494_500,
+    source="NVIDIA H100 data sheet (half of its figures with sparsity); CUDA C++ programming guide, as for A100",
+)  # fmt: skip
+DEVICES: Mapping[str, CudaDevice] = {device.arch: device for device in (A100, H100)}
+"""By the architecture for which their kernels are compiled."""
