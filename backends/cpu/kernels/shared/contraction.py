@@ -37,7 +37,8 @@ from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
 from backends.tensorir.roles import Output
 
-Pixels = list[tuple[Expr, Expr]]
+Pixel = tuple[Expr, Expr]
+Pixels = list[Pixel]
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class Contraction:
         coordinates: (outer, group, y, x, channel) -> indices of the anchor's result.
         outputs: The epilogue.
         arithmetic: What a step of k is.
+        seen: (first pixel, last pixel) -> the first and how many of the taps of each axis add to a rectangle of pixels
+            between these corners; None: all do.
     """
 
     extents: Extents
@@ -92,6 +95,7 @@ class Contraction:
     coordinates: Callable[[Expr, Expr, Expr, Expr, Expr], list[Expr]]
     outputs: tuple[Output, ...]
     arithmetic: Arithmetic = FLOAT32
+    seen: Callable[[Pixel, Pixel], Sequence[tuple[Expr, Expr]]] | None = None
 
 
 Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
@@ -253,8 +257,10 @@ class MicroKernel:
         registers = RegisterRows(nest, len(pixels), vectors)
         tile = _Tile(registers, vectors, pixels, group, channel)
         with ExitStack() as loops:
-            windows = [nest.loop(f"tap{axis}", extent) for axis, extent in enumerate(work.extents.taps)]
-            taps = [loops.enter_context(window) for window in windows]
+            taps = [
+                begin + loops.enter_context(nest.loop(f"tap{axis}", many))
+                for axis, (begin, many) in enumerate(self._seen(pixels))
+            ]
             whole, rest = divmod(work.extents.depth, work.arithmetic.step)
             if whole:
                 with nest.loop("k", whole) as step:
@@ -262,6 +268,16 @@ class MicroKernel:
             if rest:
                 self._accumulate(tile, taps, int64(whole), rest)
         return registers
+
+    def _seen(self, pixels: Pixels) -> list[tuple[Expr, Expr]]:
+        """Return the first and how many of the taps of each axis add to the sums of a tile."""
+        if self.work.seen is None:
+            return [(0, extent) for extent in self.work.extents.taps]
+        settle = self.nest.settle
+        return [
+            (settle(f"first_tap{axis}", begin), settle(f"taps{axis}", many))
+            for axis, (begin, many) in enumerate(self.work.seen(pixels[0], pixels[-1]))
+        ]
 
     def _accumulate(self, tile: _Tile, taps: Sequence[Expr], step: Expr, many: int) -> None:
         """Emit one step of k, of `many` elements."""

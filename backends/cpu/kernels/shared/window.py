@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from tvm import te, tirx
 
-from backends.tensorir.emit import Expr
+from backends.tensorir.emit import Expr, int64
 from backends.tensorir.extents import Extent, least, most
 
 Attrs: TypeAlias = Any  # of any operator with strides, padding and dilation, each of which is another class to TVM
@@ -53,6 +53,16 @@ class Window:
     def rows_under(self, rows: Expr) -> Expr:
         """Return how many rows of the padded image lie under `rows` rows of the result, those between taps included."""
         return (rows - 1) * self.strides[0] + (self.kernel[0] - 1) * self.dilation[0] + 1
+
+    def taps_inside(self, axis: int, extent: int, first: Expr, last: Expr) -> tuple[Expr, Expr]:
+        """Return the first and how many of the taps of an axis (0: rows) lie on an image of `extent` rows or columns
+        for any pixel from `first` to `last` of the result, a few more where the window's stride leaves gaps."""
+        before, apart, stride = self.padding[axis], self.dilation[axis], self.strides[axis]
+        kernel = int64(self.kernel[axis])
+        begin = tirx.truncdiv(tirx.max(before - last * stride, int64(0)) + (apart - 1), int64(apart))
+        end = tirx.floordiv(extent - 1 + before - first * stride + apart, int64(apart))
+        begin, end = tirx.min(begin, kernel), tirx.max(tirx.min(end, kernel), int64(0))
+        return begin, tirx.max(end - begin, int64(0))
 
     def merges(self, groups: int) -> bool:
         """Return whether the taps of a row and the channels under them lie together: one long k."""
