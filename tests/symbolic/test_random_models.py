@@ -13,6 +13,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 import fusion
 from tests.symbolic.random_models import BATCH, LENGTH, OTHER, WIDTH, random_model, random_symbols
+from tests.symbolic.random_pictures import random_pictures
 
 SIZES = ((2, 5), (1, 1), (3, 17), (7, 2), (1, 30), (0, 3), (2, 300))
 OF_SYMBOL = {BATCH: (0, 1, 2, 3, 7), LENGTH: (0, 1, 5, 17, 30), OTHER: (0, 1, 4, 16, 300)}
@@ -50,6 +51,18 @@ def test_random_symbols_are_as_static_forms_at_five_sizes(seed: int) -> None:
         ran += 1
         assert len(module.specializations) == max(1, forms), module.explain()
     assert ran >= 3
+
+
+@pytest.mark.filterwarnings("ignore::fusion.errors.ManyFormsWarning")  # not all have one form
+@pytest.mark.parametrize("seed", range(8))
+def test_means_over_windows_of_any_pictures(seed: int) -> None:
+    model = random_pictures(seed)
+    module = fusion.compile(model, wait=True, cache=False, threads=1 + seed % 2)
+    for batch, height, width in ((2, 19, 24), (1, 33, 57), (3, 40, 17), (1, 100, 64)):
+        given = np.random.default_rng(height).standard_normal((batch, 3, height, width)).astype(np.float32)
+        wanted = _of_onnx_runtime(model, [given])
+        assert wanted is not None
+        _check(module(given), wanted, True)
 
 
 def _inputs(symbols: dict[str, int | str], sizes: dict[str, int]) -> list[np.ndarray]:
