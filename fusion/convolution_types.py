@@ -50,12 +50,12 @@ def _shape(call: relax.Call) -> list[int] | None:
     """Return the shape of the result, if it can be told from numbers alone and nothing contradicts another."""
     attrs = call.attrs
     layout = str(attrs.out_layout)
-    data, weight = (_by_axis(value, layout) for value, layout in zip(call.args, _layouts(attrs), strict=True))
+    data, weight = (_by_axis(value, layout) for value, layout in zip(call.args[:], _layouts(attrs), strict=True))
     if data is None or weight is None or len(layout) != _AXES:
         return None
     groups = int(attrs.groups)
-    top, left, bottom, right = map(int, attrs.padding)
-    steps, spread = tuple(map(int, attrs.strides)), tuple(map(int, attrs.dilation))
+    top, left, bottom, right = map(int, attrs.padding[:])
+    steps, spread = tuple(map(int, attrs.strides[:])), tuple(map(int, attrs.dilation[:]))
     if not all((*steps, groups)) or data["C"] != weight["I"] * groups or weight["O"] % groups:
         return None
     found = {"N": data["N"], "C": weight["O"]}

@@ -100,8 +100,6 @@ class _Rewriter:
         return buffer, tirx.const(0, "int64") if self.lane is None else self.lane
 
     def _for(self, loop: tirx.For, mutator: StructuralMutator) -> tirx.Stmt:
-        if not self.moved and not _has_work(loop):
-            return loop
         if loop.kind != tirx.ForKind.VECTORIZED or self.lane is not None or not isinstance(loop.extent, tirx.IntImm):
             return mutator.default_mutate(loop)
         inner = _Rewriter(self.has_scalef, loop.loop_var - loop.min, int(loop.extent.value), moved=self.moved)
@@ -111,7 +109,12 @@ class _Rewriter:
         return _flat(*(tirx.AllocBuffer(buffer) for buffer in inner.allocated), changed)
 
     def _sequence(self, sequence: tirx.SeqStmt, mutator: StructuralMutator) -> tirx.Stmt:
-        return _flat(*(mutator.mutate(statement) for statement in sequence.seq))
+        # A loop around one other has the work that this has: loops are asked where they are one of several.
+        return _flat(*(self._rewritten(statement, mutator) for statement in sequence.seq))
+
+    def _rewritten(self, statement: tirx.Stmt, mutator: StructuralMutator) -> tirx.Stmt:
+        idle = not self.moved and isinstance(statement, tirx.For) and not _has_work(statement)
+        return statement if idle else mutator.mutate(statement)
 
     def _store(self, store: tirx.BufferStore, mutator: StructuralMutator) -> tirx.Stmt:
         # To ask takes a tenth of rewriting what stays as it is.

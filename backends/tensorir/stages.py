@@ -141,7 +141,7 @@ def shape_of(buffer: Var) -> tuple[int, ...]:
 
 def dims_of(buffer: Var) -> tuple[Extent, ...]:
     """Return the shape of a buffer, in which symbols may occur."""
-    return tuple(extent_of(dim) for dim in buffer.ty.shape)
+    return tuple([extent_of(dim) for dim in buffer.ty.shape[:]])
 
 
 def dtype_of(buffer: Var) -> str:

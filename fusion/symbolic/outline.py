@@ -74,7 +74,7 @@ def _graph_lines(graph: relax.Function) -> tuple[OperatorLine, ...]:
 def _line(value: relax.Expr, is_known: bool = False) -> OperatorLine:
     parts = [str(value.ty)]
     if isinstance(value, relax.Call):
-        parts += [str(value.attrs), *(str(arg) for arg in value.args if isinstance(arg, relax.ShapeExpr))]
+        parts += [str(value.attrs), *(str(arg) for arg in value.args[:] if isinstance(arg, relax.ShapeExpr))]
     text = " ".join(parts)
     numbers = tuple(int(number) for number in _NUMBER.findall(text))
     return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers, is_known)
