@@ -33,11 +33,14 @@ _SQRT_HALF = 0.7071067811865476
 
 
 def in_float32(stages: Sequence[Stage], outputs: Collection[Var]) -> list[Stage]:
-    """Return elementwise `stages` with float32 for what they make in float16 or bfloat16; `outputs` are rounded.
+    """Return `stages` with float32 for what they make in float16 or bfloat16; `outputs` are rounded.
 
     Raises:
-        Declined: An expression takes bits of a narrow number.
+        Declined: An expression takes bits of a narrow number, or a reduction makes a narrow output, of which each
+            step would be rounded.
     """
+    if any(stage.combine is not None and dtype_of(stage.buffer) in NARROW for stage in stages if stage.buffer in outputs):
+        raise Declined("a reduction makes a narrow output")
     kept = {stage.buffer: _wide_buffer(stage.buffer) for stage in stages if stage.buffer not in outputs}
     writer = _Writer(kept)
     return [writer.stage(stage) for stage in stages]
@@ -80,7 +83,9 @@ class _Writer:
         buffer = self.kept.get(stage.buffer, stage.buffer)
         value = self.wide(stage.value)
         is_rounded = dtype_of_value(value) != dtype_of(buffer)
-        return replace(stage, buffer=buffer, value=tirx.Cast(dtype_of(buffer), value) if is_rounded else value)
+        identity = None if stage.identity is None else self.wide(stage.identity)
+        value = tirx.Cast(dtype_of(buffer), value) if is_rounded else value
+        return replace(stage, buffer=buffer, value=value, identity=identity)
 
     def wide(self, value: Expr) -> Expr:
         """Return an expression in which no number is narrow."""

@@ -1,0 +1,234 @@
+"""The loops of stages over rows, of which each is the work of some lanes of a warp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Var
+from tvm.tirx import ForKind
+
+from backends.cuda.kernels.device_arithmetic import pass_nan
+from backends.cuda.kernels.launch import bound_loop
+from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, copy_lanes
+from backends.cuda.kernels.rows.held import HeldRow, Pass
+from backends.cuda.kernels.rows.read import RowRegion, read_rows
+from backends.tensorir.accesses import flat_index, unravel
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.flat_buffers import store_flat
+from backends.tensorir.inlining import Resolver
+from backends.tensorir.stages import Stage, dtype_of, loads, shape_of
+from fusion.declined import Declined
+
+_THREADS = 128
+_WARP = 32
+_WIDEST = 1024
+"""Elements of a row: 32 registers a lane for each value that is held."""
+_MOST = 2**31 - 1
+"""Elements of a kernel: its indices are int32."""
+
+
+def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return `func` with loops bound to blocks and threads, of one dimension each: 1 to 32 lanes of a warp share a row.
+
+    ```
+    for block, thread in T.grid(ceil(rows / 16), 128):               # blockIdx.x, threadIdx.x: 8 lanes for a row of 64
+        row = min(block * 16 + thread // 8, rows - 1)                # lanes without a row take part in shuffles
+        for chunk in T.unroll(2):
+            column = (chunk * 8 + thread % 8) * 4
+            x[chunk * 4 : chunk * 4 + 4] = a[row, column : column + 4]
+            for lane in T.unroll(4): most = max(most, x[chunk * 4 + lane])
+        for distance in 4, 2, 1: most = max(most, shuffle_xor(most, distance))
+        ...
+        if block * 16 + thread // 8 < rows: b[row, column : column + 4] = y[chunk * 4 : chunk * 4 + 4]
+    ```
+
+    Raises:
+        Declined: `read_rows` cannot read it, or its rows are too long or too many.
+    """
+    region = read_rows(func)
+    if region.width > _WIDEST:
+        raise Declined(f"rows of {region.width} elements are too long for a warp")
+    if region.rows * region.width > _MOST:
+        raise Declined("it has more elements than an int32 counts")
+    many = _lanes(region)
+    vectors = region.width // many
+    group = min(_WARP, 1 << (vectors - 1).bit_length())
+    of_block = _THREADS // group
+    nest = Nest()
+    with (
+        bound_loop(nest, "blockIdx.x", -(-region.rows // of_block)) as block,
+        bound_loop(nest, "threadIdx.x", _THREADS) as thread,
+    ):
+        wanted = block * of_block + tirx.floordiv(thread, int64(group))
+        is_whole = region.rows % of_block == 0
+        nest.add(tirx.Bind(region.row, wanted if is_whole else tirx.min(wanted, int64(region.rows - 1))))
+        member = nest.bind("member", tirx.floormod(thread, int64(group)))
+        share = _Share(region, many, group, -(-vectors // group), member, None if is_whole else wanted < region.rows)
+        with nest.apart() as body:
+            writer = _Writer(nest, share, HeldRow(share.chunks * many))
+            for stage in region.stages:
+                writer.add(stage)
+        nest.extend(tirx.AllocBuffer(register) for register in writer.held.registers)
+        nest.extend(body)
+    return func.with_body(nest.finish())
+
+
+def _lanes(region: RowRegion) -> int:
+    """Return how many neighbours one access brings: all rows begin where that is aligned."""
+    stages = (*region.stages, *region.inlined.values())
+    made = {stage.buffer for stage in stages} - set(region.outputs)
+    read = {load.source for stage in stages for load in loads(stage.value)} - made
+    widest = max(int(tvm_ffi.dtype(dtype_of(buffer)).itemsize) for buffer in read | set(region.outputs))
+    many = ACCESS_BYTES // widest
+    while region.width % many:
+        many //= 2
+    return many
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one thread has of a row: `chunks` times `many` neighbours.
+
+    Attributes:
+        group: Lanes that share the row, a power of two.
+        member: Which of them the thread is.
+        is_stored: Whether the thread's row is one of its own; None where that is so of all threads.
+    """
+
+    region: RowRegion
+    many: int
+    group: int
+    chunks: int
+    member: Var
+    is_stored: Expr | None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all chunks of all threads are inside of the row."""
+        return self.chunks * self.group * self.many == self.region.width
+
+
+@dataclass
+class _Writer:
+    """Adds the loops of one stage after the other.
+
+    Attributes:
+        held: The thread's registers.
+        kept: Those of what stages made, by their buffers.
+        whole: Of these buffers, what are rows; the others are one number.
+        chunk: What the loop over chunks is called in all passes; so for `lane`.
+    """
+
+    nest: Nest
+    share: _Share
+    held: HeldRow
+    kept: dict[Var, Var] = field(default_factory=dict)
+    whole: set[Var] = field(default_factory=set)
+    chunk: Var = field(default_factory=lambda: Var("chunk", "int64"))
+    lane: Var = field(default_factory=lambda: Var("lane", "int64"))
+
+    def add(self, stage: Stage) -> None:
+        """Add what computes a stage into registers, and stores it if it is an output."""
+        is_row = bool(self.share.region.axes_of(stage)) and stage.combine is None
+        elements = None if is_row else 1
+        result = self.held.register(stage.buffer.name, dtype_of(stage.buffer), elements)
+        if stage.combine is not None:
+            self._reduce(stage, result)
+        elif is_row:
+            self._over_row(stage, lambda slot, value: store_flat(result, slot, value), result)
+        else:
+            self._compute_once(stage, result)
+        self.kept[stage.buffer] = result
+        if is_row:
+            self.whole.add(stage.buffer)
+
+    def _reduce(self, stage: Stage, result: Var) -> None:
+        """Add the reduction of what each thread has, then of what the lanes of a group have."""
+        so_far = tirx.BufferLoad(result, [int64(0)])
+        self.nest.add(store_flat(result, int64(0), stage.identity))
+        self._over_row(stage, lambda slot, value: store_flat(result, int64(0), _combined(stage, so_far, value)))
+        other = self.held.register("other", dtype_of(result), 1)
+        distance = self.share.group // 2
+        while distance:
+            self.nest.add(store_flat(other, int64(0), _shuffled(so_far, distance)))
+            both = _combined(stage, so_far, tirx.BufferLoad(other, [int64(0)]))
+            self.nest.add(store_flat(result, int64(0), both))
+            distance //= 2
+
+    def _compute_once(self, stage: Stage, result: Var) -> None:
+        """Add a number of the row, which all lanes of its group compute alike."""
+        analyzer = Lanes(self.lane, 1, [(self.share.region.row, self.share.region.rows)]).analyzer()
+        resolver = Resolver(self.share.region.inlined, self._number, analyzer)
+        value = resolver.resolve(stage.value, {axis.var: int64(0) for axis in stage.spatial})
+        self.nest.extend(tirx.Bind(var, bound) for var, bound in resolver.bindings)
+        self.nest.add(store_flat(result, int64(0), value))
+
+    def _over_row(self, stage: Stage, use: Callable[[Expr, Expr], tirx.Stmt], stored: Var | None = None) -> None:
+        """Add `use` of each element that the thread has, given where in registers it belongs."""
+        share, region = self.share, self.share.region
+        chunk, lane = Var("chunk", "int64"), Var("lane", "int64")
+        vector = chunk * share.group + share.member
+        column, slot = vector * share.many + lane, chunk * share.many + lane
+        ranges = [(region.row, region.rows), (chunk, share.chunks), (share.member, share.group)]
+        lanes = Lanes(lane, share.many, ranges)
+        axes = region.axes_of(stage)
+        place = {axis.var: int64(0) for axis in stage.spatial}
+        place |= dict(zip((axis.var for axis in axes), unravel(column, [axis.extent for axis in axes]), strict=True))
+        resolver = Resolver(region.inlined, self._element_of(column, slot, lanes), lanes.analyzer())
+        value = resolver.resolve(stage.value, place)
+        with self.nest.apart() as body:
+            names = {chunk: self.chunk, lane: self.lane, share.member: share.member}
+            loading = Pass(self.nest, self.held, lanes, slot, names)
+            bindings = [tirx.Bind(var, loading.take(bound)) for var, bound in resolver.bindings]
+            value = loading.take(value)
+            self.nest.add_loop(lane, int64(share.many), ForKind.UNROLLED, [*bindings, use(slot, value)])
+            if stored is not None and stage.buffer in region.outputs:
+                begin = region.row * region.width + vector * share.many
+                self._store(region.outputs[stage.buffer], begin, stored, chunk * share.many)
+        if not share.is_full:
+            inside = tirx.SeqStmt(body)
+            body = [tirx.IfThenElse(vector * share.many < region.width, inside, None)]
+        self.nest.add_loop(chunk, int64(share.chunks), ForKind.UNROLLED, body)
+
+    def _store(self, output: Var, begin: Expr, registers: Var, slot: Expr) -> None:
+        if self.share.is_stored is None:
+            copy_lanes(self.nest, output, begin, registers, slot, many=self.share.many)
+            return
+        with self.nest.when(self.share.is_stored):
+            copy_lanes(self.nest, output, begin, registers, slot, many=self.share.many)
+
+    def _number(self, buffer: Var, indices: Sequence[Expr]) -> Expr:
+        """Return a number that stages made of the row, or one in memory."""
+        if buffer not in self.kept:
+            return tirx.BufferLoad(buffer, list(indices))
+        if buffer in self.whole:
+            raise Declined(f"{buffer.name} is read at one column")
+        return tirx.BufferLoad(self.kept[buffer], [int64(0)])
+
+    def _element_of(self, column: Expr, slot: Expr, lanes: Lanes) -> Callable[[Var, Sequence[Expr]], Expr]:
+        """Return what gives the load of an element: of this column where stages made rows, otherwise as of a number."""
+        analyzer = lanes.analyzer()
+
+        def element(buffer: Var, indices: Sequence[Expr]) -> Expr:
+            if buffer not in self.whole:
+                return self._number(buffer, indices)
+            if not analyzer.can_prove_equal(flat_index(shape_of(buffer), indices, analyzer), column):
+                raise Declined(f"{buffer.name} is read at another column")
+            return tirx.BufferLoad(self.kept[buffer], [slot])
+
+        return element
+
+
+def _combined(stage: Stage, first: Expr, second: Expr) -> Expr:
+    """Return two partial results as one: where a maximum has to pass NaN on, CUDA's own would drop it."""
+    both = stage.combined(first, second)
+    return pass_nan(type(both), first, second) if isinstance(both, tirx.Max | tirx.Min) else both
+
+
+def _shuffled(value: Expr, distance: int) -> Expr:
+    """Return a value of the lane whose number differs in the bit `distance`."""
+    all_lanes = tirx.const(-1, "int32")
+    return tirx.call_intrin(str(value.ty.dtype), "tirx.tvm_warp_shuffle_xor", all_lanes, value, distance, _WARP, _WARP)

@@ -1,0 +1,89 @@
+"""What a thread has of a row in registers: each run of neighbours is loaded where it is needed first, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call, TensorLoad, Var
+from tvm_ffi import StructuralKey
+from tvm_ffi.structural import StructuralMutator
+
+from backends.cuda.kernels.registers import Lanes, copy_lanes
+from backends.tensorir.accesses import flat_index
+from backends.tensorir.emit import Expr, Nest
+from backends.tensorir.inlining import is_branch, uses
+from backends.tensorir.stages import dtype_of, shape_of, substitute
+from fusion.structural import find, mutate
+
+
+@dataclass
+class HeldRow:
+    """The registers of one thread.
+
+    Attributes:
+        elements: Of a row that a thread has.
+        registers: All that there are; the caller allocates them before what uses them.
+        held: Registers by what was loaded into them, over the variables of `Pass.names`.
+    """
+
+    elements: int
+    registers: list[Var] = field(default_factory=list)
+    held: dict[Any, Var] = field(default_factory=dict)
+
+    def register(self, name: str, dtype: str, elements: int | None = None) -> Var:
+        """Return new registers for what a thread has of a row, or for so many elements."""
+        buffer = tirx.decl_buffer((elements or self.elements,), dtype, f"{name}_", scope="local")
+        self.registers.append(buffer)
+        return buffer
+
+
+@dataclass
+class Pass:
+    """One pass over what a thread has of a row: its loads are added to `nest` before what is computed of them.
+
+    Attributes:
+        lanes: The neighbours of one chunk.
+        slot: Where in the registers the lane's element is.
+        names: What the variables of this pass, of which each has its own, are called in all of them.
+    """
+
+    nest: Nest
+    row: HeldRow
+    lanes: Lanes
+    slot: Expr
+    names: Mapping[Var, Expr]
+
+    def take(self, value: Expr) -> Expr:
+        """Return an expression that reads from registers what lies next to each other in memory.
+
+        What stands in a branch stays there, as its loads may be out of bounds outside.
+        """
+        return mutate(value, [(TensorLoad, self._load), (Call, self._call)])
+
+    def _load(self, load: TensorLoad, mutator: StructuralMutator) -> Expr:
+        begin = None if load.source in self.row.registers else self._begin(load)
+        if begin is None:
+            return load
+        key = (load.source, *(StructuralKey(substitute(index, self.names)) for index in load.indices))
+        if key not in self.row.held:
+            kept = self.row.register(load.source.name, dtype_of(load.source))
+            first = substitute(self.slot, {self.lanes.var: tirx.const(0, "int64")})
+            copy_lanes(self.nest, kept, first, load.source, begin, many=self.lanes.many)
+            self.row.held[key] = kept
+        return tirx.BufferLoad(self.row.held[key], [self.slot])
+
+    def _begin(self, load: TensorLoad) -> Expr | None:
+        """Return where the run of a load begins, which may be one element; None where it is no run."""
+        if self.lanes.many > 1 or not load.indices or find(list(load.indices), TensorLoad):
+            return self.lanes.begin(load)
+        flat = flat_index(shape_of(load.source), list(load.indices), self.lanes.analyzer())
+        return flat if any(uses(flat, var) for var in self.names) else None
+
+    def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
+        if not is_branch(call):
+            return mutator.default_mutate(call)
+        condition, then, otherwise = call.args
+        return tirx.if_then_else(self.take(condition), then, otherwise)

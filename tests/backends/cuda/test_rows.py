@@ -1,0 +1,154 @@
+"""Kernels of rows: right against float64 in every order of threads, whatever their size; each element is read once."""
+
+from __future__ import annotations
+
+import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from backends.cuda.codegen.generate import generate_kernel
+from backends.cuda.kernels.rows.emit import emit_rows
+from fusion.declined import Declined
+from tests.backends.cpu.kernels.memory_bound import Build, prim_func
+from tests.backends.cuda.emulator.emulate import WHY_NOT, Counts, emulate
+
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def run(build: Build, *arrays: np.ndarray) -> tuple[np.ndarray, Counts]:
+    """Return the one output, which begins as NaN, and what the accesses add up to."""
+    func = prim_func(build, arrays)
+    kernel = generate_kernel(emit_rows(func), "rows", "sm_80")
+    *inputs, output = (param.name for param in func.params)
+    shape = tuple(int(dim) for dim in func.params[-1].ty.shape)
+    named = dict(zip(inputs, arrays, strict=True)) | {output: np.full(shape, np.nan, arrays[0].dtype)}
+    done = emulate(kernel, {name: named[name] for name in kernel.parameters})
+    return done.arrays[output], done.counts
+
+
+def softmax(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """A softmax with something before it and something behind it."""
+    return op.negative(op.nn.softmax(op.multiply(x, relax.const(2, x.ty.dtype)), -1))
+
+
+def softmax_in_float64(x: np.ndarray) -> np.ndarray:
+    x = 2 * x.astype(np.float64)
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return -powers / powers.sum(-1, keepdims=True)
+
+
+def layer_norm(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr, *parts: relax.Expr) -> relax.Expr:
+    return op.nn.relu(op.nn.layer_norm(op.add(x, y), *parts, -1))
+
+
+def layer_norm_in_float64(x: np.ndarray, y: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    x, y, gamma, beta = (each.astype(np.float64) for each in (x, y, gamma, beta))
+    off = x + y - (x + y).mean(-1, keepdims=True)
+    return np.maximum(off / np.sqrt((off * off).mean(-1, keepdims=True) + 1e-5) * gamma + beta, 0)
+
+
+SHAPES = [(1, 1), (1, 7), (5, 64), (33, 12), (17, 147), (2, 3, 38), (3, 1000), (2, 1024), (2, 1023)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_softmax_is_what_float64_says(shape: tuple[int, ...]) -> None:
+    x = numbers(*shape)
+    np.testing.assert_allclose(run(softmax, x)[0], softmax_in_float64(x), rtol=3e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+def test_a_layer_norm_is_what_float64_says(shape: tuple[int, ...]) -> None:
+    arrays = numbers(*shape), numbers(*shape) + 1, numbers(shape[-1]), numbers(shape[-1]) - 1
+    np.testing.assert_allclose(run(layer_norm, *arrays)[0], layer_norm_in_float64(*arrays), rtol=1e-5, atol=1e-5)
+
+
+def test_random_shapes_are_what_float64_says() -> None:
+    seed = 2225
+    random = np.random.default_rng(seed)
+    for _ in range(4):
+        shape = tuple(int(extent) for extent in (*random.integers(1, 7, random.integers(1, 3)), random.integers(2, 300)))
+        x = numbers(*shape)
+        np.testing.assert_allclose(run(softmax, x)[0], softmax_in_float64(x), rtol=3e-6, err_msg=f"{seed} {shape}")
+
+
+def test_an_rms_norm_and_rows_of_two_axes_are_right() -> None:
+    x, gamma = numbers(6, 5, 8), numbers(5, 8)
+    done = run(lambda b, x, gamma: op.nn.rms_norm(x, gamma, [-2, -1]), x, gamma)[0]
+    wide = x.astype(np.float64)
+    expected = wide / np.sqrt((wide * wide).mean((1, 2), keepdims=True) + 1e-5) * gamma
+    np.testing.assert_allclose(done, expected, rtol=3e-6)
+
+
+@pytest.mark.parametrize("shape", [(16, 96), (4, 1024)], ids=str)
+def test_each_element_is_read_once_in_full_sectors_and_wide_accesses(shape: tuple[int, ...]) -> None:
+    x = numbers(*shape)
+    counts = run(softmax, x)[1]
+    assert counts.load_bytes == counts.store_bytes == x.nbytes
+    assert counts.sector_share == 1.0
+    assert counts.wide_bytes == 2 * x.nbytes
+    assert counts.barriers == 0
+
+
+def test_rows_that_are_not_aligned_are_read_once_too() -> None:
+    x, y, gamma, beta = numbers(16, 1023), numbers(16, 1023), numbers(1023), numbers(1023)
+    counts = run(layer_norm, x, y, gamma, beta)[1]
+    assert counts.load_bytes == 2 * x.nbytes + 16 * (gamma.nbytes + beta.nbytes)
+    assert counts.sector_share >= 0.8  # where rows begin inside of a sector, each request of a warp has one more
+
+
+def test_lanes_without_a_row_store_nothing() -> None:
+    x = numbers(9, 64)
+    assert run(softmax, x)[1].store_bytes == x.nbytes
+
+
+def test_nan_passes_in_its_row_alone_and_so_does_infinity() -> None:
+    x = numbers(4, 40)
+    x[0, 3], x[1, 39], x[2, :5] = np.nan, np.inf, -np.inf
+    done = run(softmax, x)[0]
+    assert np.isnan(done[:2]).all()
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(done[2:], softmax_in_float64(x)[2:], rtol=3e-6)
+    largest = run(lambda b, x: op.subtract(x, op.max(x, -1, keepdims=True)), x[[0, 3]])[0]
+    assert np.isnan(largest[0]).all()
+    np.testing.assert_array_equal(largest[1], x[3] - x[3].max())
+
+
+@pytest.mark.parametrize(("dtype", "epsilon"), [("float16", 2**-11), ("bfloat16", 2**-8)])
+@pytest.mark.parametrize("shape", [(4, 256), (5, 34)], ids=str)
+def test_narrow_types_are_rounded_once(dtype: str, epsilon: float, shape: tuple[int, ...]) -> None:
+    x = numbers(*shape).astype(np.dtype(dtype))
+    done, counts = run(softmax, x)
+    expected = softmax_in_float64(x)
+    np.testing.assert_allclose(done.astype(np.float64), expected, rtol=epsilon * 1.01, atol=2**-25)
+    assert counts.load_bytes == x.nbytes
+    total = run(lambda b, x: op.multiply(x, op.sum(x, -1, keepdims=True)), x)[0].astype(np.float64)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(total, wide * wide.sum(-1, keepdims=True), rtol=epsilon * 1.1, atol=1e-6)
+
+
+def gathered(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    powers = op.exp(x)
+    return op.divide(op.add(powers, op.flip(powers, -1)), op.sum(powers, -1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "reason"),
+    [
+        (lambda b, x: op.nn.relu(x), (4, 8), "no stage is a reduction"),
+        (lambda b, x: op.sum(x, -1), (4, 8), "an output has one number a row"),
+        (lambda b, x: op.prod(x, -1, keepdims=True), (4, 8), "something else than"),
+        (lambda b, x: op.nn.softmax(x, -1), (2, 1025), "too long for a warp"),
+        (lambda b, x: op.nn.softmax(x, 0), (4, 8), "reads another row|other rows"),
+        (lambda b, x: op.nn.softmax(op.astype(x, "float64"), -1), (4, 8), "it computes in float64"),
+        (gathered, (4, 7), "is read at another column"),
+    ],
+)
+def test_what_it_does_not_compute_is_declined(build: Build, shape: tuple[int, ...], reason: str) -> None:
+    with pytest.raises(Declined, match=reason):
+        run(build, numbers(*shape))
