@@ -39,10 +39,12 @@ struct __align__(2) nv_bfloat16 {
   __device__ __forceinline__ operator float() const { return __uint_as_float(static_cast<unsigned>(bits) << 16); }
 };
 #endif
+struct half2 { unsigned int both; };
+struct nv_bfloat162 { unsigned int both; };
 """
 """In place of TVM's, whose headers NVRTC alone does not bring: what kernels need of it that compute in float32.
 
-Conversions are those of PTX, on devices from sm_80 on.
+Conversions are those of PTX, on devices from sm_80 on. Pairs of narrow numbers are moved only.
 """
 
 

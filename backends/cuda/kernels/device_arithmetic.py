@@ -39,7 +39,8 @@ def in_float32(stages: Sequence[Stage], outputs: Collection[Var]) -> list[Stage]
         Declined: An expression takes bits of a narrow number, or a reduction makes a narrow output, of which each
             step would be rounded.
     """
-    if any(stage.combine is not None and dtype_of(stage.buffer) in NARROW for stage in stages if stage.buffer in outputs):
+    reduced = {stage.buffer for stage in stages if stage.combine is not None}
+    if any(dtype_of(buffer) in NARROW for buffer in reduced.intersection(outputs)):
         raise Declined("a reduction makes a narrow output")
     kept = {stage.buffer: _wide_buffer(stage.buffer) for stage in stages if stage.buffer not in outputs}
     writer = _Writer(kept)

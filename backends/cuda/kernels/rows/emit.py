@@ -16,7 +16,7 @@ from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, copy_lanes
 from backends.cuda.kernels.rows.held import HeldRow, Pass
 from backends.cuda.kernels.rows.read import RowRegion, read_rows
 from backends.tensorir.accesses import flat_index, unravel
-from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import store_flat
 from backends.tensorir.inlining import Resolver
 from backends.tensorir.stages import Stage, dtype_of, loads, shape_of
@@ -132,7 +132,8 @@ class _Writer:
 
     def add(self, stage: Stage) -> None:
         """Add what computes a stage into registers, and stores it if it is an output."""
-        is_row = bool(self.share.region.axes_of(stage)) and stage.combine is None
+        region = self.share.region
+        is_row = stage.combine is None and (bool(region.axes_of(stage)) or stage.buffer in region.outputs)
         elements = None if is_row else 1
         result = self.held.register(stage.buffer.name, dtype_of(stage.buffer), elements)
         if stage.combine is not None:
@@ -179,7 +180,8 @@ class _Writer:
         place |= dict(zip((axis.var for axis in axes), unravel(column, [axis.extent for axis in axes]), strict=True))
         resolver = Resolver(region.inlined, self._element_of(column, slot, lanes), lanes.analyzer())
         value = resolver.resolve(stage.value, place)
-        with self.nest.apart() as body:
+        is_inside = None if share.is_full else vector * share.many < region.width
+        with self.nest.apart() as body, guard(self.nest, is_inside):
             names = {chunk: self.chunk, lane: self.lane, share.member: share.member}
             loading = Pass(self.nest, self.held, lanes, slot, names)
             bindings = [tirx.Bind(var, loading.take(bound)) for var, bound in resolver.bindings]
@@ -188,16 +190,10 @@ class _Writer:
             if stored is not None and stage.buffer in region.outputs:
                 begin = region.row * region.width + vector * share.many
                 self._store(region.outputs[stage.buffer], begin, stored, chunk * share.many)
-        if not share.is_full:
-            inside = tirx.SeqStmt(body)
-            body = [tirx.IfThenElse(vector * share.many < region.width, inside, None)]
         self.nest.add_loop(chunk, int64(share.chunks), ForKind.UNROLLED, body)
 
     def _store(self, output: Var, begin: Expr, registers: Var, slot: Expr) -> None:
-        if self.share.is_stored is None:
-            copy_lanes(self.nest, output, begin, registers, slot, many=self.share.many)
-            return
-        with self.nest.when(self.share.is_stored):
+        with guard(self.nest, self.share.is_stored):
             copy_lanes(self.nest, output, begin, registers, slot, many=self.share.many)
 
     def _number(self, buffer: Var, indices: Sequence[Expr]) -> Expr:

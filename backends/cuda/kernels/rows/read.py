@@ -60,6 +60,8 @@ def read_rows(func: tirx.PrimFunc) -> RowRegion:
         raise Declined("no stage is a reduction")
     if any(stage.combine not in (tirx.Add, tirx.Max, tirx.Min) for stage in reductions):
         raise Declined("it reduces by something else than + max min")
+    if any(stage.combine is tirx.Add and not _begins_at_zero(stage) for stage in reductions):
+        raise Declined("a sum begins with a number that each lane would add")
     if any(stage.offsets for stage in stages):
         raise Declined("a stage writes a slice")
     rows = prod(shape_of(reductions[0].buffer))
@@ -83,6 +85,10 @@ def _check_numbers(stages: list[Stage]) -> None:
     others = {dtype_of(buffer) for buffer in read | {stage.buffer for stage in stages}} - _DTYPES
     if others:
         raise Declined(f"it computes in {', '.join(sorted(others))}")
+
+
+def _begins_at_zero(stage: Stage) -> bool:
+    return isinstance(stage.identity, tirx.FloatImm) and stage.identity.value == 0
 
 
 def _size(stage: Stage) -> int:
