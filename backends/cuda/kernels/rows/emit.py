@@ -66,7 +66,9 @@ def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
         is_whole = region.rows % of_block == 0
         nest.add(tirx.Bind(region.row, wanted if is_whole else tirx.min(wanted, int64(region.rows - 1))))
         member = nest.bind("member", tirx.floormod(thread, int64(group)))
-        share = _Share(region, many, group, -(-vectors // group), member, None if is_whole else wanted < region.rows)
+        is_stored = None if is_whole else wanted < region.rows
+        chunks = -(-vectors // group)
+        share = _Share(region, many, group=group, chunks=chunks, member=member, is_stored=is_stored)
         with nest.apart() as body:
             writer = _Writer(nest, share, HeldRow(share.chunks * many))
             for stage in region.stages:

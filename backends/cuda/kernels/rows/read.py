@@ -77,7 +77,7 @@ def read_rows(func: tirx.PrimFunc) -> RowRegion:
         raise Declined("an output has one number a row")
     inlined = inline_stages(local, set(stored))
     kept = tuple(stage for stage in local if stage.buffer not in inlined)
-    return RowRegion(row, rows, width, kept, inlined, stored)
+    return RowRegion(row, rows, width, stages=kept, inlined=inlined, outputs=stored)
 
 
 def _check_numbers(stages: list[Stage]) -> None:
