@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backends.cpu.kernels.planar_window.emit import emit_planar
+from backends.cpu.kernels.planar_window.emit_open import emit_open_planar
 from backends.cpu.kernels.planar_window.lower import (
     PLANAR,
     is_planar_depthwise,
@@ -19,6 +20,7 @@ TEMPLATE = Template(
     read=read_roles,
     space=planar_space,
     emit=emit_planar,
+    emit_open=emit_open_planar,
     claims=lambda marks: marks.is_one(PLANAR),
     lowerings={
         "relax.nn.conv2d": Lower(lower_planar_depthwise, is_planar_depthwise),
