@@ -319,14 +319,15 @@ class SizedImports:
         """
         constants = ImportedConstants.of([self.read(sizes) for sizes in near], Fit(near, graph.extents))
         found = FoundModel(dims, near, graph, constants)
-        all_smallest = self.is_same(dims.all_sizes({symbol: dims.taken(symbol)[0] for symbol in dims.symbols}), graph)
+        corner = dims.all_sizes({symbol: dims.taken(symbol)[0] for symbol in dims.symbols})
+        all_smallest = self.is_same(corner, graph)
         if not (all_smallest or dims.derived):
             one, other = near
             mixed = {symbol: (one if symbol in dims.leading else other)[symbol] for symbol in dims.symbols}
             if not self.is_same(mixed, graph):
                 raise NotLinearError("a size in it is no product of open sizes")
         smallest = {symbol: dims.taken(symbol)[0] for symbol in dims.symbols}
-        if not all_smallest:
+        if not (all_smallest and constants.can_be(self.read(corner), corner)):
             smallest = {symbol: self._smallest(symbol, found) for symbol in dims.symbols}
         largest = {symbol: self._largest(symbol, found) for symbol in dims.symbols}
         bounds = {name: range(smallest[name], largest[name] + 1, dims.taken(name).step) for name in dims.symbols}
@@ -336,11 +337,15 @@ class SizedImports:
         """Return the first of a few sizes of `symbol` at which the model is the same, or the one that passes see.
 
         The first of all is asked for after the second where images may be too small: what is not the same at that is
-        not at the first.
+        not at the first. Constants have to go on there as they begin, too: a picture of two columns goes on beyond its
+        edges otherwise than a larger one.
         """
 
         def is_same(size: int) -> bool:
-            return self.is_same(found.with_size(symbol, size), found.graph)
+            sizes = found.with_size(symbol, size)
+            return self.is_same(sizes, found.graph) and (
+                not found.constants.depend_on(symbol) or found.constants.can_be(self.read(sizes), sizes)
+            )
 
         dims, near = found.dims, found.near[0][symbol]
         sizes = [dims.taken(symbol)[0], *(dims.at_least(symbol, n) for n in (2, *(_SMALL if dims.derived else ())))]

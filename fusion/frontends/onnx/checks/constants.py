@@ -141,7 +141,7 @@ def _pad(node: Node) -> Iterator[str]:
             continue
         if size + before + after < 0:
             yield f"pads of {before} and {after} leave nothing of the {size} entries of axis {axis}"
-        elif not size and mode != "constant" and (before > 0 or after > 0):
+        elif size + min(before, 0) + min(after, 0) <= 0 and mode != "constant" and (before > 0 or after > 0):
             yield f"mode is {mode!r}, and axis {axis} has no entry to pad with"
 
 

@@ -97,12 +97,12 @@ def _int64(node: Node, index: int, default: np.ndarray) -> Expr:
 def pad(node: Node) -> Expr:
     shape = node.shape(0)
     before, after = _pads(node)
-    if any(b < 0 for b in before + after):
+    mode = node.attr("mode", "constant")
+    if mode == "constant" and any(b < 0 for b in before + after):
         raise Declined("negative pads")
     if not any(before + after):
         return node.x(0)
     widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
-    mode = node.attr("mode", "constant")
     if 0 in shape:
         raise Declined("pad of an empty tensor")
     if mode == "constant" and node.dtype(0) == "bfloat16":
@@ -110,10 +110,6 @@ def pad(node: Node) -> Expr:
         return relax.op.astype(wide, "bfloat16")
     if mode == "constant":
         return relax.op.nn.pad(node.x(0), widths, "constant", _pad_value(node))
-    if mode == "reflect" and any(
-        width >= size for size, pair in zip(shape, zip(before, after, strict=True), strict=True) for width in pair
-    ):
-        raise Declined("reflection beyond the tensor")
     if mode not in ("reflect", "edge", "wrap"):
         raise Declined(f"pad mode {mode}")
     return _pad_by_gather(node, before, after, mode)
@@ -137,10 +133,13 @@ def _pad_value(node: Node) -> float:
 
 
 def _pad_by_gather(node: Node, before: list[int], after: list[int], mode: str) -> Expr:
-    """Pad axis by axis: each output position takes the input position that numpy's `pad` gives it."""
+    """Pad axis by axis: each output position takes the input position that numpy's `pad` gives it, which reflects again
+    what lies beyond the other edge. Negative pads cut before the others repeat what is left, as in ONNX Runtime."""
     x = node.x(0)
     for axis, size in enumerate(node.shape(0)):
         if before[axis] or after[axis]:
-            indices: np.ndarray = np.pad(np.arange(size), (before[axis], after[axis]), mode=mode)  # type: ignore[call-overload]
+            left = np.arange(max(-before[axis], 0), size - max(-after[axis], 0))
+            widths = (max(before[axis], 0), max(after[axis], 0))
+            indices: np.ndarray = np.pad(left, widths, mode=mode)  # type: ignore[call-overload]
             x = node.emit(relax.op.take(x, relax.const(indices.astype("int64"), "int64"), axis))
     return x
