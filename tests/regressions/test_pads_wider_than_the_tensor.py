@@ -1,5 +1,5 @@
-"""Pads that repeat more than the tensor has, or what others cut, gave zeros and entries that had been cut off; those of a
-module for all sizes gave what they are of larger images."""
+"""Pads that repeat more than the tensor has, or what others cut, gave zeros and entries that had been cut off; those of
+a module for all sizes gave what they are of larger images."""
 
 from __future__ import annotations
 
