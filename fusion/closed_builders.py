@@ -7,8 +7,10 @@ different call, has TVM print a warning to stderr. Ours, those of TVM's importer
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+import tvm
 from tvm.relax.block_builder import BlockBuilder, FunctionScope
 
 _exit = FunctionScope.__exit__
@@ -24,17 +26,19 @@ def _exit_and_close(scope: FunctionScope, kind: Any, error: Any, trace: Any) -> 
         ended = kind is None
     finally:
         if not ended and not scope._bb._func_stack:
-            for _ in range(getattr(scope._bb, _OPEN, 0)):
-                scope._bb._end_block()
+            with suppress(tvm.error.InternalError):  # the first error is the one to be told
+                for _ in range(getattr(scope._bb, _OPEN, 0)):
+                    scope._bb._end_block()
 
 
 def _counting(change: Callable[[BlockBuilder], Any], opened: int) -> Callable[[BlockBuilder], Any]:
     """Return a method of builders that does `change`, which opens so many blocks."""
 
     def counting(builder: BlockBuilder) -> Any:
-        result = change(builder)
-        setattr(builder, _OPEN, getattr(builder, _OPEN, 0) + opened)
-        return result
+        try:
+            return change(builder)
+        finally:
+            setattr(builder, _OPEN, getattr(builder, _OPEN, 0) + opened)
 
     return counting
 

@@ -287,7 +287,7 @@ def lower_graph(
 
 @stage("passes")
 def lower_open(
-    mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: LoweredGraphs, work: OpenWork
+    mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: LoweredGraphs, other: tvm.IRModule, work: OpenWork
 ) -> Lowered:
     """Return a module that `lower_graph` made, with symbols in place of sizes, with the loops of its kernels.
 
@@ -296,6 +296,7 @@ def lower_open(
         ctx: How.
         imported: The model at typical sizes before any pass, which reports show.
         seen: What `lower_graph` made of that, and told.
+        other: What it made at other sizes.
         work: What kernels do at any sizes.
 
     Raises:
@@ -308,7 +309,8 @@ def lower_open(
         slow = {
             name: kernel.made
             for name, kernel in made.by_name.items()
-            if kernel.made.is_last_resort and not ctx.compiler.schedule(seen.mod[name]).is_last_resort
+            if kernel.made.is_last_resort
+            and not all(ctx.compiler.schedule(form[name]).is_last_resort for form in (seen.mod, other))
         }
     for name, kernel in slow.items():
         others = len(slow) - 1

@@ -11,7 +11,8 @@ from pathlib import Path
 from backends.subgraphs import library_of
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
-from fusion.errors import SavedFileError
+from fusion.errors import LimitError, ResourceError, SavedFileError
+from fusion.failures import last_line
 from fusion.frontends.imported import ImportedModel
 from fusion.module.settings import settings_of
 from fusion.module.shared_library import temporary_folder
@@ -25,6 +26,9 @@ from tuning.record import Record
 from tuning.task import PLACEMENT, TuningTask
 
 _SECONDS = 10.0
+_TOLERANCES = {"fp32": 1e-3, "bf16": 3e-2}
+"""By how much results of libraries may differ from ours, by precision: sums of float32 in other orders differ by less,
+and libraries do not round to bfloat16 where our kernels do."""
 _POINT = {"regions": 1}
 _COMMAND = "from fusion.placing.worker import main; main()"
 
@@ -69,7 +73,7 @@ class ChoosePlaces:
         assert self.imported.mod is not None
         mods = (self.imported.mod, *self.imported.branches.values())
         text = "".join(mod.script(show_meta=False) for mod in mods)  # without the values of weights
-        structure = hashlib.sha256(text.encode()).hexdigest()
+        structure = hashlib.sha256(f"{self.ctx.precision}\n{text}".encode()).hexdigest()
         tensors = tuple((spec.dtype, spec.extents) for spec in self.imported.inputs)
         return {
             name: TuningTask(PLACEMENT, f"{name} {library.version}", structure, tensors, knowledge.environment)
@@ -87,17 +91,25 @@ class ChoosePlaces:
     def _measure(self, names: Sequence[str], tasks: Mapping[str, TuningTask]) -> tuple[list[Record], list[str]]:
         """Return a record for each of some libraries, and what failed."""
         now = time.time()
-        taking = [name for name in names if any(library_of(key) == name for key in self._form(name).subgraphs)]
-        others = [name for name in names if name not in taking]
-        idle = [_record(tasks[name], None, now) for name in others]
-        notes = ((name, note) for name in others for note in self._form(name).notes)
-        failed = [note for name, note in notes if note.startswith(f"the backend {name!r}")]
+        failed: list[str] = []
+        forms: dict[str, Specialization] = {}
+        for name in names:
+            try:
+                forms[name] = self._form(name)
+            except (MemoryError, LimitError, ResourceError):
+                raise
+            except Exception as error:  # a defect that only its regions show: without them the model may compile
+                failed.append(f"with regions on {name} the model does not compile: {last_line(error)}")
+        taking = [name for name, form in forms.items() if any(library_of(key) == name for key in form.subgraphs)]
+        idle = [_record(tasks[name], None, now) for name in names if name not in taking]
+        notes = ((name, note) for name, form in forms.items() if name not in taking for note in form.notes)
+        failed += [note for name, note in notes if note.startswith(f"the backend {name!r}")]
         if not taking:
             return idle, failed
         try:
             with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
                 paths = tuple(self._saved(name, folder / f"{place}.fusion") for place, name in enumerate(["", *taking]))
-                results = session.run(ModuleExperiment(paths, _SECONDS))
+                results = session.run(ModuleExperiment(paths, _SECONDS, _TOLERANCES[self.ctx.precision]))
         except (OSError, SavedFileError) as error:
             return idle, [*failed, f"no placement was measured: {error}"]
         if not results.decisions:

@@ -14,10 +14,12 @@ class ModuleExperiment:
     Attributes:
         modules: Paths; the first is that which others have to beat, and to agree with.
         seconds: To measure for.
+        tolerance: By how much results may differ from the first's, as a share of the largest of those.
     """
 
     modules: tuple[str, ...]
     seconds: float
+    tolerance: float
 
     def write(self, path: Path) -> None:
         """Write it to `path`."""
@@ -27,4 +29,4 @@ class ModuleExperiment:
 def read_experiment(path: Path) -> ModuleExperiment:
     """Return what `ModuleExperiment.write` wrote."""
     fields = json.loads(path.read_text())
-    return ModuleExperiment(tuple(fields["modules"]), fields["seconds"])
+    return ModuleExperiment(tuple(fields["modules"]), fields["seconds"], fields["tolerance"])

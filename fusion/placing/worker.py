@@ -21,8 +21,6 @@ from tuning.decide import decide
 from tuning.messages import Answer, Failed, MeasuredNetwork, Trial, Trying, read_question, write_answer
 from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
 
-_TOLERANCE = 1e-3
-"""By how much results may differ, of the largest of ours: sums of float32 in other orders differ by less."""
 _LEAST_S = 0.02
 """That a block of runs of a module takes: of fewer runs the least is noise."""
 
@@ -59,7 +57,7 @@ def _measure(experiment: ModuleExperiment, skipped: Collection[Trial]) -> Measur
                 raise
             continue
         expected = expected if place else found
-        if all(map(agrees, expected, found)):
+        if all(agrees(ours, theirs, experiment.tolerance) for ours, theirs in zip(expected, found, strict=True)):
             runs[place] = run
     times = _compare(runs, experiment.seconds)
     decision = decide(times, 1)
@@ -71,20 +69,20 @@ def _opened(module: CompiledModule) -> Run:
     return lambda: module(*arrays)
 
 
-def agrees(ours: np.ndarray, theirs: np.ndarray) -> bool:
+def agrees(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> bool:
     """Return whether results of a library are those of our kernels; where ours are no numbers, theirs may be any."""
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         return False
-    if ours.dtype.kind != "f":
+    if ours.dtype.kind in "biu":
         return bool(np.array_equal(ours, theirs))
     known = np.isfinite(ours)
     mine, its = ours[known].astype(np.float64), theirs[known].astype(np.float64)
-    return bool(np.all(np.abs(mine - its) <= _TOLERANCE * np.max(np.abs(mine), initial=0.0)))
+    return bool(np.all(np.abs(mine - its) <= tolerance * np.max(np.abs(mine), initial=0.0)))
 
 
 def _compare(runs: dict[int, Run], seconds: float) -> dict[int, Times]:
     """Return the least time of each module in blocks of runs, one module after the other in each."""
-    first = {place: min(_timed(run), _timed(run)) for place, run in runs.items()}
+    first = {place: min(_timed(run, place), _timed(run, place)) for place, run in runs.items()}
     wanted = max(BLOCK_RUNS, math.ceil(_LEAST_S / min(first.values())))
     count = max(1, min(wanted, int(seconds / BLOCKS / sum(first.values()))))
     times = {place: Times(took) for place, took in first.items()}
@@ -92,13 +90,16 @@ def _compare(runs: dict[int, Run], seconds: float) -> dict[int, Times]:
         least = dict.fromkeys(runs, math.inf)
         for _ in range(count):
             for place, run in runs.items():
-                least[place] = min(least[place], _timed(run))
+                least[place] = min(least[place], _timed(run, place if count == 1 else None))
         for place, took in least.items():
             times[place].blocks.append(took)
     return times
 
 
-def _timed(run: Run) -> float:
+def _timed(run: Run, place: int | None = None) -> float:
+    """Return the seconds of a run; of one that may be long it is said first whose it is, as who waits gives up."""
+    if place is not None:
+        _say(Trying(Trial(0, place)))
     started = time.perf_counter()
     run()
     return time.perf_counter() - started

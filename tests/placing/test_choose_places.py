@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 from onnx import helper
 
 import fusion
 from fusion import measuring
 from fusion.placing.choose import ChoosePlaces
+from fusion.placing.worker import agrees
 from tests.backends.importable import importable
 from tests.module.small_models import FLOAT, model
 
@@ -97,3 +101,24 @@ def test_measured_choice(version: str, wins: bool, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(ChoosePlaces, "_measure", refuse)
     again = compiled(tmp_path / "records")
     assert ("remembers runs 1 of 2 operators" in again.explain()) == wins
+
+
+def test_a_placement_is_one_of_a_precision() -> None:
+    def structure(precision: str) -> str:
+        libraries = {"remembers": SimpleNamespace(version="1")}
+        ctx: Any = SimpleNamespace(precision=precision, graph_libraries=libraries)
+        imported: Any = SimpleNamespace(mod=SimpleNamespace(script=lambda **_: "the model"), branches={}, inputs=())
+        (task,) = ChoosePlaces(imported, ctx, make)._tasks(knowledge).values()
+        return task.structure
+
+    make: Any = None
+    knowledge: Any = SimpleNamespace(environment=None)
+    assert structure("fp32") == structure("fp32") != structure("bf16")
+
+
+def test_results_agree_within_a_share_of_the_largest() -> None:
+    ours = np.array([1.0, -8.0, np.inf], dtype=np.float32)
+    assert agrees(ours, ours + np.float32(0.007), 1e-3)
+    assert not agrees(ours, ours + np.float32(0.009), 1e-3)
+    assert agrees(ours.astype(bfloat16), (ours + np.float32(0.1)).astype(bfloat16), 3e-2)
+    assert not agrees(np.array([1, 2]), np.array([1, 3]), 1.0)

@@ -3,6 +3,8 @@ a module for all sizes gave what they are of larger images."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -38,6 +40,12 @@ def test_reflections_go_back_and_forth(length: int) -> None:
 def test_negative_pads_cut_before_the_others_repeat(mode: str, pads: tuple[int, int]) -> None:
     x = {"x": rows(7)}
     check(model_of(19, [node("Pad", ["x", "pads"], ["y"], mode=mode)], x, pads=np.array([0, pads[0], 0, pads[1]])), x)
+
+
+def test_pads_that_leave_nothing(tmp_path: Path) -> None:
+    module = fusion.compile(padded("edge", (-1, -1)), shapes={"x": (2, 2)})
+    module.save(tmp_path / "m.fusion")
+    assert fusion.load(tmp_path / "m.fusion").run({"x": rows(2)})["y"].shape == (2, 0)
 
 
 def test_nothing_is_left_to_repeat() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from fusion.files import open_file, read_file
+from fusion.memory import usable_memory
 
 _LARGE = 4096
 """Bytes from which a part is looked into, and data left out."""
@@ -35,7 +37,7 @@ def read_declarations(path: Path) -> bytes:
     A file that breaks the encoding comes as it is: whoever parses it says what is wrong with it.
 
     Raises:
-        OSError: As `open_file` does; or the file is larger than the memory this process may use.
+        OSError: As `open_file` does; or a part without raw data is larger than the memory this process may use.
     """
     try:
         with open_file(path) as file:
@@ -60,6 +62,9 @@ def _copy(file: BinaryIO, end: int, message: str) -> bytes:
             raise _OddError
         kind = _WITHIN[message].get(number) if way == _BYTES and size >= _LARGE else None
         if kind is None:
+            if stop - start > usable_memory():
+                what = f"a part of it has {stop - start:,} bytes, more than the memory of this process"
+                raise OSError(errno.EFBIG, what)
             file.seek(start)
             parts.append(file.read(stop - start))
         else:
