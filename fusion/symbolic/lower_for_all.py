@@ -95,7 +95,8 @@ def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, one: Lo
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
     mod = with_constants(joined.module(found.dims), weights)
     work = OpenWork(join_works([probe.mod for probe in probes], fit), found.near[0])
-    lowered = lower_open(mod, ctx, importer.read(found.near[0]), one, other.mod, work)
+    imported = importer.read(found.near[0])
+    lowered = lower_open(mod, ctx, imported, one, other=other.mod, work=work)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     bounds = bounds_with_nothing(importer, within_tables(found, opened), opened)
     return OpenModel(lowered, found.dims, opened, bounds, fit=fit, reason=found.reason)
