@@ -6,7 +6,6 @@ last what was measured or why nothing was. It needs the runtime only, not the co
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -18,9 +17,10 @@ import numpy as np
 from fusion.library import open_library
 from fusion.runtime import Tensor
 from fusion.tensors import allocate, as_numpy, as_tensor, numpy_dtype, tensor_bytes
+from tuning.answering import answer_questions, say
 from tuning.decide import decide
 from tuning.experiment import Experiment, LibraryCall, Storage, View, read_experiment
-from tuning.messages import Answer, Failed, MeasuredNetwork, Trial, Trying, read_question, write_answer
+from tuning.messages import MeasuredNetwork, Trial, Trying
 from tuning.rounds import Rounds
 
 _COMPARING = 0.85
@@ -29,16 +29,7 @@ _COMPARING = 0.85
 
 def main() -> None:
     """Answer until there are no more lines."""
-    for line in sys.stdin:
-        question = read_question(line)
-        try:
-            _say(_measure(read_experiment(Path(question.experiment)), question.skipped))
-        except Exception as error:  # whatever kernels and libraries raise
-            _say(Failed(f"{type(error).__name__}: {error}"))
-
-
-def _say(answer: Answer) -> None:
-    print(write_answer(answer), flush=True)
+    answer_questions(lambda path, skipped: _measure(read_experiment(path), skipped))
 
 
 def _measure(experiment: Experiment, skipped: Collection[Trial]) -> MeasuredNetwork:
@@ -134,7 +125,7 @@ def _try_all(steps: Sequence[_BoundStep], candidates: Sequence[Sequence[int]]) -
         for candidate in reversed(candidates[step.kernel]):
             trial = Trial(step.kernel, candidate)
             if trial not in tried:
-                _say(Trying(trial))
+                say(Trying(trial))
             tried.add(trial)
             step.timed(candidate)
     return taken

@@ -6,10 +6,8 @@ It speaks as `tuning.worker` does, of one kernel, the model, whose candidates ar
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -17,8 +15,9 @@ from fusion.compiled_module import CompiledModule
 from fusion.load_saved import load
 from fusion.module.random_inputs import random_inputs
 from fusion.placing.experiment import ModuleExperiment, read_experiment
+from tuning.answering import answer_questions, say
 from tuning.decide import decide
-from tuning.messages import Answer, Failed, MeasuredNetwork, Trial, Trying, read_question, write_answer
+from tuning.messages import MeasuredNetwork, Trial, Trying
 from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
 
 _LEAST_S = 0.02
@@ -29,16 +28,7 @@ Run = Callable[[], Sequence[np.ndarray]]
 
 def main() -> None:
     """Answer until there are no more lines."""
-    for line in sys.stdin:
-        question = read_question(line)
-        try:
-            _say(_measure(read_experiment(Path(question.experiment)), question.skipped))
-        except Exception as error:  # whatever modules and libraries raise
-            _say(Failed(f"{type(error).__name__}: {error}"))
-
-
-def _say(answer: Answer) -> None:
-    print(write_answer(answer), flush=True)
+    answer_questions(lambda path, skipped: _measure(read_experiment(path), skipped))
 
 
 def _measure(experiment: ModuleExperiment, skipped: Collection[Trial]) -> MeasuredNetwork:
@@ -48,7 +38,7 @@ def _measure(experiment: ModuleExperiment, skipped: Collection[Trial]) -> Measur
     for place, path in enumerate(experiment.modules):
         if Trial(0, place) in skipped:
             continue
-        _say(Trying(Trial(0, place)))
+        say(Trying(Trial(0, place)))
         try:
             run = _opened(load(path, verify=False))
             found = run()
@@ -99,7 +89,7 @@ def _compare(runs: dict[int, Run], seconds: float) -> dict[int, Times]:
 def _timed(run: Run, place: int | None = None) -> float:
     """Return the seconds of a run; of one that may be long it is said first whose it is, as who waits gives up."""
     if place is not None:
-        _say(Trying(Trial(0, place)))
+        say(Trying(Trial(0, place)))
     started = time.perf_counter()
     run()
     return time.perf_counter() - started

@@ -319,14 +319,14 @@ class SizedImports:
         """
         constants = ImportedConstants.of([self.read(sizes) for sizes in near], Fit(near, graph.extents))
         found = FoundModel(dims, near, graph, constants)
-        corner = dims.all_sizes({symbol: dims.taken(symbol)[0] for symbol in dims.symbols})
+        smallest = {symbol: dims.taken(symbol)[0] for symbol in dims.symbols}
+        corner = dims.all_sizes(smallest)
         all_smallest = self.is_same(corner, graph)
         if not (all_smallest or dims.derived):
             one, other = near
             mixed = {symbol: (one if symbol in dims.leading else other)[symbol] for symbol in dims.symbols}
             if not self.is_same(mixed, graph):
                 raise NotLinearError("a size in it is no product of open sizes")
-        smallest = {symbol: dims.taken(symbol)[0] for symbol in dims.symbols}
         if not (all_smallest and constants.can_be(self.read(corner), corner)):
             smallest = {symbol: self._smallest(symbol, found) for symbol in dims.symbols}
         largest = {symbol: self._largest(symbol, found) for symbol in dims.symbols}

@@ -62,7 +62,7 @@ def _copy(file: BinaryIO, end: int, message: str) -> bytes:
             raise _OddError
         kind = _WITHIN[message].get(number) if way == _BYTES and size >= _LARGE else None
         if kind is None:
-            if stop - start > usable_memory():
+            if size >= _LARGE and stop - start > usable_memory():
                 what = f"a part of it has {stop - start:,} bytes, more than the memory of this process"
                 raise OSError(errno.EFBIG, what)
             file.seek(start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
 import numpy as np
@@ -11,28 +12,17 @@ import pytest
 from tvm import relax
 from tvm.relax import op
 
-from backends.cuda.codegen.generate import generate_kernel
 from backends.cuda.kernels.pointwise.emit import emit_pointwise
 from fusion.declined import Declined
-from tests.backends.cpu.kernels.memory_bound import Build, prim_func
-from tests.backends.cuda.emulator.emulate import WHY_NOT, Counts, emulate
+from tests.backends.cpu.kernels.memory_bound import Build
+from tests.backends.cuda import emulated
+from tests.backends.cuda.emulated import numbers
+from tests.backends.cuda.emulator.emulate import WHY_NOT
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
-def numbers(*shape: int) -> np.ndarray:
-    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
-
-
-def run(build: Build, *arrays: np.ndarray) -> tuple[np.ndarray, Counts]:
-    """Return the one output, which begins as NaN, and what the accesses add up to."""
-    func = prim_func(build, arrays)
-    kernel = generate_kernel(emit_pointwise(func), "pointwise", "sm_80")
-    *inputs, output = (param.name for param in func.params)
-    shape = tuple(int(dim) for dim in func.params[-1].ty.shape)
-    named = dict(zip(inputs, arrays, strict=True)) | {output: np.full(shape, np.nan, arrays[0].dtype)}
-    done = emulate(kernel, {name: named[name] for name in kernel.parameters})
-    return done.arrays[output], done.counts
+run = partial(emulated.run, emit_pointwise)
 
 
 def gated(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
