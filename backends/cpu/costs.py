@@ -99,6 +99,17 @@ PREFETCH_STEPS: Annotated[
 ] = 48
 """How far ahead of their use weights are fetched: about 700 cycles, twice the latency of memory."""
 
+FETCHED_SHARE: Annotated[
+    float,
+    Cost(
+        "memory's time for the rows of a matmul over its products'",
+        "GFLOP/s of two threads without and with fetches by turns: 12544x128x32 276 354, 12544x64x64 313 341, "
+        "44160x240x240 296 324, 3136x256x64 334 352, 784x512x128 352 355; 1024x512x512 354 352, 2048x1024x1024 339 329",
+        "two vCPUs of Emerald Rapids",
+    ),
+] = 0.04
+"""The share from which on the rows of the next tile are fetched while one is computed."""
+
 # Starting work --------------------------------------------------------------------------------------------------------
 
 TASK_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, SOME)] = 600

@@ -76,7 +76,7 @@ class OpenLayers:
             start = nest.settle("start", first + index * block)
             stop = nest.settle("stop", tirx.min(start + block, end))
             places = {**held, self.parts.rows: replace(made, first=start - first)}
-            load_rows = self.before.fill(nest, outer, start, stop) if self.before else self.works[0].load_rows
+            load_rows = self.before.fill(nest, outer, start, stop) if self.before else None
             products = OpenProducts.of(nest, self._works(start, places), self.panels, load_rows, scratch)
             tiles = RowTiles.of(nest, self.panels.table, start, stop - start)
             width = self.panels.table.tile.vectors

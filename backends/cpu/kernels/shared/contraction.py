@@ -10,6 +10,7 @@ over taps (the window of a convolution) and `depth` contiguous steps of k. The l
           for panel of `vectors` weight vectors        the tile's rows stay in L1
             acc[rows, vectors] = 0                     registers
             for tap, for k
+              [fetch a part of the next tile's rows]   where they come from beyond L2
               w = weights[panel, tap, k]               `vectors` loads
               acc[i] += splat(a[row i, tap, k]) * w    rows x vectors FMAs, or dot products of pairs of bfloat16
             outputs = epilogue(acc)                    neighbouring panels write neighbouring channels
@@ -136,6 +137,7 @@ def emit(
                 load_rows=load_rows or each.load_rows,
                 outer=outer,
                 epilogue=epilogue,
+                fetches_rows=load_rows is None and rows.count > 1 and each.extents.waits_for_rows,
             )
             mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], sum(panels))
             kernel.emit(*mine, rows, first, many)
@@ -178,7 +180,11 @@ class _Tile:
 
 @dataclass(frozen=True)
 class MicroKernel:
-    """Emits the blocks, tiles and panels of one task."""
+    """Emits the blocks, tiles and panels of one task.
+
+    Attributes:
+        fetches_rows: Whether the rows of the next tile are fetched while one is computed; they lie behind one another.
+    """
 
     nest: Nest
     work: Contraction
@@ -186,6 +192,7 @@ class MicroKernel:
     load_rows: Callable[..., Expr]
     outer: Expr
     epilogue: Epilogue
+    fetches_rows: bool = False
 
     @staticmethod
     def inside(
@@ -239,19 +246,23 @@ class MicroKernel:
             kinds = [(panel < per_group - 1, whole), (panel >= per_group - 1, rest)]
             for condition, channels in kinds if rest != whole and per_group > 1 else [(None, rest)]:
                 with guard(self.nest, condition):
-                    self._tile(group, panel * whole, channels, pixels, size)
+                    self._tile(group, panel * whole, channels, pixels, size, turn=index)
 
-    def _tile(self, group: Expr, channel: Expr, channels: int, pixels: Pixels, size: tuple[int, int]) -> None:
-        """Emit one register tile: its sums, then the epilogue."""
-        registers = self.sums(group, channel, channels, pixels)
+    def _tile(
+        self, group: Expr, channel: Expr, channels: int, pixels: Pixels, size: tuple[int, int], turn: Expr
+    ) -> None:
+        """Emit one register tile, that of the panel `turn` of its block: its sums, then the epilogue."""
+        registers = self.sums(group, channel, channels, pixels, turn)
         top, left = pixels[0]
         self.epilogue.store(
             self.nest, registers, size, pieces(channels, self.work.extents.lanes),
             lambda i, j, c: self.work.coordinates(self.outer, group, top + i, left + j, channel + c),
         )  # fmt: skip
 
-    def sums(self, group: Expr, channel: Expr, channels: int, pixels: Pixels) -> RegisterRows:
-        """Emit the sums of one register tile: clear, accumulate over taps and k."""
+    def sums(
+        self, group: Expr, channel: Expr, channels: int, pixels: Pixels, turn: Expr | None = None
+    ) -> RegisterRows:
+        """Emit the sums of one register tile: clear, accumulate over taps and k; fetch rows in the panel `turn`."""
         nest, work, lanes = self.nest, self.work, self.work.extents.lanes
         vectors = [(at, lanes) for at in range(0, channels, lanes)] if work.padded_weights else pieces(channels, lanes)
         registers = RegisterRows(nest, len(pixels), vectors)
@@ -264,6 +275,8 @@ class MicroKernel:
             whole, rest = divmod(work.extents.depth, work.arithmetic.step)
             if whole:
                 with nest.loop("k", whole) as step:
+                    if self.fetches_rows and turn is not None:
+                        self._fetch_rows(pixels, turn * whole + step)
                     self._accumulate(tile, taps, step, work.arithmetic.step)
             if rest:
                 self._accumulate(tile, taps, int64(whole), rest)
@@ -278,6 +291,13 @@ class MicroKernel:
             (settle(f"first_tap{axis}", begin), settle(f"taps{axis}", many))
             for axis, (begin, many) in enumerate(self.work.seen(pixels[0], pixels[-1]))
         ]
+
+    def _fetch_rows(self, pixels: Pixels, step: Expr) -> None:
+        """Emit the fetch of as much of the next tile's rows as one of all steps of k of a block's panels has to."""
+        panels = min(self.blocking.panel_block, self.panels)
+        at = tirx.floordiv(step * (self.work.arithmetic.step * len(pixels)), panels)
+        y, x = pixels[0]
+        prefetch(self.nest, self.load_rows(self.outer, int64(0), y + len(pixels), x, (), at))
 
     def _accumulate(self, tile: _Tile, taps: Sequence[Expr], step: Expr, many: int) -> None:
         """Emit one step of k, of `many` elements."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from backends.cpu.costs import FMA_PER_CYCLE
+from backends.cpu.costs import FETCHED_SHARE, FMA_PER_CYCLE, MEMORY_BYTES_PER_CYCLE
 
 
 @dataclass(frozen=True)
@@ -52,3 +52,12 @@ class Extents:
     def steps(self) -> int:
         """Steps of k over all taps."""
         return -(-self.depth // self.step) * prod(self.taps)
+
+    @property
+    def waits_for_rows(self) -> bool:
+        """Whether a core that has its rows from beyond L2 waits for them for a part of its time worth mending: of few
+        channels, which make little of each row. Rows of a matmul only, which lie behind one another."""
+        if self.taps or self.width > 1 or self.groups > 1 or self.outer > 1:
+            return False
+        computed = self.height * self.vectors * self.steps / self.per_cycle
+        return self.input_bytes / MEMORY_BYTES_PER_CYCLE > FETCHED_SHARE * computed

@@ -198,8 +198,7 @@ class _Tasks:
                 for place, own in enumerate(panels)
             ]
             if self.calls:
-                rows = load_rows or self.works[0].load_rows
-                OpenProducts.of(nest, self.works, blocking.panels, rows).emit(shares, tiles)
+                OpenProducts.of(nest, self.works, blocking.panels, load_rows).emit(shares, tiles)
                 return
             for each, mine in zip(self.works, shares, strict=True):
                 low, many = nest.settle("first_of_product", mine[0]), nest.settle("panels_of_product", mine[1])

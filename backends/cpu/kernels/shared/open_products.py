@@ -41,27 +41,34 @@ class OpenProducts:
     Attributes:
         load_rows: Loads an element of their rows.
         each: What stores each of them.
+        fetches_rows: Whether the rows behind a tile are fetched while it is computed.
     """
 
     nest: Nest
     panels: OpenPanels
     load_rows: LoadRows
     each: tuple[PanelProduct, ...]
+    fetches_rows: bool = False
 
     @staticmethod
     def of(
-        nest: Nest, works: Sequence[Contraction], panels: OpenPanels, load_rows: LoadRows, scratch: Var | None = None
-    ) -> OpenProducts:
-        """Return the products, which use the same scratch one after the other; `scratch` is as in `PanelProduct.of`."""
+        nest: Nest, works: Sequence[Contraction], panels: OpenPanels, load_rows: LoadRows | None,
+        scratch: Var | None = None,
+    ) -> OpenProducts:  # fmt: skip
+        """Return the products, which use the same scratch one after the other; `scratch` is as in `PanelProduct.of`,
+        and `load_rows` is None where the rows are those of a tensor."""
+        waits = load_rows is None and any(work.extents.waits_for_rows for work in works)
+        load_rows = load_rows or works[0].load_rows
         if scratch is None:
             scratch = PanelProduct.scratch(nest, panels, works[0].extents.lanes)
         each = tuple(PanelProduct.of(nest, work, panels, load_rows, scratch=scratch) for work in works)
-        return OpenProducts(nest, panels, load_rows, each)
+        return OpenProducts(nest, panels, load_rows, each, fetches_rows=waits)
 
     def emit(self, shares: Sequence[tuple[Expr, Expr]], tiles: RowTiles) -> None:
         """Emit over all `tiles` the share of each product: its first panel, and how many there are."""
         nest, extents = self.nest, [one.kernel.work.extents for one in self.each]
-        function = TileSums(tiles.table.heights, tiles.table.tile.vectors, extents[0].lanes, len(self.each))
+        table, lanes = tiles.table, extents[0].lanes
+        function = TileSums(table.heights, table.tile.vectors, lanes, len(self.each), self.fetches_rows)
         nest.use_functions(function.llvm_ir)
         last = [sizes.vectors - function.vectors for sizes in extents]
         with nest.loop("product", len(self.each)) as index:

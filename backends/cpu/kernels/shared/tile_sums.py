@@ -4,7 +4,7 @@ language.
     switch height                                   bodies for some; a lower tile computes its last row several times
       for panel
         acc[height, vectors] = 0                    registers
-        for k: acc += rows[i, k] * weights[vector, k]
+        for k: acc += rows[i, k] * weights[vector, k]; fetch a part of the next tile's rows
         sums[panel] = acc
 
 TVM's passes see the call alone, and products of the same rows share it. The heights of MiniLM's queries, keys and
@@ -56,18 +56,20 @@ class TileSums:
     Attributes:
         heights: Those that have bodies, in order.
         products: How many share it, each with weights of its own.
+        fetches_rows: Whether it fetches the rows behind the tile, which lie behind one another, all panels a part.
     """
 
     heights: tuple[int, ...]
     vectors: int
     lanes: int
     products: int
+    fetches_rows: bool = False
 
     @property
     def name(self) -> str:
         """The function's."""
-        heights = "_".join(map(str, self.heights))
-        return f"fusion_tile_sums_{self.products}_{self.vectors}v{self.lanes}_{heights}"
+        heights, kind = "_".join(map(str, self.heights)), "_fetching" * self.fetches_rows
+        return f"fusion_tile_sums{kind}_{self.products}_{self.vectors}v{self.lanes}_{heights}"
 
     def call(self, at: TileCall, rows: tirx.BufferLoad, sums: tirx.BufferLoad, weights: Sequence[Expr]) -> tirx.Stmt:
         """Return the call with the addresses of the first row, the first sum and each product's weights."""
@@ -132,7 +134,7 @@ done:
             f"  %even.{h} = mul nsw i64 %number.{h}, {self.vectors}",
             f"  %vector.{h} = call i64 @llvm.smin.i64(i64 %even.{h}, i64 %last)",
             f"  %begin.{h} = mul nsw i64 %vector.{h}, %stride",
-            *panel, f"  br label %step.{h}",
+            *panel, *self._fetched_panel(height), f"  br label %step.{h}",
             f"step.{h}:",
             f"  %k.{h} = phi i64 [ 0, %panel.{h} ], [ %k.next.{h}, %step.{h} ]",
             *start, *self._step(height),
@@ -155,12 +157,37 @@ done:
                 f"  %apart.{i}.{h} = mul nsw i64 %index.{i}.{h}, %pitch",
                 f"  %row.{i}.{h} = getelementptr float, ptr %rows, i64 %apart.{i}.{h}",
             ]
+        if self.fetches_rows:
+            # Each step of k of each panel fetches so many bytes, rounded up.
+            lines += [
+                f"  %bytes.{h} = mul nsw i64 %height, 4",
+                f"  %up.{h} = sub nsw i64 %panels, 1",
+                f"  %all.{h} = add nsw i64 %bytes.{h}, %up.{h}",
+                f"  %part.{h} = udiv i64 %all.{h}, %panels",
+                f"  %tile.{h} = mul nsw i64 %height, %pitch",
+                f"  %behind.{h} = getelementptr float, ptr %rows, i64 %tile.{h}",
+            ]
         return lines
+
+    def _fetched_panel(self, height: int) -> list[str]:
+        """Return where what a panel fetches begins."""
+        h = height
+        return [
+            f"  %steps.{h} = mul nsw i64 %p.{h}, %depth",
+            f"  %before.{h} = mul nsw i64 %steps.{h}, %part.{h}",
+            f"  %fetched.{h} = getelementptr i8, ptr %behind.{h}, i64 %before.{h}",
+        ] * self.fetches_rows
 
     def _step(self, height: int) -> list[str]:
         """Return one step of k."""
         h, vector, lanes = height, self._vector, self.lanes
         lines = [f"  %at.{h} = mul nuw nsw i64 %k.{h}, {lanes}"]
+        if self.fetches_rows:
+            lines += [
+                f"  %offset.part.{h} = mul nuw nsw i64 %k.{h}, %part.{h}",
+                f"  %fetch.{h} = getelementptr i8, ptr %fetched.{h}, i64 %offset.part.{h}",
+                f"  call void @llvm.prefetch.p0(ptr %fetch.{h}, i32 0, i32 3, i32 1)",
+            ]
         for v in range(self.vectors):
             lines += [
                 f"  %from.{v}.{h} = getelementptr float, ptr %panel.{v}.{h}, i64 %at.{h}",

@@ -18,9 +18,9 @@ HEIGHTS = (1, 3, 4)
 PANELS = 3
 
 
-def library(lanes: int, heights: tuple[int, ...]) -> tvm.runtime.Module:
+def library(lanes: int, heights: tuple[int, ...], fetches_rows: bool) -> tvm.runtime.Module:
     """Return a kernel for each height and each of two products: (rows, weights, other weights, sums)."""
-    function = TileSums(heights, WIDTH, lanes, 2)
+    function = TileSums(heights, WIDTH, lanes, 2, fetches_rows)
     named = {
         f"h{height}p{product}": kernel(function, height, product)
         for height in range(1, heights[-1] + 1)
@@ -47,9 +47,9 @@ def kernel(function: TileSums, height: int, product: int) -> tirx.PrimFunc:
     return func.with_attr("global_symbol", f"h{height}p{product}")
 
 
-@pytest.mark.parametrize("lanes", [4, 16])
-def test_sums_are_right_at_all_heights(lanes: int) -> None:
-    made = library(lanes, HEIGHTS)
+@pytest.mark.parametrize(("lanes", "fetches_rows"), [(4, False), (16, False), (16, True)])
+def test_sums_are_right_at_all_heights(lanes: int, fetches_rows: bool) -> None:
+    made = library(lanes, HEIGHTS, fetches_rows)
     for height in range(1, HEIGHTS[-1] + 1):
         for product in range(2):
             rows = normal((max(HEIGHTS), PITCH), 1)
