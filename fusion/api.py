@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -55,6 +56,7 @@ from fusion.module.specialize import specialize, specialize_open
 from fusion.module.stand_in import StandIn
 from fusion.options import BALANCED, check_count, check_flag, read_named_shapes
 from fusion.pinned_model import PinnedModel
+from fusion.report.placement import placement_of
 from fusion.second_forms import compile_form
 from fusion.signature import complete_shapes, name_dims, require_static
 from fusion.symbolic.lower_for_all import lower_for_all
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, Sequence[int]]
 NamedShapes = Mapping[str, Sequence[int | str]]
+_log = logging.getLogger("fusion.backends")
 _OF_MODEL = (InvalidModelError, ShapeError, UnsupportedOperatorError)
 """Errors of a model at some sizes, which it has each time."""
 
@@ -268,7 +271,10 @@ def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specializat
         return find_or_compile(digest, shapes, ctx, lambda: _compile(opened, shapes, ctx))
 
     with taking_precedence():
-        return model.read(make, digest=uses_cache(ctx))
+        form = model.read(make, digest=uses_cache(ctx))
+    if _log.isEnabledFor(logging.INFO):
+        _log.info("placement: %s", placement_of(form))
+    return form
 
 
 def _open_form(

@@ -26,6 +26,7 @@ from fusion.threads import require_threads
 
 if TYPE_CHECKING:
     from fusion.module.read_saved import Saved
+    from fusion.report.placement import ModelPlacement
     from fusion.report.profile import Profile
 
 
@@ -257,6 +258,16 @@ class CompiledModule:
     def specializations(self) -> tuple[Specialization, ...]:
         """The compiled forms: one, or one for each input shape made so far."""
         return self._forms.all()
+
+    @property
+    def placement(self) -> ModelPlacement:
+        """Where the model runs, and why there: each part with its operators, backend and time, and the fastest other
+        backend with its time, as far as they were measured. Of a module with open dimensions, that of the form made
+        last; of one that has none yet, without parts."""
+        from fusion.report.placement import ModelPlacement, placement_of
+
+        forms = self.specializations
+        return placement_of(forms[-1]) if forms else ModelPlacement()
 
     @property
     def under_way(self) -> list[str]:

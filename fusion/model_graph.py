@@ -52,8 +52,8 @@ class GraphCall:
 
     Attributes:
         name: Of its result.
-        op: Name of the kernel, or of what is called instead.
-        kind: "kernel", "input", "fallback" (ONNX Runtime), "if" or "runtime" (functions of the runtime library).
+        op: Name of the kernel, key of the subgraph, or name of what is called instead.
+        kind: "kernel", "input", "fallback" (a library), "if" or "runtime" (functions of the runtime library).
         value: Dtype and shape of its result.
         reads: What it takes from other calls; weights are not listed.
         weights: Bytes of the weights that it takes.

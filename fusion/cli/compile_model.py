@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import is_saved, open_module
 from fusion.cli.options import (
     SAVED_SUFFIX,
+    add_backends,
     add_compile_options,
     add_dump,
     add_json,
@@ -33,6 +35,7 @@ def add_parser(verbs: Any) -> None:
         "-o", "--output", type=user_path, metavar="FILE", help="saved module; beside the model by default"
     )
     add_compile_options(parser)
+    add_backends(parser)
     add_timing(parser)
     add_dump(parser)
     add_json(parser)
@@ -55,9 +58,12 @@ def compile_model(options: argparse.Namespace) -> int:
     threads = opened.module.settings.threads
     how = "taken from the cache" if opened.cached else "compiled"
     text = f"{output}: {size / 1e6:.1f} MB, {how} in {opened.seconds:.1f} s for {threads} threads"
+    placement = opened.module.placement
+    text += f"\nplacement: {placement}"
     data = {
         "output": str(output), "bytes": size, "compile_s": opened.seconds, "cached": opened.cached,
         "inputs": signature(opened.module.inputs), "outputs": signature(opened.module.outputs),
+        "placement": dataclasses.asdict(placement),
     }  # fmt: skip
     if options.timing:
         text += f"\n{timing_table(opened.stages)}"

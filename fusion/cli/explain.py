@@ -9,6 +9,7 @@ from typing import Any
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import open_module
 from fusion.cli.options import (
+    add_backends,
     add_compile_options,
     add_inputs,
     add_json,
@@ -34,6 +35,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--html", type=user_path, metavar="FILE", help="write the graph as a page for a browser")
     add_inputs(parser)
     add_compile_options(parser)
+    add_backends(parser)
     add_json(parser)
     parser.set_defaults(verb=explain)
 

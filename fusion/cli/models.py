@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fusion.compiled_module import CompiledModule
     from fusion.signature import TensorSpec
 
-_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "no_cache", "params", "db")
+_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "backends", "no_cache", "params", "db")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True, w
     """
     shapes = parse_shapes(options.shape)
     # By identity: 0 threads equal False.
-    given = {name: getattr(options, name) for name in _COMPILE_ONLY}
+    given: dict[str, Any] = {name: getattr(options, name, None) for name in _COMPILE_ONLY}
     given = {name: value for name, value in given.items() if value is not None and value is not False}
     if not alone and "params" in given and not is_relay(path):
         del given["params"]

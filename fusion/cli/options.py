@@ -71,6 +71,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     add_database(parser, "measurements of kernels: balanced adds to them")
 
 
+def add_backends(parser: argparse.ArgumentParser) -> None:
+    """Add `--backends`."""
+    parser.add_argument(
+        "--backends", type=lambda text: text.split(","), metavar="A,B", help="who may run parts: openvino,cpu"
+    )
+
+
 def add_database(parser: argparse.ArgumentParser, text: str) -> None:
     """Add `--db`."""
     parser.add_argument("--db", type=user_path, metavar="FILE", help=text)

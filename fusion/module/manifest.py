@@ -21,11 +21,12 @@ from fusion.extents import DerivedSize, Extent, Sizes, with_derived
 from fusion.module.plan import Argument, KernelCall, RunPlan
 from fusion.module.settings import Settings
 from fusion.options import check_threads
+from fusion.placement_times import PlacementTimes
 from fusion.signature import FallbackNode, TensorSpec
 from fusion.symbolic.open_weights import Count, Counted, CountedRuns, TableWindow
 from fusion.tensors import tensor_bytes
 
-FORMAT = 11
+FORMAT = 12
 """Raised when a file of the old form cannot be read any more."""
 
 
@@ -103,6 +104,7 @@ class StoredForm:
     kernels: Mapping[str, KernelInfo]
     fallbacks: tuple[FallbackNode, ...]
     notes: tuple[str, ...]
+    times: PlacementTimes
     opened: StoredOpenPlan | None
 
 

@@ -119,6 +119,7 @@ def _load_form(form: StoredForm, manifest: Manifest, archive: Archive, share: bo
         fallbacks=form.fallbacks,
         subgraphs=subgraphs,
         notes=form.notes,
+        times=form.times,
         graph=functools.cache(lambda: _load_graph(form, archive)),
     )
 

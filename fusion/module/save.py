@@ -144,6 +144,7 @@ def _describe(form: Specialization, index: int, members: _Members, weights: _Wei
         kernels=form.kernels,
         fallbacks=form.fallbacks,
         notes=form.notes,
+        times=form.times,
         opened=opened,
     )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from backends.kernel import KernelInfo
 from fusion.model_graph import ModelGraph
 from fusion.module.open_plan import OpenRunPlan
 from fusion.module.plan import RunPlan
 from fusion.module.program import Program
+from fusion.placement_times import PlacementTimes
 from fusion.runtime import Tensor
 from fusion.signature import FallbackNode, TensorSpec
 
@@ -47,6 +48,7 @@ class Specialization:
         fallbacks, subgraphs: As in `ImportedModel`.
         notes: What the frontend left out and what passes declined to do, and why.
         graph: Returns the model before and after, which `explain` shows.
+        times: What was measured of where it runs.
         is_limited: Whether a process with more memory may make one for more sizes.
     """
 
@@ -59,6 +61,7 @@ class Specialization:
     subgraphs: Mapping[str, bytes]
     notes: tuple[str, ...]
     graph: Callable[[], ModelGraph] = ModelGraph
+    times: PlacementTimes = field(default_factory=PlacementTimes)
     is_limited: bool = False
 
     @property

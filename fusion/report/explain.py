@@ -13,6 +13,8 @@ from backends.subgraphs import library_of
 from fusion.model_graph import ModelGraph
 from fusion.module.open_plan import OpenRunPlan
 from fusion.module.specialization import Code, Specialization
+from fusion.options import GENERATOR
+from fusion.report.placement import ModelPlacement, PlacedPart, placement_of
 from fusion.report.table import format_table, shorten
 from fusion.signature import FallbackNode, TensorSpec
 from fusion.tensors import tensor_bytes
@@ -89,6 +91,7 @@ def _explain_form(form: Specialization, titled: bool) -> list[str]:
         subgraphs = sum(not library_of(key) for key in form.subgraphs)
         lines += ["", f"on ONNX Runtime: {len(form.fallbacks)} nodes in {subgraphs} subgraphs"]
         lines += _explain_fallbacks(form.fallbacks)
+    lines += _explain_placement(placement_of(form))
     lines += _explain_host(form.graph())
     lines += _explain_kept(form.graph())
     if form.notes:
@@ -145,6 +148,26 @@ def _explain_fallbacks(nodes: Sequence[FallbackNode]) -> list[str]:
     return lines
 
 
+def _explain_placement(placement: ModelPlacement) -> list[str]:
+    """Return where the model runs: a line, and where libraries run parts a table of these and of ours together."""
+    lines = ["", f"placement: {placement}"]
+    others = [part for part in placement.parts if part.backend != GENERATOR]
+    if not others:
+        return lines
+    header = ("backend", "operators", "ms", "runner-up", "its ms", "what")
+    return [*lines, format_table(header, [_part_row(part) for part in others])]
+
+
+def _part_row(part: PlacedPart) -> tuple[str, ...]:
+    kinds = ", ".join(f"{count} {op}" for op, count in Counter(part.operators).most_common(4))
+    took, other = _milliseconds(part.seconds), _milliseconds(part.runner_up_seconds)
+    return (part.backend, str(len(part.operators)), took, part.runner_up or "", other, kinds)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "not measured" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
 def _explain_host(graph: ModelGraph) -> list[str]:
     """Return what is neither a kernel nor a fallback: functions of the host, as sizes that the data tells need them."""
     lines = []
@@ -188,6 +211,7 @@ def _form_as_dict(form: Specialization) -> dict[str, Any]:
         "calls_in_branches": dict(Counter(call.kernel for call in calls if call.conditions)),
         "kernels": {name: dataclasses.asdict(info) for name, info in form.kernels.items()},
         "fallbacks": [dataclasses.asdict(node) for node in form.fallbacks],
+        "placement": dataclasses.asdict(placement_of(form)),
         "saved": saved_by_kernel(form.graph()),
         "kept": [dataclasses.asdict(edge) for edge in form.graph().kept],
         "operators": [dataclasses.asdict(operator) for operator in form.graph().operators],

@@ -14,6 +14,7 @@ import fusion
 from fusion.errors import OptionError
 from fusion.files import as_path
 from fusion.report.page_data import graph_columns
+from fusion.report.placement import placement_of
 from fusion.signature import TensorSpec, require_static
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def _form(form: Specialization, profile: Profile | None) -> dict[str, Any]:
         "outputs": ", ".join(_spec(spec) for spec in form.outputs),
         **graph_columns(form.graph(), form.kernels, profile),
         "fallbacks": [dataclasses.asdict(node) for node in form.fallbacks],
+        "placement": str(placement_of(form)),
         "notes": list(form.notes),
     }
 

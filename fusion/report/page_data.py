@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.kernel import KernelInfo
 from fusion.model_graph import GraphCall, ModelGraph, SourceOperator
+from fusion.report.placement import backend_of
 from fusion.report.repeats import find_repeats
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def _before(operators: Sequence[SourceOperator], texts: _Texts) -> Columns:
 def _after(calls: Sequence[GraphCall], texts: _Texts) -> Columns:
     return {
         "name": [call.name for call in calls],
-        "op": [texts(call.op) for call in calls],
+        "op": [texts(backend_of(call) if call.kind == "fallback" else call.op) for call in calls],
+        "backend": [texts(backend_of(call)) for call in calls],
         "kind": [texts(call.kind) for call in calls],
         "value": [texts(call.value) for call in calls],
         "weights": [call.weights for call in calls],

@@ -172,8 +172,9 @@ class CallReader:
         name = call_name(value)
         if name in ("reshape", "memory.view", "memory.ensure_zero_offset"):
             return self._sources.behind(data_of(value))
-        op = operator_name(value)
-        kind = "kernel" if name in _KERNELS else "fallback" if op == RUN_SUBGRAPH else "runtime"
+        op, kind = operator_name(value), "kernel" if name in _KERNELS else "runtime"
+        if op == RUN_SUBGRAPH:
+            op, kind = _key_of(value), "fallback"
         return (self._add(binding.var, op, kind, _read_and_updated(value)[0]),)
 
     def _add(self, var: relax.Var, op: str, kind: str, args: list[relax.Expr]) -> int:
@@ -201,6 +202,12 @@ def operator_name(call: relax.Call) -> str:
     if name.startswith("call_") and isinstance(called := callee(call), relax.ExternFunc):
         return str(called.global_symbol)
     return name or str(getattr(call.op, "name_hint", "call"))
+
+
+def _key_of(call: relax.Call) -> str:
+    """Return the key of the subgraph that a call of `RUN_SUBGRAPH` runs."""
+    _, key, *_ = call.args
+    return str(key.value)
 
 
 def _read_and_updated(call: relax.Expr) -> tuple[list[relax.Expr], list[relax.Expr]]:

@@ -40,7 +40,8 @@ def read(page: str) -> Reader:
 
 
 def page_of(graph: ModelGraph, kernels: Any, title: str = "m") -> str:
-    form = {**graph_columns(graph, kernels), "label": "x", "outputs": "y", "fallbacks": [], "notes": []}
+    texts = {"label": "x", "outputs": "y", "placement": "", "fallbacks": [], "notes": []}
+    form = {**graph_columns(graph, kernels), **texts}
     return render_page(title, "x86_64, 2 threads", [form])
 
 

@@ -11,8 +11,9 @@ const palette = () => {
     return `rgb(${a.map((v, k) => Math.round(v + (b[k] - v) * f)).join(",")})`;
   });
   const hues = Array.from({ length: 24 }, (_, i) => { const h = (i * 137.5) % 360; return dark ? `hsl(${h} 32% 25%)` : `hsl(${h} 62% 89%)`; });
+  const backend = (place) => place === 0 ? (dark ? "hsl(210 14% 24%)" : "hsl(210 30% 92%)") : hues[(place * 7 + 8) % 24];
   const marks = Array.from({ length: 24 }, (_, i) => { const h = (i * 137.5) % 360; return dark ? `hsl(${h} 55% 55%)` : `hsl(${h} 55% 45%)`; });
-  return { dark, heat, hues, marks, text: get("--text"), dim: get("--dim"), line: get("--line"), edge: get("--edge"), surface: get("--surface"), page: get("--page"), raised: get("--raised"), select: get("--select"), accent: get("--accent"), soft: get("--accent-soft") };
+  return { dark, heat, hues, marks, backend, text: get("--text"), dim: get("--dim"), line: get("--line"), edge: get("--edge"), surface: get("--surface"), page: get("--page"), raised: get("--raised"), select: get("--select"), accent: get("--accent"), soft: get("--accent-soft") };
 };
 
 class Painter {
@@ -32,9 +33,12 @@ class Painter {
     const { form, side, colors } = this;
     if (side === form.sides.before) {
       const calls = side.columns.calls[node];
-      return side.text("op", node) === "input" || !calls.length ? colors.raised : colors.hues[calls[0] % 24];
+      if (side.text("op", node) === "input" || !calls.length) return colors.raised;
+      if (form.backends.size > 1) return colors.backend(form.backends.get(form.sides.after.text("backend", calls[calls.length - 1])));
+      return colors.hues[calls[0] % 24];
     }
     const kind = side.text("kind", node);
+    if (kind === "fallback") return colors.backend(form.backends.get(side.text("backend", node)));
     if (kind !== "kernel") return colors.raised;
     return colors.heat[Math.round(32 * Math.sqrt(side.us[node] / (form.top_us || 1)))];
   }

@@ -41,7 +41,9 @@ const app = {
   },
   legend() {
     const { heat } = this.painter.colors, after = this.name === "after";
-    $("legend").replaceChildren(...(after ? ["cool", el("span", { class: "scale", style: `background:linear-gradient(90deg,${[0, 8, 16, 24, 32].map((i) => heat[i]).join(",")})` }), `hot: time of a call, ${this.form.measured ? "measured" : "estimated"}`] : ["Operators of one kernel that stand together have one colour"]));
+    const { backends } = this.form, several = backends.size > 1;
+    const keys = several ? [...backends].filter(([, place]) => place || !after).map(([name, place]) => el("span", {}, el("span", { class: "key", style: `background:${this.painter.colors.backend(place)}` }), name)) : [];
+    $("legend").replaceChildren(...keys, ...(several && !after ? [] : after ? ["cool", el("span", { class: "scale", style: `background:linear-gradient(90deg,${[0, 8, 16, 24, 32].map((i) => heat[i]).join(",")})` }), `hot: time of a call, ${this.form.measured ? "measured" : "estimated"}`] : ["Operators of one kernel that stand together have one colour"]));
   },
   go(name, node) {
     if (name !== this.name) this.turn(name);

@@ -61,7 +61,7 @@ function readForm(form) {
   for (let node = 0; node < after.size; node++) {
     const kernel = form.kernels[after.text("op", node)];
     const kind = after.text("kind", node);
-    after.detail[node] = kernel ? `${timeText(after.us[node])} \u00b7 ${percent(after.us[node] / (form.sum_us || 1))} \u00b7 ${kernel.template ?? ""}` : kind === "fallback" ? "ONNX Runtime" : after.text("value", node);
+    after.detail[node] = kernel ? `${timeText(after.us[node])} \u00b7 ${percent(after.us[node] / (form.sum_us || 1))} \u00b7 ${kernel.template ?? ""}` : kind === "fallback" ? after.text("backend", node) : after.text("value", node);
   }
   for (let node = 0; node < before.size; node++) {
     const op = before.text("op", node);
@@ -69,6 +69,9 @@ function readForm(form) {
     before.detail[node] = before.text("value", node);
   }
   form.sides = { before, after };
+  // Positions of backends by name, ours first: where there are several, nodes have the colour of theirs.
+  form.backends = new Map([["cpu", 0]]);
+  for (let node = 0; node < after.size; node++) { const name = after.text("backend", node); if (after.text("kind", node) !== "input" && !form.backends.has(name)) form.backends.set(name, form.backends.size); }
   form.keptBy = new Map();
   form.kept.forEach((edge) => {
     for (const end of [edge[0], edge[1]]) if (end >= 0) (form.keptBy.get(end) ?? form.keptBy.set(end, []).get(end)).push(edge);

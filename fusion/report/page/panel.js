@@ -88,6 +88,7 @@ function summaryPanel(app) {
   const out = [el("h1", {}, "The whole model"), el("div", { class: "sub" }, `${form.label} \u2192 ${form.outputs}`), el("div", { class: "grid" },
     fact(String(operators), "operators before"), fact(String(calls), "kernel calls after"), fact(String(Object.keys(form.kernels).length), "kernels"),
     fact(timeText(form.measured ? form.total_us : form.sum_us), form.measured ? "measured, whole run" : "estimated, all kernels"), fact(bytesText(form.saved), "saved by fusion"), fact(bytesText(form.kept.reduce((a, e) => a + e[5], 0)), "between kernels"))];
+  out.push(el("p", { class: "dim" }, form.placement));
   if (form.limits) out.push(el("p", { class: "dim" }, form.limits));
   out.push(...section("Why edges were not fused", ...items(top, ([reason, entry]) => el("li", {}, el("span", { class: "right" }, `${entry.n}\u00d7 \u00b7 ${bytesText(entry.bytes)}`), reason), 30)));
   out.push(...section("On ONNX Runtime", ...items(form.fallbacks, (f) => el("li", {}, `${f.op} ${f.node}`, el("div", { class: "reason" }, f.reason)))));

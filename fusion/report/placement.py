@@ -1,0 +1,132 @@
+"""Where a compiled model runs, and why there: `CompiledModule.placement`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from backends.subgraphs import library_of
+from fusion.model_graph import FOLDED, GraphCall, ModelGraph
+from fusion.module.specialization import Specialization
+from fusion.options import FALLBACK, GENERATOR
+from fusion.placement_times import PartTimes, PlacementTimes
+
+
+@dataclass(frozen=True)
+class PlacedPart:
+    """A part of a model that one backend runs as one call.
+
+    Attributes:
+        backend: Its name: "cpu" for our own kernels.
+        call: The name of the kernel, or the key of the subgraph that a library runs.
+        operators: The operators in it, by Relax's names: "nn.conv2d", in the order of the model.
+        names: Of what they return, as in the model.
+        seconds: What it takes in a run; None where that was not measured.
+        runner_up: The backend that would be fastest of all others; None where none was measured.
+        runner_up_seconds: What it takes there.
+    """
+
+    backend: str
+    call: str
+    operators: tuple[str, ...]
+    names: tuple[str, ...]
+    seconds: float | None = None
+    runner_up: str | None = None
+    runner_up_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelPlacement:
+    """Where one form of a model runs.
+
+    Attributes:
+        parts: In the order they run; each operator that is not computed while compiling is in one of them.
+        transfers: How many tensors one backend makes, or the caller gives, and another one reads.
+        seconds: Of a whole run, where placements were measured; None elsewhere.
+        all_cpu_seconds: With our own kernels alone, measured beside that.
+    """
+
+    parts: tuple[PlacedPart, ...] = ()
+    transfers: int = 0
+    seconds: float | None = None
+    all_cpu_seconds: float | None = None
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Names of those that run parts, in the order in which they first do."""
+        return tuple(dict.fromkeys(part.backend for part in self.parts))
+
+    def __str__(self) -> str:
+        """Return one line: operators, parts and time by backend, and transfers."""
+        if not self.parts:
+            return "nothing is left to run"
+        each = ", ".join(self._of(backend) for backend in self.backends)
+        transfers = f", {self.transfers} transfers" if len(self.backends) > 1 else ""
+        whole = "" if self.seconds is None else f"; a run takes {self.seconds * 1e3:.3f} ms"
+        ours = "" if self.all_cpu_seconds is None else f", all on cpu {self.all_cpu_seconds * 1e3:.3f} ms"
+        return f"{each}{transfers}{whole}{ours}"
+
+    def _of(self, backend: str) -> str:
+        parts = [part for part in self.parts if part.backend == backend]
+        count = sum(len(part.operators) for part in parts)
+        known = [part.seconds for part in parts if part.seconds is not None]
+        took = f" ({sum(known) * 1e3:.3f} ms)" if len(known) == len(parts) else ""
+        return f"{backend}: {count} operators in {len(parts)} calls{took}"
+
+
+def placement_of(form: Specialization) -> ModelPlacement:
+    """Return where a form of a model runs."""
+    if form.code is None and not form.graph().calls:
+        nodes = form.fallbacks
+        whole = PlacedPart(FALLBACK, "", tuple(node.op for node in nodes), tuple(node.node for node in nodes))
+        return ModelPlacement((whole,))
+    return placement_in(form.graph(), form.times)
+
+
+def placement_in(graph: ModelGraph, times: PlacementTimes) -> ModelPlacement:
+    """Return where the model of `graph` runs, with what was measured of it."""
+    inside = _operators_of(graph)
+    parts = tuple(
+        _part(graph, call, inside.get(position, []), times.parts.get(call.op, PartTimes()))
+        for position, call in enumerate(graph.calls)
+        if call.kind != "input"
+    )
+    return ModelPlacement(parts, _transfers(graph), times.seconds, times.all_cpu_seconds)
+
+
+def backend_of(call: GraphCall) -> str:
+    """Return the name of the backend that runs a call; the caller's inputs are where our kernels run."""
+    return library_of(call.op) or FALLBACK if call.kind == "fallback" else GENERATOR
+
+
+def _operators_of(graph: ModelGraph) -> dict[int, list[int]]:
+    """Return the operators of each call; one that several calls compute a part of is in the last."""
+    found: dict[int, list[int]] = {}
+    for position, operator in enumerate(graph.operators):
+        if operator.op != "input" and operator.how != FOLDED and operator.calls:
+            found.setdefault(max(operator.calls), []).append(position)
+    return found
+
+
+def _part(graph: ModelGraph, call: GraphCall, inside: list[int], times: PartTimes) -> PlacedPart:
+    return PlacedPart(
+        backend=backend_of(call),
+        call=call.op,
+        operators=tuple(graph.operators[each].op for each in inside),
+        names=tuple(graph.operators[each].name for each in inside),
+        seconds=times.seconds,
+        runner_up=times.runner_up or None,
+        runner_up_seconds=times.runner_up_seconds,
+    )
+
+
+def _transfers(graph: ModelGraph) -> int:
+    """Return how many tensors are read where they were not made: by each backend once."""
+    return len(set(_handed_over(graph)))
+
+
+def _handed_over(graph: ModelGraph) -> Iterator[tuple[int, str]]:
+    for call in graph.calls:
+        for read in call.reads:
+            if backend_of(graph.calls[read.source]) != backend_of(call):
+                yield read.source, backend_of(call)

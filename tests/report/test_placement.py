@@ -1,0 +1,111 @@
+"""`CompiledModule.placement`: where each operator runs, and what was measured of that."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from onnx import helper
+
+import fusion
+from fusion.cli.main import main
+from fusion.compiled_module import CompiledModule
+from fusion.model_graph import GraphCall, ModelGraph, Read, SourceOperator
+from fusion.module.settings import Settings
+from fusion.placement_times import PartTimes, PlacementTimes
+from fusion.report.explain import as_dict
+from fusion.report.placement import placement_in
+from tests.module.small_models import mlp, model
+
+
+@pytest.fixture(scope="module")
+def placed() -> CompiledModule:
+    return fusion.compile(mlp(), backends=["onnxruntime", "cpu"], threads=1, cache=False)
+
+
+def operators(module: CompiledModule) -> list[str]:
+    return [name for part in module.placement.parts for name in part.names]
+
+
+def test_each_operator_is_in_one_part() -> None:
+    module = fusion.compile(mlp(), threads=1, cache=False)
+    names = [each.name for each in module.specializations[0].graph().operators if each.op != "input"]
+    assert sorted(operators(module)) == sorted(names)
+    assert module.placement.backends == ("cpu",)
+    assert module.placement.transfers == 0
+    assert {part.seconds for part in module.placement.parts} == {None}
+    assert f"placement: cpu: {len(names)} operators in" in module.explain()
+
+
+def test_a_region_of_a_library_is_a_part(placed: CompiledModule) -> None:
+    (part,) = placed.placement.parts
+    assert part.backend == "onnxruntime"
+    assert part.call.startswith("onnxruntime:")
+    assert sorted(part.operators) == sorted(each.op for each in placed.specializations[0].graph().operators[1:])
+    assert (part.seconds, part.runner_up, part.runner_up_seconds) == (None, None, None)
+    assert placed.placement.transfers == 1
+    assert "1 transfers" not in str(placed.placement)  # there is no other backend between which there would be
+
+
+def test_a_saved_module_keeps_it(placed: CompiledModule, tmp_path: Path) -> None:
+    (form,) = placed.specializations
+    times = {key: PartTimes(0.001, "cpu", 0.003) for key in form.subgraphs}
+    measured = replace(form, times=PlacementTimes(0.0015, 0.004, times))
+    module = CompiledModule(form.inputs, form.outputs, placed.settings, fixed=measured)
+    module.save(tmp_path / "saved.fusion")
+    loaded = fusion.load(tmp_path / "saved.fusion")
+    assert loaded.placement == module.placement
+    (part,) = loaded.placement.parts
+    assert (part.seconds, part.runner_up, part.runner_up_seconds) == (0.001, "cpu", 0.003)
+    assert "(1.000 ms); a run takes 1.500 ms, all on cpu 4.000 ms" in loaded.explain()
+    assert "3.000" in loaded.explain()
+    assert as_dict(loaded)["forms"][0]["placement"]["parts"][0]["backend"] == "onnxruntime"
+
+
+def test_one_line_says_where_it_runs(
+    placed: CompiledModule, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import onnx
+
+    onnx.save(mlp(), tmp_path / "mlp.onnx")
+    with caplog.at_level(logging.INFO, "fusion.backends"):
+        main(["compile", str(tmp_path / "mlp.onnx"), "--backends", "onnxruntime,cpu", "--no-cache"])
+    assert f"placement: {placed.placement}" in caplog.text
+    assert f"placement: {placed.placement}" in capsys.readouterr().out
+
+
+def test_a_model_that_is_wholly_a_fallback() -> None:
+    node = helper.make_node("StringNormalizer", ["x"], ["y"])
+    module = fusion.compile(model([node], [("x", 8, [2])], [("y", 8, [2])]), cache=False)
+    (part,) = module.placement.parts
+    assert (part.backend, part.operators) == ("onnxruntime", ("StringNormalizer",))
+
+
+def test_without_a_form_there_are_no_parts() -> None:
+    module = CompiledModule((), (), Settings("{}", "x86_64", 1, ()))
+    assert module.placement.parts == ()
+    assert str(module.placement) == "nothing is left to run"
+
+
+def test_transfers_are_counted_once_for_a_backend() -> None:
+    """x -> a on cpu -> b and c on a library, of which c is read by cpu."""
+
+    def call(name: str, kind: str, op: str, reads: tuple[int, ...]) -> GraphCall:
+        return GraphCall(name, op, kind, "", tuple(Read(each, 4) for each in reads), 0, 0)
+
+    calls = (
+        call("x", "input", "input", ()),
+        call("a", "kernel", "k", (0,)),
+        call("b", "fallback", "lib:1", (1,)),
+        call("c", "fallback", "lib:2", (1, 2)),
+        call("d", "kernel", "k", (3, 1)),
+    )
+    operators = tuple(
+        SourceOperator(name, "nn.relu", "", (), (place,), "mapped") for place, name in enumerate("abcd", 1)
+    )
+    placement = placement_in(ModelGraph(operators, calls), PlacementTimes())
+    assert placement.transfers == 2
+    assert [part.backend for part in placement.parts] == ["cpu", "lib", "lib", "cpu"]
+    assert str(placement) == "cpu: 2 operators in 2 calls, lib: 2 operators in 2 calls, 2 transfers"
