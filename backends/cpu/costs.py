@@ -43,10 +43,27 @@ CLOCK_GHZ: Annotated[float, Cost("GHz", "data sheets: 2.7 to 3.7 with all cores 
 FMA_PER_CYCLE: Annotated[int, Cost("instructions/cycle", "port model of Agner Fog's tables", VENDORS)] = 2
 """The multiply-adds of whole vectors that one core begins."""
 
-WEIGHT_BYTES_PER_CYCLE: Annotated[
-    float, Cost("bytes/cycle", "2.4 MB of packed weights that pass once more in 17.5 us", "one vCPU of Zen 5")
-] = 42.0
+WEIGHT_VECTORS_PER_CYCLE: Annotated[
+    float,
+    Cost(
+        "vectors/cycle",
+        "2.4 MB of packed weights that pass once more in 17.5 us: 42 bytes a cycle; tiles of 2x8, 2x7, 3x7 and 3x6 "
+        "vectors on Emerald Rapids: 32 to 35; with AVX2 a vector is half as long and takes as long",
+        "one vCPU of Zen 5",
+    ),
+] = 0.656
 """The speed at which L2 gives a panel of weights to tiles of rows after the first."""
+
+WEIGHTS_WAITED_FOR: Annotated[
+    float,
+    Cost(
+        "share of their time",
+        "GFLOP/s of tiles of 14x2, 9x3, 6x4, 5x5 and 4x6 vectors: 181 172 174 171 158 for 512x256x1024, "
+        "174 172 174 166 163 for 256x480x480",
+        "one vCPU of Emerald Rapids",
+    ),
+] = 0.12
+"""How much of the time that weights take from L2 a tile waits for, though its products take longer."""
 
 BFLOAT16_DOTS_PER_CYCLE: Annotated[
     int, Cost("instructions/cycle", "uops.info: VDPBF16PS of 512 bits", "Zen 4, Sapphire Rapids")

@@ -87,7 +87,7 @@ class _Tables:
         sizes, vectors = stages.sizes, open_vectors(stages.sizes, machine)
         depth, registers = max(sizes.steps, 1), machine.vector_registers
         bodies = Bodies(_LOSS, fill=True)
-        made = RowTable.of(vectors, depth, registers, machine.vector_lanes, bodies=bodies, most=_WIDEST)
+        made = RowTable.of(vectors, depth, registers, bodies=bodies, most=_WIDEST)
         projected = choose_panels(stages.projection.product(machine).extents, machine) if stages.projection else None
         return _Tables(vectors, made, _window_table(sizes, vectors), projected)
 

@@ -41,7 +41,7 @@ def choose_panels(extents: Extents, machine: Machine, threads: int = 1) -> OpenP
     table = RowTable.choose([extents], machine, Bodies(_LOSS), _LONG if extents.vectors == 1 else _SHORT)
     if threads > 1 and extents.groups == 1 and extents.vectors == table.tile.vectors == _SHARED:
         table = RowTable.of(
-            _SHARED // 2, extents.steps, machine.vector_registers, extents.lanes, bodies=Bodies(_LOSS), most=_SHORT
+            _SHARED // 2, extents.steps, machine.vector_registers, bodies=Bodies(_LOSS), most=_SHORT
         )  # fmt: skip
     panel_bytes = 4 * table.tile.vectors * extents.lanes * extents.steps
     return OpenPanels.of(table, extents.lanes, max(1, machine.l2_bytes // 2 // panel_bytes), machine)

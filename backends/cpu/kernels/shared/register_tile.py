@@ -2,7 +2,8 @@
 
 The micro-kernel is an outer product: for each k, `rows` broadcast scalars times `vectors` loaded vectors into rows x
 vectors accumulators. Cost model after Chimera (HPCA'23) section 5 and the port model of Agner Fog's tables: two FMA and
-two load ports, an FMA latency of four cycles.
+two load ports, an FMA latency of four cycles; beside that the way of the weights from L2, which all tiles of rows but
+the first have them from.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from backends.cpu.costs import FMA_LATENCY, FMA_PER_CYCLE, LOADS_PER_CYCLE, TILE_CYCLES
+from backends.cpu.costs import (
+    FMA_LATENCY,
+    FMA_PER_CYCLE,
+    LOADS_PER_CYCLE,
+    TILE_CYCLES,
+    WEIGHT_VECTORS_PER_CYCLE,
+    WEIGHTS_WAITED_FOR,
+)  # fmt: skip
 from backends.cpu.kernels.shared.split import Split
 
 
@@ -32,8 +40,12 @@ class RegisterTile:
         return self.rows * self.vectors + self.vectors + 1
 
     def cycles(self, depth: int) -> float:
-        """Return the estimated cycles of one tile over `depth` steps of k."""
+        """Return the estimated cycles of one tile over `depth` steps of k, whose weights L2 has."""
         return _tile_cycles(self.rows, self.vectors, depth)
+
+    def cycles_in_l1(self, depth: int) -> float:
+        """Return the same where L1 keeps the weights, as those of a depthwise window."""
+        return _computed(self.rows, self.vectors, depth) + _around(self.rows, self.vectors)
 
     def axes(self, name: str) -> dict[str, int]:
         """Return what a point chooses that has this tile as `name`."""
@@ -45,9 +57,20 @@ class RegisterTile:
 
 @cache
 def _tile_cycles(rows: int, vectors: int, depth: int) -> float:
+    weights = depth * vectors / WEIGHT_VECTORS_PER_CYCLE
+    return max(_computed(rows, vectors, depth), weights) + WEIGHTS_WAITED_FOR * weights + _around(rows, vectors)
+
+
+def _computed(rows: int, vectors: int, depth: int) -> float:
+    """Return what the products of a tile take, or its loads, with one prefetch for each vector of weights."""
     fma = rows * vectors / FMA_PER_CYCLE
-    loads = (rows + vectors) / LOADS_PER_CYCLE
-    return depth * max(fma, loads, FMA_LATENCY) + TILE_CYCLES + 2 * rows * vectors
+    loads = (rows + 2 * vectors) / LOADS_PER_CYCLE
+    return depth * max(fma, loads, FMA_LATENCY)
+
+
+def _around(rows: int, vectors: int) -> float:
+    """Return what beginning and storing a tile takes."""
+    return TILE_CYCLES + 2 * rows * vectors
 
 
 @cache

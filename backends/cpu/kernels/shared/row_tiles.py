@@ -18,7 +18,7 @@ from operator import truediv
 
 from tvm import tirx
 
-from backends.cpu.costs import WEIGHT_BYTES_PER_CYCLE
+from backends.cpu.costs import WEIGHT_VECTORS_PER_CYCLE
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.machine import Machine
@@ -105,12 +105,12 @@ class RowTable:
             most: Rows of a tile at most.
             least: Rows of the tallest tile at least; fewer where the registers hold no more of two vectors.
         """
-        depth, lanes, registers = products[0].steps, products[0].lanes, machine.vector_registers
+        depth, registers = products[0].steps, machine.vector_registers
         vectors = [each.vectors for each in products]
         lowest = min(least, _tallest(2, registers, most))
         widths = [width for width in range(1, min(vectors) + 1) if _tallest(width, registers, most) >= lowest]
-        tables = [RowTable.of(width, depth, registers, lanes, bodies=bodies, most=most) for width in widths]
-        costs = {table: [table.cycles(rows, vectors, depth, lanes) for rows in _TYPICAL] for table in tables}
+        tables = [RowTable.of(width, depth, registers, bodies=bodies, most=most) for width in widths]
+        costs = {table: [table.cycles(rows, vectors, depth) for rows in _TYPICAL] for table in tables}
         best = [min(found) for found in zip(*costs.values(), strict=True)]
         sums = {table: sum(map(truediv, found, best)) for table, found in costs.items()}
         near = [table for table in tables if sums[table] <= _NEAR * min(sums.values())]
@@ -119,11 +119,11 @@ class RowTable:
     @staticmethod
     @cache
     def of(
-        width: int, depth: int, registers: int, lanes: int, *, bodies: Bodies = Bodies(), most: int = _TALLEST
+        width: int, depth: int, registers: int, *, bodies: Bodies = Bodies(), most: int = _TALLEST
     ) -> RowTable:
         """Return the table of tiles of `width` vectors and up to `most` rows, with as few bodies as are enough."""
         tallest = _tallest(width, registers, most)
-        return RowTable.by_costs(RegisterTile(tallest, 1, width), tuple(_costs(tallest, width, depth, lanes)), bodies)
+        return RowTable.by_costs(RegisterTile(tallest, 1, width), tuple(_costs(tallest, width, depth)), bodies)
 
     @staticmethod
     def by_costs(tile: RegisterTile, costs: Sequence[float], bodies: Bodies) -> RowTable:
@@ -149,10 +149,10 @@ class RowTable:
         taken = {served[height] for pair in self.rest[:rows] for height in pair if height}
         return replace(self, heights=tuple(sorted(taken)))
 
-    def cycles(self, rows: int, vectors: Sequence[int], depth: int, lanes: int) -> float:
+    def cycles(self, rows: int, vectors: Sequence[int], depth: int) -> float:
         """Return the estimated cycles of so many rows of products of so many vectors of channels."""
         tallest, width = self.tile.height, self.tile.vectors
-        costs = _costs(tallest, width, depth, lanes)
+        costs = _costs(tallest, width, depth)
         whole = max(0, rows - (len(self.rest) - tallest)) // tallest
         served = self.bodies.served_by(self.heights, tallest)
         rest = sum(costs[served[height]] for height in self.rest[rows - whole * tallest] if height)
@@ -169,11 +169,11 @@ def _tallest(width: int, registers: int, most: int) -> int:
 
 
 @cache
-def _costs(tallest: int, width: int, depth: int, lanes: int) -> list[float]:
+def _costs(tallest: int, width: int, depth: int) -> list[float]:
     """Return, by height, the estimated cycles of a tile that passes over a panel, whose weights L2 has at best."""
-    weights = width * lanes * 4 * depth / WEIGHT_BYTES_PER_CYCLE
+    weights = depth * width / WEIGHT_VECTORS_PER_CYCLE
     tiles = [RegisterTile(height, 1, width) for height in range(1, tallest + 1)]
-    return [0.0, *(max(tile.cycles(depth), weights) for tile in tiles)]
+    return [0.0, *(max(tile.cycles_in_l1(depth), weights) for tile in tiles)]
 
 
 @dataclass(frozen=True)

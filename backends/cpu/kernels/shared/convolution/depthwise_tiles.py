@@ -49,7 +49,7 @@ def depthwise_tiles(shape: tuple[int, ...], taps: int, machine: Machine, threads
         tile = RegisterTile(1, Split.of(width, most).longest, vectors)
         blocks = -(-channels // (vectors * machine.vector_lanes))
         sizes = Split.of(width, most).sizes()
-        row = sum(RegisterTile(1, size, vectors).cycles(taps) * many for size, many in sizes)
+        row = sum(RegisterTile(1, size, vectors).cycles_in_l1(taps) * many for size, many in sizes)
         rounds = -(-batch * height * chunks // threads)
         cycles = rounds * (Split(blocks, chunks).longest * row + TASK_CYCLES)
         return DepthwiseTile(tile, chunks, cycles)
