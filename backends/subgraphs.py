@@ -5,6 +5,7 @@ A subgraph is known for as long as somebody holds it: a session has the weights 
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -15,6 +16,12 @@ from fusion.runtime import Tensor, tvm_ffi
 
 RUN_SUBGRAPH = "fusion.fallback"
 """Its name in saved modules, from when ONNX Runtime alone ran subgraphs."""
+
+
+def subgraph_key(library: str, data: bytes, threads: int) -> str:
+    """Return the key of a subgraph that a library runs on so many threads: those of one key are the same."""
+    digest = hashlib.sha256(data + threads.to_bytes(4, "little"))
+    return f"{library}:{digest.hexdigest()}"
 
 
 def library_of(key: str) -> str:
@@ -30,17 +37,27 @@ class Runnable(Protocol):
         ...
 
 
-_known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+_known: weakref.WeakValueDictionary[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
+_of_its_key: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
+"""What keeps those of a key, each of which runs as the others do, together while one of them is held."""
 
 
 def publish(key: str, subgraph: Runnable) -> None:
-    """Let compiled code call `subgraph` by `key` while somebody holds it."""
-    _known[key] = subgraph
+    """Let compiled code call `subgraph`, or another that was published under `key`, by that while somebody holds
+    one."""
+    same = _known.setdefault(key, weakref.WeakSet())
+    same.add(subgraph)
+    _of_its_key[subgraph] = same
+
+
+def published(key: str) -> Any:
+    """Return a subgraph of a key, None where nobody holds one."""
+    return next(iter(_known.get(key, ())), None)
 
 
 @carried
 def _call(key: str, *tensors: Tensor) -> Any:
-    subgraph = _known.get(key)
+    subgraph = published(key)
     if subgraph is None:
         raise InternalError(f"fallback subgraph {key} is not registered", hint="report it with the model")
     results = subgraph.call(tensors)

@@ -104,7 +104,7 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),
         *region_passes(ctx),
-        *([TakeSubgraphs(ctx.libraries)] if ctx.libraries else []),
+        *([TakeSubgraphs(ctx.libraries, ctx.threads)] if ctx.libraries else []),
         # Phase 2: where each tensor lies
         AssignLayouts(ctx.compiler.layouts),
         *([LowerPrecision(ctx.compiler.rounding)] if ctx.precision == "bf16" else []),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ import tvm
 from tvm import relax
 
 from backends.backend import Library
-from backends.subgraphs import RUN_SUBGRAPH
+from backends.subgraphs import RUN_SUBGRAPH, subgraph_key
 from fusion.bindings import Bindings, call_name
 from fusion.facts import PassResult, TellingPass
 from fusion.passes.rebuild import rebuild_main
@@ -43,9 +42,11 @@ class TakeSubgraphs(TellingPass[Taken]):
 
     Attributes:
         libraries: What is asked, by name, in this order.
+        threads: Of each.
     """
 
     libraries: Mapping[str, Library]
+    threads: int
     name: str = "take_subgraphs"
 
     def run(self, mod: tvm.IRModule) -> PassResult[Taken]:
@@ -61,7 +62,7 @@ class TakeSubgraphs(TellingPass[Taken]):
                 _log.exception("the backend %r takes nothing of this model", name)
                 notes.append(f"the backend {name!r} failed and takes nothing: {type(error).__name__}: {error}")
                 continue
-            keys = {symbol: f"{name}:{hashlib.sha256(data).hexdigest()}" for symbol, data in exported.items()}
+            keys = {symbol: subgraph_key(name, data, self.threads) for symbol, data in exported.items()}
             subgraphs.update((keys[symbol], data) for symbol, data in exported.items())
             parts = (matched[symbol] for symbol in exported)
             notes += [f"{_pattern_of(func)} runs {', '.join(_operators(func))}" for func in parts]

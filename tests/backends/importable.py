@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ from backends import registry
 
 @contextmanager
 def importable(folder: Path, module: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the registry find what the package in `folder` registers; `module`, and what it found, are forgotten then."""
+    """Let the registry find what the package in `folder` registers; `module`, and what it found, are forgotten then.
+    Subgraphs that others opened by code of the same name are closed before."""
+    gc.collect()
     monkeypatch.syspath_prepend(str(folder))
     registry.backends.cache_clear()
     yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 import tvm
 
 from backends.backend import GraphLibrary
+from backends.subgraphs import subgraph_key
 from fusion.bindings import call_name
 from fusion.facts import PassResult, TellingPass
 from fusion.passes.regions.read import RegionGraph, read_regions
@@ -88,7 +88,7 @@ class TakeRegions(TellingPass[PlacedRegions]):
             except Exception as error:  # whatever the code of another package raises
                 notes[_failed(name, "does not run a region", error)] = None
                 continue
-            key = f"{name}:{hashlib.sha256(data).hexdigest()}"
+            key = subgraph_key(name, data, self.threads)
             regions[group.operators] = (key, region)
             subgraphs[key] = data
             placed.append(PlacedRegion(name, key, _operators(found, group)))
