@@ -9,7 +9,7 @@ import functools
 import logging
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backends.backend import Backend, GraphLibrary, Library
 from fusion.errors import NotInstalledError, TargetError
@@ -25,8 +25,14 @@ GROUP = "fusion.backends"
 """Of the entry points: each names an object that is a `Backend`, a `Library` or a `GraphLibrary`."""
 _OWN = {"cpu": "backends.cpu.backend"}
 """Modules whose `BACKEND` is one."""
-_GRAPH_LIBRARIES = {"openvino": "backends.openvino.library", FALLBACK: "backends.onnxruntime.library"}
-"""Modules whose `LIBRARY` runs regions by the package of this name."""
+_LIBRARIES = {
+    "onednn": "backends.onednn.library",
+    "openvino": "backends.openvino.library",
+    FALLBACK: "backends.onnxruntime.library",
+}
+"""Modules whose `LIBRARY` runs parts of a graph by the packages of this name."""
+_PACKAGES = {"onednn": ("onednn-cpu-iomp", "intel-openmp", "intel-cmplr-lib-rt")}
+"""Which those are, where the name is another."""
 _TO_COME = {"cuda": "backends.cuda.to_come"}
 """Modules that say by `why_not_compiled` why nothing compiles for a kind of target, where no package does."""
 _MODEL_RUNNER = "backends.onnxruntime.backend"
@@ -35,7 +41,7 @@ _MODEL_RUNNER = "backends.onnxruntime.backend"
 
 def others() -> dict[str, EntryPoint]:
     """Return what other packages register, by name; nothing of it is imported. Looking takes 2 to 7 ms."""
-    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in (*_OWN, *_GRAPH_LIBRARIES)}
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in (*_OWN, *_LIBRARIES)}
 
 
 @functools.cache
@@ -74,7 +80,7 @@ def backend_for(kind: str) -> Backend:
 
 def libraries() -> tuple[str, ...]:
     """Return the names of all that may run parts of a graph, installed or not."""
-    return (*_GRAPH_LIBRARIES, *others())
+    return (*_LIBRARIES, *others())
 
 
 def library(name: str) -> Library | GraphLibrary:
@@ -83,19 +89,20 @@ def library(name: str) -> Library | GraphLibrary:
     Raises:
         NotInstalledError: There is none, or it cannot be imported.
     """
-    own = _GRAPH_LIBRARIES.get(name)
-    found = backends().get(name) if own is None else import_module(own).LIBRARY
-    if isinstance(found, Library):
-        return found
+    own = _LIBRARIES.get(name)
+    found: Any = backends().get(name) if own is None else import_module(own).LIBRARY
+    packages = _PACKAGES.get(name, (name,))
     try:
-        if isinstance(found, GraphLibrary) and found.version:
-            return found
+        # what of ours is there tells its version, without anything of the compiler; `isinstance` asks for patterns
+        if found.version if own else isinstance(found, Library) or (isinstance(found, GraphLibrary) and found.version):
+            known: Library | GraphLibrary = found
+            return known
     except Exception as error:  # whatever a package of somebody else raises; `isinstance` asks for the version too
-        missing = isinstance(error, ModuleNotFoundError) and error.name == name
+        missing = isinstance(error, ModuleNotFoundError) and error.name in packages
         raise NotInstalledError(
             f"the backend {name!r} {'is not installed' if missing else 'cannot be imported'}",
             why="" if missing else f"{type(error).__name__}: {error}",
-            hint=f"pip install {name}",
+            hint=f"pip install {' '.join(packages)}",
         ) from error
     raise NotInstalledError(
         f"the backend {name!r} is not installed", hint=f"install the package that registers it as {GROUP!r}"

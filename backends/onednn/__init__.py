@@ -1,0 +1,1 @@
+"""Runs operators, with what follows them elementwise, as primitives of oneDNN."""

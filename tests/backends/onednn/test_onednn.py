@@ -1,0 +1,99 @@
+"""What is oneDNN's own: how it is found, what it is told to compute, and what a call leaves as it was."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fusion
+from backends.onednn import wheels
+from fusion.errors import NotInstalledError
+from tests.module.small_models import mlp, mlp_numpy
+
+X = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+
+
+def compiled() -> fusion.CompiledModule:
+    return fusion.compile(mlp(), backends=["onednn", "cpu"], threads=2, cache=False)
+
+
+@pytest.fixture
+def missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def distribution(name: str) -> object:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(wheels, "distribution", distribution)
+
+
+@pytest.mark.usefixtures("missing")
+def test_where_it_is_not_installed_it_runs_nothing() -> None:
+    module = compiled()
+    packages = "onednn-cpu-iomp intel-openmp intel-cmplr-lib-rt"
+    assert f"the backend 'onednn' is not installed and runs nothing; pip install {packages}" in module.explain()
+    np.testing.assert_allclose(module(X)[0], mlp_numpy(X), rtol=1e-5, atol=1e-6)
+
+
+class TestInstalled:
+    """With its wheels."""
+
+    @pytest.fixture(autouse=True)
+    def _installed(self) -> None:
+        try:
+            wheels.version()
+        except PackageNotFoundError as error:
+            pytest.skip(f"{error} is not installed")
+
+    def test_a_saved_module_says_what_it_lacks(self, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+        compiled().save(tmp_path / "saved.fusion")
+        request.getfixturevalue("missing")
+        with pytest.raises(NotInstalledError, match="pip install onednn-cpu-iomp"):
+            fusion.load(tmp_path / "saved.fusion")
+
+    def test_explain_names_what_it_runs(self) -> None:
+        text = compiled().explain()
+        assert "onednn.matmul_eltwise runs matmul, nn.relu" in text
+        assert "onednn.matmul runs matmul" in text
+
+    def test_a_call_leaves_settings_as_they_were(self) -> None:
+        from backends.onednn.api import onednn
+
+        environment = dict(os.environ)
+        openmp = onednn()._openmp
+        openmp.omp_set_num_threads(3)
+        openmp.kmp_set_blocktime(17)
+        compiled()(X)
+        assert openmp.omp_get_max_threads() == 3
+        assert openmp.kmp_get_blocktime() == 17
+        assert dict(os.environ) == environment
+
+    def test_what_it_has_no_primitive_for_is_an_error(self) -> None:
+        from backends.onednn.api import OneDnnError, onednn
+        from backends.onednn.operation import SRC, WEIGHTS, Operation, PrimitiveOperand
+        from backends.onednn.primitives import describe
+
+        uneven = Operation(
+            "matmul", (PrimitiveOperand(SRC, (2, 3), 0), PrimitiveOperand(WEIGHTS, (4, 5), 1)), (2, 5), (2, 5)
+        )
+        with pytest.raises(OneDnnError, match="dnnl_matmul_primitive_desc_create: invalid_arguments"):
+            describe(onednn(), uneven)
+
+    def test_constants_are_reordered_once(self) -> None:
+        """A product of constant weights is one primitive in a call, without a reorder."""
+        from backends.onednn.api import onednn
+        from backends.onednn.executable import Executable
+        from backends.onednn.operation import SRC, WEIGHTS, Operation, PrimitiveOperand, deserialize
+
+        weights = np.random.default_rng(1).standard_normal((64, 80)).astype(np.float32)
+        operands = (PrimitiveOperand(SRC, (16, 64), 0), PrimitiveOperand(WEIGHTS, (64, 80), -1, plain=False))
+        data = Operation("matmul", operands, (16, 80), (16, 80)).serialize({WEIGHTS: weights})
+        assert weights.tobytes() in data, "a saved module has them as they are"
+        executable = Executable(onednn(), *deserialize(data), 2)
+        x = np.random.default_rng(2).standard_normal((16, 64)).astype(np.float32)
+        np.testing.assert_allclose(executable([x])[0], x @ weights, rtol=1e-4, atol=1e-5)
+        slot = executable._idle.get_nowait()
+        assert len(slot.launches) == 1
+        executable._idle.put(slot)
