@@ -33,14 +33,17 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--objective", choices=_OBJECTIVES, help="latency or throughput; default: latency, and both for sets of CPUs"
     )
+    parser.add_argument(
+        "--html", type=user_path, metavar="FILE", help="draw when each device computes and copies, as a page for a browser"
+    )
     add_compile_options(parser)
     add_json(parser)
     parser.set_defaults(verb=plan)
 
 
 def plan(options: argparse.Namespace) -> int:
-    """Print the plan."""
-    check_arguments(options)
+    """Print the plan, and draw it if asked for."""
+    check_arguments(options, [Path(options.html)] if options.html is not None else [])
     if len(options.devices) > 1 or _SET.match(options.devices[0]):
         return _plan_sets(options)
     # Here, not above: planning takes imports that no other verb needs.
@@ -57,7 +60,13 @@ def plan(options: argparse.Namespace) -> int:
     problem = PlacementProblem(tasks_of(placed_operators(forms[0]), topology), topology)
     with progress("planning"):
         choice = choose_plan(problem, options.objective or LATENCY)
-    show(plan_text(problem, choice), plan_dict(problem, choice), options.json)
+    text = plan_text(problem, choice)
+    if options.html is not None:
+        from fusion.report.gantt import write_plan_page
+
+        write_plan_page(problem, choice, Path(options.html), Path(options.model).stem)
+        text += f"\nwrote {options.html}"
+    show(text, plan_dict(problem, choice), options.json)
     return 0
 
 
@@ -65,6 +74,10 @@ def _plan_sets(options: argparse.Namespace) -> int:
     """Print the plans of the model compiled for sets of CPUs."""
     if options.target is not None:
         raise OptionError("--target has no use with sets of CPUs", why="they are the target", hint="leave it out")
+    if options.html is not None:
+        raise OptionError(
+            "--html draws plans for a devices.toml", why="what sets of CPUs do when is not planned", hint="leave it out"
+        )
     options.target = options.devices
     module = open_module(options.model, options).module
     from fusion.device_module import DeviceModule

@@ -47,7 +47,15 @@ def write_page(module: CompiledModule, path: str | Path, title: str, profile: Pr
         raise OptionError(
             f"profile= cannot be a {type(profile).__name__}", hint="give what module.profile() returned"
         )
-    text = render_module(module, str(title), profile)
+    write_html(path, render_module(module, str(title), profile))
+
+
+def write_html(path: str | Path, text: str) -> None:
+    """Write a page.
+
+    Raises:
+        OptionError: The file cannot be written.
+    """
     try:
         as_path(path).write_text(text, encoding="utf-8", errors="replace")
     except (OSError, ValueError) as error:  # the path holds a NUL, or half of a surrogate pair
@@ -82,8 +90,7 @@ def _spec(spec: TensorSpec) -> str:
 def render_page(title: str, subtitle: str, forms: list[dict[str, Any]]) -> str:
     """Return the page that shows `forms`, each as `graph_columns` returns it, with label, outputs, fallbacks and
     notes."""
-    loader = jinja2.PackageLoader("fusion.report", "page")
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    environment = page_environment()
     return environment.get_template("page.html.j2").render(
         title=title,
         subtitle=subtitle,
@@ -92,6 +99,12 @@ def render_page(title: str, subtitle: str, forms: list[dict[str, Any]]) -> str:
         scripts=[_source(environment, name) for name in _SCRIPTS],
         data=Markup(script_json(forms)),
     )
+
+
+def page_environment() -> jinja2.Environment:
+    """Return what renders the templates of pages."""
+    loader = jinja2.PackageLoader("fusion.report", "page")
+    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
 
 
 def script_json(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,29 @@ def test_a_plan(capsys: pytest.CaptureFixture[str], model: Path, objective: str)
     assert 0 < data["bound_us"] <= data["plan_us"] * (1 + 1e-9)
     assert data["plan_us"] == min(data["methods_us"].values())
     assert sum(device["tasks"] for device in data["devices"]) == len(data["placement"])
+
+
+@pytest.mark.parametrize(("objective", "requests"), [("latency", 1), ("throughput", 3)])
+def test_a_plan_is_drawn(
+    capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path, objective: str, requests: int
+) -> None:
+    page = tmp_path / "plan.html"
+    code, told, _ = run(
+        capsys, "plan", model, "--devices", SERVER, "--objective", objective, "--html", page
+    )  # fmt: skip
+    assert code == 0
+    assert "plan.html" in told
+    text = page.read_text()
+    kernels = len(re.findall(r'<rect class="kernel', text))
+    assert kernels == requests * len(re.findall(r'<rect class="kernel"', text)) > 0
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_sets_of_cpus_are_not_drawn(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
+    cpu = cpu_numbers()[0]
+    code, _, said = run(capsys, "plan", model, "--devices", f"llvm:{cpu}-{cpu}", "--html", tmp_path / "plan.html")
+    assert code == 2
+    assert "devices.toml" in said
 
 
 def test_kinds_of_work_have_their_speeds(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
