@@ -34,7 +34,7 @@ def add_parser(verbs: Any) -> None:
         "--objective", choices=_OBJECTIVES, help="latency or throughput; default: latency, and both for sets of CPUs"
     )
     parser.add_argument(
-        "--html", type=user_path, metavar="FILE", help="draw when devices compute and links copy, as a page for a browser"
+        "--html", type=user_path, metavar="FILE", help="draw when devices compute and links copy, as a web page"
     )
     add_compile_options(parser)
     add_json(parser)
