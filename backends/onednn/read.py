@@ -156,7 +156,7 @@ ELTWISE: Mapping[str, Callable[[relax.Call], PostOp]] = {
     "nn.gelu": _unary("eltwise_gelu_erf"),
     "nn.gelu_tanh": _unary("eltwise_gelu_tanh"),
     "nn.leakyrelu": lambda call: PostOp("eltwise_relu", float(call.attrs.alpha)),
-    "nn.relu": _unary("eltwise_elu"),  # of oneDNN's own relu, which is this to 3%, NaN is 0
+    "nn.relu": _unary("eltwise_elu"),  # oneDNN's own relu makes 0 of NaN
     "nn.silu": _unary("eltwise_swish", 1.0),
     "sigmoid": _unary("eltwise_logistic"),
     "sqrt": _unary("eltwise_sqrt"),

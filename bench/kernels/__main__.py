@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {' '.join(zoo.names())} (default: all)")
     parser.add_argument("--regions", action="store_true", help="memory-bound regions instead of the zoo's operators")
     parser.add_argument("--only", default="", metavar="TEXT", help="only operators whose name contains this")
-    parser.add_argument("--peers", nargs="+", default=list(bench.peers.STANDARD), choices=bench.peers.STANDARD)
+    parser.add_argument("--peers", nargs="+", default=list(bench.peers.STANDARD), choices=bench.peers.names())
     command.add_timing(parser, 0.05, "engine")
     return parser
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 
 from bench.peers.engine import Engine
@@ -16,6 +17,7 @@ _ENGINES = {
     OURS: ("bench.peers.ours", "fusion"),
     OURS_FP32: ("bench.peers.ours_fp32", "fusion"),
     "onnxruntime": ("bench.peers.ort", "onnxruntime"),
+    "onednn": ("bench.peers.onednn", "onednn-cpu-iomp"),
     "openvino": ("bench.peers.ov", "openvino"),
     "openvino-throughput": ("bench.peers.ov_throughput", "openvino"),
     "torch": ("bench.peers.inductor", "torch"),
@@ -43,7 +45,17 @@ def installed(name: str) -> bool:
         return True
     if name not in _ENGINES:
         raise OptionError(f"there is no peer {name!r}", hint=f"one of {', '.join(names())}")
-    return importlib.util.find_spec(_ENGINES[name][1]) is not None
+    package = _ENGINES[name][1]
+    return importlib.util.find_spec(package) is not None or _is_wheel(package)
+
+
+def _is_wheel(package: str) -> bool:
+    """Return whether a wheel of that name is installed, as one without a module of Python."""
+    try:
+        importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def takes_any_shape(name: str) -> bool:
