@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 import fusion
 from backends.onednn import wheels
 from fusion.errors import NotInstalledError
+from tests.forked import answer_of_child
 from tests.module.small_models import mlp, mlp_numpy
 
 X = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
@@ -52,6 +55,12 @@ class TestInstalled:
         request.getfixturevalue("missing")
         with pytest.raises(NotInstalledError, match="pip install onednn-cpu-iomp"):
             fusion.load(tmp_path / "saved.fusion")
+
+    def test_a_saved_module_runs_without_the_compiler(self, tmp_path: Path) -> None:
+        compiled().save(tmp_path / "saved.fusion")
+        code = f"import sys, numpy, fusion; fusion.load({str(tmp_path / 'saved.fusion')!r})(numpy.ones((3, 8), 'f4')); "
+        code += "assert 'backends.onednn.executable' in sys.modules and 'tvm' not in sys.modules"
+        subprocess.run([sys.executable, "-c", code], check=True)
 
     def test_explain_names_what_it_runs(self) -> None:
         text = compiled().explain()
@@ -97,3 +106,8 @@ class TestInstalled:
         slot = executable._idle.get_nowait()
         assert len(slot.launches) == 1
         executable._idle.put(slot)
+
+    def test_it_runs_in_a_forked_process(self) -> None:
+        module = compiled()
+        wanted = module(X)[0]
+        assert answer_of_child(lambda: np.array_equal(module(X)[0], wanted))
