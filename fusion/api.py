@@ -130,7 +130,7 @@ def compile(
         dynamic: Whether a model with open dimensions is compiled once for all their sizes, where it can be. Without,
             and where it cannot, it is compiled for each shape that it is called with, and the last 16 forms are kept.
         hot_shapes: How many shapes get a form of their own beside the one for all sizes, when they have been called a
-            thousand times; it is made in the background and takes over between two calls. 0 for none.
+            thousand times; it is made in the background, and takes over between two calls if it is faster. 0 for none.
 
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.

@@ -15,6 +15,7 @@ from fusion.abandon import Abandoned, checkpoint, taking_precedence
 from fusion.errors import FusionError, InputError, ResourceError, ShapeError, contradicting
 from fusion.forks import Lock
 from fusion.module import background
+from fusion.module.compare_forms import FormTimes, compare_forms
 from fusion.module.hot_shapes import HotShapes
 from fusion.module.input_slot import check_array, to_value
 from fusion.module.open_form import OpenForm
@@ -70,6 +71,7 @@ class Specializations:
         self._making: dict[Shapes, Future[Specialization]] = {}
         self._failed: OrderedDict[Shapes, FusionError] = OrderedDict()
         self._begun: list[Shapes] = []
+        self._compared: OrderedDict[Shapes, FormTimes] = OrderedDict()
         self._lock = Lock(self._making.clear)  # what other threads of the parent were making
 
     def renewed(self, forms: Sequence[Specialization]) -> Specializations:
@@ -101,14 +103,18 @@ class Specializations:
                     self._made(key, self._make)
 
     def under_way(self) -> list[str]:
-        """Return the shapes whose forms are being made, and those whose forms could not be made, one line each."""
+        """Return the shapes whose forms are being made, those whose forms could not be made, and those that come often,
+        one line each."""
         with self._lock:
-            making, failed = list(self._making), list(self._failed.items())
+            making, failed, compared = list(self._making), list(self._failed.items()), list(self._compared.items())
         outlook = self._opened.outlook
         told = [outlook] if outlook else []
         return told + [f"being compiled for {self._describe(key)}" for key in making] + [
             f"could not be compiled for {self._describe(key)}: {error.what}" for key, error in failed
-        ]
+        ] + [
+            f"a form of its own for {self._describe(key)} takes {times}" + ": it is not used" * times.is_slower
+            for key, times in compared
+        ]  # fmt: skip
 
     @property
     def refused(self) -> bool:
@@ -149,7 +155,7 @@ class Specializations:
         form = self._opened.find(key)
         if form is not None:
             if self._hot.is_hot_now(key) and self._make is not None:
-                self._submit(key, self._make, idle=True)
+                self._submit(key, self._make, beside=form)
             return form.program
         make = self._maker(key, values)
         # Of tensors without elements, ONNX Runtime's LSTM and GRU end the process; compiling refuses those.
@@ -243,16 +249,20 @@ class Specializations:
                     raise error
                 # It was abandoned, or somebody interrupted the thread that made it: this one makes it itself.
 
-    def _submit(self, key: Shapes, make: Make, *, idle: bool = False) -> bool:
-        """Have the background make the form for `key` unless it is there or being made, in the thread of low priority
-        if it is `idle`; False if that takes no jobs."""
-        submit = background.submit_idle if idle else background.submit
+    def _submit(self, key: Shapes, make: Make, beside: Specialization | None = None) -> bool:
+        """Have the background make the form for `key` unless it is there, being made or known to be slow; False if that
+        takes no jobs.
+
+        Args:
+            beside: The form for all sizes that runs `key`: the thread of low priority makes one that is faster.
+        """
+        submit = background.submit if beside is None else background.submit_idle
         with self._lock:
-            if key in self._forms or key in self._making:
+            if key in self._forms or key in self._making or key in self._compared:
                 return True
             making: Future[Specialization] = Future()
             # Noted once it is queued: if an interrupt comes between, nobody waits for what nobody makes.
-            if not submit(functools.partial(_make_if_used, weakref.ref(self), making, key, make)):
+            if not submit(functools.partial(_make_if_used, weakref.ref(self), making, key, make, beside)):
                 return False
             self._making[key] = making
             return True
@@ -270,13 +280,17 @@ class Specializations:
         if len(known) == _MANY:
             warn_of_forms([self._describe(shapes) for shapes in known], MAX_SPECIALIZATIONS)
 
-    def _run(self, making: Future[Specialization], key: Shapes, make: Make) -> None:
-        """Make the form for `key` and fulfil `making` with it, unless it is there or is another's to make."""
+    def _run(
+        self, making: Future[Specialization], key: Shapes, make: Make, beside: Specialization | None = None
+    ) -> None:
+        """Make the form for `key` and fulfil `making` with it, unless it is there or is another's to make; it is kept
+        unless it is slower than the one `beside` it."""
         try:
             if not self._is_to_make(making, key):
                 return
             checkpoint()()
             form = self._fitting(key, make)
+            times = None if beside is None else compare_forms(form, beside)
         except BaseException as error:
             with self._lock:
                 if self._making.get(key) is making:
@@ -289,7 +303,10 @@ class Specializations:
             making.set_exception(error)
         else:
             with self._lock:
-                _put(self._forms, key, form)
+                if times is not None:
+                    _put(self._compared, key, times)
+                if times is None or not times.is_slower:
+                    _put(self._forms, key, form)
                 self._failed.pop(key, None)
                 self._making.pop(key, None)
             making.set_result(form)
@@ -330,20 +347,26 @@ def split_forms(forms: Sequence[Specialization]) -> tuple[Specialization | None,
 
 
 def _make_if_used(
-    used: weakref.ref[Specializations], making: Future[Specialization], key: Shapes, make: Make
+    used: weakref.ref[Specializations],
+    making: Future[Specialization],
+    key: Shapes,
+    make: Make,
+    beside: Specialization | None,
 ) -> None:
     """Make the form unless its module is gone, which then nobody waits for; once more where it gave way to others."""
     forms = used()
     if forms is not None:
-        forms._run(making, key, make)
+        forms._run(making, key, make, beside)
         if making.done() and isinstance(making.exception(), Abandoned):
-            background.resume_idle(functools.partial(_submit_if_used, used, key, make))
+            background.resume_idle(functools.partial(_submit_if_used, used, key, make, beside))
 
 
-def _submit_if_used(used: weakref.ref[Specializations], key: Shapes, make: Make) -> None:
+def _submit_if_used(
+    used: weakref.ref[Specializations], key: Shapes, make: Make, beside: Specialization | None
+) -> None:
     forms = used()
     if forms is not None:
-        forms._submit(key, make, idle=True)
+        forms._submit(key, make, beside)
 
 
 def _put(known: OrderedDict[Shapes, T], key: Shapes, value: T) -> None:

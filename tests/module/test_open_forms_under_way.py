@@ -10,8 +10,9 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ import fusion
 from fusion import api
 from fusion.abandon import Abandoned, checkpoint
 from fusion.declined import Declined
-from fusion.errors import LimitError, ModelChangedError, ResourceError
+from fusion.errors import InputError, LimitError, ModelChangedError, ResourceError
 from fusion.module import background, hot_shapes
+from fusion.module.program import Program
+from fusion.module.specialization import Specialization
 from fusion.symbolic.open_dims import CallAtFault
 from fusion.symbolic.open_model import OpenModel
 from tests.module.background_work import ended, sessions
@@ -313,6 +316,57 @@ def test_shapes_that_come_often_get_a_form_of_their_own(gate: Gate) -> None:
     for rows in (4, 5, 6, 7):
         check(module, rows)
     assert gate.made == 1
+
+
+class Waiting:
+    """Runs what a form of its own does, and waits with it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.calls = program, 0
+
+    def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        self.calls += 1
+        time.sleep(0.02)
+        return self.program.run(arrays)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_form_of_its_own_that_is_slower_is_not_used(
+    refuses: bool, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its inputs are refused it is not compared, and used."""
+    made = list[Waiting]()
+
+    def compiled(model: Any, shapes: Any, ctx: Any) -> Specialization:
+        form = gate.compile(model, shapes, ctx)
+        made.append(Waiting(form.program))
+        return replace(form, program=made[0])
+
+    def refused(*_: Any) -> Any:
+        raise InputError("not these")
+
+    gate.opened.set()
+    module = fusion.compile(TWO.proto, wait=True)
+    monkeypatch.setattr(api, "compile_form", compiled)
+    if refuses:
+        monkeypatch.setattr(Waiting, "run", refused)
+    for _ in range(4):
+        check(module, 4)
+    ended()
+    assert len(module.specializations) == 1 + refuses
+    assert [(4, 8)] * refuses == [form.inputs[0].shape for form in module.specializations if form.opened is None]
+    if refuses:
+        return
+    told = [line for line in module.under_way if "a form of its own for a=[4, 8], b=[4, 8] takes 2" in line]
+    assert [line.endswith("it is not used") for line in told] == [True], module.under_way
+    assert told[0] in module.explain()
+    calls = made[0].calls
+    monkeypatch.setattr(hot_shapes, "_COUNTED", 0)  # so that it comes often once more
+    for rows in (5, 4, 4, 4, 4):
+        check(module, rows)
+        ended()
+    assert (gate.each.count(4), made[0].calls) == (1, calls), "it is made once, and answers no call"
 
 
 class Slow:
