@@ -17,9 +17,13 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.made_once import once
-from fusion.tensors import aligned_copy
+from fusion.tensors import aligned_copy, as_numpy
 
 Array = npt.NDArray[Any]
+_SOUGHT = 1 << 16
+"""Elements that are looked at together: they stay in L2 (BERT-base's 85 million take 0.05 s)."""
+_LEAST_RANGE = 2.0**60
+"""So many times as large as those taken for zeros the largest weight is at least."""
 
 
 def packed_constant(pack: Callable[..., Array], weight: Array, *options: Hashable) -> GenericConst:
@@ -28,7 +32,25 @@ def packed_constant(pack: Callable[..., Array], weight: Array, *options: Hashabl
 
 
 def _as_constant(weight: Array, pack: Callable[..., Array], options: tuple[Hashable, ...]) -> GenericConst:
-    return relax.const(aligned_copy(pack(weight, *options)))
+    packed = aligned_copy(pack(weight, *options))
+    clear_subnormals(as_numpy(packed))
+    return relax.const(packed)
+
+
+def clear_subnormals(weight: Array) -> None:
+    """Make the subnormal numbers of `weight`, which is contiguous, zero, where its largest makes them immaterial.
+
+    A multiply-add with one takes some 150 cycles on Intel's CPUs. PP-OCR's recogniser has them in a third of the
+    weights of four products, as training leaves them: two of them behind one another took 184 us in place of 17.
+    """
+    if weight.dtype not in (np.float32, np.float64):  # those of float16 are no smaller than other weights may be
+        return
+    tiny, elements = np.finfo(weight.dtype).tiny, weight.reshape(-1)
+    parts = [elements[start : start + _SOUGHT] for start in range(0, elements.size, _SOUGHT)]
+    small = [part for part in parts if np.any((np.abs(part) < tiny) & (part != 0))]
+    if small and max(float(np.abs(part).max()) for part in parts) >= _LEAST_RANGE * float(tiny):
+        for part in small:
+            part[np.abs(part) < tiny] = 0
 
 
 def pack_matmul(weight: Array, lanes: int) -> Array:
