@@ -73,7 +73,7 @@ class OpenBlocking:
         table = _tiles(products, machine, fill)
         found = [(rows, _grid(extents, table.tile, rows, machine, threads)) for rows in _PROBES]
         grids = tuple((rows, grid.row_chunks, grid.panel_chunks) for rows, grid in found)
-        panels = OpenPanels.of(table, extents.lanes, max(grid.panel_block for _, grid in found), machine)
+        panels = OpenPanels(table, max(grid.panel_block for _, grid in found))
         return OpenBlocking(panels, grids, threads > 1)
 
     @property
@@ -89,10 +89,11 @@ class OpenBlocking:
         return OpenBlocking(panels, ((1, 1, 1),), parallel=False)
 
     def row_chunks(self, rows: Expr) -> Expr:
-        """Return into how many chunks so many rows are cut; beyond the table each has as many as the last there."""
+        """Return into how many chunks so many rows are cut; beyond the table several times as many as the last there
+        has, so that threads share them evenly."""
         found = look_up(rows, [(least, chunks) for least, chunks, _ in self.grids])
         last, most, _ = self.grids[-1]
-        return found if most == 1 else tirx.Select(rows > last, tirx.truncdiv(rows * most, int64(last)), found)
+        return found if most == 1 else tirx.Select(rows > last, tirx.truncdiv(rows, int64(last)) * most, found)
 
     def panel_chunks(self, rows: Expr) -> Expr:
         """Return into how many chunks the panels are cut."""
@@ -118,7 +119,7 @@ def panels_of_layer(products: Sequence[Extents], machine: Machine) -> OpenPanels
     """Return the cut of products whose sums a function computes, over a few tiles of rows."""
     table = RowTable.choose(products, machine, Bodies(_LAYER_LOSS, fill=True))
     panel_bytes = 4 * table.tile.vectors * products[0].lanes * products[0].steps
-    return OpenPanels.of(table, products[0].lanes, max(1, machine.l2_bytes // 2 // panel_bytes), machine)
+    return OpenPanels(table, max(1, machine.l2_bytes // 2 // panel_bytes))
 
 
 def _tiles(products: Sequence[Extents], machine: Machine, fill: bool) -> RowTable:

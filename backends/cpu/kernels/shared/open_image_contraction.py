@@ -44,7 +44,7 @@ def choose_panels(extents: Extents, machine: Machine, threads: int = 1) -> OpenP
             _SHARED // 2, extents.steps, machine.vector_registers, bodies=Bodies(_LOSS), most=_SHORT
         )  # fmt: skip
     panel_bytes = 4 * table.tile.vectors * extents.lanes * extents.steps
-    return OpenPanels.of(table, extents.lanes, max(1, machine.l2_bytes // 2 // panel_bytes), machine)
+    return OpenPanels(table, max(1, machine.l2_bytes // 2 // panel_bytes))
 
 
 def grid_of(

@@ -2,26 +2,28 @@
 
     for block of panels
       for tile of rows
-        for panel: sums of the tile             a body for each height
-        for panel: outputs = epilogue(sums)     one for all of them
+        for part of the block                     few panels
+          for panel: sums of the tile             a body for each height
+          for panel: outputs = epilogue(sums)     one for all of them
 
-The sums go through scratch, as LLVM takes time for the epilogue of each body: 2% of a product of 128 steps of k.
+The sums go through scratch, as LLVM takes time for the epilogue of each body: 2% of a product of 128 steps of k. What a
+part stores is no more than a core holds back while it computes the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 from tvm.ir import Var
 
+from backends.cpu.costs import STORES_HELD
 from backends.cpu.kernels.shared.arithmetic import BFloat16
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel
 from backends.cpu.kernels.shared.epilogue import Epilogue
-from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles, look_up
-from backends.cpu.machine import Machine
+from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
 
 
@@ -31,20 +33,16 @@ class OpenPanels:
 
     Attributes:
         table: The tiles of its rows.
-        most: Panels of a block at most, so that the sums of a tile stay in L1.
         block: Panels whose weights stay in L2 while the rows of a task pass.
     """
 
     table: RowTable
-    most: int
     block: int
 
-    @staticmethod
-    def of(table: RowTable, lanes: int, block: int, machine: Machine) -> OpenPanels:
-        """Return the cut for such tiles where the weights of `block` panels stay in L2."""
-        kept = 4 * table.tile.rows * table.tile.vectors * lanes
-        most = max(1, machine.l1_bytes // 2 // kept)
-        return OpenPanels(table, most, min(block, most))
+    @property
+    def part(self) -> int:
+        """How many panels of a tile are stored at a time."""
+        return max(1, STORES_HELD // (self.table.tile.rows * self.table.tile.vectors))
 
     def room(self, lanes: int) -> int:
         """Return how many elements the sums of a tile take in one panel, at most."""
@@ -53,21 +51,23 @@ class OpenPanels:
     def __str__(self) -> str:
         return f"{self.table}; panels by {self.block}"
 
-    def of_block(self, rows: Expr) -> Expr:
-        """Return how many panels of a task of so many rows make a block: where there is one tile, no weights are read
-        again. LLVM unrolls a loop of which it knows that it is short, and runs out of registers."""
-        return look_up(rows, [(0, self.most), (self.table.tile.height + 1, self.block)])
-
     @contextmanager
     def loop(self, nest: Nest, first: Expr, panels: Expr, tiles: RowTiles) -> Iterator[PanelTile]:
         """Open the loops over blocks of `panels` panels from `first` on and over `tiles`."""
-        block = self.of_block(tiles.rows)
-        blocks = nest.settle("blocks", tirx.truncdiv(panels + (block - 1), block))
+        blocks = nest.settle("blocks", tirx.truncdiv(panels + (self.block - 1), int64(self.block)))
         with nest.loop("block", blocks) as index:
             begin, end = chunk_of(nest, "panel_of_block", index, panels, blocks)
             with nest.loop("y_tile", tiles.count) as step:
                 height, y = tiles.tile(nest, step)
                 yield PanelTile(first + begin, end - begin, y, height)
+
+    @contextmanager
+    def parts(self, nest: Nest, tile: PanelTile) -> Iterator[PanelTile]:
+        """Open the loop over the parts of a tile's panels, as even as can be."""
+        parts = nest.settle("parts", tirx.truncdiv(tile.panels + (self.part - 1), int64(self.part)))
+        with nest.loop("part", parts) as index:
+            begin, end = chunk_of(nest, "panel_of_part", index, tile.panels, parts)
+            yield replace(tile, panel=nest.settle("panel_of_tile", tile.panel + begin), panels=end - begin)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class PanelProduct:
     """One product of a task.
 
     Attributes:
-        kernel: Its epilogue has scratch for the sums of a tile's rows in all panels of a block.
+        kernel: Its epilogue has scratch for the sums of a tile's rows in the panels of a part.
     """
 
     nest: Nest
@@ -175,22 +175,23 @@ class PanelProduct:
 
     @staticmethod
     def scratch(nest: Nest, panels: OpenPanels, lanes: int) -> Var:
-        """Return room for the sums of a tile in all panels of a block."""
-        return nest.allocate("sums", (panels.most * panels.room(lanes),))
+        """Return room for the sums of a tile in the panels of a part."""
+        return nest.allocate("sums", (panels.part * panels.room(lanes),))
 
     def emit(self, first: Expr, panels: Expr, tiles: RowTiles, place: Place = TileRows) -> None:
         """Emit `panels` panels from `first` on over all `tiles`, whose rows are where `place` says."""
         nest = self.nest
         with self.panels.loop(nest, first, panels, tiles) as tile:
             pixels = place(tile.first)
-            for rows in tiles.bodies(nest, tile.height):
-                with nest.loop("panel", tile.panels) as panel:
-                    self._sums(panel, *self._vector(tile.panel + panel), pixels, rows)
-            self.store(tile, pixels)
+            with self.panels.parts(nest, tile) as part:
+                for rows in tiles.bodies(nest, part.height):
+                    with nest.loop("panel", part.panels) as panel:
+                        self._sums(panel, *self._vector(part.panel + panel), pixels, rows)
+                self.store(part, pixels)
 
     def store(self, tile: PanelTile, pixels: TileRows | TilePixels) -> None:
-        """Emit the epilogue of a tile, whose sums are in scratch: one loop for tiles of all heights, as LLVM takes time
-        for each."""
+        """Emit the epilogue of a part of a tile, whose sums are in scratch: one loop for tiles of all heights, as LLVM
+        takes time for each."""
         with self.nest.loop("panel", tile.panels) as panel:
             self._store(panel, *self._vector(tile.panel + panel), pixels, tile.height)
 

@@ -1,8 +1,8 @@
 """Matmuls with the same rows, of which only a call knows how many there are, whose sums one function computes.
 
     for product
-      for block of panels, tile of rows       `open_panels`
-        sums of the tile in all panels        the function, `tile_sums`
+      for block of panels, tile of rows, part `open_panels`
+        sums of the tile in its panels        the function, `tile_sums`
         for panel: outputs = epilogue(sums)   of the product
 """
 
@@ -78,23 +78,24 @@ class OpenProducts:
                 nest.settle(name, _pick(product, values))
                 for name, values in zip(("first", "many", "last"), (*zip(*shares, strict=True), last), strict=True)
             )
-            with self.panels.loop(nest, first, many, tiles) as tile:
-                nest.add(self._sums(function, product, tile, end))
+            with self.panels.loop(nest, first, many, tiles) as tile, self.panels.parts(nest, tile) as part:
+                nest.add(self._sums(function, product, (tile, part), end))
                 for place, one in enumerate(self.each):
                     with guard(nest, product.equal(place) if len(self.each) > 1 else None):
-                        one.store(tile, TileRows(tile.first))
+                        one.store(part, TileRows(part.first))
 
-    def _sums(self, function: TileSums, product: Expr, tile: PanelTile, last: Expr) -> tirx.Stmt:
-        """Return the call for a tile."""
-        kernel, zero = self.each[0].kernel, int64(0)
+    def _sums(self, function: TileSums, product: Expr, tiles: tuple[PanelTile, PanelTile], last: Expr) -> tirx.Stmt:
+        """Return the call for a part of a tile: `tiles` are the whole one and that."""
+        kernel, zero, (tile, part) = self.each[0].kernel, int64(0), tiles
         at = TileCall(
-            height=tile.height, product=product, first=tile.panel, panels=tile.panels, last=last,
-            pitch=self._pitch(), stride=kernel.work.extents.depth * function.lanes, depth=kernel.work.extents.depth,
+            height=part.height, product=product, first=part.panel, panels=part.panels,
+            before=part.panel - tile.panel, all_panels=tile.panels, last=last, pitch=self._pitch(),
+            stride=kernel.work.extents.depth * function.lanes, depth=kernel.work.extents.depth,
             room=self.panels.room(function.lanes),
         )  # fmt: skip
         weights = [one.kernel.work.load_weights(zero, zero, zero, (), zero, 1) for one in self.each]
         sums = tirx.BufferLoad(kernel.epilogue.scratch, [zero])
-        return function.call(at, self._row(tile.first), sums, weights)
+        return function.call(at, self._row(part.first), sums, weights)
 
     def _row(self, y: Expr) -> tirx.BufferLoad:
         """Return the load of the first element of a row."""

@@ -31,6 +31,7 @@ class TileCall:
         height: Rows of the tile.
         product: The place of its product among those that share the function.
         first, panels: The first panel, and how many there are.
+        before, all_panels: How many of the tile's were computed before, and how many there are in all.
         last: The vector of weights with which the last panel of the product begins, which overlaps the one before.
         pitch: Elements between rows.
         stride: Elements between vectors of weights.
@@ -42,6 +43,8 @@ class TileCall:
     product: Expr
     first: Expr
     panels: Expr
+    before: Expr
+    all_panels: Expr
     last: Expr
     pitch: Expr
     stride: Expr
@@ -161,9 +164,9 @@ done:
             # Each step of k of each panel fetches so many bytes, rounded up.
             lines += [
                 f"  %bytes.{h} = mul nsw i64 %height, 4",
-                f"  %up.{h} = sub nsw i64 %panels, 1",
+                f"  %up.{h} = sub nsw i64 %all_panels, 1",
                 f"  %all.{h} = add nsw i64 %bytes.{h}, %up.{h}",
-                f"  %part.{h} = udiv i64 %all.{h}, %panels",
+                f"  %part.{h} = udiv i64 %all.{h}, %all_panels",
                 f"  %tile.{h} = mul nsw i64 %height, %pitch",
                 f"  %behind.{h} = getelementptr float, ptr %rows, i64 %tile.{h}",
             ]
@@ -173,9 +176,10 @@ done:
         """Return where what a panel fetches begins."""
         h = height
         return [
-            f"  %steps.{h} = mul nsw i64 %p.{h}, %depth",
-            f"  %before.{h} = mul nsw i64 %steps.{h}, %part.{h}",
-            f"  %fetched.{h} = getelementptr i8, ptr %behind.{h}, i64 %before.{h}",
+            f"  %turn.{h} = add nsw i64 %before, %p.{h}",
+            f"  %steps.{h} = mul nsw i64 %turn.{h}, %depth",
+            f"  %skipped.{h} = mul nsw i64 %steps.{h}, %part.{h}",
+            f"  %fetched.{h} = getelementptr i8, ptr %behind.{h}, i64 %skipped.{h}",
         ] * self.fetches_rows
 
     def _step(self, height: int) -> list[str]:

@@ -38,8 +38,8 @@ def kernel(function: TileSums, height: int, product: int) -> tirx.PrimFunc:
         tirx.decl_buffer(shapes.get(name, weights), "float32", name) for name in ("rows", "one", "two", "sums")
     )
     at = TileCall(
-        height=height, product=product, first=0, panels=PANELS, last=VECTORS - WIDTH, pitch=PITCH,
-        stride=DEPTH * function.lanes, depth=DEPTH, room=room,
+        height=height, product=product, first=0, panels=PANELS, before=0, all_panels=PANELS, last=VECTORS - WIDTH,
+        pitch=PITCH, stride=DEPTH * function.lanes, depth=DEPTH, room=room,
     )  # fmt: skip
     first = [tirx.BufferLoad(buffer, [int64(0)] * len(buffer.ty.shape)) for buffer in (rows, sums, one, two)]
     nest.add(function.call(at, first[0], first[1], first[2:]))

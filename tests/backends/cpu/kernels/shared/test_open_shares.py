@@ -1,0 +1,46 @@
+"""Tasks that are cut at the call leave no thread without work for long."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import tirx
+from tvm.sym import Analyzer
+
+from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.open_contraction import OpenBlocking
+from backends.cpu.kernels.shared.open_images import OpenGrid
+from backends.tensorir.emit import Expr, int64
+from tests.backends.cpu.kernels.drawn import MACHINE
+
+
+def number(expr: Expr) -> int:
+    return int(Analyzer().simplify(expr))
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_many_rows_are_cut_into_whole_turns(threads: int) -> None:
+    """11,424 rows were five chunks for two threads, one of which had three."""
+    sizes = Extents(
+        outer=1, groups=1, height=64, width=1, channels=240, taps=(), depth=128, lanes=16, input_bytes=4 * 64 * 128,
+    )  # fmt: skip
+    blocking = OpenBlocking.of([sizes], sizes, MACHINE, threads)
+    for rows in (8192, 8193, 11_424, 16_383, 16_384, 100_000):
+        chunks = number(blocking.row_chunks(int64(rows))) * number(blocking.panel_chunks(int64(rows)))
+        assert chunks % threads == 0, rows
+
+
+@pytest.mark.parametrize(
+    ("images", "rows", "parts", "threads", "cuts"),
+    [(3, 12, 15, 2, 2), (4, 12, 15, 2, 1), (1, 3, 30, 2, 2), (1, 40, 30, 2, 1), (17, 12, 15, 2, 1), (3, 12, 1, 2, 1)],
+)
+def test_channels_are_cut_where_rows_are_no_even_shares(
+    images: int, rows: int, parts: int, threads: int, cuts: int
+) -> None:
+    grid = OpenGrid.of(int64(images), int64(rows), 1, parts, machine=MACHINE, threads=threads)
+    bands = -(-rows // number(grid.most_rows))
+    assert number(grid._cuts(int64(images * bands), int64(-(-rows // bands)))) == cuts
+
+
+def test_nothing_is_cut_for_one_thread() -> None:
+    grid = OpenGrid.of(tirx.Var("images", "int64"), int64(3), 1, 30, machine=MACHINE, threads=1)
+    assert number(grid._cuts(int64(3), int64(3))) == 1
