@@ -17,11 +17,13 @@ from fusion.errors import SavedFileError
 from fusion.extents import Sizes
 from fusion.library import LoadedLibrary
 from fusion.lowered import Lowered
+from fusion.module.advise_results import advise_results
 from fusion.module.check_returned import check_returned
 from fusion.module.kernel_cache import open_kernels
 from fusion.module.linker import ELF, ROOM, find_linker, load_linked
 from fusion.module.plan import RunPlan
 from fusion.module.preallocate import preallocate
+from fusion.module.settings import settings_of, system_of
 from fusion.module.shared_library import temporary_folder
 from fusion.stages import stage
 
@@ -66,6 +68,8 @@ def build(
         mod, plan = preallocate(planned, n_inputs, first)
         others = tuple(preallocate(planned, n_inputs, each)[1] for each in rest)
         mod = check_returned(mod)
+        if system_of(settings_of(ctx)) == "linux":
+            mod = advise_results(mod)
         mod = tvm.transform.Sequential(_to_vm_calls())(mod)
         mod = drop_checks(mod, n_inputs)
         mod = transform.AttachGlobalSymbol()(mod)

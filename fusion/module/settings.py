@@ -42,7 +42,7 @@ def refusal(settings: Settings) -> TargetError | None:
 
     Its architecture or system is another one, or its CPU lacks features, which the error names.
     """
-    here, there = (host_architecture(), host_system()), (settings.architecture, _system(settings))
+    here, there = (host_architecture(), host_system()), (settings.architecture, system_of(settings))
     if there != here:
         return TargetError(
             f"the module was compiled for {' '.join(there)} and this machine is {' '.join(here)}",
@@ -70,7 +70,7 @@ def check_runnable(settings: Settings) -> None:
         raise reason
 
 
-def _system(settings: Settings) -> str:
+def system_of(settings: Settings) -> str:
     """Return the system of the target's triple: `resolve` allows Linux and this machine's own."""
     triple = re.search(r'"mtriple":"([^"]*)"', settings.target)
     return "linux" if triple and "linux" in triple[1] else host_system()
