@@ -80,6 +80,12 @@ class Context:
         skipped = (f"{name} runs no region: {why}" for name in self.graph_libraries)
         return replace(self, graph_libraries={}, skipped=(*self.skipped, *skipped))
 
+    def without_libraries(self, why: str) -> Context:
+        """Return what compiles without any library, and says why."""
+        ours = self.without_graph_libraries(why)
+        skipped = (f"{name} runs nothing: {why}" for name in self.libraries)
+        return replace(ours, libraries={}, skipped=(*ours.skipped, *skipped))
+
 
 def resolve(
     target: str | tvm.target.Target = "llvm",
@@ -142,7 +148,7 @@ class _Asked:
     """The libraries that a compilation is to use.
 
     Attributes:
-        matching: Those with patterns.
+        matching: Those with patterns that are named before the generator of kernels.
         graphs: Those that run regions.
         preferred: Positions of those of them, from 1 on, that are named before the generator of kernels.
         skipped: Which are not there, a sentence each.
@@ -169,7 +175,9 @@ def _find_libraries(names: Sequence[str]) -> _Asked:
             skipped.append(f"{error.what} and runs nothing{f': {error.why}' if error.why else ''}; {error.hint}")
     graphs = {name: each for name, each in found.items() if not isinstance(each, Library)}
     preferred = tuple(place for place, name in enumerate(graphs, 1) if name in before)
-    matching = {name: each for name, each in found.items() if isinstance(each, Library)}
+    matching = {name: each for name, each in found.items() if isinstance(each, Library) and name in before}
+    behind = (name for name in found if name not in graphs and name not in matching)
+    skipped += [f"{name} runs nothing: it is named behind {GENERATOR}, and not measured" for name in behind]
     return _Asked(matching, graphs, preferred, tuple(skipped))
 
 

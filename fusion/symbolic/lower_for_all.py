@@ -44,7 +44,7 @@ def lower_for_all(
     if dims is None:
         raise Declined("the rank of an input is open, or it is no tensor")
     importer = SizedImports(read, dims, None if first is None else dims.sizes(first))
-    ctx = ctx.without_graph_libraries("their models are for one size of each dimension")
+    ctx = ctx.without_libraries("their models are for one size of each dimension")
     try:
         return _lower(importer, ctx)
     except (Declined, FusionError) as reason:

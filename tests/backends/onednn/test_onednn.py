@@ -67,6 +67,17 @@ class TestInstalled:
         assert "onednn.matmul_eltwise runs matmul, nn.relu" in text
         assert "onednn.matmul runs matmul" in text
 
+    def test_behind_our_kernels_it_runs_nothing(self) -> None:
+        text = fusion.compile(mlp(), backends=["cpu", "onednn"], cache=False).explain()
+        assert "onednn runs nothing: it is named behind cpu, and not measured" in text
+
+    def test_a_form_for_all_sizes_keeps_to_our_kernels(self) -> None:
+        module = fusion.compile(mlp("n"), backends=["onednn", "cpu"], threads=2, cache=False)
+        for batch in (1, 4, 7):
+            x = np.random.default_rng(batch).standard_normal((batch, 8)).astype(np.float32)
+            np.testing.assert_allclose(module(x, wait=True)[0], mlp_numpy(x), rtol=1e-4, atol=1e-5)
+        assert "onednn runs nothing: their models are for one size of each dimension" in module.explain()
+
     def test_a_call_leaves_settings_as_they_were(self) -> None:
         from backends.onednn.api import onednn
 
