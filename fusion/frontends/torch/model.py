@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+from fusion.declined import Declined
 from fusion.errors import ShapeError, unknown_input, unknown_shape
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.relax_module import import_relax
 from fusion.frontends.torch.program import accepts_module, first_line, place_of, to_program
 from fusion.frontends.torch.quiet import quiet
 from fusion.frontends.torch.signature import ANY_SIZE, Signature, read_signature
+
+if TYPE_CHECKING:
+    from fusion.frontends.torch.symbolic_program import SymbolicProgram
+    from fusion.frontends.torch.traced_sizes import TracedSizes
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,22 @@ class TorchModel:
 
     program: Any
     signature: Signature
+
+    @cached_property
+    def traced(self) -> TracedSizes:
+        """The sizes that a program with open ones was traced for."""
+        from fusion.frontends.torch.traced_sizes import TracedSizes
+
+        return TracedSizes.of(self.program)
+
+    @cached_property
+    def symbolic(self) -> SymbolicProgram | None:
+        """The program decomposed for all sizes; None where that is done at each choice of them."""
+        from fusion.frontends.torch.symbolic_program import SymbolicProgram
+
+        with suppress(Declined):
+            return SymbolicProgram.of(self.program, self.traced)
+        return None
 
 
 def accepts(model: Any) -> bool:
@@ -59,18 +82,27 @@ def import_torch(model: TorchModel, shapes: Mapping[str, Sequence[int]]) -> Impo
     """
     signature = model.signature
     known = _fill(signature.inputs, shapes)
-    program = model.program
-    if not all(spec.is_static for spec in signature.inputs):
-        _check_sizes(model, known)
-        program = _make_static(model, known)
     # Here, not above: it imports torch.
     from fusion.frontends.torch.to_relax import to_relax
 
-    mod, notes = to_relax(program, signature.kept)
+    mod, notes = to_relax(_decomposed(model, known), signature.kept)
     imported = import_relax(mod, {})
     inputs = tuple(_named(spec, new) for spec, new in zip(signature.inputs, imported.inputs, strict=True))
     outputs = tuple(_named(spec, new) for spec, new in zip(signature.outputs, imported.outputs, strict=True))
     return ImportedModel(imported.mod, inputs, outputs, branches=imported.branches, notes=(*signature.notes, *notes))
+
+
+def _decomposed(model: TorchModel, shapes: Sequence[tuple[int, ...]]) -> Any:
+    """Return the program with these shapes, in operators that are translated."""
+    from fusion.frontends.torch.to_relax import decompose
+
+    if all(spec.is_static for spec in model.signature.inputs):
+        return decompose(model.program)
+    _check_sizes(model, shapes)
+    if model.symbolic is not None:
+        with suppress(Declined):
+            return model.symbolic.at(shapes)
+    return decompose(_make_static(model, shapes))
 
 
 def _named(spec: TensorSpec, found: TensorSpec) -> TensorSpec:
@@ -112,6 +144,13 @@ def _check_sizes(model: TorchModel, shapes: Sequence[tuple[int, ...]]) -> None:
                     f"{where} is {size}, and the program was exported for {sizes_taken}",
                     hint="export it with another torch.export.Dim, or give another size",
                 )
+    with suppress(Declined):  # a size of several symbols tells none
+        for guard in model.traced.broken(model.traced.at(shapes)):
+            raise ShapeError(
+                f"the program was exported for other sizes than {', '.join(map(str, shapes))}",
+                why=f"its trace holds where {guard}",
+                hint="export it with examples of such sizes",
+            )
 
 
 def _make_static(model: TorchModel, shapes: Sequence[tuple[int, ...]]) -> Any:

@@ -103,7 +103,7 @@ ANY_SIZE = 1 << 62
 
 def _range(limits: Any) -> tuple[int, int]:
     """Return the least and largest size. torch writes 2 for "any", as it traces sizes 0 and 1 apart; here is no such
-    difference, as the program is traced again for each size."""
+    difference, as the program is traced again where these may make another one."""
     low, high = _bound(limits.lower, 0), min(_bound(limits.upper, ANY_SIZE), ANY_SIZE)
     return (0 if low == 2 else low), high
 

@@ -33,21 +33,31 @@ _OF_STORAGE = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy
 Convert = Callable[[fx.Node], Any]
 
 
-def to_relax(program: Any, kept: Sequence[int]) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    """Return `main` of a program, which takes its tensors and returns the leaves `kept`, and notes on the rest.
+def decompose(program: Any) -> Any:
+    """Return a program with static shapes in operators that are translated.
+
+    Raises:
+        UnsupportedOperatorError: torch cannot decompose it, or it reads memory that it does not know.
+    """
+    _check_storage(program)
+    try:
+        with quiet():
+            return program.run_decompositions(decompositions())
+    except Exception as error:  # whatever torch's own checks raise
+        raise UnsupportedOperatorError(
+            "torch cannot decompose the program", where=place_of(error), why=first_line(error), hint=_HINT
+        ) from error
+
+
+def to_relax(decomposed: Any, kept: Sequence[int]) -> tuple[tvm.IRModule, tuple[str, ...]]:
+    """Return `main` of a decomposed program with static shapes, which is changed: it takes its tensors and returns the
+    leaves `kept`; and notes on the rest.
 
     Raises:
         UnsupportedOperatorError: An operator has no converter, or one of TVM's that fails; or a weight is no array of
             numbers.
     """
-    _check_storage(program)
     with quiet():
-        try:
-            decomposed = program.run_decompositions(decompositions())
-        except Exception as error:  # whatever torch's own checks raise
-            raise UnsupportedOperatorError(
-                "torch cannot decompose the program", where=place_of(error), why=first_line(error), hint=_HINT
-            ) from error
         notes = tuple(_mutations(decomposed))
         _keep_outputs(decomposed, kept)
         _drop_constant_inputs(decomposed)
