@@ -113,6 +113,27 @@ L2_BYTES_PER_CYCLE: Annotated[
 MEMORY_BYTES_PER_CYCLE: Annotated[float, Cost("bytes/cycle", "streams from L3 and from memory", EITHER)] = 8.0
 """What one core loads from L3 or from memory, whichever has it."""
 
+L2_STRIDED_BYTES_PER_CYCLE: Annotated[
+    float,
+    Cost(
+        "bytes/cycle",
+        "one thread, 1024 rows by a matrix of 1024x196 as it lies: 19 in tiles of 6x4 and of 5x5 vectors, 25 of 3x7",
+        WHOLE_UNITS,
+    ),
+] = 20.0
+"""What one core loads from L2 where it loads short parts of a matrix's rows."""
+
+STRIDED_ROW_CYCLES: Annotated[
+    float,
+    Cost(
+        "cycles/row",
+        "rows by matrices of 1024x1024 as they lie, beside the products: 23 to 29 for 128 bytes of each row, 27 for 64",
+        WHOLE_UNITS,
+    ),
+] = 26.0
+"""The time until a part of a matrix's row is there, from L3 or memory, where the part read before is of another row, so
+that no hardware fetches ahead; of 208 bytes and more `MEMORY_BYTES_PER_CYCLE` takes longer."""
+
 TRANSPOSE_BYTES_PER_CYCLE: Annotated[float, Cost("bytes/cycle", "transposes of images: 2.5 to 5", ZEN4)] = 3.0
 """What two cores together read and write where they transpose."""
 
@@ -182,6 +203,12 @@ TILE_CYCLES: Annotated[int, Cost("cycles", "register tiles with K = 0", SOME)] =
 
 STITCHED_TILE_CYCLES: Annotated[int, Cost("cycles", NOT_TOLD, ZEN4)] = 20
 """The time to begin a tile of stages, and the loops in it."""
+
+PACK_CYCLES: Annotated[
+    float, Cost("cycles/vector", "3.4 of 64x64 matrices in L2, 4.2 of 1024x1024", WHOLE_UNITS)
+] = 4.0
+"""The time to copy a vector of a right operand from where it lies to where a panel of it lies together, beside the
+time to load it from beyond L2."""
 
 # In simple operations, of which stages have so many an element --------------------------------------------------------
 

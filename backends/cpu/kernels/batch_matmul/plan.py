@@ -7,10 +7,10 @@ from math import prod
 from tvm import tirx
 
 from backends.cpu.kernels.batch_matmul.lower import broadcast_indices
-from backends.cpu.kernels.shared.arithmetic import arithmetic_of
-from backends.cpu.kernels.shared.blocking import blocking_space
+from backends.cpu.kernels.shared.arithmetic import FLOAT32, arithmetic_of
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction
 from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.packed_blocking import PackedBlocking, in_place_space
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import ramp
@@ -19,9 +19,9 @@ from backends.tensorir.space import Space
 from backends.tensorir.stages import dtype_of, shape_of
 
 
-def batch_matmul_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking]:
-    """Return the blockings of the product."""
-    return blocking_space(product_of(roles, machine).extents, machine, threads)
+def batch_matmul_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking | PackedBlocking]:
+    """Return the blockings of the product, of float32 those with copies of the right operand too."""
+    return in_place_space(product_of(roles, machine).extents, machine, threads)
 
 
 def product_of(roles: Roles, machine: Machine) -> Contraction:
@@ -34,7 +34,7 @@ def product_of(roles: Roles, machine: Machine) -> Contraction:
     extents = Extents(
         outer=prod(batch), groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
         lanes=machine.vector_lanes, input_bytes=arithmetic.bytes * rows * depth, step=arithmetic.step,
-        per_cycle=arithmetic.per_cycle,
+        per_cycle=arithmetic.per_cycle, weight_pitch=4 * channels if arithmetic is FLOAT32 else None,
     )  # fmt: skip
     return Contraction(
         extents, padded_weights=False, arithmetic=arithmetic,

@@ -12,6 +12,7 @@ from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, cheapest_by_width, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
+from backends.cpu.kernels.shared.weights_in_place import first_pass, other_passes
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
 
@@ -24,9 +25,13 @@ def choose_blocking(extents: Extents, machine: Machine, threads: int) -> Blockin
     The tile that is best for one thread may leave no even share for many: with it, 197x384x1536 was estimated to take
     twice as long on 24 threads.
     """
+    return min(likely_blockings(extents, machine, threads), key=lambda blocking: blocking.cycles)
+
+
+def likely_blockings(extents: Extents, machine: Machine, threads: int) -> Iterator[Blocking]:
+    """Yield, with every grid, of each width the tile that costs least by itself."""
     found = cheapest_by_width(extents.height, extents.width, extents.vectors, extents.steps, machine.vector_registers)
-    grids = (grid for tile in found for grid in _grids(extents, tile, machine, threads))
-    return min(grids, key=lambda blocking: blocking.cycles)
+    return (grid for tile in found for grid in _grids(extents, tile, machine, threads))
 
 
 def choose_grid(extents: Extents, tile: RegisterTile, machine: Machine, threads: int) -> Blocking:
@@ -54,6 +59,7 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
     panel_bytes = tile.vectors * extents.lanes * depth * 4
     compute = total_cycles(tile, extents.height, extents.width, vectors, depth) / _speed(extents)
     compute *= extents.products * extents.groups
+    begun, again = (read(extents, panel_bytes // depth, machine) for read in (first_pass, other_passes))
     panel_counts = [1] if extents.whole_rows else chunk_counts(panels, threads)
     for row_chunks, panel_chunks in product(chunk_counts(rows, threads), panel_counts):
         longest = Split(panels, panel_chunks).longest
@@ -63,11 +69,12 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
         spill = max(1.0, extents.input_bytes / row_chunks / (machine.l2_bytes / 2))
         # a task with all panels of its rows reads them from its own L2, where the kernel before has left them
         reads = panel_chunks if panel_chunks > 1 else MEMORY_BYTES_PER_CYCLE / L2_BYTES_PER_CYCLE
-        traffic = outer * (weight_bytes * row_chunks + extents.input_bytes * reads * spill)
+        traffic = weight_bytes * row_chunks / begun + extents.input_bytes * reads * spill / MEMORY_BYTES_PER_CYCLE
         busy = min(tasks, threads)
         made = extents.row_cycles * extents.height * Split(rows, row_chunks).longest / rows
-        cycles = (compute * share + made) * -(-tasks // threads)
-        cycles += (traffic / MEMORY_BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
+        passes = (rows - row_chunks) * weight_bytes / again
+        cycles = (max(compute, passes) * share + made) * -(-tasks // threads)
+        cycles += (outer * traffic + tasks * TASK_CYCLES) / busy
         cycles += REGION_CYCLES if tasks > 1 else 0
         block = min(max(1, machine.l2_bytes // 2 // panel_bytes), longest)
         yield Blocking(tile, row_chunks, panel_chunks, block, cycles)

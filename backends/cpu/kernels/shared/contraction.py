@@ -6,6 +6,7 @@ over taps (the window of a convolution) and `depth` contiguous steps of k. The l
     parallel task: (outer, row chunk, panel chunk)
       [prologue: the chunk's input, padded, into scratch]
       for block of panels                              weights of one block stay in L2 for all rows of the chunk
+        [copy of the block, a panel after the other]   of weights that lie as they come, in scratch: `packed_panels`
         for y tile, x tile
           for panel of `vectors` weight vectors        the tile's rows stay in L1
             acc[rows, vectors] = 0                     registers
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -33,6 +34,7 @@ from backends.cpu.costs import PREFETCH_STEPS
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, Arithmetic, BFloat16
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.packed_panels import PackedPanels
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
@@ -104,11 +106,13 @@ Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
 
 
 def emit(
-    nest: Nest, works: Sequence[Contraction], blocking: Blocking, prologue: Prologue | None = None, alike: bool = False
-) -> None:
+    nest: Nest, works: Sequence[Contraction], blocking: Blocking, prologue: Prologue | None = None,
+    alike: bool = False, packs: bool = False,
+) -> None:  # fmt: skip
     """Add the loops of `works`, which have the same rows, to `nest`; a task does its share of one after the other.
 
-    The panels of all are cut as one sequence, or, `alike`, those of each, so that a task has the same ones of all.
+    The panels of all are cut as one sequence, or, `alike`, those of each, so that a task has the same ones of all. A
+    task that `packs` copies each block of panels before its rows pass; the weights are of one group and of float32.
     """
     work = works[0]
     rounds = isinstance(work.arithmetic, BFloat16)
@@ -138,6 +142,7 @@ def emit(
                 outer=outer,
                 epilogue=epilogue,
                 fetches_rows=load_rows is None and rows.count > 1 and each.extents.waits_for_rows,
+                packs=packs,
             )
             mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], sum(panels))
             kernel.emit(*mine, rows, first, many)
@@ -184,6 +189,7 @@ class MicroKernel:
 
     Attributes:
         fetches_rows: Whether the rows of the next tile are fetched while one is computed; they lie behind one another.
+        packs: Whether the weights lie as they come, and are copied block by block.
     """
 
     nest: Nest
@@ -193,6 +199,7 @@ class MicroKernel:
     outer: Expr
     epilogue: Epilogue
     fetches_rows: bool = False
+    packs: bool = False
 
     @staticmethod
     def inside(
@@ -223,18 +230,40 @@ class MicroKernel:
     def emit(self, first_panel: Expr, panels: Expr, rows: Split, first_tile: Expr, tiles: Expr) -> None:
         """Emit `panels` panels times `tiles` row tiles."""
         nest, block = self.nest, self.blocking.panel_block
-        columns = Split.of(self.work.extents.width, self.blocking.tile.width)
+        copies = self._copies() if self.packs else None
         with nest.loop("block", tirx.floordiv(panels + (block - 1), block)) as index:
             start = first_panel + index * block
             many = tirx.min(block, panels - index * block) if block > 1 else 1
-            with nest.loop("y_tile", tiles) as step, nest.loop("x_tile", columns.count) as x:
-                y = first_tile + step
-                for (height, tall), (width, wide) in product(_kinds(rows, y), _kinds(columns, x)):
-                    with guard(nest, tall), guard(nest, wide):
-                        pixels = [
-                            (rows.start(y) + i, columns.start(x) + j) for i in range(height) for j in range(width)
-                        ]
-                        self.emit_panels(start, many, pixels, (height, width))
+            kernel = self._packed(copies, start, many) if copies else self
+            kernel._emit_tiles(start, many, rows, first_tile, tiles)
+
+    def _emit_tiles(self, start: Expr, many: Expr, rows: Split, first_tile: Expr, tiles: Expr) -> None:
+        """Emit the panels of one block times `tiles` row tiles."""
+        nest, columns = self.nest, Split.of(self.work.extents.width, self.blocking.tile.width)
+        with nest.loop("y_tile", tiles) as step, nest.loop("x_tile", columns.count) as x:
+            y = first_tile + step
+            for (height, tall), (width, wide) in product(_kinds(rows, y), _kinds(columns, x)):
+                with guard(nest, tall), guard(nest, wide):
+                    pixels = [(rows.start(y) + i, columns.start(x) + j) for i in range(height) for j in range(width)]
+                    self.emit_panels(start, many, pixels, (height, width))
+
+    def _copies(self) -> PackedPanels:
+        """Return memory for the panels of a block."""
+        extents, vectors = self.work.extents, self.blocking.tile.vectors
+        return PackedPanels.allocate(
+            self.nest, min(self.blocking.panel_block, self.panels), channels=extents.channels,
+            width=vectors * extents.lanes, depth=extents.depth, lanes=extents.lanes,
+        )  # fmt: skip
+
+    def _packed(self, copies: PackedPanels, start: Expr, many: Expr) -> MicroKernel:
+        """Emit the copy of a block of panels, and return the micro-kernel that reads it."""
+        load, group = self.work.load_weights, int64(0)
+        copies.fill(self.nest, lambda n, k, count: load(self.outer, group, n, (), k, count), start, many)
+
+        def load_copy(outer: Expr, group: Expr, n: Expr, taps: Sequence[Expr], k: Expr, count: int) -> Expr:
+            return copies.load(start, n, k, count)
+
+        return replace(self, work=replace(self.work, padded_weights=True, load_weights=load_copy))
 
     def emit_panels(self, start: Expr, many: Expr, pixels: Pixels, size: tuple[int, int]) -> None:
         """Emit the panels of one block over one tile of rows; the last panel of a group may be narrower."""

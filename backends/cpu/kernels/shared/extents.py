@@ -26,6 +26,8 @@ class Extents:
         row_cycles: What making a row of the input takes, where the kernel makes it, in cycles of one core.
         products: Products of these sizes side by side, of which a task has the same channels.
         whole_rows: Whether a task needs all channels of its rows.
+        weight_pitch: Bytes between rows of float32 weights that lie as they come, k by channels; 0 where panels of them
+            lie together since the kernel began, None where they do since it was compiled.
     """
 
     outer: int
@@ -42,6 +44,7 @@ class Extents:
     row_cycles: float = 0.0
     products: int = 1
     whole_rows: bool = False
+    weight_pitch: int | None = None
 
     @property
     def vectors(self) -> int:

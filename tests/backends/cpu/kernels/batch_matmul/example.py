@@ -30,7 +30,7 @@ def short_rows(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return op.matmul(both, both, out_dtype="float32")
 
 
-EXAMPLES = (Example(batch_matmul, (3, 21, 18)),)
+EXAMPLES = (Example(batch_matmul, (3, 21, 18)), Example(batch_matmul, (2, 70, 19)))
 
 NEAR_MISSES = (
     NearMiss(halves, (3, 3), "it computes in float16"),

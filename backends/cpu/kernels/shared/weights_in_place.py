@@ -1,0 +1,55 @@
+"""What reading weights takes that no compilation has packed: where they lie, k by channels, or in copies of panels.
+
+A register tile reads a panel: `vectors` vectors of each row of the weights. Rows whose distance has a large power of
+two in it share the sets of a cache, which then holds less of a panel than it has bytes:
+
+    of rows 4096 bytes apart, a panel two vectors wide lies in 128 bytes of every 4096 places that L1 and L2 have
+"""
+
+from __future__ import annotations
+
+from math import gcd, inf
+
+from backends.cpu.costs import (
+    CACHE_LINE,
+    L2_BYTES_PER_CYCLE,
+    L2_STRIDED_BYTES_PER_CYCLE,
+    MEMORY_BYTES_PER_CYCLE,
+    STRIDED_ROW_CYCLES,
+)
+from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.machine import Machine
+
+_PAGE = 4096
+"""Bytes after which the sets of L1 come round, and those of L2 at the earliest."""
+
+
+def first_pass(extents: Extents, row: int, machine: Machine) -> float:
+    """Return the bytes a cycle that a core gets of weights which it reads for the first time, in panels that have `row`
+    bytes of each row."""
+    pitch = extents.weight_pitch or 0
+    return _rate(row, pitch) if extents.outer * extents.depth * pitch >= machine.l2_bytes else MEMORY_BYTES_PER_CYCLE
+
+
+def other_passes(extents: Extents, row: int, machine: Machine) -> float:
+    """Return the bytes a cycle that tiles of rows after the first get of such panels; inf where L1 keeps them, or they
+    have been packed while compiling."""
+    pitch = extents.weight_pitch
+    if pitch is None:
+        return inf
+    panel, share = row * extents.steps, _share(row, pitch)
+    if panel <= share * machine.l1_bytes / 2:
+        return inf
+    if max(panel / share, extents.depth * pitch) <= machine.l2_bytes / 2:
+        return L2_STRIDED_BYTES_PER_CYCLE if row < pitch else L2_BYTES_PER_CYCLE
+    return _rate(row, pitch)
+
+
+def _rate(row: int, pitch: int) -> float:
+    """Return the bytes a cycle from beyond L2 of rows `pitch` apart."""
+    return min(MEMORY_BYTES_PER_CYCLE, row / STRIDED_ROW_CYCLES) if row < pitch else MEMORY_BYTES_PER_CYCLE
+
+
+def _share(row: int, pitch: int) -> float:
+    """Return the share of a cache in which rows of so many bytes, `pitch` apart, may lie."""
+    return min(1.0, -(-row // CACHE_LINE) * CACHE_LINE / gcd(pitch, _PAGE)) if pitch > row else 1.0
