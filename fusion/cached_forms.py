@@ -18,7 +18,7 @@ from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import LimitError, ResourceError, SavedFileError
-from fusion.failures import tells_of_defect
+from fusion.failures import tells_of_failure
 from fusion.forks import Lock
 from fusion.model_digest import ModelDigest
 from fusion.module.archive import MANIFEST, Archive, Data, write_members
@@ -152,9 +152,9 @@ def _find(store: Store, key: str) -> Specialization | None:
 @stage("keep in the cache")
 def _keep(store: Store, key: str, form: Specialization, ctx: Context) -> None:
     linked = form.code is None or form.code.linked
-    # What a defect of the compiler has changed is not kept: the next compilation may do without, and has to tell. Nor
+    # What a defect, or a library that fails, has changed is not kept: the next compilation may do without. Nor
     # is a form whose bounds may be those of this process's memory: the next may have more.
-    if not linked or form.is_limited or any(map(tells_of_defect, form.notes)):
+    if not linked or form.is_limited or any(map(tells_of_failure, form.notes)):
         return
     try:
         members = saved_members(CompiledModule(form.inputs, form.outputs, settings_of(ctx), fixed=form))

@@ -42,7 +42,7 @@ class Context:
         strict: Whether an operator that needs the fallback backend is an error.
         precision: "bf16" where matmuls and convolutions may round their operands to bfloat16, otherwise "fp32".
         effort: "balanced" where kernels are chosen by measuring them on this machine, otherwise "fast".
-        cache: Where compiled forms are kept; None where they are not, as with libraries, whose versions nobody knows.
+        cache: Where compiled forms are kept; None where they are not, as with a `Library`, whose version nobody knows.
         libraries: What parts of the graph are offered to first, by name, in this order.
         graph_libraries: What may run regions of the graph, by name, in this order.
         places: Says which of them runs what, by their positions from 1 on.
@@ -126,7 +126,7 @@ def resolve(
     by_default = database is None and effort != FAST
     learns = effort == FAST and not foreign and database is not False
     measured = try_digest(named)
-    cached = cache and not asked.matching and not asked.graphs and measured is not None
+    cached = cache and not asked.matching and measured is not None
     return Context(
         compiler,
         strict=bool(strict) or (backends is not None and FALLBACK not in backends),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 _LENGTH = 160
 _REQUEST = "please report it"
+_AGAIN = "the next compilation tries again"
 _log = logging.getLogger("fusion")
 
 
@@ -17,9 +18,19 @@ def report(what: str, error: BaseException) -> str:
     return sentence
 
 
+def passing(what: str) -> str:
+    """Return `what` failed outside of the compiler as a sentence that says when it is tried again."""
+    return f"{what}; {_AGAIN}"
+
+
 def tells_of_defect(note: str) -> bool:
     """Return whether `note` is a sentence of `report`."""
     return _REQUEST in note
+
+
+def tells_of_failure(note: str) -> bool:
+    """Return whether `note` is a sentence of `report` or `passing`: another compilation may do without."""
+    return tells_of_defect(note) or note.endswith(_AGAIN)
 
 
 def cause(error: BaseException) -> str:

@@ -21,7 +21,7 @@ which the sum counts."""
 
 
 def decided_by(ctx: Context) -> dict[str, Any]:
-    """Return all of that: every field of `ctx` but where things are: no form is kept with libraries."""
+    """Return all of that: every field of `ctx` but where things are, and of libraries their names and versions."""
     options = {field.name: getattr(ctx, field.name) for field in dataclasses.fields(ctx)}
     compiler = options.pop("compiler")
     return {
@@ -32,6 +32,8 @@ def decided_by(ctx: Context) -> dict[str, Any]:
         # What was measured holds for CPUs of this model only.
         "measured": "" if ctx.effort == FAST and ctx.database is None else cpu_model(),
         "learned": "" if ctx.model is None else ctx.model.digest,
+        "libraries": [[name, library.version] for name, library in ctx.graph_libraries.items()],
+        "places": str(ctx.places),
         "passes": str(tvm.transform.PassContext.current()),
         "versions": build_versions(),
         "options": {name: value for name, value in options.items() if name not in _NOT_TEXT},

@@ -12,7 +12,7 @@ from backends.subgraphs import library_of
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.errors import LimitError, ResourceError, SavedFileError
-from fusion.failures import last_line
+from fusion.failures import last_line, passing
 from fusion.frontends.imported import ImportedModel
 from fusion.module.settings import settings_of
 from fusion.module.shared_library import temporary_folder
@@ -99,7 +99,7 @@ class ChoosePlaces:
             except (MemoryError, LimitError, ResourceError):
                 raise
             except Exception as error:  # a defect that only its regions show: without them the model may compile
-                failed.append(f"with regions on {name} the model does not compile: {last_line(error)}")
+                failed.append(passing(f"with regions on {name} the model does not compile: {last_line(error)}"))
         taking = [name for name, form in forms.items() if any(library_of(key) == name for key in form.subgraphs)]
         idle = [_record(tasks[name], None, now) for name in names if name not in taking]
         notes = ((name, note) for name, form in forms.items() if name not in taking for note in form.notes)
@@ -111,9 +111,9 @@ class ChoosePlaces:
                 paths = tuple(self._saved(name, folder / f"{place}.fusion") for place, name in enumerate(["", *taking]))
                 results = session.run(ModuleExperiment(paths, _SECONDS, _TOLERANCES[self.ctx.precision]))
         except (OSError, SavedFileError) as error:
-            return idle, [*failed, f"no placement was measured: {error}"]
+            return idle, [*failed, passing(f"no placement was measured: {error}")]
         if not results.decisions:
-            return idle, [*failed, f"no placement was measured: {results.failure}"]
+            return idle, [*failed, passing(f"no placement was measured: {results.failure}")]
         decision = results.decisions[0]
         times = {found.candidate: found for found in decision.times}
         found = (

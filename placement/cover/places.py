@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from placement.cover.problem import HOST, CoverGraph
 from placement.cover.regions import PlacedSubgraph, move_groups
 
-Takes = Sequence[Collection[int]]
-"""The operators that each backend takes, by its position; `HOST` takes all."""
+Takes = Callable[[int], Collection[int]]
+"""Returns the operators that the backend of a position takes; to find out may take seconds."""
 
 
 class Places(Protocol):
@@ -35,10 +35,8 @@ class PlacesByOrder:
         """See `Places`."""
         groups = alone_on_host(graph)
         for backend in self.backends:
-            moved = [
-                group.backend == HOST and group.operators <= frozenset(takes[backend])
-                for group in groups
-            ]
+            taken = frozenset(takes(backend))
+            moved = [group.backend == HOST and group.operators <= taken for group in groups]
             groups = move_groups(graph, groups, moved, backend)
         return groups
 

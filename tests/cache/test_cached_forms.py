@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 import fusion
+from backends.registry import library
 from fusion import context, pinned_model
 from fusion.cache import DiskCache, build_versions
 from fusion.cached_forms import form_key
@@ -30,6 +31,7 @@ from fusion.module import code_key, linker
 from fusion.passes.fold_constants import FoldConstants
 from fusion.signature import TensorSpec
 from fusion.tensors import byte_view
+from placement.cover.places import PlacesByOrder
 from tests.module import small_models
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, weights
 
@@ -123,6 +125,27 @@ def test_a_second_compilation_is_none(kind: str, folder: Path, compiled: list[An
         assert len(again.profile([x] and {again.inputs[0].name: x}, seconds=0.01).kernels) > 0
 
 
+def test_a_form_with_regions_is_kept_unless_its_library_fails(
+    folder: Path, compiled: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backends = ["onnxruntime", "cpu"]
+    fresh, again = (fusion.compile(mlp(), threads=1, backends=backends) for _ in range(2))
+    assert len(compiled) == 1
+    assert again.placement == fresh.placement
+    assert again.placement.backends == ("onnxruntime",)
+    np.testing.assert_array_equal(again(X)[0], fresh(X)[0])
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of order")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(library("onnxruntime")), "export", fail)
+        for _ in range(2):
+            module = fusion.compile(other_weights(), threads=1, backends=backends)
+            assert "the next compilation tries again" in module.explain()
+        assert len(compiled) == 3
+
+
 def test_threads_that_compile_the_same_wait_for_the_first(folder: Path, compiled: list[Any]) -> None:
     with ThreadPoolExecutor(4) as pool:
         modules = list(pool.map(lambda _: fusion.compile(mlp(), threads=1), range(4)))
@@ -170,6 +193,8 @@ OPTIONS: dict[str, Any] = {
     "measured": "a digest",
     "skipped": ("one that is not installed",),
     "model": SimpleNamespace(digest="another digest"),
+    "graph_libraries": {"a library": SimpleNamespace(version="1")},
+    "places": PlacesByOrder((1,)),
 }
 
 
@@ -177,10 +202,11 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
     model, ctx = ModelDigest("0", ()), context.resolve(threads=1)
     compiler: Any = ctx.compiler
     assert set(COMPILER) == {field.name for field in dataclasses.fields(compiler)}
-    places = {"cache", "libraries", "graph_libraries", "places", "database"}
+    places = {"cache", "libraries", "database"}
     assert set(OPTIONS) | {"compiler"} | places == {field.name for field in dataclasses.fields(Context)}
     others = [{"compiler": dataclasses.replace(compiler, **{name: value})} for name, value in COMPILER.items()]
     others += [{name: value} for name, value in OPTIONS.items()]
+    others += [{"graph_libraries": {"a library": SimpleNamespace(version="2")}}]
     keys = [form_key(model, {}, ctx)]
     keys += [form_key(model, {}, dataclasses.replace(ctx, **other)) for other in others]
     keys += [form_key(ModelDigest("1", ()), {}, ctx), form_key(model, {"x": (1,)}, ctx)]

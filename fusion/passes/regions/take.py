@@ -13,6 +13,7 @@ from backends.backend import GraphLibrary
 from backends.subgraphs import subgraph_key
 from fusion.bindings import call_name
 from fusion.facts import PassResult, TellingPass
+from fusion.failures import passing
 from fusion.passes.regions.read import RegionGraph, read_regions
 from fusion.passes.regions.write import RegionFunction, write_main, write_region
 from placement.cover.places import Places
@@ -74,8 +75,7 @@ class TakeRegions(TellingPass[PlacedRegions]):
         names = ("", *self.libraries)
         regions: dict[frozenset[int], tuple[str, RegionFunction]] = {}
         placed, subgraphs, notes = list[PlacedRegion](), dict[str, bytes](), dict[str, None]()
-        takes = [frozenset(found.graph.operators), *(self._taken(found, name, notes) for name in self.libraries)]
-        groups = self.places(found.graph, takes)
+        groups = self.places(found.graph, lambda place: self._taken(found, names[place], notes))
         for group in groups:
             if group.backend == HOST:
                 continue
@@ -114,7 +114,7 @@ class TakeRegions(TellingPass[PlacedRegions]):
 
 def _failed(name: str, what: str, error: Exception) -> str:
     _log.info("the backend %r %s", name, what, exc_info=error)
-    return f"the backend {name!r} failed and {what}: {type(error).__name__}: {error}"
+    return passing(f"the backend {name!r} failed and {what}: {type(error).__name__}: {error}")
 
 
 def _operators(found: RegionGraph, group: PlacedSubgraph) -> tuple[str, ...]:
