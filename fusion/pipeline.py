@@ -42,7 +42,7 @@ from fusion.passes.lift_weights import lift_weights
 from fusion.passes.lower_einsum import LowerEinsum
 from fusion.passes.lower_precision import LowerPrecision
 from fusion.passes.merge_equal import MergeEqual
-from fusion.passes.regions import PlacedRegions, TakeRegions
+from fusion.passes.regions import PlacedRegions, RegionGraph, TakeRegions, read_regions
 from fusion.passes.rewrite_reshapes import RewriteReshapes
 from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
@@ -91,8 +91,10 @@ _NEEDED = frozenset(
 """Passes without which the later ones have no module that they take, or a run reads outside of its tensors."""
 
 
-def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> list[Pass]:
-    """Return the first of `graph_passes`, which make the constants of a module those of its kernels."""
+def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) -> list[Pass]:
+    """Return the first of `preparing_passes`, whose graph libraries are given regions of, where there are any: what
+    nobody reads would be one."""
+    cleaning = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"])]
     return [
         # Phase 1: the graph as it was imported
         GuardOperands(),
@@ -103,7 +105,15 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
         WidenConv1d(),
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),
-        *region_passes(ctx),
+        *(cleaning if ctx.graph_libraries else []),
+    ]
+
+
+def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> list[Pass]:
+    """Return the first of `graph_passes`, which make the constants of a module those of its kernels."""
+    return [
+        *passes_before_regions(ctx, techniques),
+        *([TakeRegions(ctx.graph_libraries, ctx.places, ctx.threads)] if ctx.graph_libraries else []),
         *([TakeSubgraphs(ctx.libraries, ctx.threads)] if ctx.libraries else []),
         # Phase 2: where each tensor lies
         AssignLayouts(ctx.compiler.layouts),
@@ -112,14 +122,6 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
         MergeEqual(),
         relax.transform.CanonicalizeBindings(),
     ]
-
-
-def region_passes(ctx: Context) -> list[Pass]:
-    """Return the passes that give libraries whole regions, where there are any: what nobody reads would be one."""
-    if not ctx.graph_libraries:
-        return []
-    take = TakeRegions(ctx.graph_libraries, ctx.places, ctx.threads)
-    return [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"]), take]
 
 
 def graph_passes(
@@ -253,6 +255,13 @@ class LoweredGraphs:
     def joins_in_place(self) -> bool:
         """Whether kernels write parts of concatenations in place."""
         return any(graph.fact.get(Placement).renamed for graph in self.graphs.values())
+
+
+@stage("read regions")
+def regions_of(mod: tvm.IRModule, ctx: Context) -> RegionGraph:
+    """Return the graph of `mod` that libraries are given regions of."""
+    with ctx.target:
+        return read_regions(_Apply(PipelineMode.WHOLE)(passes_before_regions(ctx), mod).mod)
 
 
 @stage("passes")

@@ -107,12 +107,13 @@ class _Compile:
     def __call__(
         self, imported: ImportedModel, ctx: Context, mode: PipelineMode = PipelineMode.WHOLE
     ) -> Specialization:
-        if ctx.effort != BALANCED or not ctx.graph_libraries or imported.mod is None:
+        measured = ctx.effort == BALANCED or ctx.database is not None
+        if not measured or not ctx.graph_libraries or imported.mod is None:
             return self._form(imported, ctx, mode)
-        # Here, not above: only what measures needs it.
+        # Here, not above: only what measures, or looks for what was measured, needs it.
         from fusion.placing.choose import ChoosePlaces
 
-        return ChoosePlaces(imported, ctx, lambda placed: self._form(imported, placed, mode))()
+        return ChoosePlaces(imported, ctx, lambda model, placed: self._form(model, placed, mode))()
 
     def _form(self, imported: ImportedModel, ctx: Context, mode: PipelineMode) -> Specialization:
         lowered = pipeline.lower(imported, ctx, mode=mode) if imported.mod is not None else None

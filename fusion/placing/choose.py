@@ -1,96 +1,187 @@
-"""Which library's regions make a model faster than our kernels alone, by what the whole model takes."""
+"""Which regions of a model libraries run, by what the whole model then takes."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
-from backends.subgraphs import library_of
+from backends.subgraphs import library_of, subgraph_key
+from fusion import pipeline
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
-from fusion.errors import LimitError, ResourceError, SavedFileError
+from fusion.declined import Declined
+from fusion.errors import FusionError, LimitError, ResourceError, SavedFileError
 from fusion.failures import last_line, passing
 from fusion.frontends.imported import ImportedModel
 from fusion.module.settings import settings_of
 from fusion.module.shared_library import temporary_folder
 from fusion.module.specialization import Specialization
+from fusion.options import BALANCED, GENERATOR
+from fusion.passes.regions import RegionGraph
+from fusion.passes.regions.write import write_region
+from fusion.placement_times import PartTimes, PlacementTimes
 from fusion.placing.experiment import ModuleExperiment
-from placement.cover.places import PlacesByOrder
-from tuning.decide import CandidateTimes
+from fusion.placing.kernel_costs import kernel_costs
+from fusion.placing.records import REGIONS, placement_at, placement_record, point_of
+from fusion.placing.region_costs import Make, MeasuredCosts, region_task
+from fusion.placing.search import search_placement
+from placement.cover.places import GivenPlaces, Places, PlacesByOrder
+from placement.cover.problem import HOST
+from placement.cover.regions import PlacedSubgraph
 from tuning.known import Knowledge, ranked
 from tuning.measuring_session import MeasuringSession
 from tuning.record import Record
 from tuning.task import PLACEMENT, TuningTask
 
 _SECONDS = 10.0
+_SEARCH_SECONDS = 30.0
+"""For placements of the whole model that an evolution asks for."""
 _TOLERANCES = {"fp32": 1e-3, "bf16": 3e-2}
 """By how much results of libraries may differ from ours, by precision: sums of float32 in other orders differ by less,
 and libraries do not round to bfloat16 where our kernels do."""
-_POINT = {"regions": 1}
 _COMMAND = "from fusion.placing.worker import main; main()"
-
-Make = Callable[[Context], Specialization]
-"""Compiles the model in one way."""
+_ALL_CPU, _MIXED = "", "regions chosen one by one"
+"""Names of placements beside those of libraries, which have all regions that these take."""
 
 
 @dataclass
 class ChoosePlaces:
-    """Compiles a model with the regions of each library and without, and returns the form that is fastest.
+    """Compiles a model with regions on libraries and without, and returns the form that is fastest.
 
     Attributes:
         imported: The model.
         ctx: With libraries of regions.
-        make: Compiles it.
+        make: Compiles models.
     """
 
     imported: ImportedModel
     ctx: Context
     make: Make
     _forms: dict[str, Specialization] = field(default_factory=dict, init=False)
+    _mixed: Sequence[PlacedSubgraph] = field(default=(), init=False)
 
     def __call__(self) -> Specialization:
-        """Return our kernels alone unless a library's regions beat them in every block by more than the noise."""
+        """Return our kernels alone unless regions on libraries beat them in every block by more than the noise; with
+        an effort that measures nothing, the model as the context places it where that is not known."""
         knowledge = Knowledge.of(self.ctx.database, self.ctx.compiler)
         tasks = self._tasks(knowledge)
         records = list(knowledge.records(tasks.values()))
         known = {record.task.key for record in records}
         left = [name for name, task in tasks.items() if task.key not in known]
         told: list[str] = []
-        if left:
-            measured, told = self._measure(left, tasks)
+        if left and self.ctx.effort == BALANCED:
+            measured, told = self._measure(left, tasks, knowledge)
             knowledge.keep(measured)
             records += measured
-        keys = {task.key: name for name, task in tasks.items()}
-        best = next((keys[record.task.key] for record in ranked(records)), "")
-        form = self._form(best)
-        return replace(form, notes=(*form.notes, *_lines(keys, records), *told))
+        names = {task.key: name for name, task in tasks.items()}
+        best = next((record for record in ranked(records) if self._is_known(names[record.task.key], record)), None)
+        if best is None and left and self.ctx.effort != BALANCED:
+            return self.make(self.imported, self.ctx)
+        name = names[best.task.key] if best else _ALL_CPU
+        form = self._form(name)
+        parts = self._parts(knowledge) if name == _MIXED else {}
+        times = _times(form, best, records, parts)
+        return replace(form, times=times, notes=(*form.notes, *_lines(names, records), *told))
+
+    def _parts(self, knowledge: Knowledge) -> dict[str, PartTimes]:
+        """Return what each region of the placement that was chosen region by region took alone, where that was
+        measured."""
+        found: dict[str, PartTimes] = {}
+        for group in self._mixed:
+            if group.backend == HOST:
+                continue
+            name = [*self.ctx.graph_libraries][group.backend - 1]
+            function = write_region(self._graph, group.operators).function
+            records = knowledge.records([region_task(function, name, self.ctx, knowledge)])
+            if records and records[0].runs:
+                key = subgraph_key(name, self.ctx.graph_libraries[name].export(function), self.ctx.threads)
+                found[key] = PartTimes(records[0].seconds, GENERATOR, records[0].default_s)
+        return found
+
+    def _is_known(self, name: str, record: Record) -> bool:
+        """Return whether what a record tells is a placement; where it tells one region by region, take that."""
+        if name != _MIXED:
+            return True
+        placed = placement_at(record.point, self._graph.graph, len(self.ctx.graph_libraries))
+        self._mixed = placed or ()
+        return placed is not None
+
+    @cached_property
+    def _graph(self) -> RegionGraph:
+        assert self.imported.mod is not None
+        return pipeline.regions_of(self.imported.mod, self.ctx)
 
     def _tasks(self, knowledge: Knowledge) -> dict[str, TuningTask]:
-        """Return the question of each library whether its regions are faster."""
+        """Return the question of each library whether its regions are faster, and that of regions chosen one by one."""
         assert self.imported.mod is not None
         mods = (self.imported.mod, *self.imported.branches.values())
         text = "".join(mod.script(show_meta=False) for mod in mods)  # without the values of weights
         structure = hashlib.sha256(f"{self.ctx.precision}\n{text}".encode()).hexdigest()
         tensors = tuple((spec.dtype, spec.extents) for spec in self.imported.inputs)
+        versions = {name: f"{name} {library.version}" for name, library in self.ctx.graph_libraries.items()}
+        # What is inside of branches only some runs take, and no search of regions asks for.
+        mixed = {} if self.imported.branches else {_MIXED: f"{_MIXED}: {', '.join(versions.values())}"}
         return {
-            name: TuningTask(PLACEMENT, f"{name} {library.version}", structure, tensors, knowledge.environment)
-            for name, library in self.ctx.graph_libraries.items()
+            name: TuningTask(PLACEMENT, family, structure, tensors, knowledge.environment)
+            for name, family in {**versions, **mixed}.items()
         }
 
     def _form(self, name: str) -> Specialization:
-        """Return the model with the regions of a library; with none where the name is empty."""
+        """Return the model in the placement of a name."""
         if name not in self._forms:
-            place = [*self.ctx.graph_libraries].index(name) + 1 if name else 0
-            places = PlacesByOrder((place,) if place else ())
-            self._forms[name] = self.make(replace(self.ctx, places=places))
+            self._forms[name] = self.make(self.imported, replace(self.ctx, places=self._places(name)))
         return self._forms[name]
 
-    def _measure(self, names: Sequence[str], tasks: Mapping[str, TuningTask]) -> tuple[list[Record], list[str]]:
-        """Return a record for each of some libraries, and what failed."""
+    def _places(self, name: str) -> Places:
+        if name == _MIXED:
+            return GivenPlaces(self._graph.graph.names, tuple(self._mixed))
+        return PlacesByOrder((1 + [*self.ctx.graph_libraries].index(name),) if name else ())
+
+    def _measure(
+        self, names: Sequence[str], tasks: Mapping[str, TuningTask], knowledge: Knowledge
+    ) -> tuple[list[Record], list[str]]:
+        """Return a record for each of some placements, and what failed."""
         now = time.time()
+        libraries = [name for name in names if name != _MIXED]
+        taking, failed = self._compile(libraries)
+        idle = [placement_record(tasks[name], REGIONS, None, now) for name in libraries if name not in taking]
+        if not taking and _MIXED not in names:
+            return idle, failed
+        try:
+            with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
+                forms = enumerate([_ALL_CPU, *taking])
+                paths = [self._saved(name, folder / f"{place}.fusion") for place, name in forms]
+                if _MIXED in names:
+                    self._mixed = self._search(knowledge, session, folder, paths[0])
+                if any(group.backend != HOST for group in self._mixed):
+                    taking = [*taking, _MIXED]
+                    paths.append(self._saved(_MIXED, folder / "mixed.fusion"))
+                elif _MIXED in names:
+                    idle.append(placement_record(tasks[_MIXED], {"0": HOST}, None, now))
+                results = session.run(ModuleExperiment(tuple(paths), _SECONDS, self._tolerance))
+        except (OSError, SavedFileError) as error:
+            return idle, [*failed, passing(f"no placement was measured: {error}")]
+        if not results.decisions:
+            return idle, [*failed, passing(f"no placement was measured: {results.failure}")]
+        decision = results.decisions[0]
+        times = {found.candidate: found for found in decision.times}
+        points = {_MIXED: point_of(self._mixed)}
+        return [
+            *idle,
+            *(
+                placement_record(
+                    tasks[name], points.get(name, REGIONS), times.get(place), now, wins=decision.candidate == place
+                )
+                for place, name in enumerate(taking, 1)
+            ),
+        ], failed
+
+    def _compile(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return which of some libraries take regions, and which failed, a sentence each."""
         failed: list[str] = []
         forms: dict[str, Specialization] = {}
         for name in names:
@@ -101,26 +192,35 @@ class ChoosePlaces:
             except Exception as error:  # a defect that only its regions show: without them the model may compile
                 failed.append(passing(f"with regions on {name} the model does not compile: {last_line(error)}"))
         taking = [name for name, form in forms.items() if any(library_of(key) == name for key in form.subgraphs)]
-        idle = [_record(tasks[name], None, now) for name in names if name not in taking]
         notes = ((name, note) for name, form in forms.items() if name not in taking for note in form.notes)
-        failed += [note for name, note in notes if note.startswith(f"the backend {name!r}")]
-        if not taking:
-            return idle, failed
+        return taking, [*failed, *(note for name, note in notes if note.startswith(f"the backend {name!r}"))]
+
+    def _search(
+        self, knowledge: Knowledge, session: MeasuringSession, folder: Path, all_cpu: str
+    ) -> Sequence[PlacedSubgraph]:
+        """Return the best placement that is found region by region; none where nothing is known of our kernels, or it
+        is all that one library takes."""
+        found, everything = self._graph, frozenset(self._graph.graph.operators)
         try:
-            with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
-                paths = tuple(self._saved(name, folder / f"{place}.fusion") for place, name in enumerate(["", *taking]))
-                results = session.run(ModuleExperiment(paths, _SECONDS, _TOLERANCES[self.ctx.precision]))
-        except (OSError, SavedFileError) as error:
-            return idle, [*failed, passing(f"no placement was measured: {error}")]
-        if not results.decisions:
-            return idle, [*failed, passing(f"no placement was measured: {results.failure}")]
-        decision = results.decisions[0]
-        times = {found.candidate: found for found in decision.times}
-        found = (
-            _record(tasks[name], times.get(place), now, wins=decision.candidate == place)
-            for place, name in enumerate(taking, 1)
-        )
-        return [*idle, *found], failed
+            kernels = kernel_costs(found.graph, self._form(_ALL_CPU))
+            takes = {
+                place: everything - found.why_not(library).keys()
+                for place, library in enumerate(self.ctx.graph_libraries.values(), 1)
+            }
+        except (Declined, FusionError):
+            return ()
+        costs = MeasuredCosts(
+            imported=self.imported, ctx=self.ctx, make=self.make, found=found, knowledge=knowledge, session=session,
+            folder=folder, all_cpu=all_cpu, tolerance=self._tolerance,
+        )  # fmt: skip
+        deadline = time.monotonic() + _SEARCH_SECONDS
+        best = search_placement(found.graph, kernels, takes, costs, lambda: time.monotonic() < deadline)
+        wholes = (PlacesByOrder((place,))(found.graph, takes.__getitem__) for place in takes)
+        return () if any(point_of(best) == point_of(whole) for whole in wholes) else best  # those have forms already
+
+    @property
+    def _tolerance(self) -> float:
+        return _TOLERANCES[self.ctx.precision]
 
     def _saved(self, name: str, path: Path) -> str:
         form = self._form(name)
@@ -128,27 +228,29 @@ class ChoosePlaces:
         return str(path)
 
 
-def _record(task: TuningTask, found: CandidateTimes | None, now: float, *, wins: bool = False) -> Record:
-    """Return what the model took with a library's regions; no runs where there are none, or they failed."""
-    return Record(
-        task=task,
-        point=_POINT,
-        seconds=found.seconds if found else 0.0,
-        spread=found.spread if found else 0.0,
-        runs=found.runs if found else 0,
-        default_s=found.default_s if found else 0.0,
-        wins=wins,
-        measured_at=now,
-    )
+def _times(
+    form: Specialization, best: Record | None, records: Sequence[Record], parts: Mapping[str, PartTimes]
+) -> PlacementTimes:
+    """Return what is known of a form that the `best` placement makes, or that runs on our kernels alone where none is
+    better; `parts` took what was measured of them alone, and the only part of a form what the whole does."""
+    measured = [record for record in records if record.runs]
+    if best is None:
+        ours = min((record.default_s for record in measured), default=None)
+        return PlacementTimes(ours, ours)
+    if len(form.subgraphs) == 1 and not form.kernels:
+        parts = {next(iter(form.subgraphs)): PartTimes(best.seconds, GENERATOR, best.default_s)}
+    return PlacementTimes(best.seconds, best.default_s, parts)
 
 
 def _lines(names: Mapping[str, str], records: Sequence[Record]) -> Iterator[str]:
-    """Yield what the model took with each library, whose `names` are by the keys of tasks, a sentence each."""
+    """Yield what the model took in each placement, whose `names` are by the keys of tasks, a sentence each."""
     for record in records:
         name, took, ours = names[record.task.key], record.seconds * 1e3, record.default_s * 1e3
+        how = f"regions on {name}" if name != _MIXED else name
         if not record.runs:
-            yield f"{name} runs nothing: it takes no operator, or failed or was wrong while it was measured"
+            if name != _MIXED:
+                yield f"{name} runs nothing: it takes no operator, or failed or was wrong while it was measured"
         elif record.wins:
-            yield f"with regions on {name} the model takes {took:.3f} ms, all on cpu {ours:.3f} ms"
+            yield f"with {how} the model takes {took:.3f} ms, all on cpu {ours:.3f} ms"
         else:
-            yield f"all on cpu the model takes {ours:.3f} ms, and with regions on {name} {took:.3f} ms, no clear gain"
+            yield f"all on cpu the model takes {ours:.3f} ms, and with {how} {took:.3f} ms, no clear gain"

@@ -31,7 +31,8 @@ class RegionFunction:
 
 
 def write_region(found: RegionGraph, operators: frozenset[int]) -> RegionFunction:
-    """Return the function of some operators, each of which has a result that is read."""
+    """Return the function of some operators, each of which has a result that is read; it has names of its own, so that
+    regions which are equal but for their weights have one text."""
     bindings = found.bindings(operators)
     made = {binding.var: None for binding in bindings}
     inputs = tuple(dict.fromkeys(read for each in bindings for read in variables(each.value) if read not in made))
@@ -43,7 +44,7 @@ def write_region(found: RegionGraph, operators: frozenset[int]) -> RegionFunctio
     with builder.function("region", params):
         with builder.dataflow():
             for binding in bindings:
-                env[binding.var] = builder.emit(substitute(binding.value, env), binding.var.name)
+                env[binding.var] = builder.emit(substitute(binding.value, env))
             results = [env[var] for var in outputs]
             result = builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
         builder.emit_func_output(result)

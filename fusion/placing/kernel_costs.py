@@ -1,0 +1,50 @@
+"""What our kernels take of a model, operator by operator of the graph that is to be covered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusion.declined import Declined
+from fusion.model_graph import MAPPED
+from fusion.module.program import KernelProgram
+from fusion.module.random_inputs import random_inputs
+from fusion.module.specialization import Specialization
+from fusion.placing.search import KernelCost
+from fusion.report.profile import time_calls
+from placement.cover.problem import CoverGraph
+
+_SECONDS = 1.0
+_UNKNOWN = -1
+
+
+def kernel_costs(graph: CoverGraph, form: Specialization) -> list[KernelCost]:
+    """Return what each kernel of `form`, which runs on our kernels alone, takes in the network, with the operators of
+    `graph` that it computes. Operators of which no kernel is known take nothing, each alone: mostly they only rename
+    memory.
+
+    Raises:
+        Declined: Which call is which is not known.
+    """
+    times, operators = _times_of(form), form.graph().operators
+    calls = {each.name: max(each.calls) for each in operators if each.how == MAPPED and each.calls}
+    groups: dict[int, set[int]] = {}
+    rest = []
+    for operator in graph.operators:
+        call = calls.get(graph.names[operator], _UNKNOWN)
+        if call in times:
+            groups.setdefault(call, set()).add(operator)
+        else:
+            rest.append(KernelCost(frozenset({operator}), 0.0))
+    return [*(KernelCost(frozenset(group), times[call]) for call, group in groups.items()), *rest]
+
+
+def _times_of(form: Specialization) -> Mapping[int, float]:
+    """Return the seconds of each call, by its position in the graph of `form`."""
+    if not isinstance(form.program, KernelProgram):
+        raise Declined("the model is no program of kernels")
+    arrays = list(random_inputs(form.inputs).values())
+    calls, seconds = time_calls(form.program, arrays, _SECONDS)
+    places = [place for place, call in enumerate(form.graph().calls) if call.kind == "kernel"]
+    if [form.graph().calls[place].op for place in places] != [call.kernel for call in calls]:
+        raise Declined("the graph has other calls of kernels than the program")
+    return dict(zip(places, seconds, strict=True))

@@ -1,0 +1,140 @@
+"""What regions of a model take on libraries, measured in a process of its own, beside our kernels for the same."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import tvm
+from tvm import relax
+
+from fusion.compiled_module import CompiledModule
+from fusion.context import Context
+from fusion.errors import FusionError
+from fusion.frontends.imported import ImportedModel
+from fusion.module.settings import settings_of
+from fusion.module.specialization import Specialization
+from fusion.options import FAST
+from fusion.passes.regions import RegionGraph
+from fusion.passes.regions.write import write_region
+from fusion.placing.experiment import ModuleExperiment
+from fusion.placing.records import REGIONS, placement_record
+from fusion.shapes import known_extents
+from fusion.signature import TensorSpec
+from placement.cover.places import GivenPlaces, PlacesByOrder
+from placement.cover.regions import PlacedSubgraph
+from tuning.decide import CandidateTimes
+from tuning.known import Knowledge
+from tuning.measuring_session import MeasuringSession
+from tuning.record import Record
+from tuning.task import PLACEMENT, TuningTask
+
+MOST_STRUCTURES = 16
+"""Regions of a model that are measured; equal ones count once."""
+_REGION_SECONDS, _WHOLE_SECONDS = 1.0, 1.0
+
+Make = Callable[[ImportedModel, Context], Specialization]
+"""Compiles a model in one way."""
+
+
+@dataclass
+class MeasuredCosts:
+    """The `PlacementCosts` of a model on this machine.
+
+    Attributes:
+        imported: The model.
+        ctx: With libraries of regions.
+        make: Compiles models.
+        found: The graph that is covered.
+        knowledge: What was measured before, and where what is measured is kept.
+        session: Runs what is measured.
+        folder: For files.
+        all_cpu: The saved module of our kernels alone.
+        tolerance: By how much results may differ, as a share of the largest.
+        asked: What is known of regions, by the keys of their tasks.
+    """
+
+    imported: ImportedModel
+    ctx: Context
+    make: Make
+    found: RegionGraph
+    knowledge: Knowledge
+    session: MeasuringSession
+    folder: Path
+    all_cpu: str
+    tolerance: float
+    asked: dict[str, Record] = field(default_factory=dict, init=False)
+    _files: int = field(default=0, init=False)
+
+    def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
+        """See `PlacementCosts`."""
+        name = [*self.ctx.graph_libraries][backend - 1]
+        function = write_region(self.found, operators).function
+        task = region_task(function, name, self.ctx, self.knowledge)
+        record = self.asked.get(task.key) or next(iter(self.knowledge.records([task])), None)
+        if record is None and len(self.asked) < MOST_STRUCTURES:
+            record = placement_record(task, REGIONS, self._compare(function, backend), time.time())
+            self.knowledge.keep([record])
+        if record is None:
+            return math.inf
+        self.asked[task.key] = record
+        # In the network, where weights and inputs lie elsewhere than in a region that is repeated alone.
+        return ours * record.ratio if record.runs else math.inf
+
+    def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
+        """See `PlacementCosts`: relative to our kernels alone."""
+        places = GivenPlaces(self.found.graph.names, tuple(groups))
+        try:
+            path = self._saved(self.imported, replace(self.ctx, places=places, effort=FAST))
+        except FusionError:
+            return math.inf
+        took = self._times((self.all_cpu, path), _WHOLE_SECONDS)
+        return math.inf if took is None else took.seconds / took.default_s
+
+    def _compare(self, function: relax.Function, backend: int) -> CandidateTimes | None:
+        """Return what a region takes on a library, and on our kernels; None where it fails."""
+        model = _model_of(function)
+        try:
+            paths = tuple(
+                self._saved(model, replace(self.ctx, places=PlacesByOrder(order), effort=FAST))
+                for order in ((), (backend,))
+            )
+        except FusionError:
+            return None
+        return self._times(paths, _REGION_SECONDS)
+
+    def _times(self, paths: tuple[str, ...], seconds: float) -> CandidateTimes | None:
+        results = self.session.run(ModuleExperiment(paths, seconds, self.tolerance))
+        return next((found for each in results.decisions for found in each.times if found.candidate == 1), None)
+
+    def _saved(self, model: ImportedModel, ctx: Context) -> str:
+        form = self.make(model, ctx)
+        path = self.folder / f"part{self._files}.fusion"
+        self._files += 1
+        CompiledModule(form.inputs, form.outputs, settings_of(ctx), fixed=form).save(path)
+        return str(path)
+
+
+def region_task(function: relax.Function, name: str, ctx: Context, knowledge: Knowledge) -> TuningTask:
+    """Return the question whether a region is faster on the library of this `name` than on our kernels."""
+    text = f"{ctx.precision}\n{function.script(show_meta=False)}"  # without the values of weights
+    library = f"{name} {ctx.graph_libraries[name].version}"
+    tensors = tuple((spec.dtype, spec.extents) for spec in _specs("p", [param.ty for param in function.params]))
+    return TuningTask(PLACEMENT, library, hashlib.sha256(text.encode()).hexdigest(), tensors, knowledge.environment)
+
+
+def _model_of(function: relax.Function) -> ImportedModel:
+    mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    results = list(function.ret_ty.fields) if isinstance(function.ret_ty, relax.TupleType) else [function.ret_ty]
+    return ImportedModel(mod, _specs("p", [param.ty for param in function.params]), _specs("y", results))
+
+
+def _specs(letter: str, kinds: Sequence[relax.Type]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(f"{letter}{place}", known_extents(kind.shape), str(kind.dtype))
+        for place, kind in enumerate(kinds)
+    )

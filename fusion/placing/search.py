@@ -1,0 +1,117 @@
+"""Which subgraphs of a model run on which backend, by what they cost; nothing here measures or compiles.
+
+First the cheapest cover by our kernels and regions of libraries, of which only those are asked for that it may have;
+then, as what parts take does not add up, an evolution that asks for the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from placement.cover.candidates import candidate_regions
+from placement.cover.evolve import Bits, Evolution, evolve
+from placement.cover.lazy import find_measured_cover
+from placement.cover.problem import HOST, CoverGraph, CoverProblem, MoveCost, SubgraphCandidate
+from placement.cover.quotient import ordered_groups, quotient
+from placement.cover.regions import PlacedSubgraph, move_groups
+
+_MOST_TIMES_FASTER = 3.0
+"""That a library is taken to be than our kernels until it is measured: it is asked about what could pay if it were."""
+_STATES = 64
+"""Of each size that the search follows: it runs once for each few measurements."""
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """What our kernels take.
+
+    Attributes:
+        operators: That one kernel computes.
+        seconds: Of a call of it in the network.
+    """
+
+    operators: frozenset[int]
+    seconds: float
+
+
+class PlacementCosts(Protocol):
+    """Says what placements take."""
+
+    def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
+        """Return the seconds that a backend takes for some operators, which take our kernels `ours`, with the call and
+        with handing over what they read and make; infinite where it fails, or no more is to be measured."""
+        ...
+
+    def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
+        """Return what the whole model takes so, in any unit; infinite where it fails."""
+        ...
+
+
+def search_placement(
+    graph: CoverGraph,
+    kernels: Sequence[KernelCost],
+    takes: Mapping[int, frozenset[int]],
+    costs: PlacementCosts,
+    goes_on: Callable[[], bool],
+) -> Sequence[PlacedSubgraph]:
+    """Return the best placement found, in an order in which it can run; all on the host where nothing else is better.
+
+    Args:
+        graph: The model.
+        kernels: All of it as our kernels compute it; what takes no time has a kernel of its own.
+        takes: The operators that each library takes, by its position from 1 on.
+        costs: Of parts and of the whole.
+        goes_on: Asked before each measurement of the whole.
+    """
+    cover = find_cover_of(graph, kernels, takes, costs)
+    counts = Counter(group.backend for group in cover if group.backend != HOST)
+    if not counts:
+        return cover
+    library = max(counts, key=counts.__getitem__)
+    others = [index for index, group in enumerate(cover) if group.backend != library]
+    movable = [index for index in others if cover[index].operators <= takes[library]]
+
+    def moved(bits: Bits) -> Sequence[PlacedSubgraph]:
+        goes = {index for index, bit in zip(movable, bits, strict=True) if bit}
+        return move_groups(graph, cover, [index in goes for index in range(len(cover))], library)
+
+    starts = list(dict.fromkeys([(False,) * len(movable), (True,) * len(movable)]))
+    best = evolve(starts, lambda bits: costs.whole(moved(bits)), Evolution(evaluations=64), goes_on)
+    return moved(best.bits)
+
+
+def find_cover_of(
+    graph: CoverGraph, kernels: Sequence[KernelCost], takes: Mapping[int, frozenset[int]], costs: PlacementCosts
+) -> list[PlacedSubgraph]:
+    """Return the cheapest cover of `graph` by kernels and regions of libraries: see `search_placement`."""
+    seconds = {operator: kernel.seconds / len(kernel.operators) for kernel in kernels for operator in kernel.operators}
+    groups = ordered_groups(graph, [kernel.operators for kernel in kernels])
+    small = quotient(graph, groups)
+    ours = [sum(seconds[operator] for operator in group) for group in groups]
+    candidates = [SubgraphCandidate(frozenset({place}), HOST, took) for place, took in enumerate(ours)]
+    for backend, taken in takes.items():
+        fit = frozenset(place for place, group in enumerate(groups) if group <= taken)
+        for region in candidate_regions(small, fit):
+            took = sum(ours[place] for place in region)
+            if took > 0.0:
+                candidates.append(SubgraphCandidate(region, backend, took / _MOST_TIMES_FASTER))
+    nothing = MoveCost()  # a region's own time has what it takes to hand over
+    backends = 1 + max(takes, default=HOST)
+    problem = CoverProblem(small, tuple(candidates), ((nothing,) * backends,) * backends, (0.0,) * backends)
+
+    def below(region: frozenset[int]) -> frozenset[int]:
+        return frozenset(operator for place in region for operator in groups[place])
+
+    def measure(index: int) -> float:
+        each = candidates[index]
+        return costs.region(each.backend, below(each.operators), sum(ours[place] for place in each.operators))
+
+    known = dict(enumerate(ours))
+    found = find_measured_cover(problem, measure, known, _STATES)
+    assert math.isfinite(found.cover.seconds)
+    chosen = (candidates[index] for index in found.cover.chosen)
+    return [PlacedSubgraph(below(each.operators), each.backend) for each in chosen]
