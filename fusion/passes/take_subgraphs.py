@@ -66,28 +66,48 @@ class TakeSubgraphs(TellingPass[Taken]):
             subgraphs.update((keys[symbol], data) for symbol, data in exported.items())
             parts = (matched[symbol] for symbol in exported)
             notes += [f"{_pattern_of(func)} runs {', '.join(_operators(func))}" for func in parts]
-            mod = rebuild_main(matched, _Call(keys))
+            mod = rebuild_main(matched, _Call(keys, {symbol: _result_name(matched[symbol]) for symbol in exported}))
         return PassResult(mod, Taken(subgraphs, tuple(notes)))
 
 
 def _export(mod: tvm.IRModule, library: Library) -> tuple[tvm.IRModule, dict[tvm.ir.GlobalVar, bytes]]:
     """Return `mod` with a function for each match of a pattern of `library`, and the bytes that it makes of those."""
-    matched = relax.transform.FuseOpsByPattern(list(library.patterns))(mod)
+    matched = relax.transform.FuseOpsByPattern(list(library.patterns))(rebuild_main(mod, _name_calls))
     parts = ((symbol, func) for symbol, func in matched.functions.items() if _pattern_of(func))
     return matched, {symbol: library.export(func) for symbol, func in parts}
 
 
 @dataclass(frozen=True)
 class _Call:
-    """Replaces calls of functions by calls of subgraphs by their keys."""
+    """Replaces calls of functions by calls of subgraphs by their keys; `names` are those of their results."""
 
     keys: Mapping[tvm.ir.GlobalVar, str]
+    names: Mapping[tvm.ir.GlobalVar, str]
 
     def __call__(self, builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
         key = self.keys.get(value.op) if isinstance(value, relax.Call) else None
         if key is None:
             return value
-        return relax.op.call_pure_packed(RUN_SUBGRAPH, tvm.ir.StringImm(key), *value.args, ty_args=var.ty)
+        call = relax.op.call_pure_packed(RUN_SUBGRAPH, tvm.ir.StringImm(key), *value.args, ty_args=var.ty)
+        return builder.emit(call, self.names[value.op] or var.name)
+
+
+def _name_calls(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
+    """Return a call with the name of its variable as its place in the source: `FuseOpsByPattern` keeps that, and gives
+    results of what it matched names of its own, by which nobody finds which operators are in there."""
+    if not isinstance(value, relax.Call):
+        return value
+    return relax.Call(
+        value.op, value.args, value.attrs, value.ty_args, tvm.ir.Span(tvm.ir.SourceName(var.name), 0, 0, 0, 0)
+    )
+
+
+def _result_name(func: relax.Function) -> str:
+    """Return what the model calls the result of `func`; "" where that is a tuple."""
+    bindings = Bindings.of(func)
+    result = bindings.resolve(bindings.result)
+    value = bindings.values.get(result) if isinstance(result, relax.Var) else None
+    return str(value.span.source_name.name) if isinstance(value, relax.Call) else ""
 
 
 def _pattern_of(func: tvm.ir.BaseFunc) -> str:

@@ -67,6 +67,13 @@ class TestInstalled:
         assert "onednn.matmul_eltwise runs matmul, nn.relu" in text
         assert "onednn.matmul runs matmul" in text
 
+    def test_its_parts_have_the_operators_of_the_model(self) -> None:
+        parts = compiled().placement.parts
+        assert [(part.backend, part.operators) for part in parts] == [
+            ("onednn", ("matmul", "nn.relu")), ("onednn", ("matmul",))
+        ]  # fmt: skip
+        assert [part.names[-1] for part in parts] == ["a", "y"]
+
     def test_behind_our_kernels_it_runs_nothing(self) -> None:
         text = fusion.compile(mlp(), backends=["cpu", "onednn"], cache=False).explain()
         assert "onednn runs nothing: it is named behind cpu, and not measured" in text
