@@ -7,6 +7,7 @@ is bound to a target and a number of threads, and asks that whatever depends on 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -102,6 +103,19 @@ class ObjectCache(Protocol):
         ...
 
 
+class ObjectWriter(Protocol):
+    """Writes the code of kernels with loops, and of what calls them, as object files."""
+
+    def begin(self, name: str, kernel: tirx.PrimFunc) -> None:
+        """Have the code of a kernel written while the caller works on; it may turn out that nobody needs it."""
+        ...
+
+    def finish(self, mod: tvm.IRModule) -> list[Path]:
+        """Return the files of all functions of `mod`, to be linked in this order; what was begun of them is not written
+        again."""
+        ...
+
+
 class KernelCompiler(Protocol):
     """Writes the kernels of one target, for a number of threads.
 
@@ -182,9 +196,8 @@ class KernelCompiler(Protocol):
         """Return the code of kernels with loops as one module, which can run without a linker."""
         ...
 
-    def write_objects(self, kernels: tvm.IRModule, folder: Path, kept: ObjectCache | None) -> list[Path]:
-        """Write the code of kernels with loops, and of what calls them, as object files to be linked in this order;
-        those that are `kept` are taken from there."""
+    def object_writer(self, folder: Path, kept: ObjectCache | None) -> AbstractContextManager[ObjectWriter]:
+        """Return what writes object files to `folder`; those of kernels that are `kept` are taken from there."""
         ...
 
     def foreign(self) -> str:

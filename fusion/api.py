@@ -54,6 +54,7 @@ from fusion.module.specialization import Specialization
 from fusion.module.specializations import Specializations
 from fusion.module.specialize import specialize, specialize_open
 from fusion.module.stand_in import StandIn
+from fusion.module.write_objects import beginning_code
 from fusion.options import BALANCED, check_count, check_flag, read_named_shapes
 from fusion.pinned_model import PinnedModel
 from fusion.report.placement import placement_of
@@ -290,13 +291,13 @@ def _open_form(
     inputs, outputs = signature
 
     def compile_open(opened: Any) -> Specialization:
-        with _compiling, seldom(), keeping_interrupts():
+        with _compiling, seldom(), keeping_interrupts(), beginning_code(ctx) as begun:
             checkpoint()()
             try:
-                lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, ctx, first)
+                lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, begun, first)
             except _OF_MODEL as error:
                 raise Declined(error.what) from error
-            return specialize_open(lowered, inputs, outputs, ctx)
+            return specialize_open(lowered, inputs, outputs, begun)
 
     def make(opened: Any, digest: ModelDigest | None) -> Specialization:
         return find_or_compile(digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs, first=first)

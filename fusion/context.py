@@ -11,7 +11,7 @@ from typing import Any
 
 import tvm
 
-from backends.backend import GraphLibrary, KernelCompiler, Library
+from backends.backend import GraphLibrary, KernelCompiler, Library, ObjectWriter
 from backends.registry import backend_for, libraries, library
 from fusion.cache import DiskCache, find_place
 from fusion.cpus import default_threads
@@ -50,6 +50,7 @@ class Context:
         database: What was measured before; None where nothing of it is looked for.
         measured: What tells the contents of a database that was named from others.
         model: What was learned of this machine; None where nothing was, or kernels are measured.
+        writer: Begins the code of each kernel once that has its loops; None where none is before all have theirs.
     """
 
     compiler: KernelCompiler
@@ -64,6 +65,7 @@ class Context:
     database: RecordStore | None = None
     measured: str = ""
     model: MachineModel | None = None
+    writer: ObjectWriter | None = None
 
     @property
     def target(self) -> tvm.target.Target:

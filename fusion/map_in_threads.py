@@ -1,12 +1,15 @@
-"""Calls a function for many items, on all CPUs: LLVM and hashing run outside of Python's lock."""
+"""Calls functions in threads, on all CPUs: LLVM and hashing run outside of Python's lock."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
-from typing import TypeVar
+from functools import partial
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, TypeVar
 
 from fusion.cpus import allowed_cpus
 from fusion.interrupts import deferring_interrupts
@@ -15,46 +18,110 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def map_in_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Return what `function` returns for each of `items`, in order, from a thread for each CPU, or from as many as the
-    system starts, and from the calling one where it starts none; all see the caller's context variables.
+class ThreadedCalls:
+    """Calls that threads make while the caller works on, in the order they are added; all see the context variables of
+    whoever made this.
 
-    An exception of `function`, and an interrupt, is raised here once the calls under way have ended; no others are
-    made. A process that ended while a thread is in LLVM would be aborted.
+    There is a thread for each CPU but the caller's, and for that too while it waits; where the system starts none, the
+    waiting caller makes the calls. The end of a `with` block makes no more, and waits for those under way: a process
+    that ended while a thread is in LLVM would be aborted.
     """
-    waiting = deque(enumerate(items))
-    done: dict[int, R] = {}
-    raised: list[BaseException] = []
 
-    def work() -> None:
-        while not raised:
-            try:
-                index, item = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                done[index] = function(item)
-            except BaseException as error:
-                raised.append(error)
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._interrupts: list[BaseException] = []
+        self._is_over = False
+        self._threads: list[threading.Thread] = []
+        self._context = copy_context()
 
-    with deferring_interrupts(raised.append):
-        threads = _start(work, min(allowed_cpus(), len(waiting)))
-        if not threads:
-            work()
-        for thread in threads:
-            thread.join()
-    if raised:
-        raise raised.pop(0)
-    return [done[index] for index in range(len(done))]
+    def __enter__(self) -> ThreadedCalls:
+        return self
 
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._is_over = True
+        self._end()
+        if error is None:
+            self._raise()
 
-def _start(work: Callable[[], None], count: int) -> list[threading.Thread]:
-    started: list[threading.Thread] = []
-    for _ in range(count):
-        thread = threading.Thread(target=copy_context().run, args=(work,), name="fusion-map-in-threads")
+    def add(self, function: Callable[[], R]) -> Future[R]:
+        """Have a thread call `function`, unless what is returned is cancelled before."""
+        call = Future[R]()
+        self._waiting.put(partial(self._make, call, function))
+        with deferring_interrupts(self._interrupts.append):
+            if len(self._threads) < allowed_cpus() - 1:
+                self._start()
+        self._raise()
+        return call
+
+    def results(self, calls: Sequence[Future[R]]) -> list[R]:
+        """Wait until all that was added is done or cancelled, and return the results of `calls`, or raise what the
+        first of them that failed did."""
+        self._end()
+        self._raise()
+        return [call.result() for call in calls]
+
+    def _raise(self) -> None:
+        if self._interrupts:
+            raise self._interrupts.pop()
+
+    def _end(self) -> None:
+        def interrupt(error: BaseException) -> None:
+            self._interrupts.append(error)
+            self._is_over = True
+
+        with deferring_interrupts(interrupt):
+            while not self._waiting.empty() and len(self._threads) < allowed_cpus() and self._start():
+                pass
+            for _ in self._threads or (None,):
+                self._waiting.put(None)
+            if not self._threads:
+                self._work()
+            while self._threads:
+                self._threads.pop().join()
+
+    def _start(self) -> bool:
+        """Start a thread; return whether the system does."""
+        thread = threading.Thread(target=self._context.copy().run, args=(self._work,), name="fusion-threaded-calls")
         try:
             thread.start()
         except RuntimeError:  # the system's limit, or the end of the process
-            break
-        started.append(thread)
-    return started
+            return False
+        self._threads.append(thread)
+        return True
+
+    def _work(self) -> None:
+        while (make := self._waiting.get()) is not None:
+            make()
+
+    def _make(self, call: Future[R], function: Callable[[], R]) -> None:
+        if self._is_over:
+            call.cancel()
+        if call.set_running_or_notify_cancel():
+            try:
+                call.set_result(function())
+            except BaseException as error:
+                call.set_exception(error)
+
+
+def map_in_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Return what `function` returns for each of `items`, in order.
+
+    An exception of `function`, and an interrupt, is raised here once the calls under way have ended; no others are
+    made.
+    """
+    raised: list[BaseException] = []
+
+    def call(item: T) -> Any:
+        if raised:
+            return None
+        try:
+            return function(item)
+        except BaseException as error:
+            raised.append(error)
+            return None
+
+    with ThreadedCalls() as calls:
+        results = calls.results([calls.add(partial(call, item)) for item in items])
+    if raised:
+        raise raised.pop(0)
+    return results

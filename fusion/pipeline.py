@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from backends.backend import KernelCompiler
 from backends.kernel import KernelInfo
@@ -19,6 +19,7 @@ from backends.tensorir.kernel_info import kernel_info
 from backends.tensorir.legalize_calls import LegalizeCalls
 from backends.tensorir.loop_text import loop_lines
 from backends.tensorir.lower_anchors import LowerAnchors
+from backends.tensorir.result import Kernel
 from backends.tensorir.schedule_kernels import ScheduledKernels, ScheduleKernels
 from fusion.abandon import checkpoint
 from fusion.context import Context
@@ -83,6 +84,7 @@ class PipelineMode(Enum):
     PLAIN = "plain"
 
 
+_NO_KERNELS: Mapping[str, Kernel] = MappingProxyType({})
 _NO_GROUPS: Mapping[str, Grouping] = MappingProxyType({})
 _NEEDED = frozenset(
     {"guard_operands", "lower_einsum", "DecomposeOpsForInference", "call_host_functions", "legalize_calls",
@@ -213,7 +215,7 @@ def lower(
         joined = apply(joining_passes(branches, measured.passes(imported.inputs)), branches[MAIN])
         chosen = joined.fact.get(Chosen)
         schedule = partial(ctx.compiler.schedule, plain=mode is PipelineMode.PLAIN)
-        kernels = ScheduleKernels(schedule, chosen.points, name_sources=ctx.cache is not None)
+        kernels = ScheduleKernels(schedule, chosen.points, name_sources=ctx.cache is not None, writer=ctx.writer)
         scheduled = apply([kernels], joined.mod)
     with stage("lift_weights"):
         mod, weights = lift_weights(scheduled.mod)
@@ -295,8 +297,29 @@ def lower_graph(
 
 
 @stage("passes")
+@stage("schedule_kernels")
+def begin_kernel(name: str, func: tirx.PrimFunc, ctx: Context) -> Kernel:
+    """Return a kernel with symbols with its loops; its code is begun."""
+    checkpoint()()
+    with ctx.target:
+        return _schedule_open(ctx).kernel(name, func)
+
+
+def _schedule_open(ctx: Context, known: Mapping[str, Kernel] = _NO_KERNELS) -> ScheduleKernels:
+    sources = ctx.cache is not None
+    return ScheduleKernels(ctx.compiler.schedule, name_sources=sources, writer=ctx.writer, known=known)
+
+
+@stage("passes")
 def lower_open(
-    mod: tvm.IRModule, ctx: Context, imported: tvm.IRModule, seen: LoweredGraphs, other: tvm.IRModule, work: OpenWork
+    mod: tvm.IRModule,
+    ctx: Context,
+    imported: tvm.IRModule,
+    seen: LoweredGraphs,
+    *,
+    other: tvm.IRModule,
+    work: OpenWork,
+    known: Mapping[str, Kernel] = _NO_KERNELS,
 ) -> Lowered:
     """Return a module that `lower_graph` made, with symbols in place of sizes, with the loops of its kernels.
 
@@ -307,13 +330,13 @@ def lower_open(
         seen: What `lower_graph` made of that, and told.
         other: What it made at other sizes.
         work: What kernels do at any sizes.
+        known: By name, kernels of it that have their loops already.
 
     Raises:
         NeedsSizes: A kernel gets slower loops than where sizes are known.
     """
     with ctx.target:
-        kernels = ScheduleKernels(ctx.compiler.schedule, name_sources=ctx.cache is not None)
-        scheduled = _Apply(PipelineMode.WHOLE)([kernels], mod)
+        scheduled = _Apply(PipelineMode.WHOLE)([_schedule_open(ctx, known)], mod)
         made = scheduled.fact.get(ScheduledKernels)
         slow = {
             name: kernel.made

@@ -27,6 +27,7 @@ from fusion.module.build import build
 from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specialize import specialize
+from fusion.module.write_objects import beginning_code
 from fusion.options import BALANCED, FAST
 from fusion.pipeline import PipelineMode
 
@@ -116,8 +117,10 @@ class _Compile:
         return ChoosePlaces(imported, ctx, lambda model, placed: self._form(model, placed, mode))()
 
     def _form(self, imported: ImportedModel, ctx: Context, mode: PipelineMode) -> Specialization:
-        lowered = pipeline.lower(imported, ctx, mode=mode) if imported.mod is not None else None
-        return self.make(imported, lowered, ctx)
+        if imported.mod is None:
+            return self.make(imported, None, ctx)
+        with beginning_code(ctx) as begun:
+            return self.make(imported, pipeline.lower(imported, begun, mode=mode), begun)
 
 
 def _attempts(

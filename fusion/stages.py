@@ -55,8 +55,9 @@ class Stages:
         """Take the time of one stage; `elsewhere` says that another thread entered those around it, whose CPU time is
         that thread's and this one's."""
         with self._lock:
+            around = [self.times.setdefault(path[:depth], Time()) for depth in range(1, len(path))]
             taken = self.times.setdefault(path, Time())
-            self.now = path[0]
+            self.now = self.now if elsewhere else path[0]
         started, started_cpu = time.perf_counter(), time.thread_time()
         try:
             yield
@@ -66,8 +67,8 @@ class Stages:
                 taken.seconds += seconds
                 taken.cpu_seconds += cpu_seconds
                 taken.count += 1
-                for depth in range(1, len(path)) if elsewhere else ():
-                    self.times[path[:depth]].cpu_seconds += cpu_seconds
+                for each in around if elsewhere else ():
+                    each.cpu_seconds += cpu_seconds
 
 
 _watched: ContextVar[tuple[Stages, Names, int] | None] = ContextVar("stages", default=None)
@@ -87,5 +88,21 @@ def stage(name: str) -> Iterator[None]:
     try:
         with stages.inside(path, elsewhere=thread != entered_by):
             yield
+    finally:
+        _watched.reset(token)
+
+
+@contextmanager
+def part_of(name: str) -> Iterator[None]:
+    """Say that stages inside belong to the stage `name`, which another thread enters, or will: its CPU time is theirs
+    too, the time from entering to leaving it is not."""
+    watched = _watched.get()
+    if watched is None:
+        yield
+        return
+    stages, around, entered_by = watched
+    token = _watched.set((stages, (*around, name), entered_by))
+    try:
+        yield
     finally:
         _watched.reset(token)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
 import fusion
 from fusion.cpus import allowed_cpus
-from fusion.map_in_threads import map_in_threads
+from fusion.map_in_threads import ThreadedCalls, map_in_threads
 from tests.module import small_models
 
 
@@ -42,6 +43,46 @@ def test_an_exception_ends_it(kind: type[BaseException]) -> None:
     with pytest.raises(kind):
         map_in_threads(fail, range(1000))
     assert len(begun) <= allowed_cpus()
+
+
+@pytest.mark.usefixtures("_threads")
+def test_calls_are_made_while_others_are_added() -> None:
+    with ThreadedCalls() as calls:
+        first = calls.add(lambda: 1)
+        second, dropped = calls.add(lambda: 2), calls.add(lambda: 3)
+        is_dropped = dropped.cancel()
+        assert calls.results([first, second]) == [1, 2]
+        assert is_dropped or dropped.result() == 3
+        assert calls.results([calls.add(lambda: 4)]) == [4]
+
+
+@pytest.mark.usefixtures("_threads")
+def test_the_end_of_a_block_waits_for_what_is_under_way_alone() -> None:
+    under_way, begun, done = threading.Event(), list[int](), list[int]()
+
+    def work(number: int) -> None:
+        begun.append(number)
+        under_way.set()
+        time.sleep(0.05)
+        done.append(number)
+
+    with ThreadedCalls() as calls:
+        for number in range(100):
+            calls.add(partial(work, number))
+        under_way.wait(0.2)
+    assert begun == done
+    assert len(begun) <= allowed_cpus()
+
+
+def test_results_raise_what_their_calls_did() -> None:
+    def fail() -> None:
+        raise ValueError("of a call")
+
+    with ThreadedCalls() as calls:
+        failing, other = calls.add(fail), calls.add(lambda: 1)
+        assert calls.results([other]) == [1]
+        with pytest.raises(ValueError, match="of a call"):
+            calls.results([failing])
 
 
 @pytest.mark.usefixtures("_threads")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,8 @@ from tvm import tirx
 
 from backends.backend import Load, Lowering, ObjectCache
 from backends.cpu import limits
-from backends.cpu.codegen.generate import generate_module, write_objects
+from backends.cpu.codegen.generate import generate_module
+from backends.cpu.codegen.objects import ObjectFiles, object_files
 from backends.cpu.costs import ANCHORED_RUN_BYTES, CALL_BYTES, CLOCK_GHZ, LAUNCH_BYTES, RUN_BYTES
 from backends.cpu.layout_policy import CpuLayouts
 from backends.cpu.lowerings import lowerings
@@ -105,9 +107,9 @@ class CpuCompiler:
         with self.target:  # threads have no target but their own
             return generate_module(kernels, self.target)
 
-    def write_objects(self, kernels: tvm.IRModule, folder: Path, kept: ObjectCache | None) -> list[Path]:
+    def object_writer(self, folder: Path, kept: ObjectCache | None) -> AbstractContextManager[ObjectFiles]:
         """See `KernelCompiler`."""
-        return write_objects(kernels, self.target, folder, kept)
+        return object_files(self.target, folder, kept)
 
     def foreign(self) -> str:
         """See `KernelCompiler`."""

@@ -48,7 +48,12 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A PrimFunc before and after it got its loops."""
+    """A PrimFunc before and after it got its loops.
+
+    Attributes:
+        func: With them, as modules get it.
+    """
 
     source: tirx.PrimFunc
     made: Scheduled
+    func: tirx.PrimFunc

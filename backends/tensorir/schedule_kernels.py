@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import tirx
 
+from backends.backend import ObjectWriter
 from backends.tensorir.repack_weights import repack_weights
 from backends.tensorir.result import Kernel, Scheduled
 from backends.tensorir.space import Point
@@ -41,11 +42,15 @@ class ScheduleKernels(TellingPass[ScheduledKernels]):
         schedule: Gives one kernel its loops.
         points: Of the kernels, by name, that get another point of their space than its default.
         name_sources: Whether each kernel that can be named says what it was made of, as `SOURCE`.
+        writer: Begins the code of each.
+        known: By name, those kernels of the module that have their loops already.
     """
 
     schedule: Schedule
     points: Mapping[str, Point] = field(default_factory=dict)
     name_sources: bool = False
+    writer: ObjectWriter | None = None
+    known: Mapping[str, Kernel] = field(default_factory=dict)
     name: str = "schedule_kernels"
 
     def run(self, mod: tvm.IRModule) -> PassResult[ScheduledKernels]:
@@ -55,12 +60,20 @@ class ScheduleKernels(TellingPass[ScheduledKernels]):
         for symbol, func in mod.functions.items():
             check()
             if isinstance(func, tirx.PrimFunc):
-                made = self.schedule(func, self.points.get(symbol.name_hint))
-                kernels[symbol.name_hint] = Kernel(func, made)
-                result[symbol] = _with_source(made.func, func) if self.name_sources else made.func
-                if made.repack:
-                    repacks[symbol] = made.repack
+                name = symbol.name_hint
+                kernel = self.known.get(name) or self.kernel(name, func)
+                kernels[name], result[symbol] = kernel, kernel.func
+                if kernel.made.repack:
+                    repacks[symbol] = kernel.made.repack
         return PassResult(repack_weights(result, repacks), ScheduledKernels(kernels))
+
+    def kernel(self, name: str, func: tirx.PrimFunc) -> Kernel:
+        """Return the kernel of this name without and with its loops; its code is begun."""
+        made = self.schedule(func, self.points.get(name))
+        kernel = Kernel(func, made, _with_source(made.func, func) if self.name_sources else made.func)
+        if self.writer is not None:
+            self.writer.begin(name, kernel.func)
+        return kernel
 
 
 def _with_source(made: tirx.PrimFunc, source: tirx.PrimFunc) -> tirx.PrimFunc:

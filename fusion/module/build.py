@@ -19,12 +19,11 @@ from fusion.library import LoadedLibrary
 from fusion.lowered import Lowered
 from fusion.module.advise_results import advise_results
 from fusion.module.check_returned import check_returned
-from fusion.module.kernel_cache import open_kernels
-from fusion.module.linker import ELF, ROOM, find_linker, load_linked
+from fusion.module.linker import load_linked
 from fusion.module.plan import RunPlan
 from fusion.module.preallocate import preallocate
 from fusion.module.settings import settings_of, system_of
-from fusion.module.shared_library import temporary_folder
+from fusion.module.write_objects import why_not_linked, writing_code
 from fusion.stages import stage
 
 _NO_SIZES: Sizes = MappingProxyType({})
@@ -53,9 +52,7 @@ class Built:
 
 
 @stage("machine code")
-def build(
-    lowered: Lowered, n_inputs: int, ctx: Context, *, sizes: Sequence[Sizes] = (), to_run: bool = True
-) -> Built:
+def build(lowered: Lowered, n_inputs: int, ctx: Context, *, sizes: Sequence[Sizes] = (), to_run: bool = True) -> Built:
     """Return the machine code of `lowered`, whose `main` takes `n_inputs` inputs before the weights.
 
     Args:
@@ -73,7 +70,7 @@ def build(
         mod = tvm.transform.Sequential(_to_vm_calls())(mod)
         mod = drop_checks(mod, n_inputs)
         mod = transform.AttachGlobalSymbol()(mod)
-        built = _generate(mod, plan, ctx) if to_run else Built(_assemble(mod, ctx, _objects(mod, ctx)), None, plan)
+        built = _generate(mod, plan, ctx) if to_run else Built(_assemble(mod, ctx, _objects(ctx)), None, plan)
         return replace(built, others=others)
 
 
@@ -166,25 +163,20 @@ def _generate(mod: tvm.IRModule, plan: RunPlan, ctx: Context) -> Built:
 
 def _linked(mod: tvm.IRModule, plan: RunPlan, ctx: Context) -> Built | str:
     """Return the code, made in several threads and linked, or why this machine cannot do that."""
-    if not ELF:
-        return "the system's object files are not ELF"
-    if find_linker() is None:
-        return "none was found"
+    if reason := why_not_linked():
+        return reason
     try:
-        executable = _assemble(mod, ctx, _objects(mod, ctx))
+        executable = _assemble(mod, ctx, _objects(ctx))
         library, linked = load_linked(executable)
         return Built(executable, library, plan, linked)
     except SavedFileError as error:
         return f"{error.what.removeprefix('cannot save: ')}: {error.why}"
 
 
-def _objects(mod: tvm.IRModule, ctx: Context) -> Generate:
-    kept = open_kernels(mod, ctx)
-
+def _objects(ctx: Context) -> Generate:
     def generate(kernels: tvm.IRModule) -> list[tvm.runtime.Module]:
-        with temporary_folder(ROOM) as folder:
-            paths = ctx.compiler.write_objects(kernels, folder, kept)
-            return [tvm.runtime.load_static_library(str(path), []) for path in paths]
+        with writing_code(ctx) as writer:
+            return [tvm.runtime.load_static_library(str(path), []) for path in writer.finish(kernels)]
 
     return generate
 

@@ -15,7 +15,7 @@ from fusion.context import Context
 from fusion.cpus import cpu_model
 from fusion.options import FAST
 
-_NOT_TEXT = ("cache", "libraries", "graph_libraries", "places", "database", "model")
+_NOT_TEXT = ("cache", "libraries", "graph_libraries", "places", "database", "model", "writer")
 """Fields of the context that say where things are, what a database holds that was named being another, and one of
 which the sum counts."""
 

@@ -64,12 +64,12 @@ class KernelCache:
         self.store.make_room()
 
 
-def open_kernels(mod: tvm.IRModule, ctx: Context) -> KernelCache | None:
-    """Return the cache of `ctx` for the kernels of `mod`; None where it is off, or our sources cannot be read."""
+def open_kernels(ctx: Context) -> KernelCache | None:
+    """Return the cache of `ctx` for kernels; None where it is off, or our sources cannot be read."""
     if ctx.cache is None:
         return None
     try:
-        decided = key_of({**decided_by(ctx), "attributes": str(mod.attrs)})
+        decided = key_of(decided_by(ctx))
     except (OSError, TypeError, ValueError) as error:
         _log.info("kernels have no keys, and are not looked for: %s", error)
         return None

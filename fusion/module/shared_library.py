@@ -22,13 +22,24 @@ def temporary_folder(room: int = 0) -> Iterator[Path]:
     Raises:
         SavedFileError: There is none with that much room, or the system refuses what is done with the files in it.
     """
-    try:
+    with telling_of_files():
         remove_abandoned(Path(tempfile.gettempdir()))
         with ExitStack() as stack, tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
             stack.enter_context(held(Path(folder)))  # until it is removed
             if shutil.disk_usage(folder).free < room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
             yield Path(folder)
+
+
+@contextmanager
+def telling_of_files() -> Iterator[None]:
+    """Let what the system refuses in the block be an error about temporary files.
+
+    Raises:
+        SavedFileError: It refuses something.
+    """
+    try:
+        yield
     except OSError as error:
         raise SavedFileError(
             "cannot write temporary files",

@@ -114,7 +114,7 @@ def join_plans(typical: RunPlan, others: Sequence[RunPlan], model: OpenModel) ->
 
 
 def _code(built: Built, weights: tuple[Tensor, ...], ctx: Context) -> Code:
-    linked, executable = built.linked, built.executable
+    linked, executable, target = built.linked, built.executable, ctx.target
     if linked is None:
-        return Code(built.plan, weights, lambda: link(executable, ctx.target))
+        return Code(built.plan, weights, lambda: link(executable, target))
     return Code(built.plan, weights, lambda: linked, linked=True)

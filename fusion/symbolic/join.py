@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -68,20 +68,26 @@ class Joined:
         functions[_MAIN] = unify([FunctionText.of(mod[_MAIN]) for mod in mods], fit)
         return cls(functions, _join_weights(weights, fit), frozenset(fit.probes[0]))
 
-    def module(self, dims: OpenDims) -> tvm.IRModule:
+    def module(
+        self, dims: OpenDims, take: Callable[[str, tirx.PrimFunc], None] = lambda name, func: None
+    ) -> tvm.IRModule:
         """Return the module with symbols, whose `main` computes sizes that follow from those of the inputs, while the
         kernels are told them.
+
+        Args:
+            take: Gets each kernel as soon as it is made.
 
         Raises:
             Declined: Something else than sizes in it depends on these, or a kernel is not told one.
         """
         main = self.functions[_MAIN].function(dims.derived)
         called = {symbol.name_hint: symbol for symbol in find(main, GlobalVar)}
-        kernels = {
-            called.get(name, GlobalVar(name)): _told(unified.function(), name, self.symbols, dims.relations)
-            for name, unified in self.functions.items()
-            if name != _MAIN
-        }
+        kernels = {}
+        for name, unified in self.functions.items():
+            if name != _MAIN:
+                kernel = _told(unified.function(), name, self.symbols, dims.relations)
+                kernels[called.get(name, GlobalVar(name))] = kernel
+                take(name, kernel)
         return tvm.IRModule({**kernels, GlobalVar(_MAIN): main})
 
 

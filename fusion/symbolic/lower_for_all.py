@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 
+import tvm
+from tvm import tirx
+
+from backends.tensorir.result import Kernel
 from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.made_once import making_once
-from fusion.pipeline import LoweredGraphs, NeedsSizes, OpenWork, lower_graph, lower_open
+from fusion.pipeline import LoweredGraphs, NeedsSizes, OpenWork, begin_kernel, lower_graph, lower_open
 from fusion.signature import TensorSpec
 from fusion.stages import stage
 from fusion.symbolic.choose_probes import choose_further
@@ -58,45 +63,116 @@ def _text(reason: Exception) -> str:
 
 
 def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
-    found = importer.find()
+    begun = _Begun(importer, ctx)
+    found = replace(importer, begin=begun.begin).find()
     importer = replace(importer, dims=found.dims)
     found = end_sums(importer, found)
     is_limited = bool(importer.limits)
     importer.limits.clear()  # they are its bounds
-    one = lower_graph(importer.read(found.near[0]), ctx)
+    near = begun.near(found)
     try:
-        model = _lower_like(importer, found, ctx, one)
+        model = _lower_like(importer, found, ctx, near)
     except NeedsSizes:
-        if not one.joins_in_place:
+        if not near.one.joins_in_place:
             raise
         # A convolution, say, writes no pixels behind a class token.
-        model = _lower_like(importer, found, ctx, lower_graph(importer.read(found.near[0]), ctx, joins_apart=True))
+        model = _lower_like(importer, found, ctx, _Near.of(importer, found, ctx, joins_apart=True))
     return replace(model, is_limited=is_limited or bool(importer.limits))
 
 
-def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, one: LoweredGraphs) -> OpenModel:
-    """Return the model whose form at the smaller sizes that passes see is `one`.
+@dataclass(frozen=True)
+class _Near:
+    """What passes make of a model at the sizes at which they see it, and what of that is the same at both.
+
+    Attributes:
+        one: Its form at the smaller ones.
+        mod: The module with symbols; None where the sizes do not tell enough of it.
+        kernels: Of that, by name, with their loops.
+    """
+
+    one: LoweredGraphs
+    probes: tuple[Probe, Probe]
+    fit: Fit
+    joined: Joined
+    mod: tvm.IRModule | None
+    kernels: Mapping[str, Kernel]
+
+    @classmethod
+    def of(cls, importer: SizedImports, found: FoundModel, ctx: Context, *, joins_apart: bool = False) -> _Near:
+        """Return what passes make of `found`.
+
+        Raises:
+            Declined: It is not the same at both sizes.
+        """
+        first, second = (importer.read(sizes) for sizes in found.near)
+        one = lower_graph(first, ctx, joins_apart=joins_apart)
+        probes = Probe(one.mod), _probe_like(one, second, ctx)
+        fit = Fit(found.near, found.graph.extents)
+        joined = Joined.of(probes, fit)
+        kernels = dict[str, Kernel]()
+
+        def begin(name: str, kernel: tirx.PrimFunc) -> None:
+            kernels[name] = begin_kernel(name, kernel, ctx)
+
+        mod = None if fit.has_doubts else joined.module(found.dims, begin)
+        return cls(one, probes, fit, joined, mod=mod, kernels=kernels)
+
+
+def _probe_like(one: LoweredGraphs, mod: tvm.IRModule, ctx: Context) -> Probe:
+    """Return what passes make of `mod`, which is the model of `one` at other sizes."""
+    return Probe(lower_graph(mod, ctx, one.groups, joins_apart=not one.joins_in_place).mod)
+
+
+@dataclass
+class _Begun:
+    """What is made of models while imports look for their bounds: threads write the code of the kernels meanwhile."""
+
+    importer: SizedImports
+    ctx: Context
+    _found: FoundModel | None = field(default=None, init=False)
+    _near: Future[_Near] = field(default_factory=Future, init=False)
+
+    def begin(self, found: FoundModel) -> None:
+        """Begin with `found` in place of what turned out not to be the model."""
+        self._found, self._near = found, Future()
+        try:
+            self._near.set_result(_Near.of(replace(self.importer, dims=found.dims), found, self.ctx))
+        except Exception as error:  # it matters once `found` is the model
+            self._near.set_exception(error)
+
+    def near(self, found: FoundModel) -> _Near:
+        """Return what passes make of `found`, which was begun last.
+
+        Raises:
+            Exception: Whatever they raised.
+        """
+        assert self._found is not None
+        assert self._found.graph is found.graph
+        return self._near.result()
+
+
+def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, near: _Near) -> OpenModel:
+    """Return the model that is `near` at the sizes at which passes see it.
 
     Raises:
         Declined: It is not like that at other sizes.
     """
-    joins_apart = not one.joins_in_place
-    other = lower_graph(importer.read(found.near[1]), ctx, one.groups, joins_apart=joins_apart)
-    probes = [Probe(one.mod), Probe(other.mod)]
-    fit = Fit(found.near, found.graph.extents)
-    joined = Joined.of(probes, fit)
-    if fit.has_doubts:
+    probes: tuple[Probe, ...] = near.probes
+    fit, joined, mod = near.fit, near.joined, near.mod
+    if mod is None:
         largest = {symbol: taken[-1] for symbol, taken in (found.together or found.bounds).items()}
         further = choose_further(found.dims, found.near, largest)
-        probes.append(Probe(lower_graph(importer.read(further), ctx, one.groups, joins_apart=joins_apart).mod))
+        probes = (*probes, _probe_like(near.one, importer.read(further), ctx))
         fit = Fit((*found.near, further), found.graph.extents)
         joined = Joined.of(probes, fit)
+        mod = joined.module(found.dims)
     seen = [Imports(told, found.dims, near=found.near, bounds=found.bounds) for told in importer.stages(found, ctx)]
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
-    mod = with_constants(joined.module(found.dims), weights)
+    mod = with_constants(mod, weights)
     work = OpenWork(join_works([probe.mod for probe in probes], fit), found.near[0])
     imported = importer.read(found.near[0])
-    lowered = lower_open(mod, ctx, imported, one, other=other.mod, work=work)
+    other = probes[1].mod
+    lowered = lower_open(mod, ctx, imported, near.one, other=other, work=work, known=near.kernels)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     bounds = bounds_with_nothing(importer, within_tables(found, opened), opened)
     return OpenModel(lowered, found.dims, opened, bounds, fit=fit, reason=found.reason)

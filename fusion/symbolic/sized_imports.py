@@ -84,6 +84,7 @@ class SizedImports:
         outlines: Of some of these, their operators.
         refused: Why it cannot be imported, by the shapes; without the frames of what failed, which hold its arrays.
         limits: What ended imports and says nothing of the model, but of this process and its memory.
+        begin: Told of each model that may be it, before bounds of that are known.
         is_linear: Whether it is not known yet that numbers follow from sizes otherwise than as multiples: then they do
             so where fewer of these are open, too.
     """
@@ -95,6 +96,7 @@ class SizedImports:
     outlines: dict[Shapes, tuple[OperatorLine, ...]] = field(default_factory=dict)
     refused: dict[Shapes, Exception] = field(default_factory=dict)
     limits: list[FusionError] = field(default_factory=list)
+    begin: Callable[[FoundModel], None] = lambda found: None
     is_linear: bool = True
 
     def read(self, sizes: Sizes) -> tvm.IRModule:
@@ -321,13 +323,13 @@ class SizedImports:
         found = FoundModel(dims, near, graph, constants)
         smallest = {symbol: dims.taken(symbol)[0] for symbol in dims.symbols}
         corner = dims.all_sizes(smallest)
-        all_smallest = self.is_same(corner, graph)
-        if not (all_smallest or dims.derived):
+        if not (dims.derived or self.is_same(corner, graph)):
             one, other = near
             mixed = {symbol: (one if symbol in dims.leading else other)[symbol] for symbol in dims.symbols}
             if not self.is_same(mixed, graph):
                 raise NotLinearError("a size in it is no product of open sizes")
-        if not (all_smallest and constants.can_be(self.read(corner), corner)):
+        self.begin(found)
+        if not (self.is_same(corner, graph) and constants.can_be(self.read(corner), corner)):
             smallest = {symbol: self._smallest(symbol, found) for symbol in dims.symbols}
         largest = {symbol: self._largest(symbol, found) for symbol in dims.symbols}
         bounds = {name: range(smallest[name], largest[name] + 1, dims.taken(name).step) for name in dims.symbols}

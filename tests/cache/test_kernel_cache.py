@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from tvm import te, tirx
 
 import fusion
-from backends.cpu.codegen import generate as codegen
+from backends.cpu.codegen import objects as codegen
 from backends.tensorir.schedule_kernels import SOURCE, ScheduleKernels
 from fusion import context
 from fusion.module.kernel_cache import open_kernels
@@ -108,7 +108,7 @@ def test_the_key_of_a_kernel(folder: Path) -> None:
     def kernel(value: int, source: str) -> tirx.PrimFunc:
         return tirx.PrimFunc([x], tirx.Evaluate(tirx.IntImm("int64", value))).with_attr(SOURCE, source)
 
-    cache = open_kernels(tvm.IRModule({}), ctx)
+    cache = open_kernels(ctx)
     assert cache is not None
     one, two = tvm.ir.GlobalVar("one"), tvm.ir.GlobalVar("two")
     cases = [(one, kernel(1, "a")), (two, kernel(1, "a")), (one, kernel(2, "a")), (one, kernel(1, "b"))]
@@ -116,4 +116,4 @@ def test_the_key_of_a_kernel(folder: Path) -> None:
     assert len(set(keys)) == len(keys)
     assert cache.key(one, kernel(1, "a")) == keys[0]
     assert cache.key(one, tirx.PrimFunc([x], tirx.Evaluate(0))) is None
-    assert open_kernels(tvm.IRModule({}), context.resolve()) is None
+    assert open_kernels(context.resolve()) is None

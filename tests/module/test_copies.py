@@ -103,7 +103,7 @@ def test_what_has_no_form_for_all_sizes_is_to_be_called_before_it_is_saved() -> 
 
 def test_without_a_linker_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linker, "find_linker", lambda *_: None)
-    monkeypatch.setattr("fusion.module.build.find_linker", lambda: None)
+    monkeypatch.setattr("fusion.module.write_objects.find_linker", lambda: None)
     module = fusion.compile(small_models.mlp())
     for attempt in (pickle.dumps, copy.deepcopy):
         with pytest.raises(SavedFileError, match="linker"):

@@ -173,7 +173,7 @@ def test_without_a_linker_the_error_says_what_to_install(
     mlp: fusion.CompiledModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linker, "find_linker", lambda triple: None)
-    monkeypatch.setattr("fusion.module.build.find_linker", lambda: None)
+    monkeypatch.setattr("fusion.module.write_objects.find_linker", lambda: None)
     mlp.save(tmp_path / "mlp.fusion")  # it was linked when it was compiled
     with pytest.raises(SavedFileError, match="no linker") as caught:
         fusion.compile(small_models.mlp()).save(tmp_path / "mlp.fusion")

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, te
 
 import fusion
-from backends.cpu.codegen import generate as codegen
+from backends.cpu.codegen import objects as codegen
 from backends.cpu.kernels import priority
 from backends.cpu.kernels.template import Lower
 from backends.tensorir import legalize

@@ -14,7 +14,7 @@ from fusion.frontends import importer, read_signature
 from fusion.frontends.imported import ImportedModel
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import CallAtFault, OpenDims
-from fusion.symbolic.sized_imports import SizedImports
+from fusion.symbolic.sized_imports import FoundModel, SizedImports
 from tests.symbolic.picture_models import corners, neck
 
 
@@ -30,6 +30,26 @@ def test_a_model_is_imported_at_few_sizes_and_at_none_twice(model: onnx.ModelPro
     assert dims is not None
     SizedImports(count, dims, {"batch": 1, "height": 96, "width": 128}).find()
     assert len(asked) == len(set(asked)) <= most
+
+
+@pytest.mark.parametrize("model", [neck(), corners()], ids=["neck", "corners"])
+def test_what_becomes_the_model_is_told_before_its_bounds_are_looked_for(model: onnx.ModelProto) -> None:
+    read, asked, told = importer(model, strict=False), list[tuple[int, ...]](), list[tuple[FoundModel, int]]()
+
+    def count(shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+        asked.append(tuple(shapes["x"]))
+        return read(shapes)
+
+    dims = OpenDims.of(read_signature(model)[0])
+    assert dims is not None
+    first = {"batch": 1, "height": 96, "width": 128}
+    found = SizedImports(count, dims, first, begin=lambda begun: told.append((begun, len(asked)))).find()
+    begun, before = told[-1]
+    assert begun.graph is found.graph
+    assert begun.near == found.near
+    assert not begun.bounds
+    assert found.bounds
+    assert len(asked) > before
 
 
 DIMS = OpenDims(("x", "y"), (("a", "b"), ("c", "d")))

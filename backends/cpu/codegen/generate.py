@@ -1,36 +1,18 @@
-"""From kernels with loops to machine code: the list of TensorIR passes, then LLVM, in several threads."""
+"""From kernels with loops to machine code: the list of TensorIR passes, then LLVM."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as block_pipeline
 from tvm_ffi.structural import StructuralMutator
 
-from backends.backend import ObjectCache
 from backends.cpu.codegen.bfloat16 import broadcast_bits, compute_in_lets
 from backends.cpu.codegen.masks import mask_lanes
 from backends.cpu.codegen.share_memory import share_memory
 from backends.tensorir.emit import Nest, prefetch
-from fusion.abandon import checkpoint
-from fusion.map_in_threads import map_in_threads
 from fusion.stages import stage
 from fusion.structural import contains, mutate
-
-_PART, _PARTS = 3, 16
-"""Functions that LLVM gets at a time, and so many parts there are of fewer: many small parts keep all threads busy to
-the end. MiniLM's functions took two threads 1.07 s by threes, and 0.97 s one by one."""
-
-_CALLS = ("tirx.tvm_call_cpacked", "tirx.anylist_setitem_call_cpacked")
-_SYMBOL = "__tvm_ffi_"
-"""What TVM puts before the name of a function to get its symbol."""
-
-_MACHINE = "__vmtir__"
-"""How the names of the functions begin that TVM makes of Relax functions."""
 
 
 def generate_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
@@ -104,63 +86,6 @@ def _with_line(body: tirx.Stmt) -> tirx.Stmt:
     return nest.finish()
 
 
-def write_objects(
-    mod: tvm.IRModule, target: tvm.target.Target, folder: Path, kept: ObjectCache | None = None
-) -> list[Path]:
-    """Write the code of `mod` to `folder` as ELF object files, which a linker has to join before they can run; kernels
-    that are `kept` have theirs already.
-
-    TVM's passes and LLVM run outside of Python's lock: on two cores PP-OCR's classifier takes 2.5 s, in one thread 4.7.
-    """
-    called, script = _call_across_objects(mod)
-    parts = _cut(called, kept)
-    check = checkpoint()
-
-    def write(batch: tuple[_Batch, Path]) -> None:
-        check()
-        part, path = batch
-        code = kept.find(part.key) if kept and part.key else None
-        if code is not None:
-            path.write_bytes(code)
-            return
-        with target:  # threads have no target but their own
-            made = generate_module(tvm.IRModule(part.functions, attrs=mod.attrs), target)
-        with stage("LLVM"):
-            made.write_to_file(str(path))
-        if kept and part.key:
-            kept.keep(part.key, path.read_bytes())
-
-    aliases = folder / "aliases.o"
-    aliases.write_text(script)
-    paths = [folder / f"{index}.o" for index in range(len(parts))]
-    map_in_threads(write, zip(parts, paths, strict=True))
-    if kept:
-        kept.make_room()
-    return [*paths, aliases]
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """What LLVM gets at a time.
-
-    Attributes:
-        key: Of the kernel that it is, where kernels are kept.
-    """
-
-    functions: Mapping[tvm.ir.GlobalVar, tirx.PrimFunc]
-    key: str | None = None
-
-
-def _cut(functions: Mapping[tvm.ir.GlobalVar, tirx.PrimFunc], kept: ObjectCache | None) -> list[_Batch]:
-    """Return kernels that can be kept by themselves, and the other functions some at a time."""
-    keys = {symbol: kept.key(symbol, func) for symbol, func in functions.items()} if kept else {}
-    alone = [_Batch({symbol: functions[symbol]}, key) for symbol, key in keys.items() if key]
-    others = [(symbol, func) for symbol, func in functions.items() if not keys.get(symbol)]
-    # One out of every `count`, as neighbours are often of one size.
-    count = max(1, len(others) // _PART, min(len(others), _PARTS))
-    return [*(_Batch(dict(others[start::count])) for start in range(count) if others), *alone]
-
-
 def _has_blocks(func: tirx.PrimFunc) -> bool:
     return contains(func.body, (s_tir.SBlock, lambda block: True))
 
@@ -208,28 +133,3 @@ def _lower_loops() -> tvm.transform.Pass:
             tirx.transform.LowerIntrin(),
         ]
     )
-
-
-def _call_across_objects(mod: tvm.IRModule) -> tuple[dict[tvm.ir.GlobalVar, tirx.PrimFunc], str]:
-    """Return the functions of `mod`, of which `main` may call kernels in other object files, and a linker script.
-
-    TVM declares what is in another object at each call anew, so that each call needs a name of its own; the script
-    says which kernel it stands for.
-    """
-    aliases: list[str] = []
-
-    def rename(call: tvm.ir.Call, mutator: StructuralMutator) -> tvm.ir.Call:
-        if not isinstance(call.op, tvm.ir.Op) or str(call.op.name) not in _CALLS:
-            return mutator.default_mutate(call)
-        at = next(index for index, argument in enumerate(call.args) if isinstance(argument, tvm.ir.StringImm))
-        kernel = str(call.args[at].value)
-        name = f"call_{len(aliases)}_{kernel}"
-        aliases.append(f'"{name}" = "{_SYMBOL}{kernel}";\n')
-        arguments = [*call.args[:at], tvm.ir.StringImm(name), *call.args[at + 1 :]]
-        return tvm.ir.Call(call.op, arguments, ret_ty=call.ty)
-
-    functions = dict(mod.functions.items())
-    for symbol, func in mod.functions.items():
-        if symbol.name_hint.startswith(_MACHINE):
-            functions[symbol] = func.with_body(mutate(func.body, [(tvm.ir.Call, rename)]))
-    return functions, "".join(aliases)

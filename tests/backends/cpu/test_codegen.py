@@ -15,6 +15,7 @@ from tvm_ffi.structural import structural_walk
 
 import fusion
 from backends.cpu.codegen import generate as codegen
+from backends.cpu.codegen.objects import call_across_objects
 from fusion import context
 from fusion.errors import SavedFileError
 from fusion.module import linker
@@ -41,10 +42,8 @@ def run(module: fusion.CompiledModule) -> np.ndarray:
     return np.asarray(module(np.random.default_rng(1).standard_normal((8, 16)).astype(np.float32))[0])
 
 
-@pytest.mark.parametrize("part", [1, 3, 1000])
-def test_kernels_in_other_objects_are_called(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_in_other_objects_are_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run(fusion.compile(chain()))
-    monkeypatch.setattr(codegen, "_PART", part)
     monkeypatch.delattr("backends.cpu.backend.CpuCompiler.generate_module")  # what is used where linking fails
     module = fusion.compile(chain())
     np.testing.assert_array_equal(run(module), expected)
@@ -59,7 +58,7 @@ def test_each_call_of_a_kernel_gets_a_name_of_its_own() -> None:
         T.call_cpacked("k", T.anylist_getitem(r, 0))
         T.call_cpacked("k", T.anylist_getitem(r, 1))
 
-    functions, script = codegen._call_across_objects(tvm.IRModule({"__vmtir__main": main}))
+    functions, script = call_across_objects(tvm.IRModule({"__vmtir__main": main}))
     names: list[str] = []
     (body,) = (func.body for func in functions.values())
     structural_walk(body, (tvm.ir.StringImm, lambda name: names.append(str(name.value))))
@@ -82,7 +81,7 @@ def test_models_compile_without_a_working_linker(
     linked = fusion.compile(chain())
     assert not why_unlinked(linked)
     if name is None:
-        monkeypatch.setattr("fusion.module.build.find_linker", lambda: None)
+        monkeypatch.setattr("fusion.module.write_objects.find_linker", lambda: None)
     else:
         monkeypatch.setattr("shutil.which", lambda _: name)
         assert linker.find_linker() is not None
@@ -122,8 +121,8 @@ def test_a_module_is_not_loaded_where_no_temporary_file_can_be_written(
 
 def test_objects_are_made_only_where_they_are_elf(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run(fusion.compile(chain()))
-    monkeypatch.setattr("fusion.module.build.ELF", False)
-    monkeypatch.delattr("backends.cpu.backend.CpuCompiler.write_objects")
+    monkeypatch.setattr("fusion.module.write_objects.ELF", False)
+    monkeypatch.delattr("backends.cpu.backend.CpuCompiler.object_writer")
     module = fusion.compile(chain())
     np.testing.assert_array_equal(run(module), expected)
     assert "not ELF" in why_unlinked(module)[0]
