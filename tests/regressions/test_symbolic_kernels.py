@@ -32,7 +32,7 @@ def test_it_is_scheduled_and_reported() -> None:
     made = schedule(func, context.resolve().compiler.machine, threads=2)
     assert made.template == "stitch_stages"
     assert not made.note
-    info = kernel_info("double", Kernel(func, made))
+    info = kernel_info("double", Kernel(func, made, made.func))
     assert (info.flops, info.bytes) == (0, 0)
 
 

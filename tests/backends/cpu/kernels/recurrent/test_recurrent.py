@@ -248,7 +248,7 @@ def test_report_counts_the_products() -> None:
     case = make("LSTM", "both", 5, 3, 16)
     func = recurrence_func(case.recurrence, case.sizes, "float32")
     made = schedule(func, context.resolve("llvm").compiler.machine, 2)
-    info = kernel_info("lstm", Kernel(func, made))
+    info = kernel_info("lstm", Kernel(func, made, made.func))
     products = 2 * 2 * 5 * 3 * 4 * 16 * 16
     assert products < info.flops < 1.5 * products
     assert (info.template, info.note) == ("recurrent", "")
