@@ -24,6 +24,8 @@ class CudaDevice:
         block_shared_bytes: Of one block, at most.
         l2_bytes: Of the whole device.
         gbs: Of its memory, in 1e9 bytes per second.
+        float32_units: Of an SM, each of which does one multiply-add a cycle.
+        l2_cycle_bytes: That all SMs together read of the L2 cache in one cycle.
         float32_gflops: Without tensor cores, in 1e9 operations per second; a multiply-add is two.
         float16_gflops: Of tensor cores, dense, sums in float32; the same for bfloat16.
         tfloat32_gflops: Of tensor cores, dense.
@@ -37,6 +39,8 @@ class CudaDevice:
     l2_bytes: int
     shared_bytes: int
     block_shared_bytes: int
+    float32_units: int
+    l2_cycle_bytes: int
     float32_gflops: float
     float16_gflops: float
     tfloat32_gflops: float
@@ -44,6 +48,21 @@ class CudaDevice:
     threads: int = 2048
     blocks: int = 32
     registers: int = 65536
+
+    @property
+    def clock_hz(self) -> float:
+        """Cycles per second at which the figures hold."""
+        return self.float32_gflops * 1e9 / (2 * self.float32_units * self.sms)
+
+    @property
+    def shared_gbs(self) -> float:
+        """Of one SM, between shared memory and registers, in 1e9 bytes per second: 32 banks of 4 bytes a cycle."""
+        return 128 * self.clock_hz / 1e9
+
+    @property
+    def l2_gbs(self) -> float:
+        """What one SM reads of the L2 cache while all do, in 1e9 bytes per second."""
+        return self.l2_cycle_bytes * self.clock_hz / self.sms / 1e9
 
     def blocks_at_once(self, threads: int, registers: int, shared_bytes: int = 0) -> int:
         """Return how many blocks of so many threads an SM holds at once; 0 where not even one fits.
@@ -79,14 +98,18 @@ class CudaDevice:
 A100 = CudaDevice(
     name="A100 SXM 80 GB", arch="sm_80", sms=108, gbs=2039, l2_bytes=40 << 20,
     shared_bytes=164 << 10, block_shared_bytes=163 << 10,
+    float32_units=64, l2_cycle_bytes=5120,
     float32_gflops=19_500, float16_gflops=312_000, tfloat32_gflops=156_000,
-    source="NVIDIA A100 data sheet; CUDA C++ programming guide, \"Technical specifications per compute capability\"",
+    source="NVIDIA A100 data sheet and whitepaper (L2); "
+    "CUDA C++ programming guide, \"Technical specifications per compute capability\"",
 )  # fmt: skip
 H100 = CudaDevice(
     name="H100 SXM 80 GB", arch="sm_90", sms=132, gbs=3350, l2_bytes=50 << 20,
     shared_bytes=228 << 10, block_shared_bytes=227 << 10,
+    float32_units=128, l2_cycle_bytes=5120,
     float32_gflops=67_000, float16_gflops=989_500, tfloat32_gflops=494_500,
-    source="NVIDIA H100 data sheet (half of its figures with sparsity); CUDA C++ programming guide, as for A100",
+    source="NVIDIA H100 data sheet (half of its figures with sparsity); CUDA C++ programming guide, as for A100; "
+    "L2 is not published, A100's stands in",
 )  # fmt: skip
 DEVICES: Mapping[str, CudaDevice] = {device.arch: device for device in (A100, H100)}
 """By the architecture for which their kernels are compiled."""

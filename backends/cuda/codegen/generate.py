@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import tvm
 import tvm.backend
+import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import split_host_device_mods
 
+from backends.cuda.codegen.device_functions import INSTRUCTIONS
+from backends.tensorir.stages import dtype_of, shape_of
 from fusion.structural import find
 
 PRELUDE = """\
@@ -41,6 +45,8 @@ struct __align__(2) nv_bfloat16 {
 #endif
 struct half2 { unsigned int both; };
 struct nv_bfloat162 { unsigned int both; };
+struct __align__(8) half4 { unsigned int first, second; };
+struct __align__(8) nv_bfloat164 { unsigned int first, second; };
 """
 """In place of TVM's, whose headers NVRTC alone does not bring: what kernels need of it that compute in float32.
 
@@ -58,6 +64,7 @@ class CudaKernel:
         parameters: Names of its pointers, in its order.
         blocks: Of the grid, which has one dimension.
         threads: Of a block, which has one dimension.
+        shared_bytes: Of the shared memory that a launch has to ask for.
     """
 
     source: str
@@ -65,6 +72,7 @@ class CudaKernel:
     parameters: tuple[str, ...]
     blocks: int
     threads: int
+    shared_bytes: int = 0
 
 
 def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
@@ -77,7 +85,8 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
     tvm.backend.load("cuda")  # which `fusion.runtime` leaves out
     target = tvm.target.Target({"kind": "cuda", "arch": arch}).with_host(tvm.target.Target("llvm"))
     module = tvm.IRModule({name: func.with_attr("global_symbol", name)})
-    bound = tirx.transform.BindTarget(target)(module)
+    narrow = tirx.transform.ForceNarrowIndexToInt32()(module)
+    bound = tirx.transform.BindTarget(target)(narrow)
     passes, _, finish = tirx.get_default_tir_pipeline(target)
     _, devices = split_host_device_mods(passes(bound))
     ((device, kernels),) = devices.items()
@@ -86,11 +95,12 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
     text = tvm.get_global_func("target.build.cuda")(finished, device).inspect_source()
     extents = _launch_extents(func)
     return CudaKernel(
-        source=PRELUDE + text[text.index('extern "C" __global__') :],
+        source=PRELUDE + INSTRUCTIONS + text[text.index('extern "C" __global__') :],
         symbol=str(symbol.name_hint),
         parameters=tuple(str(param.name).removesuffix("_ptr") for param in kernel.params),
         blocks=extents.get("blockIdx.x", 1),
         threads=extents.get("threadIdx.x", 1),
+        shared_bytes=_dynamic_bytes(func),
     )
 
 
@@ -98,3 +108,10 @@ def _launch_extents(func: tirx.PrimFunc) -> dict[str, int]:
     """Return the extents of the loops that are bound to blocks and threads, by what they are bound to."""
     loops = [loop for loop in find(func.body, tirx.For) if loop.thread_binding is not None]
     return {str(loop.thread_binding.thread_tag): int(loop.extent) for loop in loops}
+
+
+def _dynamic_bytes(func: tirx.PrimFunc) -> int:
+    """Return the size of the shared memory whose size a launch says."""
+    buffers = [node.buffer for node in find(func.body, tirx.AllocBuffer)]
+    dynamic = [buffer for buffer in buffers if str(buffer.scope()) == "shared.dyn"]
+    return sum(prod(shape_of(buffer)) * int(tvm_ffi.dtype(dtype_of(buffer)).itemsize) for buffer in dynamic)

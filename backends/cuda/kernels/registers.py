@@ -91,6 +91,8 @@ class Loaded:
         return mutate(value, [(TensorLoad, self._load), (Call, self._call)])
 
     def _load(self, load: TensorLoad, mutator: StructuralMutator) -> Expr:
+        if str(load.source.scope()) == "local":
+            return load
         key = (load.source, *(StructuralKey(index) for index in load.indices))
         if key not in self.held:
             begin = self.lanes.begin(load)

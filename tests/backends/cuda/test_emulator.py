@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
+from backends.cuda.codegen.device_functions import INSTRUCTIONS
 from backends.cuda.codegen.generate import CudaKernel, generate_kernel
 from tests.backends.cuda.emulator.emulate import ORDERS, WHY_NOT, EmulatedError, emulate
 
@@ -39,7 +40,7 @@ def arrays() -> dict[str, np.ndarray]:
 def written(body: str, threads: int = 64) -> CudaKernel:
     """Return a kernel of one block from `a` to `b` as it is written here."""
     head = 'extern "C" __global__ void k_kernel(float* __restrict__ a_ptr, float* __restrict__ b_ptr)'
-    return CudaKernel(f"{head} {{ {body} }}", "k_kernel", ("a", "b"), 1, threads)
+    return CudaKernel(f"{INSTRUCTIONS}{head} {{ {body} }}", "k_kernel", ("a", "b"), 1, threads)
 
 
 def test_a_kernel_is_what_float64_says(kernel: CudaKernel, arrays: dict[str, np.ndarray]) -> None:
@@ -68,6 +69,9 @@ def test_a_missing_barrier_is_found_in_every_order(
         emulate(replace(kernel, source=without), arrays, (order,))
 
 
+_COPY = "__shared__ float s[4]; if (!threadIdx.x) { copy_async<16>(s, a_ptr, 16);"
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [
@@ -79,6 +83,12 @@ def test_a_missing_barrier_is_found_in_every_order(
         ("__shared__ float s[64]; b_ptr[threadIdx.x] = s[threadIdx.x];", "nobody wrote"),
         ("__shared__ float s[1]; s[0] = threadIdx.x;", "barrier is missing"),
         ("b_ptr[0] = threadIdx.x;", "differs between orders"),
+        (f"{_COPY} b_ptr[0] = s[0]; }}", "on its way"),
+        (f"{_COPY} wait_copies<0>(); b_ptr[0] = s[0]; }}", "on its way"),
+        (f"{_COPY} commit_copies(); wait_copies<0>(); }} b_ptr[threadIdx.x] = s[0];", "is missing|nobody wrote"),
+        ("copy_async<16>(b_ptr, a_ptr, 16);", "no shared memory"),
+        ("__shared__ float s[8]; copy_async<16>(s + 1, a_ptr, 16);", "not aligned"),
+        ("uint r[4]; load_matrices(r, 0, a_ptr);", "no shared memory"),
     ],
 )
 def test_what_no_device_allows_is_an_error(arrays: dict[str, np.ndarray], body: str, error: str) -> None:
@@ -99,3 +109,56 @@ def test_steps_between_lanes_cost_sectors_and_banks(
     counts = emulate(written(body, 32), arrays).counts
     assert counts.load_bytes / (32 * counts.load_sectors) == share
     assert counts.worst_conflict == conflict
+
+
+def test_copies_bring_bytes_or_zeros_once_they_are_waited_for(arrays: dict[str, np.ndarray]) -> None:
+    body = (
+        "__shared__ float s[256]; const int t = threadIdx.x; "
+        "copy_async<16>(s + t * 4, a_ptr + t * 4, t % 2 ? 16 : 0); commit_copies(); wait_copies<0>(); "
+        "for (int i = 0; i < 4; ++i) b_ptr[t * 4 + i] = s[t * 4 + i];"
+    )
+    done = emulate(written(body), arrays)
+    expected = np.where(np.arange(256) // 4 % 2, arrays["a"][:256], 0)
+    np.testing.assert_array_equal(done.arrays["b"][:256], expected)
+
+
+@pytest.mark.parametrize("function", ["load_matrices", "load_transposed"])
+def test_matrices_come_as_the_documentation_of_ptx_says(arrays: dict[str, np.ndarray], function: str) -> None:
+    """Lane l has of each matrix the numbers l % 4 * 2 and the next of row l / 4, or of column l / 4."""
+    body = (
+        "__shared__ float s[128]; const int t = threadIdx.x; uint r[4]; "
+        "for (int i = 0; i < 4; ++i) s[t * 4 + i] = a_ptr[t * 4 + i]; __syncthreads(); "
+        f"{function}(r, 0, s + t * 4); for (int i = 0; i < 4; ++i) b_ptr[t * 4 + i] = __int_as_float(r[i]);"
+    )
+    halves = np.arange(256, dtype=np.uint16)
+    given = {**arrays, "a": np.concatenate([halves.view(np.float32), arrays["a"][128:]])}
+    brought = emulate(written(body, 32), given).arrays["b"][:128].view(np.uint16).reshape(32, 4, 2)
+    matrices = halves.reshape(4, 8, 8)
+    for lane in range(32):
+        row, pair = lane // 4, lane % 4 * 2 + np.arange(2)
+        expected = matrices[:, row, pair] if function == "load_matrices" else matrices[:, pair, row]
+        np.testing.assert_array_equal(brought[lane], expected)
+
+
+@pytest.mark.parametrize(("kind", "dtype", "depth"), [("float16", np.float16, 16), ("tfloat32", np.float32, 8)])
+def test_products_are_of_the_fragments_that_the_documentation_of_ptx_names(
+    arrays: dict[str, np.ndarray], kind: str, dtype: type, depth: int
+) -> None:
+    """Lane l has of the left one in register r the word l % 4 + 4 (r / 2) of row l / 4 + 8 (r % 2), of the right one,
+    turned, the word l % 4 + 4 r of row l / 4, and the sum of row l / 4 + 8 (r / 2) and column l % 4 * 2 + r % 2: PTX's
+    tables, and TVM's of "mma.sync"."""
+    random = np.random.default_rng(2228)
+    left = random.integers(-4, 5, (16, depth)).astype(dtype)
+    right = random.integers(-4, 5, (8, depth)).astype(dtype)
+    body = (
+        "const int l = threadIdx.x; uint a[4], b[2]; float d[4] = {0, 0, 0, 0}; const uint* w = (const uint*)a_ptr; "
+        "for (int r = 0; r < 4; ++r) a[r] = w[(l / 4 + 8 * (r % 2)) * 8 + l % 4 + 4 * (r / 2)]; "
+        "for (int r = 0; r < 2; ++r) b[r] = w[128 + l / 4 * 8 + l % 4 + 4 * r]; "
+        f"multiply_{kind}(d, 0, a, 0, b, 0); "
+        "for (int r = 0; r < 4; ++r) b_ptr[(l / 4 + 8 * (r / 2)) * 8 + l % 4 * 2 + r % 2] = d[r];"
+    )
+    words = np.concatenate([left.reshape(-1), right.reshape(-1)]).view(np.float32)
+    given = {**arrays, "a": np.concatenate([words, np.zeros(1024 - words.size, np.float32)])}
+    done = emulate(written(body, 32), given)
+    assert done.counts.products == 32
+    np.testing.assert_array_equal(done.arrays["b"][:128].reshape(16, 8), left.astype(np.float64) @ right.T)

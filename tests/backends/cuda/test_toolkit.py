@@ -12,9 +12,13 @@ from tvm.relax import op
 
 from backends.cuda.codegen.generate import generate_kernel
 from backends.cuda.devices import A100
+from backends.cuda.kernels.matmul.choose import FLOAT_UNITS, TENSOR_CORES
+from backends.cuda.kernels.matmul.kernels import emit_matmul
+from backends.cuda.kernels.matmul.plan import TileShape
 from backends.cuda.kernels.pointwise.emit import emit_pointwise
 from backends.cuda.kernels.rows.emit import emit_rows
 from tests.backends.cpu.kernels.memory_bound import prim_func
+from tests.backends.cuda.multiplied import plan_of
 from tests.backends.cuda.test_emulator import reversed_exponentials
 from tests.backends.cuda.toolkit import WHY_NOT, assemble
 
@@ -52,6 +56,30 @@ def test_rows_are_kept_in_registers(shape: tuple[int, ...], dtype: str, tmp_path
         used = assemble(generate_kernel(emit_rows(func), "rows", "sm_80"), "sm_80", tmp_path)
         assert used.spilled_bytes == used.shared_bytes == 0
         assert A100.occupancy(128, used.registers) >= 0.25
+
+
+_PRODUCTS = [
+    *(("float16", False, tile) for tile in TENSOR_CORES.tiles),
+    *(("float32", True, tile) for tile in TENSOR_CORES.tiles[::3]),
+    *(("float32", False, tile) for tile in FLOAT_UNITS.tiles),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(("dtype", "tfloat32", "tile"), _PRODUCTS, ids=str)
+def test_each_tile_of_a_product_has_the_registers_that_the_estimate_says(
+    dtype: str, tfloat32: bool, tile: tuple[int, int, int, int], arch: str, tmp_path: Path
+) -> None:
+    x, bias = np.zeros((1024, 1024), np.dtype(dtype)), np.zeros(1024, np.dtype(dtype))
+    rows, columns, warp_rows, warp_columns = tile
+    func = prim_func(lambda b, x, y, bias: op.nn.relu(op.add(op.matmul(x, y), bias)), [x, x, bias])
+    for depth in (64, 128):
+        point = TileShape(rows, columns, depth // x.itemsize, warp_rows, warp_columns, stages=3)
+        plan = plan_of(func, point, tfloat32=tfloat32)
+        (kernel,) = emit_matmul(func, plan)
+        used = assemble(generate_kernel(kernel, "product", arch), arch, tmp_path)
+        assert used.spilled_bytes == used.shared_bytes == 0
+        assert 0.55 < used.registers / plan.registers < 1.5
 
 
 def test_what_is_no_cuda_c_is_an_error_with_the_text_of_the_compiler(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 import tvm_ffi
@@ -14,7 +14,7 @@ from tvm_ffi.structural import structural_equal
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, read_pointwise
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
-from backends.tensorir.accesses import unravel
+from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.flat_buffers import load_flat, store_flat
 from backends.tensorir.inlining import Resolver
@@ -44,11 +44,19 @@ def emit_pointwise(func: tirx.PrimFunc) -> tirx.PrimFunc:
     Raises:
         Declined: `read_pointwise` cannot read it, or it is too large.
     """
-    parts = read_pointwise(func)
+    return func.with_body(emit_elements(read_pointwise(func)))
+
+
+def emit_elements(parts: ElementwiseRegion) -> tirx.Stmt:
+    """Return the loops over the elements of a region, as `emit_pointwise` shows them.
+
+    Raises:
+        Declined: It is too large.
+    """
     elements = prod(shape_of(parts.outputs[0].buffer))
     if elements > _MOST:
         raise Declined("it has more elements than an int32 counts")
-    lanes = max(1, ACCESS_BYTES // _widest_bytes(parts))
+    lanes = widest_run(parts)
     whole, rest = divmod(elements, lanes)
     nest, threads = Nest(), _THREADS
     with (
@@ -63,14 +71,24 @@ def emit_pointwise(func: tirx.PrimFunc) -> tirx.PrimFunc:
             with nest.when(tirx.And(at >= whole, at < whole + rest)):
                 position = at + (whole * lanes - whole)
                 _compute(nest, parts, position, Lanes(Var("lane", "int64"), 1), elements)
-    return func.with_body(nest.finish())
+    return nest.finish()
 
 
 def _compute(nest: Nest, parts: ElementwiseRegion, at: Expr, lanes: Lanes, extent: int) -> None:
     """Add what one thread does for the elements from `at * lanes.many` on, where `at` is below `extent`."""
     vector = nest.bind("vector", at)
-    lanes = Lanes(lanes.var, lanes.many, ((vector, extent),))
-    begin = vector * lanes.many
+    compute_elements(nest, parts, vector * lanes.many, Lanes(lanes.var, lanes.many, ((vector, extent),)), {})
+
+
+def compute_elements(nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: Lanes, made: Mapping[Var, Var]) -> None:
+    """Add what one thread does for the elements of the outputs from the row-major position `begin` on.
+
+    Args:
+        made: Registers with the same elements of what the kernel has computed, by the buffers that the stages read.
+
+    Raises:
+        Declined: Other elements of these are read.
+    """
     indices = unravel(begin + lanes.var, [axis.extent for axis in parts.axes])
     place = dict(zip((axis.var for axis in parts.axes), indices, strict=True))
     analyzer = lanes.analyzer()
@@ -79,7 +97,12 @@ def _compute(nest: Nest, parts: ElementwiseRegion, at: Expr, lanes: Lanes, exten
     def load(buffer: Var, index: Sequence[Expr]) -> Expr:
         """What is read where the outputs are written is read at one position, which shows that neighbours adjoin."""
         is_whole = shape_of(buffer) == shape_of(parts.outputs[0].buffer) and all(map(structural_equal, index, whole))
-        return load_flat(buffer, begin + lanes.var) if is_whole else tirx.BufferLoad(buffer, list(index))
+        if buffer not in made:
+            return load_flat(buffer, begin + lanes.var) if is_whole else tirx.BufferLoad(buffer, list(index))
+        at = flat_index(shape_of(buffer), index, analyzer)
+        if not is_whole and not analyzer.can_prove_equal(at, begin + lanes.var):
+            raise Declined(f"{buffer.name} is read at another position")
+        return tirx.BufferLoad(made[buffer], [lanes.var])
 
     resolver = Resolver(parts.stages, load, analyzer)
     values = [resolver.resolve(stage.value, place) for stage in parts.outputs]
@@ -95,9 +118,9 @@ def _compute(nest: Nest, parts: ElementwiseRegion, at: Expr, lanes: Lanes, exten
         copy_lanes(nest, stage.buffer, begin, result, int64(0), many=lanes.many)
 
 
-def _widest_bytes(parts: ElementwiseRegion) -> int:
-    """Return the size of the widest element in memory."""
-    made = set(parts.stages) - {stage.buffer for stage in parts.outputs}
+def widest_run(parts: ElementwiseRegion, given: Collection[Var] = ()) -> int:
+    """Return how many elements one access brings of the buffer with the widest; `given` are not in memory."""
+    made = set(parts.stages).union(given) - {stage.buffer for stage in parts.outputs}
     read = {load.source for stage in parts.stages.values() for load in loads(stage.value)} - made
     buffers = read | {stage.buffer for stage in parts.outputs}
-    return max(int(tvm_ffi.dtype(dtype_of(buffer)).itemsize) for buffer in buffers)
+    return max(1, ACCESS_BYTES // max(int(tvm_ffi.dtype(dtype_of(buffer)).itemsize) for buffer in buffers))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm import tirx
@@ -38,7 +38,15 @@ def read_pointwise(func: tirx.PrimFunc) -> ElementwiseRegion:
             are no float32, float16 or bfloat16.
     """
     stages = read_stages(func)
-    outputs = output_buffers(func, stages)
+    return elementwise_region(stages, output_buffers(func, stages))
+
+
+def elementwise_region(stages: Sequence[Stage], outputs: Collection[Var]) -> ElementwiseRegion:
+    """Return these stages, of which `outputs` are stored.
+
+    Raises:
+        Declined: See `read_pointwise`.
+    """
     if any(stage.combine is not None for stage in stages):
         raise Declined("a stage is a reduction")
     if any(stage.offsets for stage in stages):

@@ -8,7 +8,8 @@
 #define UNSEEN __attribute__((no_sanitize("thread")))
 #define __global__
 #define __device__
-#define __forceinline__ inline
+#define __forceinline__ inline __attribute__((always_inline))
+#define __align__(BYTES) __attribute__((aligned(BYTES)))
 #define __launch_bounds__(...)
 #define __restrict__
 #define __shared__ static __attribute__((section("emulated_shared"), used))
@@ -34,6 +35,7 @@ struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(16) int4 { int x, y, z, w; };
+inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 template <typename T> inline T max(T one, T other) { return one < other ? other : one; }
@@ -47,6 +49,12 @@ dim3 emulated_blocks();
 void emulated_barrier();
 // Returns the bits that the lane `source` gives; the lane's own where there is none.
 unsigned long emulated_exchange(unsigned mask, unsigned long bits, int source, bool is_inside);
+// The instructions of `device_functions.py`: copies of `size` bytes, zeros where `bytes` is 0; matrices; products.
+void emulated_copy(void* to, const void* from, int bytes, int size);
+void emulated_commit();
+void emulated_wait(int groups);
+void emulated_load_matrices(unsigned* to, const void* row, bool is_transposed);
+void emulated_multiply(float* sums, const unsigned* rows, const unsigned* columns, int kind);
 }
 #define threadIdx emulated_thread()
 #define blockIdx emulated_block()
@@ -77,6 +85,26 @@ template <typename T>
 UNSEEN T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   const int lane = threadIdx.x % 32;
   return emulated_shuffle(mask, value, lane / width * width + source % width, true);
+}
+
+#define FUSION_HAS_INSTRUCTIONS
+template <int BYTES>
+UNSEEN __forceinline__ void copy_later(void* to, const void* from, int bytes) { emulated_copy(to, from, bytes, BYTES); }
+UNSEEN __forceinline__ void commit_copies() { emulated_commit(); }
+template <int GROUPS>
+UNSEEN __forceinline__ void wait_copies() { emulated_wait(GROUPS); }
+UNSEEN __forceinline__ void load_matrices(unsigned* to, int at, const void* row) { emulated_load_matrices(to + at, row, false); }
+UNSEEN __forceinline__ void load_transposed(unsigned* to, int at, const void* row) { emulated_load_matrices(to + at, row, true); }
+#define MULTIPLY(NAME, KIND) \
+  UNSEEN __forceinline__ void NAME(float* sums, int sum, const unsigned* rows, int row, const unsigned* columns, int column) { \
+    emulated_multiply(sums + sum, rows + row, columns + column, KIND); \
+  }
+MULTIPLY(multiply_float16, 0)
+MULTIPLY(multiply_bfloat16, 1)
+MULTIPLY(multiply_tfloat32, 2)
+// To the nearest, ties away from zero, 10 bits behind the point; infinity and NaN stay.
+UNSEEN inline unsigned as_tfloat32(unsigned bits) {
+  return (bits & 0x7F800000) == 0x7F800000 ? bits : (bits + 0x1000) & ~0x1FFFu;
 }
 
 // The CUDA C that follows has it between `static` and the type, where g++ takes attributes of its own only.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -37,7 +38,7 @@ class Counts(ctypes.Structure):
         (name, ctypes.c_int64)
         for name in (
             "load_bytes", "load_sectors", "store_bytes", "store_sectors",
-            "shared_requests", "shared_passes", "worst_conflict", "wide_bytes", "barriers", "shuffles",
+            "shared_requests", "shared_passes", "worst_conflict", "wide_bytes", "barriers", "shuffles", "products",
         )
     ]  # fmt: skip
 
@@ -113,9 +114,11 @@ def _unit(kernel: CudaKernel) -> str:
     declared = kernel.source[kernel.source.index(kernel.symbol + "(") :].split("(", 1)[1].split(")", 1)[0].split(",")
     types = [parameter.split("__restrict__")[0] for parameter in declared]
     values = ", ".join(f"({type_})arguments[{at}]" for at, type_ in enumerate(types))
+    dynamic = r"extern (__shared__ __align__\(\d+\) uchar \w+)\[\];"
+    source = re.sub(dynamic, rf"\1[{kernel.shared_bytes}];", kernel.source)
     return f"""\
 #include "{HEADER}"
-{kernel.source}
+{source}
 extern "C" UNSEEN void emulated_kernel(void** arguments) {{ {kernel.symbol}({values}); }}
 """
 

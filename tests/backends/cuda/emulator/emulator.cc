@@ -3,6 +3,7 @@
 // What it finds, each as an error of the launch:
 // - a race: two threads touch a byte of shared memory between two barriers, and one of them writes;
 // - shared memory that is read before this block wrote it;
+// - shared memory that is touched while a copy to it is on its way, which it is until its thread waits for it;
 // - an access outside of the buffers of the launch, or one that is not aligned to its width;
 // - threads that wait for each other for ever: a barrier or a shuffle that some of them do not reach.
 #include <ucontext.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -36,8 +38,11 @@ struct Touch { int lane; uintptr_t address; int size; };
 // What the accesses of one launch add up to. Conflicts are the most words of one bank that one request of a warp needs.
 struct Counts {
   int64_t load_bytes = 0, load_sectors = 0, store_bytes = 0, store_sectors = 0;
-  int64_t shared_requests = 0, shared_passes = 0, worst_conflict = 0, wide_bytes = 0, barriers = 0, shuffles = 0;
+  int64_t shared_requests = 0, shared_passes = 0, worst_conflict = 0, wide_bytes = 0, barriers = 0, shuffles = 0, products = 0;
 };
+
+// A copy from global to shared memory: `size` bytes, or zeros where `bytes` is 0.
+struct Copy { char* to; const char* from; int bytes, size; };
 
 struct Fiber {
   ucontext_t context;
@@ -46,11 +51,14 @@ struct Fiber {
   bool done = false;
   std::function<bool()> ready;  // what it waits for
   std::unordered_map<uintptr_t, int> times;  // by place in the code: how often this thread came there
+  std::vector<Copy> open;  // copies that no group has yet
+  std::deque<std::vector<Copy>> groups;  // of copies that are on their way
 };
 
-struct Shadow { int writer = -1, written = -1, reader = -1, read = -1; bool known = false; };
+struct Shadow { int writer = -1, written = -1, reader = -1, read = -1; bool known = false, awaited = false; };
 
-struct Warp { int arrived = 0, generation = 0; uint64_t slots[WARP]; };
+// What its lanes exchange: bits of a shuffle, rows of matrices, or fragments of products.
+struct Warp { int arrived = 0, generation = 0; uint64_t slots[WARP]; uint32_t fragments[WARP][6]; };
 
 struct Block {
   std::vector<Fiber> fibers;
@@ -81,9 +89,16 @@ void wait(std::function<bool()> ready) {
   swapcontext(&current->context, &scheduler);
 }
 
+Shadow& shadow_of(uintptr_t at) { return block->shadow[at - reinterpret_cast<uintptr_t>(__start_emulated_shared)]; }
+
+bool is_shared(uintptr_t at) {
+  return at >= reinterpret_cast<uintptr_t>(__start_emulated_shared) && at < reinterpret_cast<uintptr_t>(__stop_emulated_shared);
+}
+
 void shared_touch(uintptr_t at, int size, bool stores) {
   for (int byte = 0; byte < size; ++byte) {
-    Shadow& seen = block->shadow[at - reinterpret_cast<uintptr_t>(__start_emulated_shared) + byte];
+    Shadow& seen = shadow_of(at + byte);
+    if (seen.awaited) fail(whom() + " touches shared memory to which a copy is on its way");
     const int now = block->generation, me = current->id;
     if (!stores && !seen.known) fail(whom() + " reads shared memory that nobody wrote");
     if (seen.written == now && seen.writer != me) fail(whom() + " meets a store of another thread: a barrier is missing");
@@ -103,7 +118,7 @@ void touch(const void* pointer, int size, bool stores, void* code) {
   if (at % size != 0) fail(whom() + " touches " + std::to_string(size) + " bytes that are not aligned");
   const Touch seen{current->id % WARP, at, size};
   const auto key = std::make_tuple(current->id / WARP, place, current->times[place]++, stores);
-  if (at >= reinterpret_cast<uintptr_t>(__start_emulated_shared) && at < reinterpret_cast<uintptr_t>(__stop_emulated_shared)) {
+  if (is_shared(at)) {
     shared_touch(at, size, stores);
     block->shared[key].push_back(seen);
     return;
@@ -219,6 +234,24 @@ void meet_warp() {
   wait([=, &warp] { return warp.generation != generation; });
 }
 
+float as_float(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+// The numbers of a register, first to last: two of 16 bits, or one of 32, of which the tensor core reads the upper 19 bits.
+enum Kind { FLOAT16, BFLOAT16, TFLOAT32 };
+
+float number(uint32_t bits, int at, int kind) {
+  if (kind == TFLOAT32) return as_float(bits & ~0x1FFFu);
+  const auto half = static_cast<uint16_t>(bits >> 16 * at);
+  if (kind == BFLOAT16) return as_float(static_cast<uint32_t>(half) << 16);
+  _Float16 x;
+  std::memcpy(&x, &half, 2);
+  return static_cast<float>(x);
+}
+
 }  // namespace
 
 extern "C" {
@@ -248,6 +281,82 @@ uint64_t emulated_exchange(unsigned mask, uint64_t bits, int source, bool is_ins
   const uint64_t result = warp.slots[is_inside ? source : lane];
   meet_warp();
   return result;
+}
+
+void emulated_copy(void* to, const void* from, int bytes, int size) {
+  void* place = __builtin_return_address(0);
+  const auto at = reinterpret_cast<uintptr_t>(to);
+  if (!is_shared(at)) fail(whom() + " copies to what is no shared memory");
+  if (bytes) touch(from, size, false, place);
+  touch(to, size, true, place);
+  if (!error.empty()) return;
+  for (int byte = 0; byte < size; ++byte) shadow_of(at + byte).awaited = true;
+  std::memset(to, 0xFF, size);
+  current->open.push_back({static_cast<char*>(to), static_cast<const char*>(from), bytes, size});
+}
+
+void emulated_commit() {
+  current->groups.push_back(std::move(current->open));
+  current->open.clear();
+}
+
+void emulated_wait(int groups) {
+  for (; static_cast<int>(current->groups.size()) > groups; current->groups.pop_front()) {
+    for (const Copy& copy : current->groups.front()) {
+      std::memset(copy.to, 0, copy.size);
+      std::memcpy(copy.to, copy.from, copy.bytes);
+      for (int byte = 0; byte < copy.size; ++byte) {
+        Shadow& seen = shadow_of(reinterpret_cast<uintptr_t>(copy.to) + byte);
+        seen.awaited = false;
+        seen.writer = current->id;
+        seen.written = block->generation;
+      }
+    }
+  }
+}
+
+// Lane l gets row l / 4 of each of four matrices, of which it has the columns l % 4 * 2 and the next; of transposed ones
+// the columns are rows. PTX ISA, "ldmatrix".
+void emulated_load_matrices(unsigned* to, const void* row, bool is_transposed) {
+  Warp& warp = block->warps[current->id / WARP];
+  const int lane = current->id % WARP;
+  if (!is_shared(reinterpret_cast<uintptr_t>(row))) fail(whom() + " loads matrices from what is no shared memory");
+  touch(row, 16, false, __builtin_return_address(0));
+  warp.slots[lane] = reinterpret_cast<uint64_t>(row);
+  meet_warp();
+  for (int matrix = 0; matrix < 4 && error.empty(); ++matrix) {
+    uint16_t pair[2];
+    for (int at = 0; at < 2; ++at) {
+      const int line = is_transposed ? lane % 4 * 2 + at : lane / 4, column = is_transposed ? lane / 4 : lane % 4 * 2 + at;
+      std::memcpy(&pair[at], reinterpret_cast<const char*>(warp.slots[matrix * 8 + line]) + column * 2, 2);
+    }
+    to[matrix] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
+  }
+  meet_warp();
+}
+
+// Lane l has rows l / 4 and l / 4 + 8 of the left matrix and column l / 4 of the right one, of the depths of each half
+// those of one register at l % 4; and the sums of its rows at columns l % 4 * 2 and the next. PTX ISA, "mma".
+void emulated_multiply(float* sums, const unsigned* rows, const unsigned* columns, int kind) {
+  Warp& warp = block->warps[current->id / WARP];
+  const int lane = current->id % WARP, many = kind == TFLOAT32 ? 1 : 2;
+  std::memcpy(warp.fragments[lane], rows, 16);
+  std::memcpy(warp.fragments[lane] + 4, columns, 8);
+  ++counts.products;
+  meet_warp();
+  for (int at = 0; at < 4; ++at) {
+    const int row = lane / 4, upper = at / 2, column = lane % 4 * 2 + at % 2;
+    double sum = sums[at];
+    for (int half = 0; half < 2; ++half) {
+      for (int part = 0; part < 4; ++part) {
+        const uint32_t left = warp.fragments[row * 4 + part][half * 2 + upper];
+        const uint32_t right = warp.fragments[column * 4 + part][4 + half];
+        for (int each = 0; each < many; ++each) sum += static_cast<double>(number(left, each, kind)) * number(right, each, kind);
+      }
+    }
+    sums[at] = static_cast<float>(sum);
+  }
+  meet_warp();
 }
 
 #define SEEN_AT(NAME, SIZE, STORES) \

@@ -1,0 +1,102 @@
+// Functions on the device that kernels call by name: what CUDA C has no words for, and what moves between shared memory
+// and registers. Each is one instruction of PTX (PTX ISA 8: "cp.async", "ldmatrix", "mma"), or a loop over registers.
+// It stands before the text of each kernel; where FUSION_HAS_INSTRUCTIONS is defined, the instructions are given.
+typedef unsigned char uchar;
+typedef unsigned int uint;
+#ifndef FUSION_HAS_INSTRUCTIONS
+__device__ __forceinline__ unsigned shared_address(const void* at) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(at));
+}
+// Copies BYTES from global to shared memory later, or zeros where `bytes` is 0; "cg" is for 16 bytes only.
+template <int BYTES>
+__device__ __forceinline__ void copy_later(void* to, const void* from, int bytes) {
+  if constexpr (BYTES == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;"
+                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "n"(BYTES) : "memory");
+  }
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for all but the last GROUPS groups of this thread's copies.
+template <int GROUPS>
+__device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory"); }
+// Brings four matrices of 8 rows of 16 bytes; lane l has the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void load_matrices(unsigned* to, int at, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[at]), "=r"(to[at + 1]), "=r"(to[at + 2]), "=r"(to[at + 3])
+               : "r"(shared_address(row)) : "memory");
+}
+__device__ __forceinline__ void load_transposed(unsigned* to, int at, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[at]), "=r"(to[at + 1]), "=r"(to[at + 2]), "=r"(to[at + 3])
+               : "r"(shared_address(row)) : "memory");
+}
+#define MULTIPLY(NAME, SHAPE, TYPE) \
+  __device__ __forceinline__ void NAME( \
+      float* sums, int sum, const unsigned* rows, int row, const unsigned* columns, int column) { \
+    float* d = sums + sum; \
+    const unsigned *a = rows + row, *b = columns + column; \
+    asm("mma.sync.aligned." SHAPE ".row.col.f32." TYPE "." TYPE ".f32 " \
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+  }
+MULTIPLY(multiply_float16, "m16n8k16", "f16")
+MULTIPLY(multiply_bfloat16, "m16n8k16", "bf16")
+MULTIPLY(multiply_tfloat32, "m16n8k8", "tf32")
+__device__ __forceinline__ unsigned as_tfloat32(unsigned bits) {
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(__uint_as_float(bits)));
+  return bits;
+}
+#endif
+// There are no such copies of 2 bytes.
+template <int BYTES>
+__device__ __forceinline__ void copy_async(void* to, const void* from, int bytes) {
+  if constexpr (BYTES == 2) {
+    *static_cast<unsigned short*>(to) = bytes ? *static_cast<const unsigned short*>(from) : 0;
+  } else {
+    copy_later<BYTES>(to, from, bytes);
+  }
+}
+template <int MANY>
+__device__ __forceinline__ void round_tfloat32(unsigned* bits) {
+#pragma unroll
+  for (int i = 0; i < MANY; ++i) bits[i] = as_tfloat32(bits[i]);
+}
+__device__ __forceinline__ void take_word(unsigned* to, int at, const void* from) {
+  to[at] = *static_cast<const unsigned*>(from);
+}
+// Floats between registers and shared memory, by one access.
+template <int MANY>
+__device__ __forceinline__ void take_floats(float* to, int at, const void* from) {
+  if constexpr (MANY == 4) {
+    const float4 all = *static_cast<const float4*>(from);
+    to[at] = all.x; to[at + 1] = all.y; to[at + 2] = all.z; to[at + 3] = all.w;
+  } else {
+    to[at] = *static_cast<const float*>(from);
+  }
+}
+template <int MANY>
+__device__ __forceinline__ void put_floats(void* to, const float* from, int at) {
+  if constexpr (MANY == 4) {
+    *static_cast<float4*>(to) = make_float4(from[at], from[at + 1], from[at + 2], from[at + 3]);
+  } else if constexpr (MANY == 2) {
+    *static_cast<float2*>(to) = make_float2(from[at], from[at + 1]);
+  } else {
+    *static_cast<float*>(to) = from[at];
+  }
+}
+// Adds the products of ROWS times DEPTH and COLUMNS times DEPTH floats to ROWS times COLUMNS sums.
+template <int ROWS, int COLUMNS, int DEPTH>
+__device__ __forceinline__ void multiply_floats(float* sums, const float* left, const float* right) {
+#pragma unroll
+  for (int k = 0; k < DEPTH; ++k)
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row)
+#pragma unroll
+      for (int column = 0; column < COLUMNS; ++column)
+        sums[row * COLUMNS + column] =
+            fmaf(left[row * DEPTH + k], right[column * DEPTH + k], sums[row * COLUMNS + column]);
+}

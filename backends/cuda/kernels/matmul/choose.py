@@ -1,0 +1,112 @@
+"""The points of a product, and the one that is taken to be fastest on a device.
+
+The estimate is a roofline of each wave of blocks: what their SM multiplies, what it moves between shared memory and
+registers, and what it reads of the L2 cache, of which the slowest counts. It knows no latencies, was compared with no
+device, and takes the rate of tensor cores from the data sheet, which on an H100 is that of `wgmma`: it is for choosing
+among points, not for telling times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product as combinations
+
+from backends.cuda.devices import CudaDevice
+from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
+from backends.cuda.kernels.matmul.plan import Plan, TileShape
+from backends.cuda.kernels.matmul.read import SumOfProducts
+from fusion.declined import Declined
+
+_LAUNCH_S = 2e-6
+"""What a kernel more costs: assumed, not measured."""
+_SCHEDULERS = 4
+"""Of an SM, each with a tensor core of its own: NVIDIA A100 whitepaper, "A100 SM architecture"."""
+
+
+@dataclass(frozen=True)
+class TileSizes:
+    """Sizes of tiles, each with each.
+
+    Attributes:
+        tiles: Rows and columns of a block, and of a warp.
+        line_bytes: Of a tile along the depth.
+    """
+
+    tiles: tuple[tuple[int, int, int, int], ...]
+    line_bytes: tuple[int, ...] = (64, 128)
+    stages: tuple[int, ...] = (3, 2, 4)
+    splits: tuple[int, ...] = (1, 2, 4, 8, 16)
+
+
+TENSOR_CORES = TileSizes((
+    (128, 256, 64, 64), (256, 128, 64, 64), (128, 128, 64, 64), (128, 128, 64, 32), (64, 256, 64, 64),
+    (128, 64, 64, 32), (64, 128, 32, 64), (64, 64, 32, 32), (128, 32, 32, 32), (32, 128, 32, 32),
+    (32, 64, 16, 32), (16, 128, 16, 32), (32, 32, 16, 16),
+))  # fmt: skip
+FLOAT_UNITS = TileSizes((
+    (128, 128, 32, 64), (128, 64, 32, 64), (64, 128, 32, 64), (64, 64, 32, 32),
+    (32, 128, 32, 32), (32, 64, 16, 32), (16, 128, 16, 32), (32, 32, 16, 32),
+))  # fmt: skip
+
+
+def points(product: SumOfProducts, cores: Cores) -> Iterator[Plan]:
+    """Yield the plans that suit a product, those that win where the estimate is the same first."""
+    space = TENSOR_CORES if isinstance(cores, TensorCores) else FLOAT_UNITS
+    for tile, line, stages, split in combinations(space.tiles, space.line_bytes, space.stages, space.splits):
+        rows, columns, warp_rows, warp_columns = tile
+        depth = line // product.left.item_bytes
+        warp = {"warp_rows": warp_rows, "warp_columns": warp_columns}
+        plan = Plan(product, cores, TileShape(rows, columns, depth, **warp, stages=stages, split=split))
+        if not plan.why_not():
+            yield plan
+
+
+def choose(product: SumOfProducts, cores: Cores, device: CudaDevice) -> Plan:
+    """Return the plan whose estimate is lowest.
+
+    Raises:
+        Declined: No point suits the product, or none fits the device.
+    """
+    plans = [(estimate(plan, device), at, plan) for at, plan in enumerate(points(product, cores))]
+    fitting = [each for each in plans if each[0] is not None]
+    if not fitting:
+        raise Declined("no sizes of tiles suit it")
+    return min(fitting)[2]
+
+
+def estimate(plan: Plan, device: CudaDevice) -> float | None:
+    """Return the time of a plan in seconds; None where a block does not fit the device."""
+    at_once = device.blocks_at_once(plan.point.threads, plan.registers, plan.shared_bytes)
+    if not at_once:
+        return None
+    waves, rest = divmod(plan.blocks, at_once * device.sms)
+    seconds = waves * _wave_s(plan, device, at_once) + _wave_s(plan, device, -(-rest // device.sms))
+    product = plan.product
+    sums = product.batches * product.rows * product.columns
+    once = plan.left.operand.item_bytes * product.depth * product.batches * (product.rows + product.columns) + 4 * sums
+    seconds = max(seconds, device.floor(0, once).seconds)
+    if plan.point.split > 1:
+        seconds += _LAUNCH_S + device.floor(0, 8 * plan.point.split * sums).seconds
+    return seconds
+
+
+def _wave_s(plan: Plan, device: CudaDevice, blocks: int) -> float:
+    """Return how long an SM takes for so many blocks at once."""
+    if not blocks:
+        return 0.0
+    point, item = plan.point, plan.product.left.item_bytes
+    depth = plan.tiles_of_split * point.depth
+    warps = point.threads // 32
+    brought = (point.rows + point.columns) * depth * item
+    read = warps * (point.warp_rows + point.warp_columns) * depth * item
+    sums = 8 * point.rows * point.columns
+    busy = min(1.0, warps * blocks / _SCHEDULERS)
+    multiplying = 2 * point.rows * point.columns * depth / (_gflops(plan.cores, device) / device.sms * busy)
+    return blocks * 1e-9 * max(multiplying, (brought + read + sums) / device.shared_gbs, brought / device.l2_gbs)
+
+
+def _gflops(cores: Cores, device: CudaDevice) -> float:
+    if isinstance(cores, FloatUnits):
+        return device.float32_gflops
+    return device.tfloat32_gflops if cores.step == 8 else device.float16_gflops

@@ -1,0 +1,185 @@
+"""The loops of a product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Var
+
+from backends.cuda.codegen.device_functions import address, barrier, call_device, registers
+from backends.cuda.kernels.launch import bound_loop
+from backends.cuda.kernels.matmul.cores import Side, Store
+from backends.cuda.kernels.matmul.plan import Plan
+from backends.cuda.kernels.matmul.tile import Begin
+from backends.cuda.kernels.registers import Lanes, register
+from backends.tensorir.emit import Nest, int64
+
+Expr = Any
+_WARP = 32
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class SumsConsumer:
+    """What becomes of the sums.
+
+    Attributes:
+        many: Neighbours of a row of sums, a divisor of its length, that a thread takes at once.
+        add: Adds what one thread does with them: the split, their row-major position, their lanes, and registers.
+    """
+
+    many: int
+    add: Callable[[Nest, Expr, Expr, Lanes, Var], None]
+
+
+def emit_product(plan: Plan, results: SumsConsumer) -> tirx.Stmt:
+    """Return the loops of a product at one point, bound to blocks and threads.
+
+    ```
+    for block, thread in T.grid(batches * row_tiles * column_tiles * splits, threads):  # blockIdx.x, threadIdx.x
+        for stage in unroll(stages - 1):
+            copy_async(tile `stage` of left and right); commit_copies()
+        for tile in range(tiles):
+            wait_copies<stages - 2>(); barrier                # the tile has come, and nobody reads the one before it
+            copy_async(tile `tile + stages - 1`, to the place of the one before); commit_copies()
+            for step in unroll(depth / 16):
+                rows, columns = ldmatrix(left tile), ldmatrix(right tile)
+                sums += mma(rows, columns)                    # in registers, those of a warp's tile
+        wait_copies<0>(); barrier
+        shared = sums                                         # in the place of the tiles
+        barrier
+        for vector in block's tile, a thread each:
+            output[vector] = epilogue(shared[vector], ...)    # accesses of 16 bytes
+    ```
+    """
+    nest, threads = Nest(), plan.point.threads
+    with bound_loop(nest, "blockIdx.x", plan.blocks) as block, bound_loop(nest, "threadIdx.x", threads) as thread:
+        shared = tirx.decl_buffer((plan.shared_bytes,), "uint8", "shared", scope="shared.dyn")
+        nest.add(tirx.AllocBuffer(shared))
+        _Writer(plan, nest, _Place.of(plan, nest, block), thread, shared).add(results)
+    return nest.finish()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Which tile a block computes: its indices, variables."""
+
+    split: Var
+    batch: Var
+    row_tile: Var
+    column_tile: Var
+
+    @classmethod
+    def of(cls, plan: Plan, nest: Nest, block: Expr) -> _Place:
+        """Blocks that follow each other have the same rows of the left operand, which the L2 cache keeps."""
+        names = {
+            "column_tile": plan.tiles[1], "row_tile": plan.tiles[0], "batch": plan.product.batches,
+            "split": plan.point.split,
+        }  # fmt: skip
+        found = {}
+        for name, extent in names.items():
+            found[name] = nest.bind(name, tirx.floormod(block, int64(extent)))
+            block = tirx.floordiv(block, int64(extent))
+        return cls(**found)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Adds what the threads of one block do.
+
+    Attributes:
+        shared: The block's shared memory.
+    """
+
+    plan: Plan
+    nest: Nest
+    place: _Place
+    thread: Var
+    shared: Var
+
+    def add(self, results: SumsConsumer) -> None:
+        """Add all of it."""
+        nest, point = self.nest, self.plan.point
+        sums = register(nest, "sums", point.warp_rows * point.warp_columns // _WARP, "float32")
+        zero = tirx.const(0, "float32")
+        for at in range(point.warp_rows * point.warp_columns // _WARP):
+            nest.store(sums, [int64(at)], zero)
+        lane = nest.bind("lane", tirx.floormod(self.thread, int64(_WARP)))
+        warp = nest.bind("warp", tirx.floordiv(self.thread, int64(_WARP)))
+        warps = point.columns // point.warp_columns
+        row = nest.bind("warp_row", tirx.floordiv(warp, int64(warps)) * point.warp_rows)
+        column = nest.bind("warp_column", tirx.floormod(warp, int64(warps)) * point.warp_columns)
+        tiles, stages = self.plan.tiles_of_split, point.stages
+        for stage in range(stages - 1):
+            if stage < tiles:
+                self._copy(int64(stage), int64(stage))
+            call_device(nest, "commit_copies")
+        with nest.run("tile", tiles) as tile:
+            call_device(nest, f"wait_copies<{stages - 2}>")
+            barrier(nest)
+            if tiles >= stages:
+                with nest.when(tile < tiles - (stages - 1)):
+                    self._copy(tile + (stages - 1), tirx.floormod(tile + (stages - 1), int64(stages)))
+            call_device(nest, "commit_copies")
+            left, right = self._sides(tirx.floormod(tile, int64(stages)), row, column)
+            for depth in range(0, point.depth, self.plan.cores.step):
+                self.plan.cores.multiply(nest, sums, left, right, lane, depth=depth)
+        call_device(nest, "wait_copies<0>")
+        barrier(nest)
+        left, right = self._sides(int64(0), row, column)
+        self.plan.cores.store(sums, left, right, lane, self._put(row, column))
+        barrier(nest)
+        self._store(results)
+
+    def _copy(self, tile: Expr, stage: Expr) -> None:
+        """Add the copies of both operands' tile, which the split counts, to a stage."""
+        plan, place, point = self.plan, self.place, self.plan.point
+        depth = self.nest.bind("begin", (place.split * plan.tiles_of_split + tile) * point.depth)
+        is_inside = plan.tiles[2] % point.split == 0
+        at = self.nest.bind("at", stage * plan.stage_bytes)
+        rows = Begin(place.batch, place.row_tile * point.rows, depth, is_inside)
+        columns = Begin(place.batch, place.column_tile * point.columns, depth, is_inside)
+        plan.left.copy(self.nest, (self.shared, at), rows, self.thread, point.threads)
+        plan.right.copy(self.nest, (self.shared, at + plan.left.bytes), columns, self.thread, point.threads)
+
+    def _sides(self, stage: Expr, row: Expr, column: Expr) -> tuple[Side, Side]:
+        """Return the warp's parts of the tiles of a stage."""
+        plan, point = self.plan, self.plan.point
+        at = self.nest.bind("at", stage * plan.stage_bytes)
+        left = Side(plan.left, self.shared, at, row, point.warp_rows)
+        return left, Side(plan.right, self.shared, at + plan.left.bytes, column, point.warp_columns)
+
+    def _put(self, row: Expr, column: Expr) -> Store:
+        """Return what stores sums of the warp's tile in shared memory."""
+
+        def put(at_row: Expr, at_column: Expr, sums: tuple[Var, Expr], many: int) -> None:
+            at = (row + at_row) * self.plan.sums_line_bytes + (column + at_column) * _FLOAT_BYTES
+            call_device(self.nest, f"put_floats<{many}>", address(self.shared, at), *sums)
+
+        return put
+
+    def _store(self, results: SumsConsumer) -> None:
+        """Add what takes the sums from shared memory, as neighbours of a row, and makes the results of them."""
+        nest, plan, point, many = self.nest, self.plan, self.plan.point, results.many
+        of_row = point.columns // many
+        vectors, threads = of_row * point.rows, point.threads
+        with nest.run("turn", -(-vectors // threads)) as turn:
+            which = nest.bind("which", turn * threads + self.thread)
+            own_row, own_vector = tirx.floordiv(which, int64(of_row)), tirx.floormod(which, int64(of_row))
+            row = nest.bind("row", self.place.row_tile * point.rows + own_row)
+            vector = nest.bind("vector", self.place.column_tile * of_row + own_vector)
+            is_own = tirx.And(row < plan.product.rows, vector < plan.product.columns // many)
+            with nest.when(is_own if vectors % threads == 0 else tirx.And(which < vectors, is_own)):
+                sums = register(nest, "taken", many, "float32")
+                at = own_row * plan.sums_line_bytes + own_vector * (many * _FLOAT_BYTES)
+                width = 4 if many % 4 == 0 else 1
+                for lane in range(0, many, width):
+                    place = address(self.shared, at + lane * _FLOAT_BYTES)
+                    call_device(nest, f"take_floats<{width}>", *registers(sums, lane), place)
+                begin = (self.place.batch * plan.product.rows + row) * plan.product.columns + vector * many
+                extents = (plan.product.batches, plan.product.rows, plan.product.columns // many)
+                ranges = tuple(zip((self.place.batch, row, vector), extents, strict=True))
+                results.add(nest, self.place.split, begin, Lanes(Var("lane", "int64"), many, ranges), sums)

@@ -1,0 +1,132 @@
+"""How a product is divided among blocks, warps and stages: one point of the space, and what it takes of a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
+from backends.cuda.kernels.matmul.read import SumOfProducts
+from backends.cuda.kernels.matmul.tile import Tile
+from backends.tensorir.stages import shape_of
+
+_MOST = 2**31 - 1
+_OTHER_REGISTERS = 32
+"""Of a thread, for addresses, beside a fifth more than sums and fragments take: `test_toolkit.py` holds it to what
+`ptxas -v` counts."""
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """The sizes of tiles.
+
+    Attributes:
+        rows: Of a block's tile; so for `columns` and `depth`.
+        warp_rows: Of a warp's tile; so for `warp_columns`.
+        stages: Tiles in shared memory, of which all but one are on their way.
+        split: Blocks that share the depth of one tile, each with sums of its own.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    warp_rows: int
+    warp_columns: int
+    stages: int
+    split: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.rows // self.warp_rows * (self.columns // self.warp_columns) * 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A product at one point.
+
+    Attributes:
+        cores: What multiplies.
+    """
+
+    product: SumOfProducts
+    cores: Cores
+    point: TileShape
+
+    @property
+    def left(self) -> Tile:
+        """Of the left operand; so for `right`."""
+        return Tile(self.product.left, self.point.rows, self.point.depth, self.cores.turned(self.product.left))
+
+    @property
+    def right(self) -> Tile:
+        return Tile(self.product.right, self.point.columns, self.point.depth, self.cores.turned(self.product.right))
+
+    @property
+    def stage_bytes(self) -> int:
+        """Size of what one stage brings."""
+        return self.left.bytes + self.right.bytes
+
+    @property
+    def sums_line_bytes(self) -> int:
+        """Size of a row of sums in shared memory."""
+        return (self.point.columns + self.cores.padding) * 4
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block: the stages, and after them, in their place, the sums."""
+        return max(self.stage_bytes * self.point.stages, self.sums_line_bytes * self.point.rows)
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, about as many as ptxas takes, up to the 255 that there are."""
+        point = self.point
+        fragments = self.cores.fragment_registers(point.warp_rows, point.warp_columns)
+        numbers = point.warp_rows * point.warp_columns // 32 + fragments
+        return min(255, numbers * 6 // 5 + _OTHER_REGISTERS)
+
+    @property
+    def tiles(self) -> tuple[int, int, int]:
+        """Tiles of rows, columns and depth."""
+        sizes = ((self.product.rows, self.point.rows), (self.product.columns, self.point.columns))
+        rows, columns = (-(-extent // size) for extent, size in sizes)
+        return rows, columns, -(-self.product.depth // self.point.depth)
+
+    @property
+    def tiles_of_split(self) -> int:
+        """Tiles of depth that one block adds up."""
+        return -(-self.tiles[2] // self.point.split)
+
+    @property
+    def blocks(self) -> int:
+        """Of the grid."""
+        return self.product.batches * prod(self.tiles[:2]) * self.point.split
+
+    def why_not(self) -> str:
+        """Return why the point does not suit the product; "" where it does, and then its kernel is right."""
+        point, (rows, columns) = self.point, self.cores.units(self.product.left, self.product.right)
+        if point.warp_rows % rows or point.warp_columns % columns or point.depth % self.cores.step:
+            return f"a warp's tile is no multiple of {rows} x {columns}, or the depth none of {self.cores.step}"
+        if point.rows % point.warp_rows or point.columns % point.warp_columns or point.threads > 1024:
+            return "the warps do not divide the block, or are more than 32"
+        tiles = (self.left, self.right)
+        if any(tile.line_bytes < 16 or tile.line_bytes & (tile.line_bytes - 1) for tile in tiles):
+            return "a line is no power of two of 16 bytes"
+        if any(tile.line % tile.operand.many for tile in tiles):
+            return "a copy is longer than a line"
+        if point.split > 1 and self.tiles_of_split * (point.split - 1) >= self.tiles[2]:
+            return "a block has nothing to add up"
+        if point.split * prod(shape_of(self.product.sums)) > _MOST:
+            return "there are more sums than an int32 counts"
+        return ""
+
+
+def cores_of(product: SumOfProducts, *, tfloat32: bool = False) -> Cores:
+    """Return what multiplies the numbers of a product.
+
+    Args:
+        tfloat32: Whether float32 may be rounded to 10 bits of mantissa, for tensor cores.
+    """
+    if product.dtype != "float32":
+        return TensorCores(product.dtype)
+    return TensorCores("tfloat32") if tfloat32 else FloatUnits()

@@ -1,0 +1,162 @@
+"""Reads a kernel around one sum of products: which axes are its rows, columns and depth, and what is behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+from tvm.sym import Analyzer
+
+from backends.cuda.kernels.device_arithmetic import dtype_of_value
+from backends.cuda.kernels.matmul.operand import MatrixOperand, read_operand
+from backends.cuda.kernels.pointwise.read import ElementwiseRegion, elementwise_region
+from backends.tensorir.accesses import range_of
+from backends.tensorir.inlining import Resolver, uses
+from backends.tensorir.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of, substitute
+from fusion.declined import Declined
+from fusion.structural import map_nodes
+
+Expr = Any
+_DTYPES = ("float16", "bfloat16", "float32")
+_MOST = 2**31 - 1
+"""Elements of a buffer: indices are int32."""
+
+
+@dataclass(frozen=True)
+class SumOfProducts:
+    """`sums[b, i, j] = sum over k of left[b, i, k] * right[b, k, j]`, and what is made of the sums.
+
+    Attributes:
+        batches: Extent of b; so for `rows` (i), `columns` (j) and `depth` (k), which may be several axes each.
+        sums: The sums in float32, of the shape that the anchor has.
+        behind: What is stored of them.
+    """
+
+    batches: int
+    rows: int
+    columns: int
+    depth: int
+    left: MatrixOperand
+    right: MatrixOperand
+    sums: Var
+    behind: ElementwiseRegion
+
+    @property
+    def dtype(self) -> str:
+        """The numbers that are multiplied."""
+        return dtype_of(self.left.buffer)
+
+
+def read_product(func: tirx.PrimFunc) -> SumOfProducts:
+    """Return the parts of `func`.
+
+    The last axes of the result that one operand alone has are the columns, those before them that the other alone has
+    the rows, and all others are batches: so a convolution is a product too, of which one operand is read through its
+    window.
+
+    Raises:
+        Declined: There is no sum of products, or several; an operand is more than what is loaded, or zero outside of
+            a window; what is behind is not elementwise; numbers are others than float32, float16 or bfloat16.
+    """
+    stages = read_stages(func)
+    outputs = output_buffers(func, stages)
+    anchors = [stage for stage in stages if stage.combine is not None]
+    if len(anchors) != 1:
+        raise Declined("it has not one reduction")
+    (anchor,) = anchors
+    if any(0 in shape_of(stage.buffer) for stage in stages) or _extent(anchor.reduce) == 0:
+        raise Declined("it is empty")
+    factors = _factors(anchor, {stage.buffer: stage for stage in stages if stage is not anchor})
+    roles = _AxisRoles.of(anchor, factors)
+    left, right = factors[1 - roles.right_at], factors[roles.right_at]
+    sums, behind = _behind(stages, anchor, outputs)
+    product = SumOfProducts(
+        batches=_extent(roles.batch), rows=_extent(roles.rows), columns=_extent(roles.columns),
+        depth=_extent(anchor.reduce),
+        left=read_operand(left, roles.batch, roles.rows, anchor.reduce),
+        right=read_operand(right, roles.batch, roles.columns, anchor.reduce),
+        sums=sums, behind=behind,
+    )  # fmt: skip
+    if dtype_of(product.left.buffer) != dtype_of(product.right.buffer) or product.dtype not in _DTYPES:
+        raise Declined("it multiplies other numbers than two of one type")
+    if any(prod(shape_of(buffer)) > _MOST for buffer in (product.left.buffer, product.right.buffer, anchor.buffer)):
+        raise Declined("it has more elements than an int32 counts")
+    return product
+
+
+def _factors(anchor: Stage, others: dict[Var, Stage]) -> list[Expr]:
+    """Return the two factors that the anchor adds up, each an expression over its axes that loads from memory."""
+    begins_at_zero = isinstance(anchor.identity, tirx.FloatImm) and anchor.identity.value == 0
+    if anchor.combine is not tirx.Add or not begins_at_zero or not isinstance(anchor.value, tirx.Mul):
+        raise Declined("it is no sum of products")
+    analyzer = Analyzer()
+    for axis in anchor.spatial + anchor.reduce:
+        analyzer.bind(axis.var, range_of(axis))
+    found = []
+    for factor in (anchor.value.a, anchor.value.b):
+        resolver = Resolver(others, lambda buffer, indices: tirx.BufferLoad(buffer, list(indices)), analyzer)
+        value = resolver.resolve(factor, {})
+        for var, bound in reversed(resolver.bindings):
+            value = substitute(value, {var: bound})
+        widened = isinstance(value, tirx.Cast) and dtype_of_value(value) == "float32"
+        found.append(value.value if widened else value)
+    return found
+
+
+@dataclass(frozen=True)
+class _AxisRoles:
+    """What the axes of the result are.
+
+    Attributes:
+        right_at: Which factor has the columns.
+    """
+
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    right_at: int
+
+    @classmethod
+    def of(cls, anchor: Stage, factors: Sequence[Expr]) -> _AxisRoles:
+        axes = tuple(axis for axis in anchor.spatial if axis.extent != 1)
+        users = [tuple(uses(factor, axis.var) for factor in factors) for axis in axes]
+        right_at = int(not users or users[-1] != (True, False))
+        columns = _begin(users, len(axes), lambda used: used[right_at] and not used[1 - right_at])
+        rows = _begin(users, columns, lambda used: used[1 - right_at] and not used[right_at])
+        return cls(axes[:rows], axes[rows:columns], axes[columns:], right_at)
+
+
+def _begin(users: Sequence[tuple[bool, ...]], end: int, is_one: Callable[[tuple[bool, ...]], bool]) -> int:
+    """Return where the run of axes that ends before `end` begins."""
+    while end and is_one(users[end - 1]):
+        end -= 1
+    return end
+
+
+def _behind(stages: Sequence[Stage], anchor: Stage, outputs: set[Var]) -> tuple[Var, ElementwiseRegion]:
+    """Return the sums in float32, and the stages that read them in place of what the anchor makes."""
+    sums = tirx.decl_buffer(shape_of(anchor.buffer), "float32", "sums")
+
+    def load(load: TensorLoad) -> Expr:
+        return _narrowed(sums, load) if load.source.same_as(anchor.buffer) else load
+
+    kept = [replace(stage, value=map_nodes(stage.value, (TensorLoad, load))) for stage in stages if stage is not anchor]
+    if anchor.buffer in outputs:
+        own = tirx.BufferLoad(anchor.buffer, [axis.var for axis in anchor.spatial])
+        kept.append(Stage(anchor.buffer, anchor.spatial, (), _narrowed(sums, own)))
+    return sums, elementwise_region(kept, outputs)
+
+
+def _narrowed(sums: Var, load: TensorLoad) -> Expr:
+    """Return what is loaded of the sums, of the type that the graph has; `in_float32` takes the rounding away."""
+    value = tirx.BufferLoad(sums, list(load.indices))
+    dtype = dtype_of(load.source)
+    return value if dtype == "float32" else tirx.Cast(dtype, value)
+
+
+def _extent(axes: Sequence[Axis]) -> int:
+    return prod(int(axis.extent) for axis in axes)
