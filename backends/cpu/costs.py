@@ -54,6 +54,9 @@ WEIGHT_VECTORS_PER_CYCLE: Annotated[
 ] = 0.656
 """The speed at which L2 gives a panel of weights to tiles of rows after the first."""
 
+L1_WEIGHT_VECTORS: Annotated[int, Cost("vectors", "half of 32 KiB in vectors of 64 bytes", VENDORS)] = 256
+"""The weights that L1 keeps beside the rows: of so few, no tile waits for L2."""
+
 WEIGHTS_WAITED_FOR: Annotated[
     float,
     Cost(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
@@ -224,7 +225,8 @@ def test_a_cache_is_left_out_with_a_note() -> None:
     ids = torch.tensor([[1, 2, 3]])
     compiled = fusion.compile((model, (), {"input_ids": ids, "use_cache": True}))
     assert [spec.name for spec in compiled.outputs] == ["last_hidden_state"]
-    assert "'past_key_values', a DynamicCache, is left out" in compiled.explain()
+    # The name is torch's of the output's field, or that of the variable in the model: versions of both differ.
+    assert re.search(r"'\w+', a DynamicCache, is left out", compiled.explain())
     with torch.no_grad():
         expected = model(ids).last_hidden_state.numpy()
     np.testing.assert_allclose(compiled(ids)[0], expected, rtol=1e-4, atol=1e-5)

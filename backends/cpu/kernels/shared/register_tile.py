@@ -15,6 +15,7 @@ from functools import cache
 from backends.cpu.costs import (
     FMA_LATENCY,
     FMA_PER_CYCLE,
+    L1_WEIGHT_VECTORS,
     LOADS_PER_CYCLE,
     TILE_CYCLES,
     WEIGHT_VECTORS_PER_CYCLE,
@@ -41,11 +42,11 @@ class RegisterTile:
 
     def cycles(self, depth: int) -> float:
         """Return the estimated cycles of one tile over `depth` steps of k, whose weights L2 has."""
-        return _tile_cycles(self.rows, self.vectors, depth)
+        return _tile_cycles(self.rows, self.vectors, depth, in_l1=False)
 
     def cycles_in_l1(self, depth: int) -> float:
         """Return the same where L1 keeps the weights, as those of a depthwise window."""
-        return _computed(self.rows, self.vectors, depth) + _around(self.rows, self.vectors)
+        return _tile_cycles(self.rows, self.vectors, depth, in_l1=True)
 
     def axes(self, name: str) -> dict[str, int]:
         """Return what a point chooses that has this tile as `name`."""
@@ -56,21 +57,14 @@ class RegisterTile:
 
 
 @cache
-def _tile_cycles(rows: int, vectors: int, depth: int) -> float:
-    weights = depth * vectors / WEIGHT_VECTORS_PER_CYCLE
-    return max(_computed(rows, vectors, depth), weights) + WEIGHTS_WAITED_FOR * weights + _around(rows, vectors)
-
-
-def _computed(rows: int, vectors: int, depth: int) -> float:
-    """Return what the products of a tile take, or its loads, with one prefetch for each vector of weights."""
+def _tile_cycles(rows: int, vectors: int, depth: int, *, in_l1: bool) -> float:
+    """Return what a tile takes: its products, or its loads, with one prefetch for each vector of weights, or the way of
+    these from L2, a part of which it waits for in any case; and what beginning and storing it takes."""
     fma = rows * vectors / FMA_PER_CYCLE
     loads = (rows + 2 * vectors) / LOADS_PER_CYCLE
-    return depth * max(fma, loads, FMA_LATENCY)
-
-
-def _around(rows: int, vectors: int) -> float:
-    """Return what beginning and storing a tile takes."""
-    return TILE_CYCLES + 2 * rows * vectors
+    weights = 0.0 if in_l1 else vectors / WEIGHT_VECTORS_PER_CYCLE
+    step = max(fma, loads, FMA_LATENCY, weights) + WEIGHTS_WAITED_FOR * weights
+    return depth * step + TILE_CYCLES + 2 * rows * vectors
 
 
 @cache
@@ -112,9 +106,10 @@ def _balanced(extent: int, most: int) -> tuple[int, ...]:
 def total_cycles(tile: RegisterTile, height: int, width: int, vectors: int, depth: int) -> float:
     """Return the estimated cycles of a height x width image of `vectors` output vectors in such tiles."""
     full, rest = divmod(vectors, tile.vectors)
+    in_l1 = vectors * depth <= L1_WEIGHT_VECTORS
     panels = [(tile.vectors, full)] + ([(rest, 1)] if rest else [])
     return sum(
-        _tile_cycles(rows * columns, count, depth) * many_rows * many_columns * many
+        _tile_cycles(rows * columns, count, depth, in_l1=in_l1) * many_rows * many_columns * many
         for rows, many_rows in sizes_of(height, tile.height)
         for columns, many_columns in sizes_of(width, tile.width)
         for count, many in panels

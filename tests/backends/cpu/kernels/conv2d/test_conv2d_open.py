@@ -35,7 +35,7 @@ CASES = {
     "strided": convolution(Window((3, 3), (2, 2), (1, 1, 1, 1), (1, 1)), 1, 24, 40),
     "wide": convolution(Window((1, 7), (1, 1), (0, 3, 0, 3), (1, 1)), 1, 16, 70),
     "dilated": convolution(Window((3, 3), (1, 1), (2, 2, 2, 2), (2, 2)), 1, 5, 16),
-    "small": convolution(Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), 1, 4, 16),
+    "small": convolution(Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), 1, 3, 16),
     "groups": convolution(Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), 2, 20, 72),
     "one side": convolution(Window((3, 2), (3, 2), (2, 1, 0, 0), (1, 1)), 1, 16, 16),
 }
