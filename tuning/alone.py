@@ -139,6 +139,9 @@ def _records(library: BuiltLibrary, results: Results) -> Iterator[Record]:
     for built, decision in zip(library.questions, results.decisions[1::2], strict=False):
         for found in decision.times:
             yield _record(built, found, now)
+    for trial in results.crashed:
+        built = library.questions[trial.kernel // 2]
+        yield Record.of_failure(built.question.known.task, built.points[trial.candidate].axes(), now)
 
 
 def _record(built: BuiltQuestion, found: CandidateTimes, now: float) -> Record:

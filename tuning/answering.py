@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from tuning.confine import keep_output
 from tuning.messages import Answer, Failed, MeasuredNetwork, Trial, read_question, write_answer
 
 
 def answer_questions(measure: Callable[[Path, Collection[Trial]], MeasuredNetwork]) -> None:
     """Answer until there are no more lines; `measure` takes the file of an experiment and what is not to be run."""
+    keep_output()
     for line in sys.stdin:
         question = read_question(line)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -44,7 +45,7 @@ class Results:
     Attributes:
         decisions: Of each kernel; empty where the experiment failed.
         before, after: Seconds of the network without and with what the decisions say.
-        crashed: Candidates that ended the worker, or from which it did not come back.
+        crashed: Candidates that failed: they ended the worker, it did not come back from them, or they raised.
         failure: Why there are no decisions.
     """
 
@@ -96,13 +97,11 @@ class MeasuringSession:
                 results.decisions = list(answer.decisions)
                 results.before, results.after = answer.before, answer.after
             else:
-                results.failure = answer.why
-        except (OSError, queue.Empty, EOFError) as error:
+                _blame(trying, results, answer.why)
+        except (OSError, queue.Empty, EOFError, ValueError) as error:
             self._end()
-            if trying is None or trying.candidate == 0 or trying in results.crashed:
-                results.failure = f"the process that measures ended: {type(error).__name__} {error}".strip()
-            else:
-                results.crashed.append(trying)
+            why = f"the process that measures ended: {type(error).__name__} {error}".strip()
+            _blame(trying, results, why)
 
     def _ask(self, question: Question) -> None:
         if self._process is None:
@@ -118,6 +117,7 @@ class MeasuringSession:
         Raises:
             queue.Empty: There was none in time.
             EOFError: The process has ended.
+            ValueError: It is none.
         """
         line = self._answers.get(timeout=seconds)
         if not line:
@@ -129,7 +129,7 @@ class MeasuringSession:
         self._process = subprocess.Popen(
             [sys.executable, "-c", self._command], cwd=self._folder, text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(here)},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         self._answers = queue.SimpleQueue()
         assert self._process.stdout is not None
@@ -139,11 +139,20 @@ class MeasuringSession:
         process, self._process = self._process, None
         if process is None:
             return
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert process.stdin is not None
         with suppress(OSError):  # what was not flushed has no reader any more
             process.stdin.close()
+
+
+def _blame(trying: Trial | None, results: Results, why: str) -> None:
+    """Note that it is the fault of what was tried last; where that is the default, or nothing, the experiment fails."""
+    if trying is None or trying.candidate == 0 or trying in results.crashed:
+        results.failure = why
+    else:
+        results.crashed.append(trying)
 
 
 def _pump(lines: IO[str], answers: queue.SimpleQueue[str]) -> None:

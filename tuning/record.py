@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from tuning.canonical import Fields, canonical
@@ -31,6 +32,8 @@ class Record:
         wins: Whether it beat the default in every block by more than noise, and so did the network with it: at most one
             point of a session does.
         measured_at: When, as `time.time` tells it.
+        failed: Whether it ended the process that measures, or did not come back: then nothing else was measured of it,
+            and nobody tries it again.
     """
 
     task: TuningTask
@@ -41,10 +44,28 @@ class Record:
     default_s: float
     wins: bool
     measured_at: float
+    failed: bool = False
+
+    @staticmethod
+    def of_failure(task: TuningTask, point: Mapping[str, int], measured_at: float) -> Record:
+        """Return that a point failed."""
+        return Record(
+            task=task,
+            point=point,
+            seconds=0.0,
+            spread=0.0,
+            runs=0,
+            default_s=0.0,
+            wins=False,
+            measured_at=measured_at,
+            failed=True,
+        )
 
     @property
     def ratio(self) -> float:
         """What it took of the default's time."""
+        if self.failed:
+            return inf
         return self.seconds / self.default_s if self.default_s else 1.0
 
     def as_line(self) -> str:
@@ -52,6 +73,7 @@ class Record:
         data = {
             "task": self.task.as_data(), "point": dict(self.point), "seconds": self.seconds, "spread": self.spread,
             "runs": self.runs, "default_s": self.default_s, "wins": self.wins, "measured_at": self.measured_at,
+            "failed": self.failed,
         }  # fmt: skip
         return with_sum(data)
 
@@ -72,6 +94,7 @@ class Record:
             default_s=fields.seconds("default_s"),
             wins=fields.flag("wins"),
             measured_at=fields.seconds("measured_at"),
+            failed="failed" in fields.data and fields.flag("failed"),  # older records do not say it
         )
 
 

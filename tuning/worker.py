@@ -18,6 +18,7 @@ from fusion.library import open_library
 from fusion.runtime import Tensor
 from fusion.tensors import allocate, as_numpy, as_tensor, numpy_dtype, tensor_bytes
 from tuning.answering import answer_questions, say
+from tuning.confine import limited_growth
 from tuning.decide import decide
 from tuning.experiment import Experiment, LibraryCall, Storage, View, read_experiment
 from tuning.messages import MeasuredNetwork, Trial, Trying
@@ -36,7 +37,13 @@ def _measure(experiment: Experiment, skipped: Collection[Trial]) -> MeasuredNetw
     """Return the result of an experiment with all candidates but those to be skipped."""
     counts = experiment.candidate_counts()
     candidates = [[c for c in range(count) if Trial(kernel, c) not in skipped] for kernel, count in enumerate(counts)]
-    taken = _try_all(_bind(experiment), candidates)
+    bound = _bind(experiment)
+    with limited_growth():
+        return _run(experiment, bound, candidates)
+
+
+def _run(experiment: Experiment, bound: Sequence[_BoundStep], candidates: Sequence[Sequence[int]]) -> MeasuredNetwork:
+    taken = _try_all(bound, candidates)
     started = time.perf_counter()
 
     def rounds(seconds: float) -> Rounds:
@@ -50,7 +57,7 @@ def _measure(experiment: Experiment, skipped: Collection[Trial]) -> MeasuredNetw
     compared = rounds(_COMPARING * experiment.seconds).compare(candidates)
     decisions = [decide(times, uses[kernel]) for kernel, times in enumerate(compared)]
     chosen = [decision.candidate for decision in decisions]
-    before, after = rounds(experiment.seconds).check([0] * len(counts), chosen)
+    before, after = rounds(experiment.seconds).check([0] * len(candidates), chosen)
     return MeasuredNetwork(tuple(decisions), before, after)
 
 
