@@ -55,7 +55,7 @@ from fusion.module.specializations import Specializations
 from fusion.module.specialize import specialize, specialize_open
 from fusion.module.stand_in import StandIn
 from fusion.module.write_objects import beginning_code
-from fusion.options import BALANCED, check_count, check_flag, read_named_shapes
+from fusion.options import FAST, check_count, check_flag, read_named_shapes
 from fusion.pinned_model import PinnedModel
 from fusion.report.placement import placement_of
 from fusion.second_forms import compile_form
@@ -107,7 +107,8 @@ def compile(
             have a name in place of a size: it stays open, and has one size in a call with others of that name. A weight
             that the model lists among its inputs too is an input if it is named here.
         effort: "fast": nothing is measured or tuned while compiling; "balanced": each kernel's few best candidates
-            are measured on this machine, in about half a minute, and the fastest is taken.
+            are measured on this machine, in about half a minute, and the fastest is taken; "max": they are searched
+            until nothing is expected to gain 1% any more, for ten minutes at most.
         threads: Threads at run time; None for one on each core that this process gets the time of.
         backends: Backends that may be used, of "cpu" and "onnxruntime"; None for both. Without "onnxruntime" it is as
             `strict`. Libraries that other packages register are used where they are named, in this order. "openvino",
@@ -219,7 +220,7 @@ def _device_module(model: Any, given: NamedShapes, ctx: Context, devices: tuple[
     _require_memory(bound)
     require_threads(sum(device.threads for device in devices))
     with taking_precedence(), _compiling:
-        if ctx.effort == BALANCED:
+        if ctx.effort != FAST:
             ctx = ctx.without_graph_libraries("what they take among several devices is not measured")
         form = compile_form(model, shapes, ctx, partial(divide, devices=devices))
     return DeviceModule(form, settings_of(ctx))

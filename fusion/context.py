@@ -41,7 +41,7 @@ class Context:
         compiler: Writes the kernels, for one target and number of threads.
         strict: Whether an operator that needs the fallback backend is an error.
         precision: "bf16" where matmuls and convolutions may round their operands to bfloat16, otherwise "fp32".
-        effort: "balanced" where kernels are chosen by measuring them on this machine, otherwise "fast".
+        effort: "balanced" or "max" where kernels are chosen by measuring them on this machine, otherwise "fast".
         cache: Where compiled forms are kept; None where they are not, as with a `Library`, whose version nobody knows.
         libraries: What parts of the graph are offered to first, by name, in this order.
         graph_libraries: What may run regions of the graph, by name, in this order.
@@ -49,7 +49,7 @@ class Context:
         skipped: Backends that were asked for and are not there, a sentence each.
         database: What was measured before; None where nothing of it is looked for.
         measured: What tells the contents of a database that was named from others.
-        model: What was learned of this machine; None where nothing was, or kernels are measured.
+        model: What was learned of this machine; None where nothing was.
         writer: Begins the code of each kernel once that has its loops; None where none is before all have theirs.
     """
 
@@ -126,7 +126,7 @@ def resolve(
     given = named_database(database)
     named = None if foreign else given  # of another machine nothing was measured here
     by_default = database is None and effort != FAST
-    learns = effort == FAST and not foreign and database is not False
+    learns = not foreign and database is not False
     measured = try_digest(named)
     cached = cache and not asked.matching and measured is not None
     return Context(

@@ -1,5 +1,5 @@
 """What measurements add to a compilation: chains and points that are chosen by those of before, and of
-`effort="balanced"`, and points that a model of this machine ranks."""
+`effort="balanced"` and "max", and points that a model of this machine ranks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from fusion.module.build import plan_calls
 from fusion.module.kernel_library import KernelLibrary
 from fusion.module.random_inputs import random_inputs
 from fusion.module.shared_library import temporary_folder
-from fusion.options import BALANCED
+from fusion.options import FAST, MAX
 from fusion.passes.lift_weights import lift_weights
 from fusion.signature import TensorSpec
 from partition.profitability import Profitability
 from tuning.chosen import Chosen
+from tuning.limits import Limits
 
 if TYPE_CHECKING:
     from tuning.chains import MeasureChains
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
 _CHAIN_SECONDS = 10.0
 _POINT_SECONDS = 30.0
 """For building and measuring all candidates of all kernels of a model."""
+_MAX_SECONDS = 600.0
+"""The same, where a search is to end by itself."""
+_BALANCED = Limits(points=8)
+"""Of each kernel."""
+_MAX = Limits(together=48)
+"""Points of a model in a round: the fewer, the more the search knows; a round takes a second beside them."""
 _ROOM = 64 << 20
 """Bytes of temporary files beside the weights: four times what the code of the largest model of the zoo takes."""
 
@@ -85,7 +92,7 @@ class Measuring:
     def passes(self, inputs: tuple[TensorSpec, ...]) -> list[TellingPass[Chosen]]:
         """Return what tells faster points of the kernels when it gets the module in which they are to get loops."""
         if self.knowledge is not None and self.bench is not None:
-            return [MeasureKernels(self.knowledge, self.bench, inputs)]
+            return [MeasureKernels(self.ctx, self.knowledge, self.bench, inputs)]
         if self.knowledge is None and self.ctx.model is None:
             return []
         return [RecallKernels(self.ctx.compiler, self.knowledge, self.ctx.model)]
@@ -100,7 +107,7 @@ class Measuring:
 @contextmanager
 def measuring(ctx: Context) -> Iterator[Measuring]:
     """Make a bench where the effort asks for it and this system has what it takes; the notes say where it has not."""
-    if ctx.effort != BALANCED and ctx.database is None:
+    if ctx.effort == FAST and ctx.database is None:
         yield Measuring(ctx)
         return
     # Here, not above: without them nothing is measured.
@@ -109,8 +116,8 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
     from tuning.measuring_session import MeasuringSession
 
     knowledge, toolchain = Knowledge.of(ctx.database, ctx.compiler), KernelLibrary(ctx.compiler)
-    refusal = toolchain.refusal() if ctx.effort == BALANCED else ""
-    if ctx.effort != BALANCED or refusal:
+    refusal = "" if ctx.effort == FAST else toolchain.refusal()
+    if ctx.effort == FAST or refusal:
         yield Measuring(ctx, knowledge, refusal=refusal)
         return
 
@@ -157,6 +164,7 @@ class MeasureKernels(TellingPass[Chosen]):
     """Unscheduled PrimFuncs -> the same, and the points of their spaces that are faster in the network than the
     default."""
 
+    ctx: Context
     knowledge: Knowledge
     bench: Bench
     inputs: tuple[TensorSpec, ...]
@@ -182,7 +190,17 @@ class MeasureKernels(TellingPass[Chosen]):
         calls = Counter(call.kernel for call in plan.calls)
         called = {name: made.fact.by_name[name] for name in calls}
         cycles = {name: called[name].made.cycles * count for name, count in calls.items()}
-        choose = ChoosePoints(self.knowledge, bench.toolchain, bench.session, bench.folder, _POINT_SECONDS)
+        is_max = self.ctx.effort == MAX
+        choose = ChoosePoints(
+            knowledge=self.knowledge,
+            toolchain=bench.toolchain,
+            session=bench.session,
+            folder=bench.folder,
+            seconds=_MAX_SECONDS if is_max else _POINT_SECONDS,
+            limits=_MAX if is_max else _BALANCED,
+            goes_on=is_max,
+            machine=self.ctx.model,
+        )
         return choose(called, Network(plan, weights, arrays), cycles)
 
 

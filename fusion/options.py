@@ -10,10 +10,8 @@ from typing import Any
 
 from fusion.errors import OptionError, ShapeError
 
-FAST, BALANCED = "fast", "balanced"
-EFFORTS = (FAST, BALANCED)
-# It is to search more than the points of templates' spaces.
-_EFFORTS_TO_COME = ("max",)
+FAST, BALANCED, MAX = "fast", "balanced", "max"
+EFFORTS = (FAST, BALANCED, MAX)
 GENERATOR, FALLBACK = "cpu", "onnxruntime"
 BACKENDS = (GENERATOR, FALLBACK)
 BF16_OR_FP32 = "bf16-or-fp32"
@@ -99,12 +97,6 @@ def check_effort(effort: str) -> None:
     Raises:
         OptionError: It is not.
     """
-    if isinstance(effort, str) and effort in _EFFORTS_TO_COME:
-        raise OptionError(
-            f"effort={effort!r} is not available yet",
-            why="fusion measures the points of its templates, and searches for no others",
-            hint='use effort="balanced"',
-        )
     if not isinstance(effort, str) or effort not in EFFORTS:
         raise OptionError(f"unknown effort {effort!r}", hint=f"use one of {', '.join(EFFORTS)}")
 

@@ -28,7 +28,7 @@ from fusion.module.settings import refusal, settings_of
 from fusion.module.specialization import Specialization
 from fusion.module.specialize import specialize
 from fusion.module.write_objects import beginning_code
-from fusion.options import BALANCED, FAST
+from fusion.options import FAST
 from fusion.pipeline import PipelineMode
 
 Shapes = Mapping[str, Sequence[int]]
@@ -108,7 +108,7 @@ class _Compile:
     def __call__(
         self, imported: ImportedModel, ctx: Context, mode: PipelineMode = PipelineMode.WHOLE
     ) -> Specialization:
-        measured = ctx.effort == BALANCED or ctx.database is not None
+        measured = ctx.effort != FAST or ctx.database is not None
         if not measured or not ctx.graph_libraries or imported.mod is None:
             return self._form(imported, ctx, mode)
         # Here, not above: only what measures, or looks for what was measured, needs it.

@@ -33,6 +33,9 @@ def build_library(kernels: Sequence[Named], toolchain: Toolchain, library: Path,
         toolchain.link([path for path, _ in built], library)
     except Exception:  # without a library nothing is measured, and the compilation goes on
         return set()
+    finally:
+        for path, _ in built:
+            path.unlink(missing_ok=True)
     return {name for _, names in built for name in names}
 
 

@@ -1,36 +1,59 @@
-"""Which points of a template's space become candidates for a kernel, to be measured."""
+"""Kernels with the loops of points of their spaces: what is measured in the place of each other."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-from operator import attrgetter
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from backends.tensorir.space import Point, Space
+import tvm_ffi
+from tvm import tirx
+
+from backends.tensorir.result import Kernel, Scheduled
+from backends.tensorir.space import Point
+from tuning.search import key_of
+
+Schedule = Callable[[tirx.PrimFunc, Point], Scheduled]
 
 
-def promising_points(space: Space[Any], most: int, alike: int) -> list[Point]:
-    """Return at most `most` points beside the default, the best by estimate of those that differ enough.
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel with the loops of one point of its space, under a name of its own; `point` is None for the default."""
 
-    Those are the best point of each register tile, and of the default's the `alike` best others.
+    symbol: str
+    made: Scheduled
+    point: Point | None = None
+
+
+@dataclass
+class KernelCandidates:
+    """The candidates for one kernel of a network.
+
+    Attributes:
+        kernel: At its default.
+        base: What others are compared with: the default; of a kernel that is not to be measured, what it runs as.
     """
-    best: dict[object, Point] = {}
-    near: list[Point] = []
-    for point in space:
-        if point == space.default:
-            continue
-        tile = _tile(point)
-        if tile == _tile(space.default):
-            near.append(point)
-        elif tile not in best or point.cycles < best[tile].cycles:
-            best[tile] = point
-    near = sorted(near, key=attrgetter("cycles"))[:alike]
-    far = sorted(best.values(), key=attrgetter("cycles"))[: most - len(near)]
-    return sorted([*near, *far], key=attrgetter("cycles"))
 
+    kernel: Kernel
+    base: Candidate
+    _made: dict[str, Candidate] = field(default_factory=dict, init=False)
 
-def _tile(point: Any) -> object:
-    """Return what a point chooses beside numbers, its register tiles; where it has nothing else, its first number."""
-    values = [getattr(point, field.name) for field in fields(point)]
-    tiles = [value for value in values if not isinstance(value, int | float)]
-    return type(point), *(tiles or values[:1])
+    @staticmethod
+    def of(kernel: Kernel, symbol: str) -> KernelCandidates:
+        """Return a kernel with its default alone."""
+        return KernelCandidates(kernel, Candidate(symbol, kernel.made))
+
+    @staticmethod
+    def running_at(point: Point, kernel: Kernel, symbol: str, schedule: Schedule) -> KernelCandidates:
+        """Return a kernel that is not to be measured, at the point at which it runs."""
+        return KernelCandidates(kernel, Candidate(symbol, schedule(kernel.source, point), point))
+
+    def at(self, point: Point, schedule: Schedule) -> Candidate | None:
+        """Return the candidate at `point`; None where the template does not take it, or another one has its loops."""
+        key = key_of(point)
+        if key not in self._made:
+            made = schedule(self.kernel.source, point)
+            others = (self.base, *self._made.values())
+            if made.note or any(tvm_ffi.structural_equal(made.func, other.made.func) for other in others):
+                return None
+            self._made[key] = Candidate(f"{self.base.symbol}_{len(self._made) + 1}", made, point)
+        return self._made[key]

@@ -83,7 +83,7 @@ class Memory:
             for content in self._contents:
                 file.seek(content.start)
                 file.write(content.data.data)
-            file.truncate(max(self._end(), 1))
+            file.truncate(max(self.size, 1))
 
     def _view(self, storage: int, shape: tuple[int, ...], dtype: str) -> int:
         self.tensors.append(View(storage, shape, dtype))
@@ -102,7 +102,7 @@ class Memory:
             return Storage(self.network.plan.storages[source.index])
         if source.kind == "fresh":
             return Storage(tensor_bytes(argument.shape, argument.dtype))
-        content = _Content(-(-self._end() // _ALIGNMENT) * _ALIGNMENT, self._data(source))
+        content = _Content(-(-self.size // _ALIGNMENT) * _ALIGNMENT, self._data(source))
         self._contents.append(content)
         return Storage(content.data.size, content.start)
 
@@ -112,8 +112,9 @@ class Memory:
             return byte_view(self.network.weights[source.index])
         return np.ascontiguousarray(self.network.inputs[source.index]).reshape(-1).view(np.uint8)
 
-    def _end(self) -> int:
-        """Return where the contents end."""
+    @property
+    def size(self) -> int:
+        """Bytes of the file of contents."""
         return self._contents[-1].start + self._contents[-1].data.size if self._contents else 0
 
     def _add(self, storage: Storage) -> int:

@@ -1,20 +1,26 @@
 """`python -m bench.tuning`: what the cost tables lose against the best points of kernels, and what a learned model
-does."""
+does; with `--search`, what the best of few measured points loses, by the order in which they are chosen."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from backends.machine_limits import MachineLimits
 from bench import command
 from bench.machine import measure_machine
-from bench.tuning import report
+from bench.tuning import replay_report, report
 from bench.tuning.measure import measured
 from bench.tuning.regret import by_machine_models, by_models, judged
+from bench.tuning.thin import with_whole_space
 from fusion import context
+from fusion.context import Context
 from fusion.cpus import default_threads
 from fusion.machine_tuning.drawn import drawn_kernels
 from tuning.workloads import draw_workloads
+
+_ALL = 1 << 30
+"""Points: of a space all."""
 
 
 def main() -> int:
@@ -22,8 +28,10 @@ def main() -> int:
     options = _parser().parse_args()
     ctx = context.resolve(options.target, threads=options.threads)
     machine = measure_machine(options.threads)
-    kernels = list(drawn_kernels(draw_workloads(options.seed, options.count), ctx, options.points))
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.search:
+        return _search(options, ctx, machine)
+    kernels = list(drawn_kernels(draw_workloads(options.seed, options.count), ctx, options.points))
     found = list(judged(kernels, measured(kernels, ctx, options.out / f"points-{options.seed}.jsonl")))
     orders = {
         "tables": [kernel.by_tables for kernel in found],
@@ -35,11 +43,23 @@ def main() -> int:
     return 0
 
 
+def _search(options: argparse.Namespace, ctx: Context, machine: MachineLimits) -> int:
+    drawn = drawn_kernels(draw_workloads(options.seed, options.count), ctx, _ALL)
+    kernels = [with_whole_space(kernel, options.points) for kernel in drawn]
+    found = list(judged(kernels, measured(kernels, ctx, options.out / f"spaces-{options.seed}.jsonl")))
+    text, data = replay_report.of(found, machine)
+    command.write(options.out, "search", text, data)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.tuning", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the operators that are drawn")
     parser.add_argument("--count", type=int, default=40, help="operators")
     parser.add_argument("--points", type=int, default=60, help="of each space beside the default, at most")
+    parser.add_argument(
+        "--search", action="store_true", help="whole spaces, thinned to so many points; what was measured is replayed"
+    )
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--target", default="llvm", help='"llvm -mcpu=haswell" runs the code of another CPU here')
     parser.add_argument(

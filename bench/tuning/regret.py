@@ -9,6 +9,7 @@ from heapq import nsmallest
 
 import numpy as np
 
+from backends.tensorir.space import Point
 from bench.tuning.measure import Found
 from fusion.machine_tuning.drawn import DrawnKernel
 from tuning.alone import measured_points
@@ -33,12 +34,14 @@ class Judged:
     Attributes:
         name: Of its workload.
         family: Its template.
+        points: That were measured, the default first.
         cycles: Estimates of the points, the default's first.
         space: Features and seconds, in the same order.
     """
 
     name: str
     family: str
+    points: Sequence[Point]
     cycles: Sequence[float]
     space: MeasuredSpace
 
@@ -49,9 +52,12 @@ class Judged:
 
     def regret(self, order: Sequence[float], tries: int) -> float:
         """Return how much longer than the best point the best of the first `tries` takes, as a share."""
+        return self.regret_of(np.argsort(order, kind="stable")[:tries])
+
+    def regret_of(self, places: Sequence[int] | np.ndarray) -> float:
+        """Return how much longer than the best point the best of some takes, as a share."""
         seconds = np.array(self.space.seconds)
-        chosen = seconds[np.argsort(order, kind="stable")[:tries]].min()
-        return float(chosen / seconds.min() - 1)
+        return float(seconds[np.asarray(places)].min() / seconds.min() - 1)
 
 
 def judged(kernels: Sequence[DrawnKernel], found: Found) -> Iterator[Judged]:
@@ -60,8 +66,14 @@ def judged(kernels: Sequence[DrawnKernel], found: Found) -> Iterator[Judged]:
         known = kernel.question.known
         measured = measured_points(known, found.get(known.task.key, ()))
         if measured:
-            cycles = [point.cycles for point, _ in measured]
-            yield Judged(kernel.workload.name, known.choices.family, cycles, MeasuredSpace.of(known, measured))
+            points = [point for point, _ in measured]
+            yield Judged(
+                name=kernel.workload.name,
+                family=known.choices.family,
+                points=points,
+                cycles=[point.cycles for point in points],
+                space=MeasuredSpace.of(known, measured),
+            )
 
 
 def by_models(kernels: Sequence[Judged], *, families: bool) -> list[Sequence[float]]:

@@ -63,7 +63,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     add_shapes(parser)
     add_params(parser)
     parser.add_argument("--target", metavar="T", help='"llvm" (this machine, default) or "llvm -mcpu=NAME"')
-    parser.add_argument("--effort", metavar="E", help="fast (default), or balanced: measures kernels, 30 s")
+    parser.add_argument("--effort", metavar="E", help="fast (default); balanced: measures kernels, 30 s; or max: 10 m")
     parser.add_argument("--threads", type=int, metavar="N", help="worker threads; all allowed CPUs by default")
     parser.add_argument("--precision", metavar="P", help="fp32 (default), bf16 or bf16-or-fp32")
     parser.add_argument("--strict", action="store_true", help="refuse models that need a fallback")

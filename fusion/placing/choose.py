@@ -20,7 +20,7 @@ from fusion.frontends.imported import ImportedModel
 from fusion.module.settings import settings_of
 from fusion.module.shared_library import temporary_folder
 from fusion.module.specialization import Specialization
-from fusion.options import BALANCED, GENERATOR
+from fusion.options import FAST, GENERATOR
 from fusion.passes.regions import RegionGraph
 from fusion.passes.regions.write import write_region
 from fusion.placement_times import PartTimes, PlacementTimes
@@ -73,13 +73,13 @@ class ChoosePlaces:
         known = {record.task.key for record in records}
         left = [name for name, task in tasks.items() if task.key not in known]
         told: list[str] = []
-        if left and self.ctx.effort == BALANCED:
+        if left and self.ctx.effort != FAST:
             measured, told = self._measure(left, tasks, knowledge)
             knowledge.keep(measured)
             records += measured
         names = {task.key: name for name, task in tasks.items()}
         best = next((record for record in ranked(records) if self._is_known(names[record.task.key], record)), None)
-        if best is None and left and self.ctx.effort != BALANCED:
+        if best is None and left and self.ctx.effort == FAST:
             return self.make(self.imported, self.ctx)
         name = names[best.task.key] if best else _ALL_CPU
         form = self._form(name)

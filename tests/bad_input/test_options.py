@@ -18,7 +18,7 @@ from tests.module import small_models
     [
         ({"effort": "extreme"}, OptionError, "extreme"),
         ({"effort": "balanced", "target": "llvm -mcpu=x86-64"}, OptionError, "not this machine's CPU"),
-        ({"effort": "max"}, OptionError, "not available yet"),
+        ({"effort": "most"}, OptionError, "unknown effort"),
         ({"backends": ["cuda"]}, OptionError, "cuda"),
         ({"backends": "cpu"}, OptionError, "give a list"),
         ({"backends": ["onnxruntime"]}, OptionError, "leaves out 'cpu'"),

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from backends.tensorir.space import Space
 from bench.tuning.regret import Judged, by_machine_models, by_models
+from bench.tuning.replay import by_chance, by_search, by_tables
+from bench.tuning.thin import thinned
+from tests.tuning.test_point_search import POINTS, Cut, ratio
 from tuning.cost_model import MeasuredSpace
 
 
 def test_regret_is_of_the_first_points_of_an_order() -> None:
-    kernel = Judged("k", "f", [10, 20, 5], MeasuredSpace([{}, {}, {}], [3.0, 2.0, 4.0]))
+    kernel = Judged("k", "f", (), [10, 20, 5], MeasuredSpace([{}, {}, {}], [3.0, 2.0, 4.0]))
     assert kernel.regret(kernel.by_tables, 1) == pytest.approx(0.5)
     assert kernel.regret(kernel.by_tables, 2) == pytest.approx(0.5)  # the default, then the least estimate
     assert kernel.regret(kernel.by_tables, 3) == 0
@@ -24,7 +28,7 @@ def test_a_model_never_learns_the_kernel_that_it_is_asked_about() -> None:
     for number in range(40):
         features = [{"kernel": float(number), "point": float(place)} for place in range(12)]
         seconds = draw.permutation(np.geomspace(1, 3, 12))
-        kernels.append(Judged(f"k{number}", "f", [1.0] * 12, MeasuredSpace(features, [float(s) for s in seconds])))
+        kernels.append(Judged(f"k{number}", "f", (), [1.0] * 12, MeasuredSpace(features, [float(s) for s in seconds])))
     regrets = [k.regret(order, 1) for k, order in zip(kernels, by_models(kernels, families=False), strict=True)]
     assert np.mean(regrets) > 0.3
 
@@ -36,7 +40,7 @@ def test_a_model_of_the_machine_takes_what_it_is_sure_of() -> None:
         kinds = [0, *draw.integers(0, 2, 9), 1]
         seconds = [(1.0 if kind else 1.3) * float(np.exp(draw.normal(0, 0.01))) for kind in kinds]
         features = [{"kernel": float(number), "b": float(kind)} for kind in kinds]
-        kernels.append(Judged(f"k{number}", "f", [1.0 + kind for kind in kinds], MeasuredSpace(features, seconds)))
+        kernels.append(Judged(f"k{number}", "f", (), [1.0 + kind for kind in kinds], MeasuredSpace(features, seconds)))
     regrets = [k.regret(order, 1) for k, order in zip(kernels, by_machine_models(kernels), strict=True)]
     assert np.mean(regrets) < 0.05
     assert np.argmin(by_machine_models(kernels[:3])[0]) == 0, "two others are too few to say that it gains"
@@ -44,7 +48,32 @@ def test_a_model_of_the_machine_takes_what_it_is_sure_of() -> None:
 
 def test_kernels_of_a_family_that_nobody_knows_keep_their_default() -> None:
     space = MeasuredSpace([{"a": 0.0}, {"a": 1.0}], [2.0, 1.0])
-    kernels = [Judged("one", "seldom", [1, 2], space), *(Judged(f"k{n}", "often", [1, 2], space) for n in range(20))]
+    often = (Judged(f"k{n}", "often", (), [1, 2], space) for n in range(20))
+    kernels = [Judged("one", "seldom", (), [1, 2], space), *often]
     orders = by_models(kernels, families=True)
     assert orders[0] == kernels[0].by_tables
     assert all(order[1] < order[0] for order in orders[1:])
+
+
+def test_a_replayed_search_measures_each_point_once_and_beats_what_does_not_learn() -> None:
+    took = [ratio(point) for point in POINTS]
+    kernel = Judged("k", "f", POINTS, [point.cycles for point in POINTS], MeasuredSpace([{}] * len(took), took))
+    for seed in range(3):
+        found = by_search(kernel, seed, 16)
+        assert found[0] == 0
+        assert len(set(found)) == len(found) <= 16
+        assert found == by_search(kernel, seed, 16)
+        assert kernel.regret_of(found) < kernel.regret_of(by_tables(kernel, seed, 16))
+        drawn = by_chance(kernel, seed, 16)
+        assert len(set(drawn)) == 16
+        assert drawn[0] == 0
+
+
+def test_a_thinned_space_keeps_the_default_and_whole_lines_of_others() -> None:
+    default = POINTS[5]
+    found: list[Cut] = thinned(Space(default, lambda: iter(POINTS)), 40)  # type: ignore[assignment]
+    heights, chunks = ({getattr(point, name) for point in found} for name in ("height", "chunks"))
+    assert 20 <= len(found) < 40
+    assert default not in found
+    assert default.height in heights
+    assert len(found) + 1 == len(heights) * len(chunks)

@@ -21,10 +21,11 @@ from fusion.module.random_inputs import random_inputs
 from tests.backends.cpu.kernels.anchored import normal
 from tests.passes.modules import Build, module
 from tests.tuning.test_balanced import apart, times_of
-from tuning import known, measuring_session, points
+from tuning import known, measuring_session, network_bench, tuned_network
 from tuning.database import Database
 from tuning.decide import Decision
 from tuning.experiment import Experiment
+from tuning.limits import Limits
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.record import Record, read_lines
 
@@ -50,9 +51,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many candidates each experiment has compared, beside the first of each kernel."""
     monkeypatch.setattr(Pretends, "asked", [], raising=False)
     monkeypatch.setattr(Pretends, "left", [], raising=False)
-    monkeypatch.setattr(points, "_MOST", 3)
-    monkeypatch.setattr(points, "_ALIKE", 1)
-    monkeypatch.setattr(points, "build_library", lambda kernels, *_: {name for name, _ in kernels})
+    monkeypatch.setattr(measuring, "_BALANCED", Limits(points=3))
+    monkeypatch.setattr(network_bench, "build_library", lambda kernels, *_: {name for name, _ in kernels})
     monkeypatch.setattr(measuring_session, "MeasuringSession", Pretends)
     return Pretends.asked
 
@@ -182,9 +182,10 @@ def test_what_was_not_built_in_time_is_measured_the_next_time(
         is_over = given[-1]()
         return {kernels[0][0]} if is_over else {name for name, _ in kernels}
 
-    monkeypatch.setattr(points, "build_library", build)
-    for share_of_time in (-100.0, 0.6, 0.6):
-        monkeypatch.setattr(points, "_BUILDING", share_of_time)
+    monkeypatch.setattr(network_bench, "build_library", build)
+    for seconds, emitting in ((-1.0, -1000.0), (100.0, 0.5), (100.0, 0.5)):
+        monkeypatch.setattr(measuring, "_POINT_SECONDS", seconds)
+        monkeypatch.setattr(tuned_network, "_EMITTING", emitting)
         compile_with(tmp_path / "records")
     compile_with(tmp_path / "others")
     late, again, fresh = asked  # the third time all is known
@@ -194,7 +195,7 @@ def test_what_was_not_built_in_time_is_measured_the_next_time(
 def test_a_machine_that_is_too_busy_leaves_no_time(monkeypatch: pytest.MonkeyPatch, asked: list[int]) -> None:
     """What has begun to be built may take longer than all was to take: the wait for an answer was negative then."""
     monkeypatch.setattr(measuring, "_POINT_SECONDS", -100.0)
-    monkeypatch.setattr(points, "_EMITTING", -1.0)  # until in 100 s
+    monkeypatch.setattr(tuned_network, "_EMITTING", -1.0)  # until in 100 s
     compile_with(False)
     assert Pretends.left == [0.0]
 

@@ -1,0 +1,56 @@
+"""The search for one task in a job: what is known of it, and what became of the points that were offered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from backends.tensorir.space import Point
+from tuning.canonical import canonical
+from tuning.known import KnownKernel
+from tuning.machine_model import MachineModel
+from tuning.record import Record
+from tuning.search import Offer, Search, key_of
+
+
+@dataclass
+class KernelSearch:
+    """A kernel whose points are being measured, in whichever network it is.
+
+    Attributes:
+        known: The kernel, with all records of it.
+        search: Over its space.
+    """
+
+    known: KnownKernel
+    search: Search
+    _left_out: set[str] = field(default_factory=set, init=False)
+    _offers: list[Offer] | None = field(default=None, init=False)
+
+    @staticmethod
+    def of(known: KnownKernel, machine: MachineModel | None) -> KernelSearch:
+        """Return the search that goes on from what is known."""
+        return KernelSearch(known, Search.of(known.choices, known.task.tensors, machine))
+
+    @property
+    def tried(self) -> int:
+        """Points beside the default that were measured, or cannot be."""
+        default = self.known.choices.space.default.axes()
+        keys = {canonical(record.point) for record in self.known.records if record.point != default}
+        return len(keys | self._left_out)
+
+    def offers(self, most: int) -> list[Offer]:
+        """Return up to `most` points that are worth measuring, as `Search.offers`."""
+        if self._offers is None or len(self._offers) < most:
+            self._offers = self.search.offers(self.known.records, most, self._left_out)
+        return self._offers[:most]
+
+    def leave_out(self, points: Iterable[Point]) -> None:
+        """Offer these no more: they have no loops of their own, no code, or a run does not come to them."""
+        self._left_out.update(map(key_of, points))
+        self._offers = None
+
+    def keep(self, records: Iterable[Record]) -> None:
+        """Add those of `records` that are of this task."""
+        self.known = self.known.with_records(records)
+        self._offers = None

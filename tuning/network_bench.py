@@ -1,0 +1,97 @@
+"""A network as a benchmark: builds candidates for its kernels and measures them where they will run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backends.tensorir.stages import dtype_of, shape_of
+from tuning.build import build_library
+from tuning.candidates import Candidate, KernelCandidates
+from tuning.experiment import Experiment, LibraryCall, Step, StepCondition
+from tuning.measuring_session import MeasuringSession, Results
+from tuning.network import Memory, Network
+from tuning.toolchain import Toolchain
+
+if TYPE_CHECKING:
+    from fusion.module.plan import KernelCall
+
+
+
+@dataclass
+class NetworkBench:
+    """Measures candidates for the kernels of a network.
+
+    Attributes:
+        kernels: All of the network.
+        folder: For files of this network alone.
+        threads: Of a kernel.
+    """
+
+    kernels: Mapping[str, KernelCandidates]
+    network: Network
+    toolchain: Toolchain
+    session: MeasuringSession
+    folder: Path
+    threads: int
+    _memory: Memory = field(init=False)
+    _written: int = field(default=-1, init=False)
+    _home: dict[str, Path] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._memory = Memory(self.network)
+        self.folder.mkdir(exist_ok=True)
+
+    def build_bases(self) -> bool:
+        """Build what every kernel is compared with; returns whether all of it can be."""
+        bases = [some.base for some in self.kernels.values()]
+        return len(self.build(bases, lambda: False)) == len(bases)
+
+    def build(self, candidates: Sequence[Candidate], over: Callable[[], bool]) -> set[str]:
+        """Build candidates, those first that come first, until it is `over`; returns the symbols of those that are."""
+        missing = [each for each in candidates if each.symbol not in self._home]
+        path = self.folder / f"{missing[0].symbol}.so" if missing else self.folder
+        built = build_library([(each.symbol, each.made.func) for each in missing], self.toolchain, path, over)
+        self._home.update(dict.fromkeys(built, path))
+        return {each.symbol for each in candidates if each.symbol in self._home}
+
+    def measure(self, candidates: Mapping[str, Sequence[Candidate]], seconds: float) -> Results:
+        """Return what `candidates` take, some of each kernel, all of which are built."""
+        order = list(candidates)
+        steps = tuple(
+            Step(
+                order.index(call.kernel),
+                tuple((_call_of(candidate, call, self._memory),) for candidate in candidates[call.kernel]),
+                tuple(StepCondition(self._memory.tensor(each.tensor), each.value) for each in call.conditions),
+            )
+            for call in self.network.plan.calls
+        )
+        data = self.folder / "data"
+        if self._written != self._memory.size:
+            self._memory.write(data)
+            self._written = self._memory.size
+        homes = dict.fromkeys(self._home[each.symbol] for some in candidates.values() for each in some)
+        return self.session.run(
+            Experiment(
+                libraries=tuple(map(str, homes)),
+                data=str(data),
+                storages=tuple(self._memory.storages),
+                tensors=tuple(self._memory.tensors),
+                steps=steps,
+                threads=self.threads,
+                seconds=seconds,
+            )
+        )
+
+
+def _call_of(candidate: Candidate, call: KernelCall, memory: Memory) -> LibraryCall:
+    """Return `call` as one of the candidate, which may take its weights in another order."""
+    arguments = (
+        memory.tensor(argument)
+        if argument.shape == shape_of(parameter)
+        else memory.placeholder(argument, shape_of(parameter), dtype_of(parameter))
+        for argument, parameter in zip(call.arguments, candidate.made.func.params, strict=True)
+    )
+    return LibraryCall(candidate.symbol, tuple(arguments))

@@ -1,0 +1,242 @@
+"""A network whose kernels are tuned in it: rounds of points that searches offer, built, measured and recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+from backends.tensorir.space import Point
+from tuning.budget import Allotment, allot, expected_gain
+from tuning.candidates import Candidate, Schedule
+from tuning.canonical import canonical
+from tuning.decide import CandidateTimes, Decision
+from tuning.job_log import JobRound, MeasuredPoint
+from tuning.kernel_search import KernelSearch
+from tuning.limits import Limits
+from tuning.measuring_session import Results
+from tuning.network_bench import NetworkBench
+from tuning.record import Record
+from tuning.search import Offer, key_of
+
+PER_ROUND = 4
+"""Points of a kernel in a round: what they take has to be known before the next are chosen."""
+_EMITTING, _BUILDING = 0.25, 0.6
+"""Shares of the time that is left by when loops are written, and code is made of them."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A point that is to be measured in this round."""
+
+    offer: Offer
+    candidate: Candidate
+
+
+@dataclass
+class TunedNetwork:
+    """A network with the searches for its kernels, which other networks may share.
+
+    Attributes:
+        name: For people.
+        bench: Measures.
+        searches: By kernel; of those that are to be measured.
+        shares: Of each kernel, of the network's time.
+        schedule: Writes loops.
+        limits: Of the searches.
+        decisions: What was measured last of each kernel of several candidates.
+        failure: Why nothing of it is measured any more.
+    """
+
+    name: str
+    bench: NetworkBench
+    searches: Mapping[str, KernelSearch]
+    shares: dict[str, float]
+    schedule: Schedule
+    limits: Limits
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    failure: str = ""
+    _is_built: bool = field(default=False, init=False)
+
+    def offers(self) -> Mapping[str, Sequence[Offer]]:
+        """Return what is worth measuring next of each kernel."""
+        if self.failure:
+            return {}
+        found = {name: self._offers_of(search) for name, search in self.searches.items()}
+        return {name: some for name, some in found.items() if some}
+
+    def expected_gain(self) -> float:
+        """Return by which share it is expected to get faster in a round."""
+        return expected_gain(self.offers(), self.shares)
+
+    def round(self, until: float) -> tuple[JobRound, list[Record]]:
+        """Build and measure the points that are worth most, and tell the searches; return what came of it.
+
+        Args:
+            until: When the job ends, of `time.perf_counter`.
+        """
+        began = time.perf_counter()
+        left = until - began
+        asked = self._ask(allot(self.offers(), self.shares, self.limits.together), began + _EMITTING * left)
+        found = {name: self.best(name) for name in self.searches}
+        bests = {name: candidate for name, candidate in found.items() if candidate is not None}
+        late = self._build(asked, bests, began + _BUILDING * left) if asked else False
+        results, records = Results(), list[Record]()
+        candidates = self._candidates(asked, bests)
+        if asked and not self.failure:
+            results = self.bench.measure(candidates, max(0.0, until - time.perf_counter()))
+            records = self._learn(candidates, results, late)
+        made = JobRound(
+            network=self.name,
+            before=results.before if isfinite(results.before) else 0.0,
+            after=results.after if isfinite(results.after) else 0.0,
+            points=tuple(self._points(asked, records)),
+        )
+        return made, records
+
+    def _offers_of(self, search: KernelSearch) -> Sequence[Offer]:
+        left = min(PER_ROUND, self.limits.points - search.tried)
+        return search.offers(left) if left > 0 else ()
+
+    def _ask(self, allotted: Allotment, until: float) -> dict[str, list[_Asked]]:
+        """Write the loops of what was allotted, of kernels with most time first; what has none is offered no more."""
+        found: dict[str, list[_Asked]] = {}
+        for name in sorted(allotted, key=lambda name: -self.shares.get(name, 0.0)):
+            for offer in allotted[name] if time.perf_counter() < until else ():
+                candidate = self.bench.kernels[name].at(offer.point, self.schedule)
+                if candidate is None:
+                    self.searches[name].leave_out([offer.point])
+                else:
+                    found.setdefault(name, []).append(_Asked(offer, candidate))
+        return found
+
+    def best(self, name: str) -> Candidate | None:
+        """Return the fastest candidate of a kernel that is to be measured; None where that is the default."""
+        point = self.searches[name].known.best()
+        return None if point is None else self.bench.kernels[name].at(point, self.schedule)
+
+    def _build(self, asked: dict[str, list[_Asked]], bests: dict[str, Candidate], until: float) -> bool:
+        """Build all that; what has no code leaves `asked` and `bests`. Returns whether time was over before that."""
+        is_late = False
+
+        def over() -> bool:
+            nonlocal is_late
+            is_late = is_late or time.perf_counter() > until
+            return is_late
+
+        self._is_built = self._is_built or self.bench.build_bases()
+        if not self._is_built:
+            self.failure = "the candidates cannot be built"
+            return False
+        wanted = [*bests.values(), *(each.candidate for some in asked.values() for each in some)]
+        built = self.bench.build(wanted, over)
+        for name in [name for name, candidate in bests.items() if candidate.symbol not in built]:
+            del bests[name]
+        for name, some in list(asked.items()):
+            asked[name] = [each for each in some if each.candidate.symbol in built]
+            if not is_late:  # what is not there cannot be built, now or later
+                missing = [each.offer.point for each in some if each.candidate.symbol not in built]
+                self.searches[name].leave_out(missing)
+            if not asked[name]:
+                del asked[name]
+        return is_late
+
+    def _candidates(
+        self, asked: Mapping[str, Sequence[_Asked]], bests: Mapping[str, Candidate]
+    ) -> dict[str, list[Candidate]]:
+        """Return what is measured of each kernel of the network."""
+        found = {}
+        for name, kernel in self.bench.kernels.items():
+            others = [each.candidate for each in asked.get(name, ())]
+            best = [bests[name]] if name in bests and bests[name] not in others else []
+            found[name] = [kernel.base, *best, *others]
+        return found
+
+    def _learn(self, candidates: Mapping[str, Sequence[Candidate]], results: Results, late: bool) -> list[Record]:
+        """Tell the searches what was measured; returns the records."""
+        if results.failure and not results.crashed:
+            self.failure = results.failure
+        now, names = time.time(), list(candidates)
+        records = list[Record]()
+        for trial in results.crashed:
+            name = names[trial.kernel]
+            records += self._learn_failure(name, candidates[name][trial.candidate], now)
+        if results.decisions and all(isfinite(each.default_s) for each in results.decisions):
+            total = sum(each.default_s for each in results.decisions)
+            self.shares = {name: each.default_s / total for name, each in zip(names, results.decisions, strict=True)}
+        is_faster = results.after < results.before
+        for (name, some), decision in zip(candidates.items(), results.decisions, strict=False):
+            if len(some) > 1:
+                records += self._learn_times(name, some, decision, _Session(now, is_faster, late))
+        return records
+
+    def _learn_failure(self, name: str, candidate: Candidate, now: float) -> list[Record]:
+        search, point = self.searches[name], candidate.point
+        if point is None:
+            return []
+        records = [Record.of_failure(search.known.task, point.axes(), now)]
+        search.keep(records)
+        return records
+
+    def _learn_times(
+        self, name: str, some: Sequence[Candidate], decision: Decision, session: _Session
+    ) -> list[Record]:
+        search = self.searches[name]
+        if not decision.times:  # a run does not come to it
+            search.leave_out([each.point for each in some if each.point is not None])
+            return []
+        self.decisions[name] = decision
+        best = search.known.best()
+        records = []
+        for found in decision.times:
+            point = some[found.candidate].point
+            # A network that is not faster says nothing against what was the best before.
+            if point is not None and (session.is_faster or best is None or key_of(point) != key_of(best)):
+                wins = session.is_faster and found.candidate == decision.candidate
+                records.append(_record(search, point, found, wins=wins, now=session.now))
+        search.keep(records)
+        if session.is_late or self._offers_of(search):
+            return records
+        # By the record of the default a kernel is known: it is kept with the last.
+        default = search.known.choices.space.default
+        last = _record(search, default, decision.times[0], wins=False, now=session.now)
+        search.keep([last])
+        return [*records, last]
+
+    def _points(self, asked: Mapping[str, Sequence[_Asked]], records: Sequence[Record]) -> Iterator[MeasuredPoint]:
+        made = {(record.task.key, canonical(record.point)): record for record in records}
+        for name, some in asked.items():
+            task = self.searches[name].known.task
+            for each in some:
+                record = made.get((task.key, key_of(each.offer.point)))
+                if record is not None:
+                    yield MeasuredPoint(name, each.candidate.made.tile, record.failed)
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What a round was like.
+
+    Attributes:
+        now: When it ended, as `time.time` tells it.
+        is_faster: Whether the network is, with what won.
+        is_late: Whether there was no time to build some candidates.
+    """
+
+    now: float
+    is_faster: bool
+    is_late: bool
+
+
+def _record(search: KernelSearch, point: Point, found: CandidateTimes, *, wins: bool, now: float) -> Record:
+    return Record(
+        task=search.known.task,
+        point=point.axes(),
+        seconds=found.seconds,
+        spread=found.spread,
+        runs=found.runs,
+        default_s=found.default_s,
+        wins=wins,
+        measured_at=now,
+    )
