@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+import numpy as np
+
 from fusion.abandon import Abandoned, checkpoint, taking_precedence
 from fusion.errors import FusionError, InputError, ResourceError, ShapeError, contradicting
 from fusion.forks import Lock
@@ -158,8 +160,8 @@ class Specializations:
                 self._submit(key, self._make, beside=form)
             return form.program
         make = self._maker(key, values)
-        # Of tensors without elements, ONNX Runtime's LSTM and GRU end the process; compiling refuses those.
-        waits = (self._wait if wait is None else wait) or not all(map(all, key))
+        # Of tensors without elements, ONNX Runtime's LSTM, GRU and Einsum end the process.
+        waits = (self._wait if wait is None else wait) or not all(map(_has_elements, values))
         stand_in = None if waits else self._stand_in
         program = self._open_program(key, stand_in)
         if program is None:
@@ -344,6 +346,13 @@ def split_forms(forms: Sequence[Specialization]) -> tuple[Specialization | None,
     """Return the form for all sizes, None where there is none, and those for one shape each."""
     opened = [form for form in forms if form.opened is not None]
     return (opened[0] if opened else None), tuple(form for form in forms if form.opened is None)
+
+
+def _has_elements(value: Any) -> bool:
+    """Return whether a tensor has elements, or a sequence tensors that all have; an empty optional lacks none."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(map(_has_elements, value))
+    return 0 not in np.shape(value)
 
 
 def _make_if_used(

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper
 
@@ -27,6 +28,7 @@ import fusion
 from fusion import api
 from fusion.errors import InputError, LimitError, ManyFormsWarning, ResourceError
 from fusion.module.specialization import Specialization
+from fusion.module.stand_in import StandIn
 from tests.module import small_models
 from tests.module.background_work import ended, sessions
 from tests.module.small_models import mlp_numpy
@@ -162,6 +164,37 @@ def test_what_a_form_may_refuse_waits_for_the_form(model: onnx.ModelProto, array
 
     assert outcome(False) == outcome(True)
     ended()
+
+
+_EINSUM = """<ir_version: 8, opset_import: ["": 18]> graph (float[b,l,d] x, float[b,m,d] w) => (float[b,l,m] y)
+    { y = Einsum <equation = "bld,bmd->blm"> (x, w) }"""
+_SEQUENCE = """<ir_version: 8, opset_import: ["": 18]> graph (seq(float[l,d]) x, float[n] w)
+    => (float[l,l] y, float[n] z) { i = Constant <value = int64 {0}> ()  a = SequenceAt (x, i)  z = Relu (w)
+      y = Einsum <equation = "ld,md->lm"> (a, a) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "arrays"),
+    [
+        (_EINSUM, [np.zeros((1, 0, 4), np.float32), np.ones((1, 2, 4), np.float32)]),
+        (_EINSUM, [np.zeros((1, 2, 0), np.float32), np.ones((1, 2, 0), np.float32)]),
+        (_SEQUENCE, [[np.ones((2, 3), np.float32), np.zeros((2, 0), np.float32)], np.ones(2, np.float32)]),
+        (_SEQUENCE, [[], np.ones(2, np.float32)]),
+    ],
+    ids=["no rows", "nothing to sum", "in a sequence", "an empty sequence"],
+)
+def test_nothing_stands_in_for_inputs_without_elements(
+    text: str, arrays: list[Any], gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime ends the process on some of them: Einsum where a size is 0."""
+    asked = list[StandIn]()
+    monkeypatch.setattr(StandIn, "open", lambda stand_in: asked.append(stand_in))
+    module = compiled(onnx.parser.parse_model(text))
+    gate.error = LimitError("refused")
+    gate.opened.set()
+    with pytest.raises(LimitError, match="refused"):
+        module(*arrays)
+    assert not asked
 
 
 def test_models_that_onnx_runtime_cannot_run_whole_wait() -> None:
