@@ -260,7 +260,8 @@ class Specializations:
         """
         submit = background.submit if beside is None else background.submit_idle
         with self._lock:
-            if key in self._forms or key in self._making or key in self._compared:
+            times = self._compared.get(key)
+            if key in self._forms or key in self._making or (times is not None and times.is_slower):
                 return True
             making: Future[Specialization] = Future()
             # Noted once it is queued: if an interrupt comes between, nobody waits for what nobody makes.

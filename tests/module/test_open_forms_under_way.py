@@ -24,7 +24,8 @@ from fusion import api
 from fusion.abandon import Abandoned, checkpoint
 from fusion.declined import Declined
 from fusion.errors import InputError, LimitError, ModelChangedError, ResourceError
-from fusion.module import background, hot_shapes
+from fusion.module import background, hot_shapes, specializations
+from fusion.module.compare_forms import FormTimes
 from fusion.module.program import Program
 from fusion.module.specialization import Specialization
 from fusion.symbolic.open_dims import CallAtFault
@@ -362,11 +363,28 @@ def test_a_form_of_its_own_that_is_slower_is_not_used(
     assert [line.endswith("it is not used") for line in told] == [True], module.under_way
     assert told[0] in module.explain()
     calls = made[0].calls
-    monkeypatch.setattr(hot_shapes, "_COUNTED", 0)  # so that it comes often once more
+    monkeypatch.setattr(hot_shapes, "_COUNTED", 1)  # so that it comes often once more
     for rows in (5, 4, 4, 4, 4):
         check(module, rows)
         ended()
     assert (gate.each.count(4), made[0].calls) == (1, calls), "it is made once, and answers no call"
+
+
+@pytest.mark.usefixtures("often")
+def test_a_faster_form_that_gave_way_to_others_is_made_again(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compared(own: Specialization, opened: Specialization) -> FormTimes | None:
+        return FormTimes(1.0, 2.0) if own.inputs[0].extents[0] == 4 else None
+
+    gate.opened.set()
+    module = fusion.compile(TWO.proto, wait=True, hot_shapes=4)
+    monkeypatch.setattr(specializations, "MAX_SPECIALIZATIONS", 1)
+    monkeypatch.setattr(specializations, "compare_forms", compared)
+    monkeypatch.setattr(hot_shapes, "_COUNTED", 1)  # so that 4 comes often once more
+    for rows in (4, 5, 4):
+        for _ in range(4):
+            check(module, rows)
+        ended()
+    assert gate.each == [4, 5, 4]
 
 
 class Slow:
