@@ -71,6 +71,18 @@ def test_what_became_another_is_written_anew(generated: list[str], tmp_path: Pat
         assert [path.read_bytes() for path in files.finish(module(one=kernel(2.0)))] == code
 
 
+def test_what_is_begun_again_is_written_once_and_what_it_replaces_is_cancelled(
+    generated: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one, two = kernel(1.0), kernel(2.0)
+    monkeypatch.setattr("fusion.map_in_threads.allowed_cpus", lambda: 1)  # no thread has any before `finish`
+    with writer(tmp_path / "files") as files:
+        for each in (two, one, one):
+            files.begin("one", each)
+        files.finish(module(one=one))
+    assert generated == ["one"]
+
+
 def test_code_that_nobody_needs_may_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     original = objects.generate_module
 
