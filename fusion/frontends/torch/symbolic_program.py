@@ -17,11 +17,11 @@ from fusion.declined import Declined
 from fusion.forks import Lock
 from fusion.frontends.torch.decompositions import decompositions
 from fusion.frontends.torch.quiet import quiet
+from fusion.frontends.torch.to_relax import OF_STORAGE
 from fusion.frontends.torch.traced_sizes import Sizes, TracedSizes, extent, formula
 
 # What refuses new guards is a state of the program's sizes, which threads that import it share.
 _decomposing = Lock()
-_OF_STORAGE = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SymbolicProgram:
             Declined: What its operators are made of depends on its sizes, for this reason.
         """
         for node in program.graph.nodes:
-            if node.op == "get_attr" or node.target in _OF_STORAGE:
+            if node.op == "get_attr" or node.target in OF_STORAGE:
                 raise Declined(f"{node.name} is looked at where all sizes are known")
         ShapeEnv._inner_evaluate_expr.cache_clear()  # it knows answers that were guards, and which export ignored
         try:

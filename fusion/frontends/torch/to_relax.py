@@ -29,7 +29,7 @@ from fusion.shapes import known_extents
 _ROUNDED = (("float32", "float16"), ("float32", "bfloat16"))
 _HINT = "export the model to ONNX (torch.onnx.export) and compile that"
 _NO_DRAWS = "give it to the module as an input; a function that drops out takes training=self.training"
-_OF_STORAGE = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default)
+OF_STORAGE = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default)
 Convert = Callable[[fx.Node], Any]
 
 
@@ -76,7 +76,7 @@ def _check_storage(program: Any) -> None:
         UnsupportedOperatorError: A node does.
     """
     for node in program.graph.nodes:
-        value = node.args[0].meta.get("val") if node.op == "call_function" and node.target in _OF_STORAGE else None
+        value = node.args[0].meta.get("val") if node.op == "call_function" and node.target in OF_STORAGE else None
         if value is None:
             continue
         size, stride, start = (*node.args[1:], None)[:3]
