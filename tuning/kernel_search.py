@@ -26,6 +26,7 @@ class KernelSearch:
     search: Search
     _left_out: set[str] = field(default_factory=set, init=False)
     _offers: list[Offer] | None = field(default=None, init=False)
+    _asked: int = field(default=0, init=False)
 
     @staticmethod
     def of(known: KnownKernel, machine: MachineModel | None) -> KernelSearch:
@@ -41,7 +42,8 @@ class KernelSearch:
 
     def offers(self, most: int) -> list[Offer]:
         """Return up to `most` points that are worth measuring, as `Search.offers`."""
-        if self._offers is None or len(self._offers) < most:
+        if self._offers is None or self._asked < most:
+            self._asked = most
             self._offers = self.search.offers(self.known.records, most, self._left_out)
         return self._offers[:most]
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import exp, log2
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tests.tuning.records import task
 from tuning.budget import allot, expected_gain
+from tuning.kernel_search import KernelSearch
 from tuning.record import Record
 from tuning.search import Offer, Search, key_of
 
@@ -99,3 +101,25 @@ def test_time_goes_where_it_gains_most(most: int) -> None:
         [], [("large", 0.10)], [], [("large", 0.10), ("large", 0.02), ("small", 0.50)],
     ][most]  # fmt: skip
     assert expected_gain(offers, shares) == pytest.approx(0.8 * 0.1 + 0.1 * 0.5)
+
+
+class Exhausted:
+    """A search that has nothing to offer, and counts how often it is asked."""
+
+    asked = 0
+
+    def offers(self, *_: object) -> list[Offer]:
+        self.asked += 1
+        return []
+
+
+def test_a_search_without_offers_is_asked_again_once_more_is_known() -> None:
+    """A job looks at each kernel several times a round."""
+    counting, known = Exhausted(), SimpleNamespace(records=(), with_records=lambda records: known)
+    search = KernelSearch(known, counting)  # type: ignore[arg-type]
+    for _ in range(3):
+        assert search.offers(4) == []
+    assert counting.asked == 1
+    search.keep([])
+    search.offers(4)
+    assert counting.asked == 2

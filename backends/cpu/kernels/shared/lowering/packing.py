@@ -9,6 +9,7 @@ Where nothing is filled with zeros these are views, which are copied once, to wh
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,9 @@ def clear_subnormals(weight: Array) -> None:
     tiny, elements = np.finfo(weight.dtype).tiny, weight.reshape(-1)
     parts = [elements[start : start + _SOUGHT] for start in range(0, elements.size, _SOUGHT)]
     small = [part for part in parts if np.any((np.abs(part) < tiny) & (part != 0))]
-    if small and max(float(np.abs(part).max()) for part in parts) >= _LEAST_RANGE * float(tiny):
+    if not small:
+        return
+    if _LEAST_RANGE * float(tiny) <= max(float(np.abs(part).max()) for part in parts) < inf:
         for part in small:
             part[np.abs(part) < tiny] = 0
 

@@ -25,10 +25,13 @@ def test_subnormal_weights_are_zero_beside_others(dtype: type) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def test_they_stay_where_all_weights_are_small() -> None:
+@pytest.mark.parametrize("beside", [1e-25, np.inf, np.nan])
+def test_they_stay_where_no_weight_makes_them_immaterial(beside: float) -> None:
     found = weights(1e-25)
+    found[5, 5] = beside
+    expected = found.copy()
     clear_subnormals(found)
-    np.testing.assert_array_equal(found, weights(1e-25))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_those_of_narrow_numbers_stay() -> None:
