@@ -30,6 +30,7 @@ class CudaDevice:
         float16_gflops: Of tensor cores, dense, sums in float32; the same for bfloat16.
         tfloat32_gflops: Of tensor cores, dense.
         source: Where the figures are published.
+        kernel_s: What one kernel more takes, in seconds: assumed, not measured.
     """
 
     name: str
@@ -48,6 +49,7 @@ class CudaDevice:
     threads: int = 2048
     blocks: int = 32
     registers: int = 65536
+    kernel_s: float = 2e-6
 
     @property
     def clock_hz(self) -> float:

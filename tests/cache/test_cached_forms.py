@@ -202,8 +202,8 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
     model, ctx = ModelDigest("0", ()), context.resolve(threads=1)
     compiler: Any = ctx.compiler
     assert set(COMPILER) == {field.name for field in dataclasses.fields(compiler)}
-    places = {"cache", "libraries", "database"}
-    assert set(OPTIONS) | {"compiler"} | places == {field.name for field in dataclasses.fields(Context)}
+    of_no_code = {"cache", "libraries", "database", "writer"}
+    assert set(OPTIONS) | {"compiler"} | of_no_code == {field.name for field in dataclasses.fields(Context)}
     others = [{"compiler": dataclasses.replace(compiler, **{name: value})} for name, value in COMPILER.items()]
     others += [{name: value} for name, value in OPTIONS.items()]
     others += [{"graph_libraries": {"a library": SimpleNamespace(version="2")}}]

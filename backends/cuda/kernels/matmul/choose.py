@@ -18,8 +18,6 @@ from backends.cuda.kernels.matmul.plan import Plan, TileShape
 from backends.cuda.kernels.matmul.read import SumOfProducts
 from fusion.declined import Declined
 
-_LAUNCH_S = 2e-6
-"""What a kernel more costs: assumed, not measured."""
 _SCHEDULERS = 4
 """Of an SM, each with a tensor core of its own: NVIDIA A100 whitepaper, "A100 SM architecture"."""
 
@@ -87,7 +85,7 @@ def estimate(plan: Plan, device: CudaDevice) -> float | None:
     once = plan.left.operand.item_bytes * product.depth * product.batches * (product.rows + product.columns) + 4 * sums
     seconds = max(seconds, device.floor(0, once).seconds)
     if plan.point.split > 1:
-        seconds += _LAUNCH_S + device.floor(0, 8 * plan.point.split * sums).seconds
+        seconds += device.kernel_s + device.floor(0, 8 * plan.point.split * sums).seconds
     return seconds
 
 
