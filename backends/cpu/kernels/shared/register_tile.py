@@ -20,7 +20,7 @@ from backends.cpu.costs import (
     TILE_CYCLES,
     WEIGHT_VECTORS_PER_CYCLE,
     WEIGHTS_WAITED_FOR,
-)  # fmt: skip
+)
 from backends.cpu.kernels.shared.split import Split
 
 
@@ -40,12 +40,9 @@ class RegisterTile:
         """Return the vector registers that are live: accumulators, one k of weights, one broadcast."""
         return self.rows * self.vectors + self.vectors + 1
 
-    def cycles(self, depth: int) -> float:
-        """Return the estimated cycles of one tile over `depth` steps of k, whose weights L2 has."""
-        return _tile_cycles(self.rows, self.vectors, depth, in_l1=False)
-
     def cycles_in_l1(self, depth: int) -> float:
-        """Return the same where L1 keeps the weights, as those of a depthwise window."""
+        """Return the estimated cycles of one tile over `depth` steps of k where L1 keeps the weights, as those of a
+        depthwise window."""
         return _tile_cycles(self.rows, self.vectors, depth, in_l1=True)
 
     def axes(self, name: str) -> dict[str, int]:
