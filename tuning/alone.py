@@ -14,7 +14,6 @@ from backends.backend import KernelCompiler
 from backends.tensorir.space import Point
 from tuning.build import build_library
 from tuning.canonical import canonical
-from tuning.decide import CandidateTimes
 from tuning.experiment import Experiment, LibraryCall, Step
 from tuning.filled_tensors import FilledTensors
 from tuning.known import KnownKernel
@@ -138,24 +137,13 @@ def _records(library: BuiltLibrary, results: Results) -> Iterator[Record]:
     now = time.time()
     for built, decision in zip(library.questions, results.decisions[1::2], strict=False):
         for found in decision.times:
-            yield _record(built, found, now)
+            # No point wins here: that says a network.
+            point = built.points[found.candidate]
+            yield found.record(built.question.known.task, point, wins=False, measured_at=now)
     for trial in results.crashed:
         built = library.questions[trial.kernel // 2]
         yield Record.of_failure(built.question.known.task, built.points[trial.candidate].axes(), now)
 
-
-def _record(built: BuiltQuestion, found: CandidateTimes, now: float) -> Record:
-    """Return what was measured. No point wins here: that says a network."""
-    return Record(
-        task=built.question.known.task,
-        point=built.points[found.candidate].axes(),
-        seconds=found.seconds,
-        spread=found.spread,
-        runs=found.runs,
-        default_s=found.default_s,
-        wins=False,
-        measured_at=now,
-    )
 
 
 def _call(

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from math import isinf
 from statistics import median
 
+from backends.tensorir.space import Point
+from tuning.record import Record
 from tuning.rounds import BLOCK_RUNS, BLOCKS, SCREENING, Times
+from tuning.task import TuningTask
 
 _LEAST_GAIN = 0.02
 """Of the default's time, in every block of rounds."""
@@ -29,6 +32,19 @@ class CandidateTimes:
     spread: float
     runs: int
     default_s: float
+
+    def record(self, task: TuningTask, point: Point, *, wins: bool, measured_at: float) -> Record:
+        """Return the record of this for `point`, which the candidate was of."""
+        return Record(
+            task=task,
+            point=point.axes(),
+            seconds=self.seconds,
+            spread=self.spread,
+            runs=self.runs,
+            default_s=self.default_s,
+            wins=wins,
+            measured_at=measured_at,
+        )
 
 
 @dataclass(frozen=True)

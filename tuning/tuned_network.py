@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
-from backends.tensorir.space import Point
 from tuning.budget import Allotment, allot, expected_gain
 from tuning.candidates import Candidate, Schedule
 from tuning.canonical import canonical
-from tuning.decide import CandidateTimes, Decision
+from tuning.decide import Decision
 from tuning.job_log import JobRound, MeasuredPoint
 from tuning.kernel_search import KernelSearch
 from tuning.limits import Limits
@@ -194,13 +193,13 @@ class TunedNetwork:
             # A network that is not faster says nothing against what was the best before.
             if point is not None and (session.is_faster or best is None or key_of(point) != key_of(best)):
                 wins = session.is_faster and found.candidate == decision.candidate
-                records.append(_record(search, point, found, wins=wins, now=session.now))
+                records.append(found.record(search.known.task, point, wins=wins, measured_at=session.now))
         search.keep(records)
         if session.is_late or self._offers_of(search):
             return records
         # By the record of the default a kernel is known: it is kept with the last.
         default = search.known.choices.space.default
-        last = _record(search, default, decision.times[0], wins=False, now=session.now)
+        last = decision.times[0].record(search.known.task, default, wins=False, measured_at=session.now)
         search.keep([last])
         return [*records, last]
 
@@ -227,16 +226,3 @@ class _Session:
     now: float
     is_faster: bool
     is_late: bool
-
-
-def _record(search: KernelSearch, point: Point, found: CandidateTimes, *, wins: bool, now: float) -> Record:
-    return Record(
-        task=search.known.task,
-        point=point.axes(),
-        seconds=found.seconds,
-        spread=found.spread,
-        runs=found.runs,
-        default_s=found.default_s,
-        wins=wins,
-        measured_at=now,
-    )
