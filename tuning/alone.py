@@ -145,7 +145,6 @@ def _records(library: BuiltLibrary, results: Results) -> Iterator[Record]:
         yield Record.of_failure(built.question.known.task, built.points[trial.candidate].axes(), now)
 
 
-
 def _call(
     memory: FilledTensors, place: int, question: SpaceQuestion, symbol: str, made: tirx.PrimFunc, *, copy: int
 ) -> LibraryCall:
