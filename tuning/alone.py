@@ -139,7 +139,7 @@ def _records(library: BuiltLibrary, results: Results) -> Iterator[Record]:
         for found in decision.times:
             # No point wins here: that says a network.
             point = built.points[found.candidate]
-            yield found.record(built.question.known.task, point, wins=False, measured_at=now)
+            yield found.record(built.question.known.task, point.axes(), wins=False, measured_at=now)
     for trial in results.crashed:
         built = library.questions[trial.kernel // 2]
         yield Record.of_failure(built.question.known.task, built.points[trial.candidate].axes(), now)

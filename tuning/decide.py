@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import isinf
 from statistics import median
 
-from backends.tensorir.space import Point
 from tuning.record import Record
 from tuning.rounds import BLOCK_RUNS, BLOCKS, SCREENING, Times
 from tuning.task import TuningTask
@@ -33,11 +32,11 @@ class CandidateTimes:
     runs: int
     default_s: float
 
-    def record(self, task: TuningTask, point: Point, *, wins: bool, measured_at: float) -> Record:
-        """Return the record of this for `point`, which the candidate was of."""
+    def record(self, task: TuningTask, axes: Mapping[str, int], *, wins: bool, measured_at: float) -> Record:
+        """Return the record of this for the point that chooses `axes`, which the candidate was of."""
         return Record(
             task=task,
-            point=point.axes(),
+            point=axes,
             seconds=self.seconds,
             spread=self.spread,
             runs=self.runs,

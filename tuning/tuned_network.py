@@ -193,13 +193,13 @@ class TunedNetwork:
             # A network that is not faster says nothing against what was the best before.
             if point is not None and (session.is_faster or best is None or key_of(point) != key_of(best)):
                 wins = session.is_faster and found.candidate == decision.candidate
-                records.append(found.record(search.known.task, point, wins=wins, measured_at=session.now))
+                records.append(found.record(search.known.task, point.axes(), wins=wins, measured_at=session.now))
         search.keep(records)
         if session.is_late or self._offers_of(search):
             return records
         # By the record of the default a kernel is known: it is kept with the last.
         default = search.known.choices.space.default
-        last = decision.times[0].record(search.known.task, default, wins=False, measured_at=session.now)
+        last = decision.times[0].record(search.known.task, default.axes(), wins=False, measured_at=session.now)
         search.keep([last])
         return [*records, last]
 
