@@ -34,7 +34,7 @@ class Divided:
 
     Attributes:
         expected: Milliseconds that the plans expect, by objective.
-        stages: Of a stream.
+        stream: What a stream runs on.
         streamed, together: Requests a second of the stream, and of both processes at a time, a round each.
         call, alone: Milliseconds of a call on two devices, and of one pinned process alone.
         right: Whether both returned the same.
@@ -42,7 +42,7 @@ class Divided:
 
     model: str
     expected: dict[str, float]
-    stages: int
+    stream: str
     right: bool
     streamed: list[float] = field(default_factory=list)
     together: list[float] = field(default_factory=list)
@@ -75,9 +75,9 @@ def measure(name: str, cpus: Sequence[int], effort: str, rounds: int, seconds: f
         for process, where in ((divided, targets), (first, cpus[0]), (second, cpus[1])):
             process.ask(_DEADLINE_S, "compile", model.path, model.shapes, effort, where)
             process.ask(_DEADLINE_S, "take", inputs)
-        expected, stages = divided.ask(_DEADLINE_S, "plans")
+        expected, stream = divided.ask(_DEADLINE_S, "plans")
         right = all(map(_equal, divided.ask(_DEADLINE_S, "outputs"), first.ask(_DEADLINE_S, "outputs")))
-        found = Divided(name, expected, stages, right)
+        found = Divided(name, expected, stream, right)
         for _ in range(rounds):
             found.streamed.append(divided.ask(_DEADLINE_S, "stream", seconds))
             for process in (first, second):
@@ -95,7 +95,7 @@ def _equal(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
 def text(found: Sequence[Divided]) -> str:
     """Return the report as Markdown."""
     header = (
-        "model", "stages", "stream, 1/s", "two processes, 1/s", "ratio", "expected, ms", "measured, ms", "off by",
+        "model", "stream on", "stream, 1/s", "two processes, 1/s", "ratio", "expected, ms", "measured, ms", "off by",
         "call on two, ms", "one alone, ms", "ratio", "right",
     )  # fmt: skip
     return "\n".join([
@@ -109,7 +109,7 @@ def text(found: Sequence[Divided]) -> str:
 def _row(each: Divided) -> markdown.Row:
     measured, expected = 1e3 / statistics.median(each.streamed), each.expected["throughput"]
     return (
-        each.model, str(each.stages), f"{statistics.median(each.streamed):.1f}",
+        each.model, each.stream, f"{statistics.median(each.streamed):.1f}",
         f"{statistics.median(each.together):.1f}", f"{_ratio(each.streamed, each.together):.3f}", f"{expected:.3f}",
         f"{measured:.3f}", f"{expected / measured - 1:+.1%}", f"{statistics.median(each.call):.3f}",
         f"{statistics.median(each.alone):.3f}", f"{_ratio(each.call, each.alone):.3f}", "yes" if each.right else "NO",

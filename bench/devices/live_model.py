@@ -42,10 +42,12 @@ class LiveModel:
         """Have all that follows run on these, in turn."""
         self.inputs = inputs
 
-    def plans(self) -> tuple[dict[str, float], int]:
-        """Return the milliseconds that the plans expect, and the stages of a stream."""
+    def plans(self) -> tuple[dict[str, float], str]:
+        """Return the milliseconds that the plans expect, and what a stream runs on."""
         plans = self.module.plans
-        return {objective: plan["ms"] for objective, plan in plans.items()}, len(plans["throughput"]["stages"])
+        stages = plans["throughput"]["stages"]
+        kind = "replicas" if stages[-1]["pipeline"] else "stages"
+        return {objective: plan["ms"] for objective, plan in plans.items()}, f"{len(stages)} {kind}"
 
     def outputs(self) -> list[dict[str, np.ndarray]]:
         """Return the results of all inputs."""

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusion.declined import Declined
-from placement.bounds import lower_bound
+from placement.bounds import area_bound, lower_bound
 from placement.choose import choose_plan
 from placement.methods.contiguous import ContiguousStages
 from placement.methods.fastest import FastestDevice
 from placement.plan import DevicePlan
 from placement.problem import LATENCY, THROUGHPUT, PlacementProblem
+from placement.replicas import Replicas, find_replicas
 
 _LEAST_GAIN = 0.05
 """Part of its time by which the fastest device alone must be beaten: estimates are not better than that, and to use one
@@ -36,12 +37,25 @@ class PlannedStage:
 
 
 @dataclass(frozen=True)
+class Pipeline:
+    """Stages that make up the whole model.
+
+    Attributes:
+        stages: Each behind all that it reads.
+        seconds: Between two requests that it takes.
+    """
+
+    stages: tuple[PlannedStage, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
 class StagePlan:
     """How a model runs on several devices.
 
     Attributes:
         objective: What it is for.
-        stages: Each behind all that it reads.
+        pipelines: To which the requests of a stream are dealt; one for single requests.
         seconds: The latency of a request, or the time between two of a stream, that is expected.
         bound: Seconds that no plan is below.
         alone: Seconds of the fastest device alone.
@@ -49,11 +63,16 @@ class StagePlan:
     """
 
     objective: str
-    stages: tuple[PlannedStage, ...]
+    pipelines: tuple[Pipeline, ...]
     seconds: float
     bound: float
     alone: float
     why: str
+
+    @property
+    def stages(self) -> tuple[PlannedStage, ...]:
+        """The stages of all pipelines."""
+        return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
 
     @property
     def gap(self) -> float:
@@ -72,7 +91,7 @@ def plan_latency(problem: PlacementProblem) -> StagePlan:
         return _alone(problem, alone, choice.bound, f"the best plan found takes {choice.plan.seconds * 1e3:.3f} ms")
     return StagePlan(
         LATENCY,
-        _latency_stages(problem, choice.plan),
+        (Pipeline(_latency_stages(problem, choice.plan), choice.plan.seconds),),
         seconds=choice.plan.seconds,
         bound=choice.bound,
         alone=alone.seconds,
@@ -81,17 +100,28 @@ def plan_latency(problem: PlacementProblem) -> StagePlan:
 
 
 def plan_throughput(problem: PlacementProblem) -> StagePlan:
-    """Return the stages of a pipeline, at most one for each device."""
-    alone, bound = FastestDevice().find(problem, THROUGHPUT).plan, lower_bound(problem, THROUGHPUT)
-    try:
-        plan = ContiguousStages().find(problem, THROUGHPUT).plan
-    except Declined as reason:
-        return _alone(problem, alone, bound, str(reason))
-    if plan.seconds >= alone.seconds * (1 - _LEAST_GAIN):
-        return _alone(problem, alone, bound, f"the best stages take {plan.seconds * 1e3:.3f} ms a request")
+    """Return what is the fastest for a stream: one device alone, a pipeline of at most one stage a device, or the whole
+    model on several devices. The bound is that of all of these: of replicas each task may be on several devices."""
+    alone, bound = FastestDevice().find(problem, THROUGHPUT).plan, area_bound(problem)
+    candidates, declined = list[StagePlan](), list[str]()
+    for find in (_replicated, _pipelined):
+        try:
+            candidates.append(find(problem, alone, bound))
+        except Declined as reason:
+            declined.append(str(reason))
+    if not candidates:
+        return _alone(problem, alone, bound, "; ".join(declined))
+    best = min(candidates, key=lambda plan: plan.seconds)
+    if best.seconds >= alone.seconds * (1 - _LEAST_GAIN):
+        return _alone(problem, alone, bound, f"the best plan found takes {best.seconds * 1e3:.3f} ms a request")
+    return best
+
+
+def _pipelined(problem: PlacementProblem, alone: DevicePlan, bound: float) -> StagePlan:
+    plan = ContiguousStages().find(problem, THROUGHPUT).plan
     return StagePlan(
         THROUGHPUT,
-        _runs(problem, plan),
+        (Pipeline(_runs(problem, plan), plan.seconds),),
         seconds=plan.seconds,
         bound=bound,
         alone=alone.seconds,
@@ -99,10 +129,28 @@ def plan_throughput(problem: PlacementProblem) -> StagePlan:
     )
 
 
+def _replicated(problem: PlacementProblem, alone: DevicePlan, bound: float) -> StagePlan:
+    replicas = find_replicas(problem)
+    return StagePlan(
+        THROUGHPUT,
+        tuple(_replica(problem, replicas, at) for at in range(len(replicas.devices))),
+        seconds=replicas.period,
+        bound=bound,
+        alone=alone.seconds,
+        why="the whole model on each device, requests dealt among them",
+    )
+
+
+def _replica(problem: PlacementProblem, replicas: Replicas, at: int) -> Pipeline:
+    seconds, share = replicas.seconds[at], replicas.period / replicas.seconds[at]
+    why = f"the model begins here, for {share:.0%} of the requests"
+    return Pipeline((PlannedStage(replicas.devices[at], tuple(problem.tasks), seconds, why),), seconds)
+
+
 def _alone(problem: PlacementProblem, plan: DevicePlan, bound: float, why: str) -> StagePlan:
     return StagePlan(
         plan.objective,
-        _runs(problem, plan),
+        (Pipeline(_runs(problem, plan), plan.seconds),),
         seconds=plan.seconds,
         bound=bound,
         alone=plan.seconds,

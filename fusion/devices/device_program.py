@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -27,20 +28,21 @@ _AHEAD = 2
 class DeviceProgram:
     """A model that is ready to run on several devices. Threads may call it at a time."""
 
-    def __init__(self, inputs: tuple[TensorSpec, ...], once: Flow, many: Flow, plans: DevicePlans) -> None:
-        """`once` is for single requests, `many` for streams, as `plans` say."""
+    def __init__(self, inputs: tuple[TensorSpec, ...], once: Flow, many: tuple[Flow, ...], plans: DevicePlans) -> None:
+        """`once` is for single requests, `many` are what those of streams are dealt to, as `plans` say."""
         self.inputs, self.once, self.many, self.plans = inputs, once, many, plans
         self._numbers = itertools.count()
 
     @property
     def most_under_way(self) -> int:
         """Requests that a stream takes before the first of them is answered."""
-        return max(1, _AHEAD * len(self.many.stages))
+        slowest = max(flow.seconds for flow in self.many)
+        return sum(_most_under_way(flow, slowest) for flow in self.many)
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """See `Program.run`; the error of a stage names it and its device."""
         process, values = os.getpid(), self._checked(arrays)
-        with _using(self.once, _LINGER_S):
+        with _using((self.once,), _LINGER_S):
             request = Request(self.once, next(self._numbers), values)
             try:
                 return request.answer.result()
@@ -60,7 +62,8 @@ class DeviceProgram:
                 for answered in itertools.count():
                     while failure is None and len(under_way) < self.most_under_way:
                         try:
-                            under_way.append(Request(self.many, next(self._numbers), self._checked(next(items))))
+                            arrays = self._checked(next(items))
+                            under_way.append(Request(self._deal(under_way), next(self._numbers), arrays))
                         except Exception as error:  # the last is StopIteration
                             failure = error
                     if not under_way:
@@ -78,6 +81,11 @@ class DeviceProgram:
         if failure is not None and not isinstance(failure, StopIteration):
             raise failure
 
+    def _deal(self, under_way: Iterable[Request]) -> Flow:
+        """Return what will be the first to have answered one more request, if all take what is expected of them."""
+        waiting = Counter(id(request.flow) for request in under_way if not request.answer.done())
+        return min(self.many, key=lambda flow: (waiting[id(flow)] + 1) * flow.seconds)
+
     def _checked(self, arrays: Sequence[Any]) -> list[np.ndarray]:
         values = [to_array(value, spec) for value, spec in zip(arrays, self.inputs, strict=True)]
         for value, spec in zip(values, self.inputs, strict=True):
@@ -85,12 +93,19 @@ class DeviceProgram:
         return values
 
 
+def _most_under_way(flow: Flow, slowest: float) -> int:
+    """Return how many requests of a stream may be under way in `flow`: two for each stage, and as many as it answers
+    while the slowest answers the oldest, behind which all results wait."""
+    meanwhile = math.ceil(slowest / flow.seconds) if flow.seconds else 0
+    return max(1, _AHEAD * len(flow.stages), meanwhile + 1)
+
+
 @contextlib.contextmanager
-def _using(flow: Flow, linger_s: float) -> Iterator[None]:
-    """Have the threads of a flow, and let those end that nobody uses `linger_s` after the block."""
+def _using(flows: Sequence[Flow], linger_s: float) -> Iterator[None]:
+    """Have the threads of flows, and let those end that nobody uses `linger_s` after the block."""
     process, threads = os.getpid(), list[DeviceThread]()
     try:
-        for thread in flow.threads:
+        for thread in dict.fromkeys(thread for flow in flows for thread in flow.threads):
             thread.enter()
             threads.append(thread)
         yield

@@ -51,12 +51,14 @@ def plans_dict(plans: DevicePlans) -> dict[str, Any]:
             "why": plan.why,
             "stages": [
                 {
+                    "pipeline": index,
                     "device": plans.devices[stage.device].name,
                     "ms": stage.seconds * 1e3,
                     "tasks": [plans.problem.graph.tasks[task].name for task in stage.tasks],
                     "cut": stage.cut,
                 }
-                for stage in plan.stages
+                for index, pipeline in enumerate(plan.pipelines)
+                for stage in pipeline.stages
             ],
         }
         for plan in (plans.once, plans.many)

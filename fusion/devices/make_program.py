@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fusion import pool
 from fusion.context import Context
-from fusion.devices.choose_stages import StagePlan, plan_latency, plan_throughput
+from fusion.devices.choose_stages import Pipeline, plan_latency, plan_throughput
 from fusion.devices.costs import Seconds, estimated, placement_problem, without_cost
 from fusion.devices.cut_graph import CutGraph, Part
 from fusion.devices.device_plans import DevicePlans
@@ -41,35 +42,41 @@ def make_program(
         pool.start(sum(device.threads for device in devices))  # here, as this thread is bound to none of them
     parts = _Parts(graph, imported, ctx, devices)
     threads = [DeviceThread(device) for device in devices]
-    kernels, source = estimated(graph, devices), "times are the backend's estimates"
+    estimates = estimated(graph, devices)
+    alone, together, source = estimates, estimates, "times are the backend's estimates"
     if ctx.effort != FAST:
-        kernels, source = _measured(parts, threads, imported)
-    problem = placement_problem(graph, devices, kernels)
+        alone, together, source = _measured(parts, threads, imported)
+    problem = placement_problem(graph, devices, alone)
     plans = DevicePlans(
         devices,
         problem,
         plan_latency(problem),
-        plan_throughput(problem),
+        plan_throughput(placement_problem(graph, devices, together)),
         kernels=tuple(sum(len(step.kernels) for step in task) for task in graph.tasks),
         costs=_about(source, graph),
     )
-    once, many = (parts.flow(plan, threads) for plan in (plans.once, plans.many))
-    return DeviceProgram(imported.inputs, once, many, plans)
+    once, many = (
+        tuple(parts.flow(pipeline, threads) for pipeline in plan.pipelines) for plan in (plans.once, plans.many)
+    )
+    return DeviceProgram(imported.inputs, once[0], many, plans)
 
 
 def _measured(
     parts: _Parts, threads: Sequence[DeviceThread], imported: ImportedModel
-) -> tuple[list[Seconds], str]:
-    """Return what kernels take on each device, one after the other; the estimates where the inputs are no numbers."""
+) -> tuple[list[Seconds], list[Seconds], str]:
+    """Return what kernels take on each device while the others are idle, as in a call, and while all compute, as in a
+    stream: they share caches and memory. Estimates where the inputs are no numbers."""
     program = parts.program(tuple(range(len(parts.graph.tasks))))
     try:
         arrays = list(random_inputs(imported.inputs).values())
-        kernels: list[Seconds] = [
-            thread.run(partial(measure_kernels, program, arrays, thread.device.threads)) for thread in threads
-        ]
+        calls = [partial(measure_kernels, program, arrays, thread.device.threads) for thread in threads]
+        alone: list[Seconds] = list(map(DeviceThread.run, threads, calls))
+        with ThreadPoolExecutor(len(threads)) as pool_of_callers:
+            together: list[Seconds] = list(pool_of_callers.map(DeviceThread.run, threads, calls))
     except (ShapeError, ExecutionError) as error:
-        return estimated(parts.graph, parts.devices), f"times are estimates, as measuring failed: {error.what}"
-    return kernels, "times were measured on each device while the others were idle"
+        estimates = estimated(parts.graph, parts.devices)
+        return estimates, estimates, f"times are estimates, as measuring failed: {error.what}"
+    return alone, together, "times were measured on each device, of streams while all were busy"
 
 
 def _about(source: str, graph: CutGraph) -> tuple[str, ...]:
@@ -111,9 +118,9 @@ class _Parts:
             self._made[tasks] = part, program
         return self._made[tasks]
 
-    def flow(self, plan: StagePlan, threads: Sequence[DeviceThread]) -> Flow:
-        """Return what runs the stages of `plan`."""
-        made = [self._part(stage.tasks) for stage in plan.stages]
+    def flow(self, pipeline: Pipeline, threads: Sequence[DeviceThread]) -> Flow:
+        """Return what runs the stages of `pipeline`."""
+        made = [self._part(stage.tasks) for stage in pipeline.stages]
         stage_of = {var: index for index, (part, _) in enumerate(made) for var in part.writes}
         weights = [var for var in dict.fromkeys(self.graph.results) if var in self.graph.weights]
         places = {var: at for at, var in enumerate(dict.fromkeys([*self.graph.inputs, *weights, *stage_of]))}
@@ -127,7 +134,7 @@ class _Parts:
                 after=tuple(after[index]),
                 before=tuple(other for other, producers in enumerate(after) if index in producers),
             )
-            for index, (planned, (part, program)) in enumerate(zip(plan.stages, made, strict=True))
+            for index, (planned, (part, program)) in enumerate(zip(pipeline.stages, made, strict=True))
         )
         results = tuple(places[var] for var in self.graph.results)
         return Flow(
@@ -136,6 +143,7 @@ class _Parts:
             inputs=tuple(places[var] for var in self.graph.inputs),
             results=results,
             readers=_readers(stages, results, len(places)),
+            seconds=pipeline.seconds,
         )
 
 

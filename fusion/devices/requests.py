@@ -53,6 +53,7 @@ class Flow:
         inputs: Places of the inputs.
         results: Places of the results.
         readers: How many stages read each place; results have one more, who takes them.
+        seconds: Between two requests that it takes.
     """
 
     stages: tuple[DeviceStage, ...]
@@ -60,6 +61,7 @@ class Flow:
     inputs: tuple[int, ...]
     results: tuple[int, ...]
     readers: tuple[int, ...]
+    seconds: float
 
     @property
     def threads(self) -> tuple[DeviceThread, ...]:
@@ -71,13 +73,14 @@ class Request:
     """One run of a flow.
 
     Attributes:
+        flow: What it runs through.
         answer: The results, or why there are none.
     """
 
     def __init__(self, flow: Flow, number: int, arrays: Sequence[np.ndarray]) -> None:
         """Begin the run on `arrays`; of requests under way, devices prefer that with the least number."""
         self.answer: Future[tuple[np.ndarray, ...]] = Future()
-        self._flow, self._number = flow, number
+        self.flow, self._number = flow, number
         self._values: dict[int, np.ndarray] = {**flow.constants, **dict(zip(flow.inputs, arrays, strict=True))}
         self._readers = list(flow.readers)
         self._waits = [len(stage.after) for stage in flow.stages]
@@ -94,19 +97,19 @@ class Request:
         self.answer.cancel()
 
     def _submit(self, index: int) -> None:
-        stage = self._flow.stages[index]
+        stage = self.flow.stages[index]
         stage.thread.submit((self._number, index), lambda failure: self._run(index, failure))
 
     def _run(self, index: int, failure: FusionError | None) -> None:
         if self.answer.done():
             return
-        stage = self._flow.stages[index]
+        stage = self.flow.stages[index]
         try:
             if failure is not None:
                 raise copy.copy(failure)  # each raise adds to the traceback of what it raises
             self._note(index, stage, stage.run([self._values[place] for place in stage.reads]))
         except BaseException as error:  # whatever it is, nobody may wait for this request
-            self._fail(_named(error, index, self._flow))
+            self._fail(_named(error, index, self.flow))
 
     def _note(self, index: int, stage: DeviceStage, made: Sequence[np.ndarray]) -> None:
         """Take what a stage made, free what nobody reads any more, and begin what only waited for this."""
@@ -131,9 +134,9 @@ class Request:
     def _finish(self) -> None:
         """Give the results, each an array of the caller's own."""
         results, given = list[np.ndarray](), set[int]()
-        for place in self._flow.results:
+        for place in self.flow.results:
             value = self._values[place]
-            own = place not in given and place not in self._flow.inputs and place not in self._flow.constants
+            own = place not in given and place not in self.flow.inputs and place not in self.flow.constants
             results.append(value if own else np.array(value))
             given.add(place)
         self._values.clear()

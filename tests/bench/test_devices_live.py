@@ -24,9 +24,9 @@ def test_processes_measure(tmp_path: Path) -> None:
         for each, where in ((process, [f"llvm:{cpu}"]), (other, cpu)):
             each.ask(DEADLINE_S, "compile", path, {}, "fast", where)
             each.ask(DEADLINE_S, "take", inputs)
-        expected, stages = process.ask(DEADLINE_S, "plans")
+        expected, stream = process.ask(DEADLINE_S, "plans")
         assert set(expected) == {"latency", "throughput"}
-        assert stages == 1
+        assert stream == "1 stages"
         for found, given in zip(process.ask(DEADLINE_S, "outputs"), inputs, strict=True):
             np.testing.assert_allclose(found["y"], small_models.mlp_numpy(given["x"]), rtol=1e-4, atol=1e-4)
         assert process.ask(DEADLINE_S, "stream", 0.01) > 0
@@ -38,9 +38,9 @@ def test_processes_measure(tmp_path: Path) -> None:
 
 
 def test_report() -> None:
-    found = Divided("net", {"latency": 4.0, "throughput": 2.0}, stages=2, right=True)
+    found = Divided("net", {"latency": 4.0, "throughput": 2.0}, stream="2 replicas", right=True)
     found.streamed, found.together, found.call, found.alone = [400.0], [500.0], [4.0], [5.0]
     (row,) = [line for line in text([found]).splitlines() if "net" in line]
     assert [cell.strip() for cell in row.strip("|").split("|")] == [
-        "net", "2", "400.0", "500.0", "0.800", "2.000", "2.500", "-20.0%", "4.000", "5.000", "0.800", "yes",
+        "net", "2 replicas", "400.0", "500.0", "0.800", "2.000", "2.500", "-20.0%", "4.000", "5.000", "0.800", "yes",
     ]  # fmt: skip

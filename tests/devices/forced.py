@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx
 import pytest
 
@@ -9,7 +11,7 @@ import fusion
 from fusion.cpus import cpu_numbers
 from fusion.device_module import DeviceModule
 from fusion.devices import make_program
-from fusion.devices.choose_stages import PlannedStage, StagePlan
+from fusion.devices.choose_stages import Pipeline, PlannedStage, StagePlan
 from placement.problem import PlacementProblem
 
 TARGETS = [f"llvm:{cpu}-{cpu}" for cpu in cpu_numbers()[:2]]
@@ -19,14 +21,28 @@ needs_two_cpus = pytest.mark.skipif(len(TARGETS) < 2, reason="this process may u
 def alternating(problem: PlacementProblem) -> StagePlan:
     """Each task a stage of its own, on the one device and the other in turn."""
     stages = [PlannedStage(task % 2, (task,), 1e-3, "forced") for task in problem.tasks]
-    return StagePlan("latency", tuple(stages), seconds=1e-3, bound=1e-3, alone=1e-3, why="forced")
+    return _forced((Pipeline(tuple(stages), 1e-3),))
 
 
-def divided(model: onnx.ModelProto) -> DeviceModule:
-    """Return `model` with every kernel in a stage of its own."""
+def replicated(problem: PlacementProblem) -> StagePlan:
+    """All tasks on the one device and on the other, of which the second is thought to take three times as long."""
+    tasks, times = tuple(problem.tasks), (1e-3, 3e-3)
+    return _forced(
+        tuple(Pipeline((PlannedStage(k, tasks, each, "forced"),), each) for k, each in enumerate(times))
+    )
+
+
+def _forced(pipelines: tuple[Pipeline, ...]) -> StagePlan:
+    return StagePlan("throughput", pipelines, seconds=1e-3, bound=1e-3, alone=1e-3, why="forced")
+
+
+def divided(
+    model: onnx.ModelProto, stream: Callable[[PlacementProblem], StagePlan] = alternating
+) -> DeviceModule:
+    """Return `model` with every kernel in a stage of its own, or with that plan of streams."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(make_program, "plan_latency", alternating)
-        patch.setattr(make_program, "plan_throughput", alternating)
+        patch.setattr(make_program, "plan_throughput", stream)
         module = fusion.compile(model, target=TARGETS)
     assert isinstance(module, DeviceModule)
     return module

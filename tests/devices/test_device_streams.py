@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from fusion.device_module import DeviceModule
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.requests import DeviceStage, Request
 from fusion.errors import ExecutionError, FusionError, InputError, LimitError, ResourceError
-from tests.devices.forced import TARGETS, divided, needs_two_cpus
+from tests.devices.forced import TARGETS, divided, needs_two_cpus, replicated
 from tests.module import small_models
 
 pytestmark = needs_two_cpus
@@ -30,6 +32,11 @@ X = np.ones((3, 8), np.float32)
 @pytest.fixture(scope="module")
 def module() -> DeviceModule:
     return divided(small_models.softmax_of_columns())
+
+
+@pytest.fixture(scope="module")
+def replicas() -> DeviceModule:
+    return divided(small_models.softmax_of_columns(), replicated)
 
 
 def _threads() -> set[threading.Thread]:
@@ -59,6 +66,58 @@ def test_back_pressure(module: DeviceModule) -> None:
         time.sleep(0.02)
         assert len(taken) == most + answered
     stream.close()
+
+
+def test_requests_are_dealt_by_what_replicas_take(replicas: DeviceModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, runs, first = DeviceStage.run, list[str](), replicas._program.many[0].threads[0].device.name
+
+    def note(stage: DeviceStage, values: Any) -> Any:
+        runs.append(stage.thread.device.name)
+        return run(stage, values)
+
+    monkeypatch.setattr(DeviceStage, "run", note)
+    stream = replicas.stream(itertools.repeat(X))
+    next(stream)
+    dealt = [request.flow for request in _dealt(replicas, 8)]
+    stream.close()
+    assert [dealt.count(flow) for flow in replicas._program.many] == [6, 2]
+    assert first in runs
+
+
+def _dealt(module: DeviceModule, count: int) -> list[Any]:
+    """Return so many requests that nobody answers, as a stream deals them."""
+    found = list[Any]()
+    for _ in range(count):
+        found.append(SimpleNamespace(flow=module._program._deal(found), answer=Future[Any]()))
+    return found
+
+
+def test_results_of_replicas_come_in_order(replicas: DeviceModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the one device is slower by chance."""
+    run, delays = DeviceStage.run, itertools.cycle([0.0, 0.004, 0.001])
+
+    def dawdle(stage: DeviceStage, values: Any) -> Any:
+        time.sleep(next(delays))
+        return run(stage, values)
+
+    monkeypatch.setattr(DeviceStage, "run", dawdle)
+    inputs = [np.full((3, 8), number, np.float32) * X for number in range(40)]
+    for (answer,), given in zip(replicas.stream(inputs), inputs, strict=True):
+        np.testing.assert_array_equal(answer, replicas(given)[0])
+
+
+def test_a_failing_replica_is_named(replicas: DeviceModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, calls, second = DeviceStage.run, itertools.count(), replicas._program.many[1].threads[0].device.name
+
+    def fail(stage: DeviceStage, values: Any) -> Any:
+        if stage.thread.device.name == second and next(calls) == 2:
+            raise LimitError("full")
+        return run(stage, values)
+
+    monkeypatch.setattr(DeviceStage, "run", fail)
+    _, error = _until_error(replicas, itertools.repeat(X))
+    assert isinstance(error, LimitError)
+    assert f"on the device {second}" in error.where
 
 
 def test_closing_early_leaves_no_thread(module: DeviceModule, before: set[threading.Thread]) -> None:
@@ -149,7 +208,7 @@ def test_a_stream_that_is_closed_in_the_thread_of_a_device(module: DeviceModule)
     """As garbage collection does, wherever it runs."""
     stream, closed = module.stream(itertools.repeat(X)), threading.Event()
     next(stream)
-    device = module._program.many.threads[0]
+    device = module._program.many[0].threads[0]
     thread = device.run(threading.current_thread)
 
     def close(_: FusionError | None) -> None:
@@ -172,7 +231,7 @@ def test_an_error_of_a_device_keeps_no_frames_of_those_that_got_it(
         assert "not bound" in str(error)
         assert not error.why.startswith(";")
         with pytest.raises(ResourceError, match="not bound"):
-            module._program.many.threads[0].run(lambda: None)
+            module._program.many[0].threads[0].run(lambda: None)
     assert failure.__traceback__ is None
 
 
