@@ -175,7 +175,7 @@ class _NewShapes(NamedTuple):
 def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> CompiledModule:
     settings = settings_of(ctx)
     reason = refusal(settings)
-    pinned = PinnedModel(model)
+    pinned = PinnedModel(model, ctx.cache)
     inputs, outputs = _read_signature(pinned, model)
     strangers = given.keys() - {spec.name for spec in inputs}
     if strangers and strangers <= {spec.name for spec in read_overridable(model)}:

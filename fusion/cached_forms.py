@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 
 from fusion.cache import Store
-from fusion.cache.reasons import find_reason, keep_reason
+from fusion.cache.texts import find_text, keep_text
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
@@ -72,7 +72,7 @@ def find_or_compile(
         _log.info("the form has no key, and is not looked for: %s", error)
         return compile()
     with _lock_of(key):
-        of_call = key_of({"form": key, "first": first})
+        why_none = f"{key_of({'form': key, 'first': first})}.reason"
         form = _find(store, key)
         if form is not None and not _is_made_for(form, first):
             # There is one for sizes like those of another first call, and each kind has an entry of its own.
@@ -80,7 +80,7 @@ def find_or_compile(
             form = _find(store, key)
         if form is not None and _is_made_for(form, first):
             return form
-        reason = find_reason(store, of_call) if open_inputs else None
+        reason = find_text(store, why_none) if open_inputs else None
         if reason is not None:
             raise Declined(reason)
         try:
@@ -89,7 +89,7 @@ def find_or_compile(
             raise
         except Declined as declined:
             if model.current():
-                keep_reason(store, of_call, str(declined))
+                keep_text(store, why_none, str(declined))
             raise
         if model.current():
             _keep(store, key, form, ctx)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ import numpy as np
 import onnx
 import tvm
 
+from fusion.cache import DiskCache
+from fusion.cache.file_digests import FileState, sum_up
 from fusion.files import open_file
 from fusion.frontends.onnx.external_data import external_files
 from fusion.frontends.onnx.load import load_model
@@ -27,16 +28,8 @@ from fusion.tensors import byte_view
 _CHUNK = 4 << 20
 _LOCATION = b"location"
 """What names the file of a tensor that lies in another, in each of ONNX's formats."""
-
-
-@dataclass(frozen=True)
-class FileState:
-    """A file as it was when it was read: writing to it, or putting another in its place, changes one of the numbers."""
-
-    path: Path
-    size: int
-    changed: int
-    number: int
+_EXTERNAL = "external"
+"""Behind the digest of a file that may name others."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +61,13 @@ class ModelDigest:
 
     def changed_files(self) -> tuple[Path, ...]:
         """Return those of its files that were written to, replaced or removed since."""
-        return tuple(file.path for file in self.files if not _is_current(file))
+        return tuple(file.path for file in self.files if not file.current())
 
 
 @stage("look into the cache")
-def digest_model(model: Any) -> ModelDigest:
-    """Return the digest of `model`, as `open_model` returned it.
+def digest_model(model: Any, place: DiskCache | None = None) -> ModelDigest:
+    """Return the digest of `model`, as `open_model` returned it; files that have not changed since they were read last
+    are looked up in the cache at `place`.
 
     Raises:
         Exception: It cannot be read, or holds what has no bytes, which each frontend says in classes of its own.
@@ -81,7 +75,7 @@ def digest_model(model: Any) -> ModelDigest:
     if isinstance(model, TorchModel):
         return _digest_torch(model)
     files: list[FileState] = []
-    return ModelDigest(_join(_parts(model, files)), tuple(files))
+    return ModelDigest(_join(_parts(model, files, place)), tuple(files))
 
 
 def _digest_torch(model: TorchModel) -> ModelDigest:
@@ -99,10 +93,10 @@ def _join(parts: Iterable[tuple[str, str]]) -> str:
     return checksum("\n".join(f"{name!r} {digest}" for name, digest in parts).encode())
 
 
-def _parts(model: Any, files: list[FileState]) -> Iterator[tuple[str, str]]:
+def _parts(model: Any, files: list[FileState], place: DiskCache | None) -> Iterator[tuple[str, str]]:
     """Yield name and digest of each part of `model`; add to `files` what they are about to be read from."""
     if isinstance(model, str | Path):
-        yield from _onnx_file_parts(Path(model), files)
+        yield from _onnx_file_parts(Path(model), files, place)
     elif isinstance(model, onnx.ModelProto):
         yield "onnx", checksum(model.SerializeToString(deterministic=True))
     elif isinstance(model, RelayModel):
@@ -119,34 +113,27 @@ def _parts(model: Any, files: list[FileState]) -> Iterator[tuple[str, str]]:
         raise TypeError(f"no parts are known of a {type(model).__name__}")
 
 
-def _onnx_file_parts(path: Path, files: list[FileState]) -> Iterator[tuple[str, str]]:
-    files.append(_state(path))
-    digest, found = _digest_file(path)
+def _onnx_file_parts(path: Path, files: list[FileState], place: DiskCache | None) -> Iterator[tuple[str, str]]:
+    digest, _, found = _digest_file(path, files, place).partition(" ")
     yield f"onnx {path.suffix}", digest
     if found:  # in a few; reading the others once more would take longer than their digest
         for other in external_files(load_model(path, weights=False), path):
-            files.append(_state(other))
-            yield f"external {other.name}", _digest_file(other)[0]
+            yield f"external {other.name}", _digest_file(other, files, place).partition(" ")[0]
 
 
-def _is_current(file: FileState) -> bool:
-    try:
-        return _state(file.path) == file
-    except OSError:
-        return False
+def _digest_file(path: Path, files: list[FileState], place: DiskCache | None) -> str:
+    """Return what `_read` does; add to `files` what is about to be read."""
+    state = FileState.of(path)
+    files.append(state)
+    return sum_up(state, _read, place)
 
 
-def _state(path: Path) -> FileState:
-    status = os.stat(path)
-    return FileState(path, status.st_size, max(status.st_mtime_ns, status.st_ctime_ns), status.st_ino)
-
-
-def _digest_file(path: Path, wanted: bytes = _LOCATION) -> tuple[str, bool]:
-    """Return the sha256 of a file, at about 1.3 GB/s, and whether it holds the bytes `wanted`."""
+def _read(path: Path, wanted: bytes = _LOCATION) -> str:
+    """Return the sha256 of a file, at about 1.3 GB/s, and behind it a word where it holds the bytes `wanted`."""
     total, found, end = hashlib.sha256(), False, b""
     with open_file(path) as file:
         while chunk := file.read(_CHUNK):
             total.update(chunk)
             found = found or wanted in chunk or wanted in end + chunk[: len(wanted)]
             end = (end + chunk[-len(wanted) :])[-len(wanted) :]
-    return total.hexdigest(), found
+    return f"{total.hexdigest()} {_EXTERNAL}" if found else total.hexdigest()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fusion.cache import DiskCache
 from fusion.errors import ModelChangedError, ModelFileError
 from fusion.foreign_files import check_model_file
 from fusion.frontends.torch import TorchModel
@@ -28,8 +29,10 @@ class PinnedModel:
     summed up again, which takes far less than what follows.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, place: DiskCache | None = None) -> None:
+        """`place` is the cache that knows files which have not changed."""
         self._model = model
+        self._place = place
         self._pinned: ModelDigest | None = None
         self._later = False
 
@@ -69,7 +72,7 @@ class PinnedModel:
         if before is not None and before.files and before.current():
             return before
         try:
-            found = digest_model(self._model)
+            found = digest_model(self._model, self._place)
         except Exception as error:  # of a model that cannot be read, where compiling says why
             if before is not None and self.is_file:
                 raise _gone(Path(self._model), error) from error

@@ -279,7 +279,7 @@ def test_a_model_that_changes_while_it_is_compiled_is_not_kept(
         onnx.save(other_weights(), path)
         return found
 
-    monkeypatch.setattr(pinned_model, "digest_model", lambda model: replace(digest_model(model)))
+    monkeypatch.setattr(pinned_model, "digest_model", lambda *model: replace(digest_model(*model)))
     with pytest.raises(ModelChangedError, match=r"model\.onnx"):
         fusion.compile(path, threads=1)
     assert not forms(folder)

@@ -184,7 +184,7 @@ def test_of_a_file_that_is_gone_the_error_says_what_it_is_for(tmp_path: Path) ->
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_of_known_shapes_ask_for_no_digest(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(pinned_model, "digest_model", lambda model: asked.append(model) or digest_model(model))
+    monkeypatch.setattr(pinned_model, "digest_model", lambda *model: asked.append(model) or digest_model(*model))
     options, _ = KINDS[kind](tmp_path)
     module = compiled(**options, threads=1, cache=False, wait=True)
     module(rows(1))

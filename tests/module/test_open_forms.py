@@ -392,7 +392,7 @@ def test_the_next_process_takes_the_reason_from_the_cache(
         assert re.search(reason, module.under_way[0])
     assert made.count(ALL) == 1
     (entry,) = (tmp_path / "compiled").glob("*.reason")
-    entry.write_text(entry.read_text().replace("reason", "season"))
+    entry.write_text(entry.read_text().replace("text", "next"))
     fusion.compile(proto, wait=True)(*arrays)
     assert made.count(ALL) == 2, "it is damaged"
 
