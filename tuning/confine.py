@@ -1,8 +1,11 @@
-"""What candidates cannot do to the machine: write where answers are read, leave core files, or take all memory."""
+"""What candidates cannot do to the machine: write where answers are read, leave core files, take all memory, or run on
+when nobody waits for them."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +20,8 @@ _GROWTH = 2 << 30
 """Bytes that candidates may take beside the tensors of an experiment: kernels of the zoo take 50 MB at most."""
 _STATUS = Path("/proc/self/status")
 _DATA = "VmData:"
+_SET_PARENT_DEATH_SIGNAL = 1
+"""Of prctl(2)."""
 
 
 def keep_output() -> None:
@@ -30,6 +35,12 @@ def keep_output() -> None:
     os.dup2(nowhere, number)
     os.close(nowhere)
     sys.stdout = kept
+
+
+def end_with_parent() -> None:
+    """Have the system end this process when the thread that started it has ended, also by SIGKILL, where it does so."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 @contextmanager

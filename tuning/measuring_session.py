@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol
 
+from fusion.process_groups import kill_group
 from tuning.decide import Decision
 from tuning.messages import Answer, MeasuredNetwork, Question, Trial, Trying, read_answer, write_question
 
@@ -139,9 +139,7 @@ class MeasuringSession:
         process, self._process = self._process, None
         if process is None:
             return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_group(process)
         assert process.stdin is not None
         with suppress(OSError):  # what was not flushed has no reader any more
             process.stdin.close()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +16,7 @@ from fusion.files import read_file
 from fusion.library import LoadedLibrary
 from fusion.module.cpu_features import host_architecture, host_system
 from fusion.module.shared_library import load_library, temporary_folder
+from fusion.process_groups import kill_group
 from fusion.runtime import tvm_ffi
 from fusion.stages import stage
 
@@ -93,7 +92,7 @@ def _run(command: Sequence[str]) -> tuple[int, str]:
             raise OSError(f"it did not end within {_PATIENCE} s") from error
         finally:
             if process.poll() is None:
-                _end(process)
+                kill_group(process)
         said.seek(max(0, said.seek(0, os.SEEK_END) - _MOST_SAID))
         return status, said.read().decode(errors="replace").strip()
 
@@ -103,14 +102,6 @@ def _is_library(path: Path, *, elf: bool) -> bool:
         return not elf or read_file(path, len(_ELF_MAGIC)) == _ELF_MAGIC
     except OSError:
         return False
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        # Of a session of its own, which has its number.
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.wait()
 
 
 class MissingSymbol(Exception):

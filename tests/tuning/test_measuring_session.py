@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuning import measuring_session
+from tests.tuning.kernels import ShortWithSome
 from tuning.decide import Decision
 from tuning.experiment import Experiment, LibraryCall, Step, StepCondition, Storage, View, read_experiment
 from tuning.measuring_session import MeasuringSession
@@ -58,18 +58,12 @@ def test_messages_pass_through_lines() -> None:
     assert read_question(write_question(question)) == question
 
 
-def test_candidates_that_crash_are_left_out(tmp_path: Path) -> None:
-    with MeasuringSession(tmp_path, program((1, 2), "os.abort()")) as bench:
+@pytest.mark.parametrize("act", ["os.abort()", "time.sleep(600)"])
+def test_a_candidate_that_crashes_or_hangs_is_left_out(tmp_path: Path, act: str) -> None:
+    with ShortWithSome(tmp_path, program((1, 2), act)) as bench:
+        bench.hanging = (Trial(0, 1), Trial(0, 2)) if "sleep" in act else ()
         results = bench.run(experiment())
     assert results.crashed == [Trial(0, 1), Trial(0, 2)]
-    assert (results.before, results.after, len(results.decisions)) == (2.0, 1.0, 1)
-
-
-def test_a_candidate_that_hangs_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring_session, "_PATIENCE_S", 5.0)  # far above the start of a process on a busy machine
-    with MeasuringSession(tmp_path, program((1,), "time.sleep(600)")) as bench:
-        results = bench.run(experiment())
-    assert results.crashed == [Trial(0, 1)]
     assert (results.before, results.after, len(results.decisions)) == (2.0, 1.0, 1)
 
 
