@@ -213,8 +213,8 @@ def _chunks(nest: Nest, extent: Extent, least: int, tasks: Expr, others: Expr) -
 
 
 def _pitch(roles: Roles) -> Extent | None:
-    """Return how many elements lie between rows of the result where it is the sums, and columns lie together; None
-    elsewhere."""
+    """Return how many elements lie between rows of the result where it is the sums, and columns lie together or there
+    is one; None elsewhere."""
     if len(roles.outputs) > 1:
         return None
     (output,) = roles.outputs
@@ -223,17 +223,19 @@ def _pitch(roles: Roles) -> Extent | None:
     *_, row, column = output.coordinates
     down, across = (_step(output.buffer, output.indices, place) for place in (row, column))
     depends = contains(down, (Var, lambda var: any(var.same_as(each) for each in output.coordinates)))
-    return extent_of(down) if extent_of(across) == 1 and not depends else None
+    lie_together = extent_of(across) == 1 or roles.shape[-1] == 1
+    return extent_of(down) if lie_together and not depends else None
 
 
 def _lanes_may_idle(outputs: Sequence[Output]) -> bool:
     """Return whether what is behind the product may be computed of anything in lanes past the last column: none loads
-    or stores at a place of its own, and no integers are divided."""
+    at a place of its own, all store side by side, and no integers are divided."""
     for output in outputs:
         column = output.coordinates[-1]
-        places = [(output.buffer, output.indices)]
-        places += [(load.source, load.indices) for load in find(output.value, TensorLoad)]
-        if any(extent_of(_step(buffer, indices, column)) not in (0, 1) for buffer, indices in places):
+        steps = [_step(load.source, load.indices, column) for load in find(output.value, TensorLoad)]
+        if any(extent_of(step) not in (0, 1) for step in steps):
+            return False
+        if extent_of(_step(output.buffer, output.indices, column)) != 1:
             return False
         if contains(output.value, (DIVISIONS, lambda _: True)):
             return False

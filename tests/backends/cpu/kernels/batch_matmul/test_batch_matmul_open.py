@@ -25,6 +25,9 @@ CASES: dict[str, Callable[[int, int], tuple[Shape, Shape, tuple[str, ...]]]] = {
     "one for all": lambda b, n: ((b, 1, n, 16), (1, 3, 16, 20), ("residual",)),
     "rows and columns": lambda b, n: ((2, b, 6), (1, 6, n), ()),
     "behind them": lambda b, n: ((2, b, 6), (2, 6, n), ("residual", "sigmoid")),
+    "one column": lambda b, n: ((b, n, 6), (b, 6, 1), ()),
+    "behind one column": lambda b, n: ((b, 2, n), (b, n, 1), ("residual", "sigmoid")),
+    "one number": lambda b, n: ((b, 1, n), (b, n, 1), ()),
     "more columns": lambda b, n: ((n, 8), (b, 8, n + 3), ("residual", "sigmoid")),
 }  # fmt: skip
 
