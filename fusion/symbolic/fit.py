@@ -33,8 +33,9 @@ class Fit:
         probes: The sizes at which numbers are known.
         known: Extents that the model is known to have: where several go through the same numbers, one of these does
             so by no accident.
-        has_doubts: Whether several that passes may make of these go through some numbers, or none, and none that is or
-            moves one of them, or it is of other symbols than the function that has the numbers.
+        has_doubts: Whether several that passes may make of these go through some numbers, or none, or a product of
+            moved ones, and none that is or moves one of them, or it is of other symbols than the function that has the
+            numbers.
     """
 
     probes: Sequence[Sizes]
@@ -78,15 +79,10 @@ class Fit:
         Raises:
             NotLinearError: There are none.
         """
-        if not any(map(self._may_be_made, self._lines(tuple(values)))):
-            near = self._near_extents
-            for (parts, first), (others, second) in combinations_with_replacement(near.items(), 2):
-                below = [part * other for part, other in zip(parts, others, strict=True)]
-                rest = tuple(value // each if each else 0 for value, each in zip(values, below, strict=True))
-                third = Extent(rest[0]) if len(set(rest)) == 1 else near.get(rest)
-                if third is not None and all(a * b == c for a, b, c in zip(rest, below, values, strict=True)):
-                    self.has_doubts = True
-                    return first, second, third
+        factors = self._factors(tuple(values))
+        if factors is not None and not any(map(self._may_be_made, self._lines(tuple(values)))):
+            self.has_doubts = True
+            return factors
         return (self.extent(values),)
 
     def ratio(self, values: Sequence[float]) -> tuple[Extent, Extent]:
@@ -112,10 +108,27 @@ class Fit:
         if lines:
             likeliest = min(lines, key=self._doubt)
             made = [line for line in lines if self._may_be_made(line)]
-            self.has_doubts |= not self._is_moved(likeliest) and made != [likeliest]
+            is_only = made == [likeliest] and self._is_multiple(likeliest) and self._factors(values) is None
+            self.has_doubts |= not (is_only or self._is_moved(likeliest))
             return likeliest
         at = "; ".join(f"{value} at {dict(sizes)}" for value, sizes in zip(values, self.probes, strict=True))
         raise NotLinearError(f"a number is no multiple of the open sizes and their products: {at}")
+
+    def _factors(self, values: tuple[int, ...]) -> tuple[Extent, Extent, Extent] | None:
+        """Return three extents whose product is each of `values`: two that the model has but for 1, and a third or a
+        number; None if there are none but those of a line."""
+        (pairs, at), near = self._near_products, self._near_extents
+        numbers = np.array(values)
+        rest = numbers // at
+        for place in np.flatnonzero((rest * at == numbers).all(axis=1)):
+            left = tuple(map(int, rest[place]))
+            third = Extent(left[0]) if len(set(left)) == 1 else near.get(left)
+            if third is not None:
+                factors = (*pairs[place], third)
+                of_sizes = [each for each in factors if each.symbols]
+                if len(of_sizes) > 1 and any(each.constant for each in of_sizes):
+                    return factors
+        return None
 
     def _lines(self, values: tuple[int, ...]) -> Iterator[Extent]:
         """Yield the extents that go through all `values`; there are several where these are few."""
@@ -147,12 +160,14 @@ class Fit:
 
     def _may_be_made(self, line: Extent) -> bool:
         """Whether passes may make `line` of what the model has: an extent of it or a product of symbols, with edges at
-        most, so many times; or a few more than a multiple.
+        most, so many times; or a few more than a multiple, which nothing but a third size tells from an accident.
 
         Twice the batch was also `width - 37` at two sizes of a model that halves its width: no pass cuts 37 off.
         """
-        if abs(line.constant) <= _EDGES:
-            return True
+        return abs(line.constant) <= _EDGES or self._is_multiple(line)
+
+    def _is_multiple(self, line: Extent) -> bool:
+        """Whether `line` is so many times an extent of the model or a product of symbols, with edges at most."""
         bases = [Extent(0, 1, line.symbols), *(extent for extent in self.known if extent.symbols == line.symbols)]
         for base in bases:
             times, rest = divmod(line.coefficient, base.coefficient)
@@ -167,6 +182,14 @@ class Fit:
         known = [*(Extent(0, 1, (name,)) for name in self.probes[0]), *sorted(self.known, key=str)]
         moved = (replace(extent, constant=extent.constant + by) for extent in known for by in (0, -1, 1))
         return {tuple(extent.at(sizes) for sizes in self.probes): extent for extent in (Extent(1), *moved)}
+
+    @cached_property
+    def _near_products(self) -> tuple[list[tuple[Extent, Extent]], np.ndarray]:
+        """The pairs of these extents, and the product of each at each of the probes, where none is 0."""
+        near = {values: extent for values, extent in self._near_extents.items() if all(values)}
+        pairs = list(combinations_with_replacement(near.values(), 2))
+        products = [[a * b for a, b in zip(*each, strict=True)] for each in combinations_with_replacement(near, 2)]
+        return pairs, np.array(products, np.int64).reshape(len(pairs), len(self.probes))
 
     @cached_property
     def _known_products(self) -> frozenset[tuple[str, ...]]:

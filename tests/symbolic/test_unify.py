@@ -68,6 +68,19 @@ def test_numbers_that_no_pass_makes_of_the_sizes_are_products_of_extents_or_in_d
     assert unsure.has_doubts
 
 
+def test_a_product_that_is_almost_a_multiple_of_the_batch_is_in_doubt() -> None:
+    """33 * 39 and 47 * 41 pixels are also 640 batches of 2 and 3, and 7 more."""
+    probes = ({"n": 2, "h": 33, "w": 41}, {"n": 3, "h": 47, "w": 43})
+    width = Extent(-2, 1, ("w",))
+    fit = Fit(probes, [width])
+    fit.product([33 * 39, 47 * 41])
+    assert fit.has_doubts
+    third = {"n": 5, "h": 89, "w": 53}
+    assert set(Fit((*probes, third), [width]).product([33 * 39, 47 * 41, 89 * 51])) == {
+        Extent(1), Extent(0, 1, ("h",)), width
+    }  # fmt: skip
+
+
 def test_a_number_is_of_the_symbols_that_the_function_has() -> None:
     """80 rows of an image are 160 of its half where that is all of it: the kernel of the half knows no other."""
     probes = ({"image": 50, "part": 25}, {"image": 90, "part": 45})
