@@ -99,6 +99,12 @@ def plan_latency(problem: PlacementProblem) -> StagePlan:
     )
 
 
+def latency_alone(problem: PlacementProblem) -> StagePlan:
+    """Return the plan of one request that uses the fastest device only."""
+    alone = FastestDevice().find(problem, LATENCY).plan
+    return _alone(problem, alone, lower_bound(problem, LATENCY), "as planned")
+
+
 def plan_throughput(problem: PlacementProblem) -> StagePlan:
     """Return what is the fastest for a stream: one device alone, a pipeline of at most one stage a device, or the whole
     model on several devices. The bound is that of all of these: of replicas each task may be on several devices."""

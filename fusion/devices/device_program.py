@@ -41,13 +41,7 @@ class DeviceProgram:
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """See `Program.run`; the error of a stage names it and its device."""
-        process, values = os.getpid(), self._checked(arrays)
-        with _using((self.once,), _LINGER_S):
-            request = Request(self.once, next(self._numbers), values)
-            try:
-                return request.answer.result()
-            finally:
-                _cancel([request], process)
+        return run_once(self.once, self._checked(arrays), next(self._numbers))
 
     def stream(self, items: Iterator[Sequence[Any]]) -> Generator[tuple[np.ndarray, ...], None, None]:
         """Yield the outputs for each of `items`, the arrays of a request, in order.
@@ -91,6 +85,17 @@ class DeviceProgram:
         for value, spec in zip(values, self.inputs, strict=True):
             check_array(value, spec)
         return values
+
+
+def run_once(flow: Flow, values: Sequence[np.ndarray], number: int = 0) -> tuple[np.ndarray, ...]:
+    """Return the results of one request; of requests under way, devices prefer that with the least number."""
+    process = os.getpid()
+    with _using((flow,), _LINGER_S):
+        request = Request(flow, number, values)
+        try:
+            return request.answer.result()
+        finally:
+            _cancel([request], process)
 
 
 def _most_under_way(flow: Flow, slowest: float) -> int:

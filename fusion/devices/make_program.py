@@ -7,9 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
+
 from fusion import pool
 from fusion.context import Context
-from fusion.devices.choose_stages import Pipeline, plan_latency, plan_throughput
+from fusion.devices.choose_stages import Pipeline, latency_alone, plan_latency, plan_throughput
+from fusion.devices.confirm_latency import confirm_latency
 from fusion.devices.costs import Seconds, estimated, placement_problem, without_cost
 from fusion.devices.cut_graph import CutGraph, Part
 from fusion.devices.device_plans import DevicePlans
@@ -42,41 +45,57 @@ def make_program(
         pool.start(sum(device.threads for device in devices))  # here, as this thread is bound to none of them
     parts = _Parts(graph, imported, ctx, devices)
     threads = [DeviceThread(device) for device in devices]
-    estimates = estimated(graph, devices)
-    alone, together, source = estimates, estimates, "times are the backend's estimates"
-    if ctx.effort != FAST:
-        alone, together, source = _measured(parts, threads, imported)
-    problem = placement_problem(graph, devices, alone)
+    times = _times(parts, threads, imported, ctx)
+    alone = placement_problem(graph, devices, times.alone)
+    once, many = plan_latency(alone), plan_throughput(placement_problem(graph, devices, times.together))
+    flow = parts.flow(once.pipelines[0], threads)
+    if times.arrays and len(once.stages) > 1:
+        by_one = latency_alone(alone)
+        once, flow = confirm_latency(once, flow, by_one, parts.flow(by_one.pipelines[0], threads), times.arrays)
     plans = DevicePlans(
         devices,
-        problem,
-        plan_latency(problem),
-        plan_throughput(placement_problem(graph, devices, together)),
+        alone,
+        once,
+        many,
         kernels=tuple(sum(len(step.kernels) for step in task) for task in graph.tasks),
-        costs=_about(source, graph),
+        costs=_about(times.source, graph),
     )
-    once, many = (
-        tuple(parts.flow(pipeline, threads) for pipeline in plan.pipelines) for plan in (plans.once, plans.many)
-    )
-    return DeviceProgram(imported.inputs, once[0], many, plans)
+    streams = tuple(parts.flow(pipeline, threads) for pipeline in many.pipelines)
+    return DeviceProgram(imported.inputs, flow, streams, plans)
 
 
-def _measured(
-    parts: _Parts, threads: Sequence[DeviceThread], imported: ImportedModel
-) -> tuple[list[Seconds], list[Seconds], str]:
-    """Return what kernels take on each device while the others are idle, as in a call, and while all compute, as in a
-    stream: they share caches and memory. Estimates where the inputs are no numbers."""
+@dataclass(frozen=True)
+class _Times:
+    """What kernels take on each device.
+
+    Attributes:
+        alone: While the others are idle, as in a call.
+        together: While all compute, as in a stream: they share caches and memory.
+        source: Where the times are from.
+        arrays: Inputs that the model was measured on; none of estimates.
+    """
+
+    alone: Sequence[Seconds]
+    together: Sequence[Seconds]
+    source: str
+    arrays: Sequence[np.ndarray] = ()
+
+
+def _times(parts: _Parts, threads: Sequence[DeviceThread], imported: ImportedModel, ctx: Context) -> _Times:
+    """Return what was measured, or the estimates: at the least effort, and where the inputs are no numbers."""
+    estimates = estimated(parts.graph, parts.devices)
+    if ctx.effort == FAST:
+        return _Times(estimates, estimates, "times are the backend's estimates")
     program = parts.program(tuple(range(len(parts.graph.tasks))))
     try:
         arrays = list(random_inputs(imported.inputs).values())
         calls = [partial(measure_kernels, program, arrays, thread.device.threads) for thread in threads]
-        alone: list[Seconds] = list(map(DeviceThread.run, threads, calls))
-        with ThreadPoolExecutor(len(threads)) as pool_of_callers:
-            together: list[Seconds] = list(pool_of_callers.map(DeviceThread.run, threads, calls))
+        alone = list(map(DeviceThread.run, threads, calls))
+        with ThreadPoolExecutor(len(threads)) as callers:
+            together = list(callers.map(DeviceThread.run, threads, calls))
     except (ShapeError, ExecutionError) as error:
-        estimates = estimated(parts.graph, parts.devices)
-        return estimates, estimates, f"times are estimates, as measuring failed: {error.what}"
-    return alone, together, "times were measured on each device, of streams while all were busy"
+        return _Times(estimates, estimates, f"times are estimates, as measuring failed: {error.what}")
+    return _Times(alone, together, "times were measured on each device, of streams while all were busy", arrays)
 
 
 def _about(source: str, graph: CutGraph) -> tuple[str, ...]:

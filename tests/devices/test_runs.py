@@ -12,8 +12,9 @@ from onnx import helper
 
 import fusion
 from fusion.device_module import DeviceModule
+from fusion.devices import confirm_latency, make_program
 from fusion.errors import InputError, OptionError
-from tests.devices.forced import TARGETS, divided, needs_two_cpus
+from tests.devices.forced import TARGETS, alternating, divided, needs_two_cpus
 from tests.forked import answer_of_child
 from tests.module import small_models
 
@@ -114,6 +115,19 @@ def test_measured_costs() -> None:
     np.testing.assert_allclose(
         measured(arrays(1)[0])[0], fusion.compile(small_models.softmax_of_columns())(arrays(1)[0])[0], rtol=1e-5
     )
+
+
+def test_a_plan_of_several_devices_that_is_slower_when_measured_is_not_taken() -> None:
+    """What `forced` says to take 1 ms waits for the other thread at each kernel."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(make_program, "plan_latency", alternating)
+        patch.setattr(confirm_latency, "_timed", lambda flow, _: float(len(flow.stages)))
+        measured = fusion.compile(
+            small_models.softmax_of_columns(), target=TARGETS, effort="balanced", database=False, cache=False
+        )
+    assert isinstance(measured, DeviceModule)
+    assert len(measured._program.once.stages) == 1
+    assert "the plan forced takes" in measured.explain("latency")
 
 
 def test_a_device_of_several_cpus() -> None:
