@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import copy
 import heapq
 import itertools
@@ -32,6 +33,7 @@ class DeviceThread:
         self._jobs: list[tuple[Priority, int, Job]] = []
         self._numbers = itertools.count()
         self._users = 0
+        self._is_busy = False
         self._ends = 0.0
         self._thread: threading.Thread | None = None
         lock = Lock(self._forget)
@@ -95,6 +97,31 @@ class DeviceThread:
             heapq.heappush(self._jobs, (priority, next(self._numbers), job))
             self._changed.notify_all()
 
+    def borrow(self) -> bool:
+        """Return whether the device has nothing to do, and is the calling thread's until `give_back` then: to wake the
+        device's own thread and to be woken by it took 0.3 ms of a call (Emerald Rapids)."""
+        with self._changed:
+            if self._is_busy or self._jobs:
+                return False
+            self._is_busy = True
+            return True
+
+    def give_back(self) -> None:
+        """Let the thread run what was submitted since `borrow`."""
+        with self._changed:
+            self._is_busy = False
+            if self._jobs:
+                self._changed.notify_all()
+
+    def run_here(self, _: Priority, job: Job) -> None:
+        """Run `job` in the calling thread, which has borrowed the device, bound to the CPUs meanwhile."""
+        before = os.sched_getaffinity(0)
+        try:
+            job(self._bind())
+        finally:
+            with contextlib.suppress(OSError):  # the process may not use some of them any more
+                os.sched_setaffinity(0, before)
+
     def run(self, call: Callable[[], T]) -> T:
         """Return what `call` returns in the thread, or raise what it raises."""
         answer: Future[T] = Future()
@@ -116,7 +143,7 @@ class DeviceThread:
 
     def _forget(self) -> None:
         """In a forked process the thread is not there, nor those that use it."""
-        self._thread, self._users = None, 0
+        self._thread, self._users, self._is_busy = None, 0, False
         self._jobs.clear()
 
     def _work(self) -> None:
@@ -127,17 +154,20 @@ class DeviceThread:
                 return
             job(failure)
             del job  # which holds the tensors of a request
+            with self._changed:
+                self._is_busy = False
 
     def _next(self) -> Job | None:
         """Return the next job; None when the thread is to end, which it then does."""
         with self._changed:
-            while not self._jobs:
+            while self._is_busy or not self._jobs:
                 left = self._ends - time.monotonic()
                 if self._users == 0 and left <= 0:
                     self._thread = None
                     self._settled.notify_all()
                     return None
                 self._changed.wait(None if self._users else left)
+            self._is_busy = True
             return heapq.heappop(self._jobs)[2]
 
     def _bind(self) -> FusionError | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
 
-from fusion.devices.device_thread import DeviceThread
+from fusion.devices.device_thread import DeviceThread, Job, Priority
 from fusion.errors import ExecutionError, FusionError
 from fusion.module.program import KernelProgram
+
+Submit = Callable[[DeviceThread, Priority, Job], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +79,14 @@ class Request:
         answer: The results, or why there are none.
     """
 
-    def __init__(self, flow: Flow, number: int, arrays: Sequence[np.ndarray]) -> None:
-        """Begin the run on `arrays`; of requests under way, devices prefer that with the least number."""
+    def __init__(
+        self, flow: Flow, number: int, arrays: Sequence[np.ndarray], submit: Submit = DeviceThread.submit
+    ) -> None:
+        """Begin the run on `arrays`; of requests under way, devices prefer that with the least number. `submit` hands
+        a stage to its device."""
         self.answer: Future[tuple[np.ndarray, ...]] = Future()
         self.flow, self._number = flow, number
+        self._submit_to = submit
         self._values: dict[int, np.ndarray] = {**flow.constants, **dict(zip(flow.inputs, arrays, strict=True))}
         self._readers = list(flow.readers)
         self._waits = [len(stage.after) for stage in flow.stages]
@@ -98,7 +104,7 @@ class Request:
 
     def _submit(self, index: int) -> None:
         stage = self.flow.stages[index]
-        stage.thread.submit((self._number, index), lambda failure: self._run(index, failure))
+        self._submit_to(stage.thread, (self._number, index), lambda failure: self._run(index, failure))
 
     def _run(self, index: int, failure: FusionError | None) -> None:
         if self.answer.done():
@@ -110,6 +116,8 @@ class Request:
             self._note(index, stage, stage.run([self._values[place] for place in stage.reads]))
         except BaseException as error:  # whatever it is, nobody may wait for this request
             self._fail(_named(error, index, self.flow))
+            if isinstance(error, KeyboardInterrupt):  # it is the caller's own thread
+                raise
 
     def _note(self, index: int, stage: DeviceStage, made: Sequence[np.ndarray]) -> None:
         """Take what a stage made, free what nobody reads any more, and begin what only waited for this."""

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import fusion
 from fusion.device_module import DeviceModule
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.requests import DeviceStage, Request
@@ -254,6 +255,51 @@ def test_wrong_inputs_come_in_their_place(module: DeviceModule) -> None:
         answers, error = _until_error(module, [X, X, wrong, X])
         assert len(answers) == 2
         assert isinstance(error, InputError)
+
+
+@pytest.fixture(scope="module")
+def whole() -> DeviceModule:
+    """A module that runs calls on one device."""
+    module = fusion.compile(small_models.softmax_of_columns(), target=TARGETS)
+    assert isinstance(module, DeviceModule)
+    assert len(module._program.once.stages) == 1
+    return module
+
+
+def test_a_call_of_one_stage_runs_in_its_callers_thread(whole: DeviceModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, run, seen = whole._program.once.threads[0], DeviceStage.run, list[tuple[threading.Thread, set[int]]]()
+
+    def note(stage: DeviceStage, values: Any) -> Any:
+        seen.append((threading.current_thread(), os.sched_getaffinity(0)))
+        return run(stage, values)
+
+    monkeypatch.setattr(DeviceStage, "run", note)
+    before = os.sched_getaffinity(0)
+    whole(X)
+    assert seen == [(threading.current_thread(), set(device.device.cpus))]
+    assert os.sched_getaffinity(0) == before
+    assert device.borrow()
+    other = threading.Thread(target=whole, args=(X,))
+    other.start()  # the device is busy, and the call waits for its turn
+    time.sleep(0.02)
+    assert len(seen) == 1
+    device.give_back()
+    other.join(60)
+    assert len(seen) == 2
+    assert seen[1][0] not in (other, threading.current_thread())
+    _await_idle(whole)
+
+
+def test_an_interrupt_of_a_call_in_its_callers_thread(whole: DeviceModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(stage: DeviceStage, values: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceStage, "run", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            whole(X)
+    whole(X)  # the device is free again
+    _await_idle(whole)
 
 
 def test_what_the_items_raise_comes_in_its_place(module: DeviceModule) -> None:
