@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusion.declined import Declined
+from fusion.errors import LimitError
 from placement.bounds import area_bound, lower_bound
 from placement.choose import choose_plan
 from placement.methods.contiguous import ContiguousStages
@@ -58,7 +60,7 @@ class StagePlan:
         pipelines: To which the requests of a stream are dealt; one for single requests.
         seconds: The latency of a request, or the time between two of a stream, that is expected.
         bound: Seconds that no plan is below.
-        alone: Seconds of the fastest device alone.
+        alone: Seconds of the fastest device alone; infinite where none can hold the model.
         why: What was chosen, and over what.
     """
 
@@ -81,68 +83,81 @@ class StagePlan:
 
 
 def plan_latency(problem: PlacementProblem) -> StagePlan:
-    """Return the stages of one request: tasks that wait for another device, or that another waits for, end them."""
-    alone = FastestDevice().find(problem, LATENCY).plan
-    bound = lower_bound(problem, LATENCY)
-    if bound >= alone.seconds * (1 - _LEAST_GAIN):
+    """Return the stages of one request: tasks that wait for another device, or that another waits for, end them.
+
+    Raises:
+        LimitError: No plan was found that fits the memories.
+    """
+    alone, bound = _fastest(problem, LATENCY), lower_bound(problem, LATENCY)
+    if alone is not None and bound >= alone.seconds * (1 - _LEAST_GAIN):
         return _alone(problem, alone, bound, "no plan can be faster by 5%: see the bound")
     choice = choose_plan(problem, LATENCY)
-    if choice.plan.seconds >= alone.seconds * (1 - _LEAST_GAIN):
+    if alone is not None and choice.plan.seconds >= alone.seconds * (1 - _LEAST_GAIN):
         return _alone(problem, alone, choice.bound, f"the best plan found takes {choice.plan.seconds * 1e3:.3f} ms")
     return StagePlan(
         LATENCY,
         (Pipeline(_latency_stages(problem, choice.plan), choice.plan.seconds),),
         seconds=choice.plan.seconds,
         bound=choice.bound,
-        alone=alone.seconds,
+        alone=_seconds(alone),
         why=f"found by {choice.method}",
     )
 
 
-def latency_alone(problem: PlacementProblem) -> StagePlan:
-    """Return the plan of one request that uses the fastest device only."""
-    alone = FastestDevice().find(problem, LATENCY).plan
-    return _alone(problem, alone, lower_bound(problem, LATENCY), "as planned")
+def latency_alone(problem: PlacementProblem) -> StagePlan | None:
+    """Return the plan of one request that uses the fastest device only; None where no device can hold the model."""
+    alone = _fastest(problem, LATENCY)
+    return None if alone is None else _alone(problem, alone, lower_bound(problem, LATENCY), "as planned")
 
 
 def plan_throughput(problem: PlacementProblem) -> StagePlan:
     """Return what is the fastest for a stream: one device alone, a pipeline of at most one stage a device, or the whole
-    model on several devices. The bound is that of all of these: of replicas each task may be on several devices."""
-    alone, bound = FastestDevice().find(problem, THROUGHPUT).plan, area_bound(problem)
+    model on several devices. The bound is that of all of these: of replicas each task may be on several devices.
+
+    Raises:
+        LimitError: None of these fits the memories.
+    """
+    alone, bound = _fastest(problem, THROUGHPUT), area_bound(problem)
     candidates, declined = list[StagePlan](), list[str]()
     for find in (_replicated, _pipelined):
         try:
             candidates.append(find(problem, alone, bound))
         except Declined as reason:
             declined.append(str(reason))
-    if not candidates:
-        return _alone(problem, alone, bound, "; ".join(declined))
-    best = min(candidates, key=lambda plan: plan.seconds)
-    if best.seconds >= alone.seconds * (1 - _LEAST_GAIN):
-        return _alone(problem, alone, bound, f"the best plan found takes {best.seconds * 1e3:.3f} ms a request")
+    best = min(candidates, key=lambda plan: plan.seconds, default=None)
+    if alone is None and best is None:
+        raise LimitError(
+            "no plan of streams fits the model into the memories of the devices",
+            why="; ".join(declined),
+            hint="give devices with more memory",
+        )
+    if alone is not None and (best is None or best.seconds >= alone.seconds * (1 - _LEAST_GAIN)):
+        told = "; ".join(declined) if best is None else f"the best plan found takes {best.seconds * 1e3:.3f} ms"
+        return _alone(problem, alone, bound, told)
+    assert best is not None
     return best
 
 
-def _pipelined(problem: PlacementProblem, alone: DevicePlan, bound: float) -> StagePlan:
+def _pipelined(problem: PlacementProblem, alone: DevicePlan | None, bound: float) -> StagePlan:
     plan = ContiguousStages().find(problem, THROUGHPUT).plan
     return StagePlan(
         THROUGHPUT,
         (Pipeline(_runs(problem, plan), plan.seconds),),
         seconds=plan.seconds,
         bound=bound,
-        alone=alone.seconds,
+        alone=_seconds(alone),
         why="the best of all cuts of the graph's order",
     )
 
 
-def _replicated(problem: PlacementProblem, alone: DevicePlan, bound: float) -> StagePlan:
+def _replicated(problem: PlacementProblem, alone: DevicePlan | None, bound: float) -> StagePlan:
     replicas = find_replicas(problem)
     return StagePlan(
         THROUGHPUT,
         tuple(_replica(problem, replicas, at) for at in range(len(replicas.devices))),
         seconds=replicas.period,
         bound=bound,
-        alone=alone.seconds,
+        alone=_seconds(alone),
         why="the whole model on each device, requests dealt among them",
     )
 
@@ -151,6 +166,18 @@ def _replica(problem: PlacementProblem, replicas: Replicas, at: int) -> Pipeline
     seconds, share = replicas.seconds[at], replicas.period / replicas.seconds[at]
     why = f"the model begins here, for {share:.0%} of the requests"
     return Pipeline((PlannedStage(replicas.devices[at], tuple(problem.tasks), seconds, why),), seconds)
+
+
+def _fastest(problem: PlacementProblem, objective: str) -> DevicePlan | None:
+    """Return the plan of the fastest device alone; None where none can hold the model."""
+    try:
+        return FastestDevice().find(problem, objective).plan
+    except Declined:
+        return None
+
+
+def _seconds(alone: DevicePlan | None) -> float:
+    return math.inf if alone is None else alone.seconds
 
 
 def _alone(problem: PlacementProblem, plan: DevicePlan, bound: float, why: str) -> StagePlan:

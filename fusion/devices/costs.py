@@ -26,14 +26,20 @@ def estimated(graph: CutGraph, devices: Sequence[CoreSet]) -> list[Seconds]:
     ]
 
 
-def placement_problem(graph: CutGraph, devices: Sequence[CoreSet], kernels: Sequence[Seconds]) -> PlacementProblem:
-    """Return the problem of where each task runs; all devices have the memory of the process."""
+def placement_problem(
+    graph: CutGraph, devices: Sequence[CoreSet], kernels: Sequence[Seconds], requests: int
+) -> PlacementProblem:
+    """Return the problem of where each task runs, with so many requests under way on each device."""
     tasks = tuple(
-        TaskNode(name_of(task), tuple(sum(_seconds(step, each) for step in task) for each in kernels))
-        for task in graph.tasks
+        TaskNode(
+            name_of(task),
+            tuple(sum(_seconds(step, each) for step in task) for each in kernels),
+            graph.memory(at, requests),
+        )
+        for at, task in enumerate(graph.tasks)
     )
     edges = (TaskEdge(source, target, size) for (source, target), size in sorted(graph.edges().items()))
-    known = tuple(Device(device.name, {OTHER: 1.0}, 1.0, float("inf")) for device in devices)
+    known = tuple(Device(device.name, {OTHER: 1.0}, 1.0, device.memory) for device in devices)
     return PlacementProblem(TaskGraph(tasks, tuple(edges)), Topology.uniform(known, HAND_OFF))
 
 

@@ -143,6 +143,15 @@ class CutGraph:
                 found[source, target] = found.get((source, target), 0) + bytes_of(var)
         return found
 
+    def memory(self, task: int, requests: int) -> int:
+        """Return the bytes that a task keeps where it runs, or more: its weights, what it makes while it computes, and
+        for each of `requests` under way what it reads of the model's inputs and what it makes."""
+        steps = self.tasks[task]
+        read = {var for step in steps for var in step.reads}
+        weights = sum(bytes_of(var) for var in read & set(self.weights))
+        made = sum(bytes_of(var) for step in steps for var in step.writes)
+        return weights + made + requests * (made + sum(bytes_of(var) for var in read & set(self.inputs)))
+
     def part(self, tasks: Sequence[int]) -> Part:
         """Return `tasks`, in order, as a model of their own."""
         steps, inside = [step for task in tasks for step in self.tasks[task]], set(tasks)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fusion.devices.device_memory import MemoryLedger
 from fusion.devices.device_plans import DevicePlans
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.requests import Flow, Request
@@ -21,7 +22,7 @@ from fusion.signature import TensorSpec
 
 _LINGER_S = 5.0
 """So long after a call its threads wait for another: to start one takes longer than to wake it."""
-_AHEAD = 2
+UNDER_WAY = 2
 """Requests under way for each stage: one that it runs, and one to go on with."""
 
 
@@ -32,6 +33,7 @@ class DeviceProgram:
         """`once` is for single requests, `many` are what those of streams are dealt to, as `plans` say."""
         self.inputs, self.once, self.many, self.plans = inputs, once, many, plans
         self._numbers = itertools.count()
+        self._ledger = MemoryLedger((once, *many))
 
     @property
     def most_under_way(self) -> int:
@@ -41,7 +43,9 @@ class DeviceProgram:
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """See `Program.run`; the error of a stage names it and its device."""
-        return run_once(self.once, self._checked(arrays), next(self._numbers))
+        values = self._checked(arrays)
+        with self._ledger.held(self.once):
+            return run_once(self.once, values, next(self._numbers))
 
     def stream(self, items: Iterator[Sequence[Any]]) -> Generator[tuple[np.ndarray, ...], None, None]:
         """Yield the outputs for each of `items`, the arrays of a request, in order.
@@ -49,16 +53,18 @@ class DeviceProgram:
         An error comes in the place of a result, and is the end: that of a stage names it and its device, and says which
         requests were under way and have no result. To close the generator waits for the stages that are running.
         """
-        process = os.getpid()
-        with _using(self.many, 0.0):
-            under_way, failure = deque[Request](), None
+        process, under_way, failure = os.getpid(), deque[Request](), None
+        with self._giving_back(under_way, process), _using(self.many, 0.0):
             try:
                 for answered in itertools.count():
                     while failure is None and len(under_way) < self.most_under_way:
+                        flow = self._deal(under_way)
+                        if not self._ledger.take(flow, wait=not under_way):
+                            break
                         try:
-                            arrays = self._checked(next(items))
-                            under_way.append(Request(self._deal(under_way), next(self._numbers), arrays))
+                            under_way.append(Request(flow, next(self._numbers), self._checked(next(items))))
                         except Exception as error:  # the last is StopIteration
+                            self._ledger.give(flow)
                             failure = error
                     if not under_way:
                         break
@@ -66,7 +72,7 @@ class DeviceProgram:
                         result = under_way[0].answer.result()
                     except FusionError as error:
                         raise _with_lost(error, answered, len(under_way)) from error.__cause__
-                    under_way.popleft()
+                    self._ledger.give(under_way.popleft().flow)
                     yield result
                     del result
                     _check_process(process)
@@ -74,6 +80,16 @@ class DeviceProgram:
                 _cancel(under_way, process)
         if failure is not None and not isinstance(failure, StopIteration):
             raise failure
+
+    @contextlib.contextmanager
+    def _giving_back(self, under_way: Iterable[Request], process: int) -> Iterator[None]:
+        """Give back the memory of the requests that are under way at the end, when no stage of theirs runs."""
+        try:
+            yield
+        finally:
+            if os.getpid() == process:
+                for request in under_way:
+                    self._ledger.give(request.flow)
 
     def _deal(self, under_way: Iterable[Request]) -> Flow:
         """Return what will be the first to have answered one more request, if all take what is expected of them."""
@@ -108,7 +124,7 @@ def _most_under_way(flow: Flow, slowest: float) -> int:
     """Return how many requests of a stream may be under way in `flow`: two for each stage, and as many as it answers
     while the slowest answers the oldest, behind which all results wait."""
     meanwhile = math.ceil(slowest / flow.seconds) if flow.seconds else 0
-    return max(1, _AHEAD * len(flow.stages), meanwhile + 1)
+    return max(1, UNDER_WAY * len(flow.stages), meanwhile + 1)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,8 +26,10 @@ def explain_devices(plans: DevicePlans, objective: str | None = None) -> str:
 
 
 def _plan(title: str, plan: StagePlan, plans: DevicePlans) -> Iterator[str]:
+    by_one = f"the fastest device alone {plan.alone * 1e3:.3f}"
+    alone = "no device can hold the model" if math.isinf(plan.alone) else by_one
     yield (
-        f"{title}: {plan.seconds * 1e3:.3f} ms expected ({plan.why}); the fastest device alone {plan.alone * 1e3:.3f},"
+        f"{title}: {plan.seconds * 1e3:.3f} ms expected ({plan.why}); {alone},"
         f" no plan is below {plan.bound * 1e3:.3f} (gap {plan.gap:.1%})"
     )
     header = ("stage", "device", "kernels", "ms", "from", "to", "begins here because")
@@ -45,7 +48,7 @@ def plans_dict(plans: DevicePlans) -> dict[str, Any]:
     return {
         plan.objective: {
             "ms": plan.seconds * 1e3,
-            "alone_ms": plan.alone * 1e3,
+            "alone_ms": None if math.isinf(plan.alone) else plan.alone * 1e3,
             "bound_ms": plan.bound * 1e3,
             "gap": plan.gap,
             "why": plan.why,

@@ -11,12 +11,13 @@ import numpy as np
 
 from fusion import pool
 from fusion.context import Context
-from fusion.devices.choose_stages import Pipeline, latency_alone, plan_latency, plan_throughput
+from fusion.devices.choose_stages import Pipeline, StagePlan, latency_alone, plan_latency, plan_throughput
 from fusion.devices.confirm_latency import confirm_latency
 from fusion.devices.costs import Seconds, estimated, placement_problem, without_cost
-from fusion.devices.cut_graph import CutGraph, Part
+from fusion.devices.cut_graph import CutGraph, Part, bytes_of
+from fusion.devices.device_memory import why_too_small
 from fusion.devices.device_plans import DevicePlans
-from fusion.devices.device_program import DeviceProgram
+from fusion.devices.device_program import UNDER_WAY, DeviceProgram
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.measured_costs import measure_kernels
 from fusion.devices.requests import DeviceStage, Flow
@@ -33,6 +34,7 @@ from fusion.options import FAST
 from fusion.shapes import static_shape
 from fusion.signature import TensorSpec
 from fusion.tensors import as_numpy
+from placement.problem import LATENCY
 
 
 def make_program(
@@ -46,12 +48,16 @@ def make_program(
     parts = _Parts(graph, imported, ctx, devices)
     threads = [DeviceThread(device) for device in devices]
     times = _times(parts, threads, imported, ctx)
-    alone = placement_problem(graph, devices, times.alone)
-    once, many = plan_latency(alone), plan_throughput(placement_problem(graph, devices, times.together))
+    alone = placement_problem(graph, devices, times.alone, requests=1)
+    once = plan_latency(alone)
+    many = plan_throughput(placement_problem(graph, devices, times.together, requests=UNDER_WAY))
     flow = parts.flow(once.pipelines[0], threads)
-    if times.arrays and len(once.stages) > 1:
-        by_one = latency_alone(alone)
+    by_one = latency_alone(alone)
+    if times.arrays and len(once.stages) > 1 and by_one is not None:
         once, flow = confirm_latency(once, flow, by_one, parts.flow(by_one.pipelines[0], threads), times.arrays)
+    streams = tuple(parts.flow(pipeline, threads) for pipeline in many.pipelines)
+    if why_too_small((flow, *streams)):
+        once, flow = _as_a_stream(many), streams[0]
     plans = DevicePlans(
         devices,
         alone,
@@ -60,8 +66,20 @@ def make_program(
         kernels=tuple(sum(len(step.kernels) for step in task) for task in graph.tasks),
         costs=_about(times.source, graph),
     )
-    streams = tuple(parts.flow(pipeline, threads) for pipeline in many.pipelines)
     return DeviceProgram(imported.inputs, flow, streams, plans)
+
+
+def _as_a_stream(many: StagePlan) -> StagePlan:
+    """Return the plan of calls that keeps nothing on the devices but what streams have there."""
+    first = many.pipelines[0]
+    return StagePlan(
+        LATENCY,
+        (first,),
+        seconds=sum(stage.seconds for stage in first.stages),
+        bound=0.0,
+        alone=many.alone,
+        why="the stages of streams, as those of the best plan for calls do not fit the memories beside them",
+    )
 
 
 @dataclass(frozen=True)
@@ -152,6 +170,7 @@ class _Parts:
                 writes=tuple(places[var] for var in part.writes),
                 after=tuple(after[index]),
                 before=tuple(other for other, producers in enumerate(after) if index in producers),
+                kept=sum(map(bytes_of, {*part.writes, *(var for var in part.reads if var in self.graph.inputs)})),
             )
             for index, (planned, (part, program)) in enumerate(zip(pipeline.stages, made, strict=True))
         )

@@ -26,6 +26,7 @@ class DeviceStage:
         reads, writes: Places of its tensors among the values of a request.
         after: Positions of the stages that it reads of.
         before: Positions of the stages that read of it.
+        kept: Bytes of a request that its device keeps: inputs of the model that it reads, and what it makes.
     """
 
     thread: DeviceThread
@@ -34,6 +35,7 @@ class DeviceStage:
     writes: tuple[int, ...]
     after: tuple[int, ...]
     before: tuple[int, ...]
+    kept: int
 
     def run(self, values: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return what the stage makes of `values`, on as many threads as its device has CPUs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -11,7 +12,9 @@ from fusion.cpus import cpu_numbers
 from fusion.errors import TargetError
 
 _CORES = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
-_HINT = 'name sets of CPUs, as taskset numbers them: target=["llvm:0-0", "llvm:1-1"]'
+_MEMORY = re.compile(r"memory=(\d{1,12})([KMGT])", re.IGNORECASE)
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_HINT = 'name sets of CPUs, as taskset numbers them: target=["llvm:0-0", "llvm:1-1?memory=512M"]'
 _TO_COME = {
     "rpc": "devices of other machines are not available yet",
     "cuda": "devices of the kind cuda are not available yet: fusion writes kernels for CPUs only",
@@ -25,10 +28,12 @@ class CoreSet:
     Attributes:
         name: As the target named it.
         cpus: The system's numbers of them, ascending.
+        memory: Bytes that the model may keep there; infinite where the target sets no limit.
     """
 
     name: str
     cpus: tuple[int, ...]
+    memory: float = math.inf
 
     @property
     def threads(self) -> int:
@@ -71,11 +76,24 @@ def _parse(target: str) -> CoreSet:
         raise TargetError(f"cannot use the device {target!r}: {_TO_COME[kind]}", hint=_HINT)
     if kind != "llvm":
         raise TargetError(f"unknown kind of device {target!r}", hint=_HINT)
+    text, asks, limit = text.partition("?")
+    memory = _memory(target, limit) if asks else math.inf
     found = _CORES.fullmatch(text)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
     if last < first:
         raise TargetError(f"cannot read the CPUs of the device {target!r}", hint=_HINT)
-    return CoreSet(target.strip(), tuple(range(first, last + 1)))
+    return CoreSet(target.strip(), tuple(range(first, last + 1)), memory)
+
+
+def _memory(target: str, text: str) -> float:
+    found = _MEMORY.fullmatch(text)
+    if not found or not int(found[1]):
+        raise TargetError(
+            f"cannot read the limit of the device {target!r}",
+            why=f"it says {text!r}",
+            hint="write ?memory=512M: a number and one of K, M, G and T, powers of 1024 bytes",
+        )
+    return float(int(found[1]) * _UNITS[found[2].upper()])
 
 
 def _listed(numbers: Sequence[int]) -> str:

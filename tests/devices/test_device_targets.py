@@ -17,6 +17,7 @@ def test_sets_of_cpus() -> None:
     (device,) = parse_devices([f"llvm:{CPU}"])
     assert device.cpus == (CPU,)
     assert parse_devices([f"llvm:{CPU}-{CPU}"])[0].threads == 1
+    assert parse_devices([f"llvm:{CPU}?memory=3M"])[0].memory == 3 << 20
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,9 @@ def test_sets_of_cpus() -> None:
         (["llvm:0-0 -mcpu=znver4"], "cannot read the CPUs"),
         ([f"llvm:{CPU}-{CPU}", f"llvm:{CPU}"], "two devices"),
         (["llvm:0-99999"], "may not use"),
+        ([f"llvm:{CPU}?memory=1.5G"], "cannot read the limit"),
+        ([f"llvm:{CPU}?"], "cannot read the limit"),
+        ([f"llvm:{CPU}?memory=0M"], "cannot read the limit"),
         (["opencl:0"], "unknown kind"),
         (["rpc://host:9090/key"], "other machines are not available yet"),
         (["cuda:0"], "CPUs only"),
