@@ -17,9 +17,9 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 @T.prim_func(s_tir=True)
 def reversed_exponentials(a: T.Buffer((1024,), "float32"), b: T.Buffer((1024,), "float32")):
-    shared = T.sblock_alloc_buffer((256,), "float32", scope="shared")
     for block in T.thread_binding(4, "blockIdx.x"):
         for thread in T.thread_binding(64, "threadIdx.x"):
+            shared = T.alloc_buffer((256,), "float32", scope="shared")
             for lane in T.vectorized(4):
                 shared[thread * 4 + lane] = T.exp(a[block * 256 + thread * 4 + lane])
             for lane in T.vectorized(4):

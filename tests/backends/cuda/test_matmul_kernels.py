@@ -69,13 +69,16 @@ def test_random_sizes_at_the_chosen_point_are_what_float64_says() -> None:
         check(drawn(dtype, rows, depth), drawn(dtype, depth, columns), dtype=dtype, point=None)
 
 
-@pytest.mark.parametrize("stages", TENSOR_CORES.stages)
-@pytest.mark.parametrize("depth", [16, 32, 64])
-def test_each_depth_stage_and_split_is_right(depth: int, stages: int) -> None:
+_DEPTHS, _SPLITS = (16, 32, 64), (1, 2, 3)
+
+
+@pytest.mark.parametrize("at", range(9))
+def test_each_depth_stage_and_split_is_right(at: int) -> None:
+    """Each with each of the others once: a Latin square."""
+    depth, stages, split = _DEPTHS[at // 3], TENSOR_CORES.stages[at % 3], _SPLITS[(at + at // 3) % 3]
     x, y = drawn("float16", 40, 136), drawn("float16", 136, 24)
-    for split in (1, 2, 3):
-        point = replace(SMALL, depth=depth, stages=stages, split=split)
-        check(x, y, dtype="float16", point=point, orders=(0, 3))
+    point = replace(SMALL, depth=depth, stages=stages, split=split)
+    check(x, y, dtype="float16", point=point, orders=(0, 3))
 
 
 _TILES = [
@@ -152,14 +155,19 @@ def test_each_barrier_and_each_wait_is_needed(dtype: str) -> None:
     (kernel,) = kernels_of(plain, [x, y], replace(SMALL, columns=64))
     given = {"x0": x, "x1": y}
     arrays = {name: given.get(name, np.full((32, 64), np.nan, np.float32)) for name in kernel.parameters}
-    emulate(kernel, arrays)
+    source, count = kernel.source, 0
     for needed, instead in (("__syncthreads();", ""), ("wait_copies<1>();", "wait_copies<2>();")):
-        pieces = kernel.source.split(needed)
-        assert len(pieces) > 1
-        for at in range(1, len(pieces)):
-            source = needed.join(pieces[:at]) + instead + needed.join(pieces[at:])
-            with pytest.raises(EmulatedError, match=r"barrier is missing|on its way|nobody wrote"):
-                emulate(replace(kernel, source=source), arrays)
+        first, *pieces = source.split(needed)
+        assert pieces
+        source = first
+        for piece in pieces:
+            count += 1
+            source += f"if (emulated_variant() == {count}) {{ {instead} }} else {needed}{piece}"
+    changed = replace(kernel, source=source)
+    emulate(changed, arrays)
+    for variant in range(1, count + 1):
+        with pytest.raises(EmulatedError, match=r"barrier is missing|on its way|nobody wrote"):
+            emulate(changed, arrays, variant=variant)
 
 
 @pytest.mark.parametrize(

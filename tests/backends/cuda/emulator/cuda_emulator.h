@@ -29,6 +29,9 @@ struct nv_bfloat16 {
   operator float() const { return __int_as_float(static_cast<int>(static_cast<unsigned>(bits) << 16)); }
 };
 
+// What the emulator is handed of a kernel: a call of it as one of its threads, and where its shared memory is.
+struct EmulatedKernel { void (*thread)(void** arguments); char *shared_begin, *shared_end; };
+
 struct dim3 { unsigned x, y, z; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
@@ -54,6 +57,8 @@ void emulated_copy(void* to, const void* from, int bytes, int size);
 void emulated_commit();
 void emulated_wait(int groups);
 void emulated_load_matrices(unsigned* to, const void* row, bool is_transposed);
+// Which of the kernels is meant that tests write as one.
+int emulated_variant();
 void emulated_multiply(float* sums, const unsigned* rows, const unsigned* columns, int kind);
 }
 #define threadIdx emulated_thread()

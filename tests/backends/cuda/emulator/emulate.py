@@ -61,13 +61,19 @@ class Emulated:
     counts: Counts
 
 
-def emulate(kernel: CudaKernel, arrays: Mapping[str, np.ndarray], orders: tuple[int, ...] = ORDERS) -> Emulated:
+def emulate(
+    kernel: CudaKernel, arrays: Mapping[str, np.ndarray], orders: tuple[int, ...] = ORDERS, variant: int = 0
+) -> Emulated:
     """Return what the kernel makes of `arrays`, which has one of each parameter; they are left as they are.
+
+    Args:
+        variant: What `emulated_variant` returns, where the text asks for it: several kernels that are compiled once.
 
     Raises:
         EmulatedError: The emulator found an error, or another order of threads another result.
     """
     library = _library(_unit(kernel))
+    launched = _Kernel.in_dll(library, "emulated_kernel")
     first: dict[str, np.ndarray] | None = None
     counts = Counts()
     for order in orders:
@@ -76,7 +82,7 @@ def emulate(kernel: CudaKernel, arrays: Mapping[str, np.ndarray], orders: tuple[
         sizes = (ctypes.c_int64 * len(copies))(*(each.array.nbytes for each in copies.values()))
         counts = Counts()
         launch = (len(copies), kernel.blocks, kernel.threads, order)
-        error = library.run(pointers, sizes, *launch, ctypes.byref(counts))
+        error = _emulator().emulated_run(launched, variant, pointers, sizes, *launch, ctypes.byref(counts))
         if error:
             raise EmulatedError(f"{error.decode()} (order {order})")
         results = {name: each.array.copy() for name, each in copies.items()}
@@ -87,6 +93,12 @@ def emulate(kernel: CudaKernel, arrays: Mapping[str, np.ndarray], orders: tuple[
                 raise EmulatedError(f"{name} differs between orders of threads (order {order})")
     assert first is not None
     return Emulated(first, counts)
+
+
+class _Kernel(ctypes.Structure):
+    """What a library has of a kernel: as `Kernel` of the emulator."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("thread", "shared_begin", "shared_end")]
 
 
 @dataclass(frozen=True)
@@ -119,7 +131,13 @@ def _unit(kernel: CudaKernel) -> str:
     return f"""\
 #include "{HEADER}"
 {source}
-extern "C" UNSEEN void emulated_kernel(void** arguments) {{ {kernel.symbol}({values}); }}
+UNSEEN static void thread(void** arguments) {{ {kernel.symbol}({values}); }}
+extern "C" {{
+extern char __start_emulated_shared[] __attribute__((weak)), __stop_emulated_shared[] __attribute__((weak));
+__attribute__((visibility("default"))) EmulatedKernel emulated_kernel = {{
+  thread, __start_emulated_shared, __stop_emulated_shared
+}};
+}}
 """
 
 
@@ -129,31 +147,35 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @functools.cache
-def _emulator() -> Path:
-    """Return the emulator's own object file, made once: g++ takes many times as long for it as for a kernel."""
-    made = Path(_folder().name) / "emulator.o"
-    _compile("-c", str(EMULATOR), "-o", str(made))
-    return made
+def _emulator() -> ctypes.CDLL:
+    """Return the emulator, of which libraries of kernels take what they call: g++ takes many times as long for it."""
+    made = Path(_folder().name) / "emulator.so"
+    _compile(str(EMULATOR), "-o", str(made))
+    loaded = ctypes.CDLL(str(made), ctypes.RTLD_GLOBAL)
+    loaded.emulated_run.restype = ctypes.c_char_p
+    loaded.emulated_run.argtypes = [
+        _Kernel, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int] * 4, ctypes.c_void_p
+    ]  # fmt: skip
+    return loaded
 
 
 @functools.cache
 def _library(unit: str) -> ctypes.CDLL:
-    """Return the compiled unit, without the sanitizer's library: the emulator has its functions."""
+    """Return the compiled unit, without any library, the sanitizer's neither: the emulator has its functions."""
     stem = Path(_folder().name) / hashlib.sha256(unit.encode()).hexdigest()[:16]
-    source, made, library = (stem.with_suffix(suffix) for suffix in (".cc", ".o", ".so"))
+    source, library = stem.with_suffix(".cc"), stem.with_suffix(".so")
     source.write_text(unit)
     # Structs of four floats stay whole (-fno-tree-sra), so that their loads are seen as one.
     seen = ["-fno-tree-sra", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
-    _compile(*seen, "-D__CUDACC_RTC__", "-nostdinc++", "-w", "-c", str(source), "-o", str(made))
-    _compile("-shared", str(made), str(_emulator()), "-o", str(library))
-    loaded = ctypes.CDLL(str(library))
-    loaded.run.restype = ctypes.c_char_p
-    return loaded
+    alone = ["-nostdlib", "-nostdinc++", "-fvisibility=hidden"]
+    _compile(*seen, *alone, "-D__CUDACC_RTC__", "-w", str(source), "-o", str(library))
+    _emulator()
+    return ctypes.CDLL(str(library))
 
 
 def _compile(*arguments: str) -> None:
     assert COMPILER is not None
-    flags = ["-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique"]
-    command = [COMPILER, *flags, "-fvisibility=hidden", *arguments]
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique"]
+    command = [COMPILER, *flags, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

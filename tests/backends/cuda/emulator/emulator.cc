@@ -23,11 +23,8 @@
 
 struct dim3 { unsigned x, y, z; };
 
-extern "C" {
-extern char __start_emulated_shared[] __attribute__((weak));
-extern char __stop_emulated_shared[] __attribute__((weak));
-void emulated_kernel(void** arguments);  // calls the kernel, of which it is a thread
-}
+// What a library of a kernel hands over: a call of it as one of its threads, and where its shared memory is.
+struct Kernel { void (*thread)(void** arguments); char *shared_begin, *shared_end; };
 
 namespace {
 constexpr int WARP = 32, SECTOR = 32, BANKS = 32, BANK_BYTES = 4, STACK = 1 << 16;
@@ -75,7 +72,9 @@ std::string error;
 Block* block = nullptr;
 Fiber* current = nullptr;
 ucontext_t scheduler;
+Kernel kernel = {};
 void** arguments = nullptr;
+int variant = 0;
 dim3 thread_index, block_index, block_size, grid_size;
 
 void fail(const std::string& text) { if (error.empty()) error = text; }
@@ -89,10 +88,10 @@ void wait(std::function<bool()> ready) {
   swapcontext(&current->context, &scheduler);
 }
 
-Shadow& shadow_of(uintptr_t at) { return block->shadow[at - reinterpret_cast<uintptr_t>(__start_emulated_shared)]; }
+Shadow& shadow_of(uintptr_t at) { return block->shadow[at - reinterpret_cast<uintptr_t>(kernel.shared_begin)]; }
 
 bool is_shared(uintptr_t at) {
-  return at >= reinterpret_cast<uintptr_t>(__start_emulated_shared) && at < reinterpret_cast<uintptr_t>(__stop_emulated_shared);
+  return at >= reinterpret_cast<uintptr_t>(kernel.shared_begin) && at < reinterpret_cast<uintptr_t>(kernel.shared_end);
 }
 
 void shared_touch(uintptr_t at, int size, bool stores) {
@@ -171,7 +170,7 @@ void count_shared() {
 }
 
 void enter() {
-  emulated_kernel(arguments);
+  kernel.thread(arguments);
   current->done = true;
   swapcontext(&current->context, &scheduler);
 }
@@ -182,8 +181,8 @@ void run_block(unsigned index, std::mt19937& random, int order) {
   block = &made;
   block_index = {index, 0, 0};
   const int threads = block_size.x;
-  const size_t shared = __stop_emulated_shared - __start_emulated_shared;
-  if (shared) std::memset(__start_emulated_shared, 0xFF, shared);  // NaN
+  const size_t shared = kernel.shared_end - kernel.shared_begin;
+  if (shared) std::memset(kernel.shared_begin, 0xFF, shared);  // NaN
   made.shadow.resize(shared);
   made.warps.resize((threads + WARP - 1) / WARP);
   made.fibers.resize(threads);
@@ -371,6 +370,7 @@ SEEN_AT(__tsan_write2, 2, true)
 SEEN_AT(__tsan_write4, 4, true)
 SEEN_AT(__tsan_write8, 8, true)
 SEEN_AT(__tsan_write16, 16, true)
+int emulated_variant() { return variant; }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
@@ -379,13 +379,15 @@ void __tsan_read_range(void* at, size_t size) { touch(at, static_cast<int>(size)
 void __tsan_write_range(void* at, size_t size) { touch(at, static_cast<int>(size), true, __builtin_return_address(0)); }
 
 // Runs a launch; returns the first error, "" where there is none.
-__attribute__((visibility("default"))) const char* run(
-    void** pointers, int64_t* sizes, int count, unsigned blocks, unsigned threads, int order, Counts* result) {
+const char* emulated_run(
+    Kernel launched, int launched_variant, void** pointers, int64_t* sizes, int count, unsigned blocks, unsigned threads, int order, Counts* result) {
   buffers.clear();
   for (int at = 0; at < count; ++at) {
     const auto begin = reinterpret_cast<uintptr_t>(pointers[at]);
     buffers.push_back({begin, begin + static_cast<uintptr_t>(sizes[at])});
   }
+  kernel = launched;
+  variant = launched_variant;
   arguments = pointers;
   std::mt19937 random(order);
   error.clear();
