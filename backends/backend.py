@@ -121,6 +121,8 @@ class KernelCompiler(Protocol):
 
     Attributes:
         target: With all fields filled in.
+        device: What runs the code, where that is no CPU, such as "sm_80 (A100 SXM 80 GB)"; "" for CPUs. Its code is
+            `device_code`, for a run starts kernels one by one, in memory of the device's own.
         features: Names of the instruction sets that code may use.
         threads: Worker threads at run time.
         machine: What it knows of the machine, a dataclass of plain values: part of the keys of caches.
@@ -134,6 +136,9 @@ class KernelCompiler(Protocol):
 
     @property
     def target(self) -> tvm.target.Target: ...
+
+    @property
+    def device(self) -> str: ...
 
     @property
     def features(self) -> frozenset[str]: ...
@@ -198,6 +203,14 @@ class KernelCompiler(Protocol):
 
     def object_writer(self, folder: Path, kept: ObjectCache | None) -> AbstractContextManager[ObjectWriter]:
         """Return what writes object files to `folder`; those of kernels that are `kept` are taken from there."""
+        ...
+
+    def device_code(self, kernels: Mapping[str, tirx.PrimFunc]) -> bytes:
+        """Return the code of kernels with loops for the `device`, and how each is started: what a saved module holds.
+
+        Raises:
+            NotInstalledError: What makes it is not there.
+        """
         ...
 
     def foreign(self) -> str:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from backends.sized_work import SizedWork
 from fusion.extents import Sizes
 
+UNSCHEDULED = "unscheduled"
+"""In the place of a template's name, that of a kernel that none took."""
+
 
 @dataclass(frozen=True)
 class KernelInfo:

@@ -23,8 +23,8 @@ _log = logging.getLogger("fusion.backends")
 
 GROUP = "fusion.backends"
 """Of the entry points: each names an object that is a `Backend`, a `Library` or a `GraphLibrary`."""
-_OWN = {"cpu": "backends.cpu.backend"}
-"""Modules whose `BACKEND` is one."""
+_OWN = {"cpu": ("llvm", "backends.cpu.backend"), "cuda": ("cuda", "backends.cuda.backend")}
+"""The kind of targets of each, and the module whose `BACKEND` it is."""
 _LIBRARIES = {
     "onednn": "backends.onednn.library",
     "openvino": "backends.openvino.library",
@@ -33,8 +33,6 @@ _LIBRARIES = {
 """Modules whose `LIBRARY` runs parts of a graph by the packages of this name."""
 _PACKAGES = {"onednn": ("onednn-cpu-iomp", "intel-openmp", "intel-cmplr-lib-rt")}
 """Which those are, where the name is another."""
-_TO_COME = {"cuda": "backends.cuda.to_come"}
-"""Modules that say by `why_not_compiled` why nothing compiles for a kind of target, where no package does."""
 _MODEL_RUNNER = "backends.onnxruntime.backend"
 """The module whose `BACKEND` runs what no kernels are written for."""
 
@@ -45,15 +43,20 @@ def others() -> dict[str, EntryPoint]:
 
 
 @functools.cache
-def _own() -> dict[str, Backend | Library]:
+def _own(kind: str) -> Backend | None:
+    """Return fusion's own backend for targets of `kind`; no other is imported."""
+    module = next((module for own, module in _OWN.values() if own == kind), None)
+    if module is None:
+        return None
     with importing():
-        return {name: import_module(module).BACKEND for name, module in _OWN.items()}
+        found: Backend = import_module(module).BACKEND
+        return found
 
 
 @functools.cache
 def backends() -> dict[str, Backend | Library]:
     """Return all backends by name, fusion's own first; one that cannot be imported is left out."""
-    found = {**_own()}
+    found: dict[str, Backend | Library] = {name: own for name, (kind, _) in _OWN.items() if (own := _own(kind))}
     for name, entry in others().items():
         try:
             found[name] = entry.load()
@@ -68,14 +71,15 @@ def backend_for(kind: str) -> Backend:
     Raises:
         TargetError: There is none.
     """
-    for found in (_own, backends):
-        for backend in found().values():
-            if isinstance(backend, Backend) and kind in backend.kinds:
-                return backend
-    if kind in _TO_COME:
-        error: TargetError = import_module(_TO_COME[kind]).why_not_compiled()
-        raise error
-    raise TargetError(f"target kind {kind!r} is not available", hint='use "llvm" or "llvm -mcpu=NAME"')
+    own = _own(kind)
+    if own is not None:
+        return own
+    for backend in backends().values():
+        if isinstance(backend, Backend) and kind in backend.kinds:
+            return backend
+    raise TargetError(
+        f"target kind {kind!r} is not available", hint='use "llvm", "llvm -mcpu=NAME" or "cuda -arch=sm_80"'
+    )
 
 
 def libraries() -> tuple[str, ...]:

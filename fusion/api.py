@@ -99,7 +99,8 @@ def compile(
             tuple of a `torch.nn.Module`, its example inputs and, if it takes them, a dict of keyword arguments, or a
             Relay module: its text, the path of that, an object with `astext`, or a tuple of it and its parameters.
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
-            -mcpu=cortex-a72" another architecture. A module that cannot run here can be saved, and needs every shape.
+            -mcpu=cortex-a72" another architecture; "cuda -arch=sm_80" or "sm_90" a CUDA device. A module that cannot
+            run here can be saved, and needs every shape.
             A list of sets of this machine's CPUs, ["llvm:0-0", "llvm:1-1"], is several devices, among which the model
             is divided: the module is a `DeviceModule`, needs every shape, and has `stream`.
         shapes: Shape of each input that the model leaves open; none is needed where the names of the open dimensions

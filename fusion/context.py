@@ -131,7 +131,8 @@ def resolve(
     cached = cache and not asked.matching and measured is not None
     return Context(
         compiler,
-        strict=bool(strict) or (backends is not None and FALLBACK not in backends),
+        # Beside a device nothing runs what it has no kernels for.
+        strict=bool(strict) or bool(compiler.device) or (backends is not None and FALLBACK not in backends),
         precision=_resolve_precision(precision, compiler),
         effort=effort,
         cache=find_place() if cached else None,

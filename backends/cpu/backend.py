@@ -45,6 +45,7 @@ class CpuCompiler:
     features: frozenset[str]
     machine: Machine
     threads: int
+    device: str = ""
 
     @cached_property
     def layouts(self) -> CpuLayouts:
@@ -110,6 +111,10 @@ class CpuCompiler:
     def object_writer(self, folder: Path, kept: ObjectCache | None) -> AbstractContextManager[ObjectFiles]:
         """See `KernelCompiler`."""
         return object_files(self.target, folder, kept)
+
+    def device_code(self, kernels: Mapping[str, tirx.PrimFunc]) -> bytes:
+        """See `KernelCompiler`: there is no device."""
+        raise NotImplementedError
 
     def foreign(self) -> str:
         """See `KernelCompiler`."""

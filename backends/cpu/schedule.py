@@ -15,6 +15,7 @@ from backends.cpu.kernels.shared.mapped import map_images, map_long_images
 from backends.cpu.kernels.template import Marks, Template
 from backends.cpu.machine import Machine
 from backends.cpu.vector_math import VectorizeMath
+from backends.kernel import UNSCHEDULED
 from backends.tensorir.bare_symbols import with_bare_symbols
 from backends.tensorir.result import Scheduled
 from backends.tensorir.skip_nothing import skip_nothing
@@ -25,7 +26,6 @@ from fusion.declined import Declined
 from fusion.failures import cause
 
 _AVX512_LANES = 16
-_UNSCHEDULED = "unscheduled"
 _ANCHORED = "schedule_anchored"
 """What notes call the template that claims a kernel with anchors, whichever that is."""
 
@@ -92,14 +92,14 @@ def _attempts(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point 
 def _schedule_open(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
     """Return the loops of a kernel of which only a call knows some extents."""
     made = _first(_open_attempts(func, machine, threads), func, machine)
-    if made.template != _UNSCHEDULED:
+    if made.template != UNSCHEDULED:
         made = replace(made, func=skip_nothing(made.func, func))
     return _ranked(made, func)
 
 
 def _ranked(made: Scheduled, func: tirx.PrimFunc) -> Scheduled:
     """Return `made` with what it says of whether no better loops of `func` were found."""
-    return replace(made, is_last_resort=made.template == _UNSCHEDULED or is_last_resort(made.template, Marks.of(func)))
+    return replace(made, is_last_resort=made.template == UNSCHEDULED or is_last_resort(made.template, Marks.of(func)))
 
 
 def _open_attempts(func: tirx.PrimFunc, machine: Machine, threads: int) -> Iterator[_Attempt]:
@@ -139,7 +139,7 @@ def _first(attempts: Sequence[_Attempt] | Iterator[_Attempt], func: tirx.PrimFun
             refusals.append(f"{attempt.name} declined: {reason}")
         except Exception as failure:  # TVM raises whatever its checks raise
             refusals.append(f"{attempt.name} failed: {cause(failure)}")
-    return Scheduled(func, _UNSCHEDULED, "as TVM lowers it", "; ".join(refusals))
+    return Scheduled(func, UNSCHEDULED, "as TVM lowers it", "; ".join(refusals))
 
 
 def _default_of(template: Template[Any, Any], func: tirx.PrimFunc, machine: Machine, threads: int) -> _Attempt:

@@ -62,7 +62,8 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add what steers a compilation."""
     add_shapes(parser)
     add_params(parser)
-    parser.add_argument("--target", metavar="T", help='"llvm" (this machine, default) or "llvm -mcpu=NAME"')
+    targets = '"llvm" (this machine, default), "llvm -mcpu=NAME" or "cuda -arch=NAME"'
+    parser.add_argument("--target", metavar="T", help=targets)
     parser.add_argument("--effort", metavar="E", help="fast (default); balanced: measures kernels, 30 s; or max: 10 m")
     parser.add_argument("--threads", type=int, metavar="N", help="worker threads; all allowed CPUs by default")
     parser.add_argument("--precision", metavar="P", help="fp32 (default), bf16 or bf16-or-fp32")

@@ -69,10 +69,12 @@ class OutputPlan:
     Attributes:
         dtype: TVM's name of it.
         owned: Whether it lies in memory of its own, so that the caller may keep it without a copy.
+        place: Where it is after the run; None where only the run knows.
     """
 
     dtype: str
     owned: bool
+    place: Argument | None = None
 
 
 @dataclass(frozen=True)

@@ -229,8 +229,10 @@ def _outputs(main: relax.Function, roots: list[relax.Expr], scan: _Scan) -> tupl
     types = main.ret_ty.fields if isinstance(main.ret_ty, relax.TupleType) else [main.ret_ty]
     if len(types) != len(roots):
         return tuple(OutputPlan(str(ty.dtype), False) for ty in types)
-    owned = [_is_fresh(root, scan) and root not in roots[:position] for position, root in enumerate(roots)]
-    return tuple(OutputPlan(str(ty.dtype), own) for ty, own in zip(types, owned, strict=True))
+    return tuple(
+        OutputPlan(str(ty.dtype), _is_fresh(root, scan) and root not in roots[:position], scan.arguments.get(root))
+        for position, (ty, root) in enumerate(zip(types, roots, strict=True))
+    )
 
 
 def _is_fresh(root: relax.Expr, scan: _Scan) -> bool:

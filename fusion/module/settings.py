@@ -22,26 +22,36 @@ class Settings:
         architecture: First part of its triple, such as "x86_64".
         features: LLVM's names of the CPU features the code may use.
         threads: Worker threads at run time.
+        device: What runs the kernels, where that is no CPU; otherwise "".
     """
 
     target: str
     architecture: str
     features: tuple[str, ...]
     threads: int
+    device: str = ""
 
 
 def settings_of(ctx: Context) -> Settings:
     """Return what a module compiled with `ctx` must remember."""
     triple = str(ctx.target.attrs.get("mtriple", ""))
     architecture = triple.partition("-")[0] or host_architecture()
-    return Settings(str(ctx.target), architecture, needed_features(architecture, ctx.compiler.features), ctx.threads)
+    features = needed_features(architecture, ctx.compiler.features)
+    return Settings(str(ctx.target), architecture, features, ctx.threads, ctx.compiler.device)
 
 
 def refusal(settings: Settings) -> TargetError | None:
     """Return why this machine cannot run code made for `settings`, None where it can.
 
-    Its architecture or system is another one, or its CPU lacks features, which the error names.
+    Its architecture or system is another one, its CPU lacks features, which the error names, or a device runs it.
     """
+    if settings.device:
+        return TargetError(
+            f"the module was compiled for {settings.device}, and this version starts no kernels on such a device",
+            why="it has no runtime for them, whatever driver there is",
+            hint="save it, and start its kernels as docs/design/cuda.md says, or compile the model with "
+            'target="llvm" to run it on this machine\'s CPU',
+        )
     here, there = (host_architecture(), host_system()), (settings.architecture, system_of(settings))
     if there != here:
         return TargetError(

@@ -20,6 +20,7 @@ from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import refusal, settings_of
 from fusion.module.share_weights import share_weights
 from fusion.module.specialization import Code, Specialization
+from fusion.module.specialize_device import specialize_device
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
 from fusion.symbolic.open_model import OpenModel
@@ -29,6 +30,8 @@ Signature = tuple[TensorSpec, ...]
 
 def specialize(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -> Specialization:
     """Build the program of `imported`; `lowered` is None where it is wholly a fallback."""
+    if ctx.compiler.device:
+        return specialize_device(imported, lowered, ctx)
     reason = refusal(settings_of(ctx))
     data = {**imported.subgraphs, **(lowered.subgraphs if lowered else {})}
     subgraphs = register_fallbacks(data, ctx.threads)

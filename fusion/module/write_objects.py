@@ -24,10 +24,10 @@ def why_not_linked() -> str:
 @contextmanager
 def beginning_code(ctx: Context) -> Iterator[Context]:
     """Give `ctx` with a writer that begins the code of each kernel once that has its loops, while the block lasts;
-    without where the code cannot be linked here, or written, as `build` tells."""
+    without where it is a device's, cannot be linked here, or written, as `build` tells."""
     folders = ExitStack()
     try:
-        writer = None if why_not_linked() else _try_writer(ctx, folders)
+        writer = None if ctx.compiler.device or why_not_linked() else _try_writer(ctx, folders)
         yield ctx if writer is None else replace(ctx, writer=writer)
     finally:
         folders.close()  # whatever is raised in the block is not about the folder

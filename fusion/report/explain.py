@@ -35,7 +35,7 @@ def explain(module: CompiledModule) -> str:
     settings = module.settings
     cpu = json.loads(settings.target).get("mcpu", settings.architecture)
     lines = [
-        f"compiled for {cpu} ({settings.architecture}), {settings.threads} threads",
+        f"compiled for {settings.device or f'{cpu} ({settings.architecture}), {settings.threads} threads'}",
         f"inputs:  {_signature(module.inputs)}",
         f"outputs: {_signature(module.outputs)}",
     ]
@@ -43,7 +43,7 @@ def explain(module: CompiledModule) -> str:
         lines.append(f"compiled when it is called; forms so far: {len(module.specializations)}")
         lines += [f"  {line}" for line in module.under_way]
     for form in module.specializations:
-        lines += _explain_form(form, module.dynamic)
+        lines += _explain_form(form, module.dynamic, settings.device)
     return "\n".join(lines)
 
 
@@ -51,7 +51,7 @@ def summary(module: CompiledModule) -> str:
     """Return what `module` is in one line, or two where it takes or returns much: `repr` shows it."""
     settings, forms = module.settings, module.specializations
     cpu = json.loads(settings.target).get("mcpu", settings.architecture)
-    parts = [f"{cpu}, {settings.threads} thread{'s' if settings.threads > 1 else ''}"]
+    parts = [settings.device or f"{cpu}, {settings.threads} thread{'s' if settings.threads > 1 else ''}"]
     if module.dynamic:
         parts.append(f"{len(forms)} form{'' if len(forms) == 1 else 's'} so far")
     elif forms[0].code is None:
@@ -79,7 +79,7 @@ def _shape(spec: TensorSpec) -> str:
     return "[" + ", ".join("?" if size is None else str(size) for size in spec.declared) + "]"
 
 
-def _explain_form(form: Specialization, titled: bool) -> list[str]:
+def _explain_form(form: Specialization, titled: bool, device: str) -> list[str]:
     lines = ["", f"for {_signature(form.inputs)}"] if titled else [""]
     if form.opened is not None:
         lines.append(_explain_sizes(form.opened))
@@ -91,7 +91,7 @@ def _explain_form(form: Specialization, titled: bool) -> list[str]:
         subgraphs = sum(not library_of(key) for key in form.subgraphs)
         lines += ["", f"on ONNX Runtime: {len(form.fallbacks)} nodes in {subgraphs} subgraphs"]
         lines += _explain_fallbacks(form.fallbacks)
-    lines += _explain_placement(placement_of(form))
+    lines += [] if device else _explain_placement(placement_of(form))
     lines += _explain_host(form.graph())
     lines += _explain_kept(form.graph())
     if form.notes:

@@ -17,17 +17,18 @@ from backends.cuda.kernels.matmul.kernels import emit_matmul
 from backends.cuda.kernels.matmul.plan import TileShape
 from backends.cuda.kernels.pointwise.emit import emit_pointwise
 from backends.cuda.kernels.rows.emit import emit_rows
+from fusion.errors import InternalError
 from tests.backends.cpu.kernels.memory_bound import prim_func
 from tests.backends.cuda.multiplied import plan_of
 from tests.backends.cuda.test_emulator import reversed_exponentials
-from tests.backends.cuda.toolkit import WHY_NOT, assemble
+from tests.backends.cuda.toolkit import WHY_NOT, resources_of
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_a_kernel_is_assembled_without_spills(arch: str, tmp_path: Path) -> None:
-    used = assemble(generate_kernel(reversed_exponentials, "reversed", arch), arch, tmp_path)
+    used = resources_of(generate_kernel(reversed_exponentials, "reversed", arch), arch, tmp_path)
     assert 0 < used.registers <= 64
     assert used.spilled_bytes == 0
     assert used.shared_bytes == 256 * 4
@@ -40,7 +41,7 @@ def test_an_elementwise_kernel_keeps_its_values_in_registers(
 ) -> None:
     x = np.zeros(shape, np.dtype(dtype))
     func = prim_func(lambda b, x: op.multiply(op.sigmoid(x), op.maximum(x, op.negative(x))), [x])
-    used = assemble(generate_kernel(emit_pointwise(func), "pointwise", "sm_80"), "sm_80", tmp_path)
+    used = resources_of(generate_kernel(emit_pointwise(func), "pointwise", "sm_80"), "sm_80", tmp_path)
     assert used.spilled_bytes == used.shared_bytes == 0
     assert A100.occupancy(256, used.registers) == 1.0
 
@@ -53,7 +54,7 @@ def test_rows_are_kept_in_registers(shape: tuple[int, ...], dtype: str, tmp_path
         prim_func(lambda b, x: op.nn.softmax(op.multiply(x, x), -1), [x]),
         prim_func(lambda b, x, y, *parts: op.nn.layer_norm(op.add(x, y), *parts, -1), [x, x, gamma, gamma]),
     ):
-        used = assemble(generate_kernel(emit_rows(func), "rows", "sm_80"), "sm_80", tmp_path)
+        used = resources_of(generate_kernel(emit_rows(func), "rows", "sm_80"), "sm_80", tmp_path)
         assert used.spilled_bytes == used.shared_bytes == 0
         assert A100.occupancy(128, used.registers) >= 0.25
 
@@ -77,12 +78,13 @@ def test_each_tile_of_a_product_has_the_registers_that_the_estimate_says(
         point = TileShape(rows, columns, depth // x.itemsize, warp_rows, warp_columns, stages=3)
         plan = plan_of(func, point, tfloat32=tfloat32)
         (kernel,) = emit_matmul(func, plan)
-        used = assemble(generate_kernel(kernel, "product", arch), arch, tmp_path)
+        used = resources_of(generate_kernel(kernel, "product", arch), arch, tmp_path)
         assert used.spilled_bytes == used.shared_bytes == 0
         assert 0.55 < used.registers / plan.registers < 1.5
 
 
 def test_what_is_no_cuda_c_is_an_error_with_the_text_of_the_compiler(tmp_path: Path) -> None:
     kernel = generate_kernel(reversed_exponentials, "reversed", "sm_80")
-    with pytest.raises(AssertionError, match="undeclared_name"):
-        assemble(replace(kernel, source=kernel.source.replace("expf", "undeclared_name")), "sm_80", tmp_path)
+    with pytest.raises(InternalError, match="NVRTC refuses") as error:
+        resources_of(replace(kernel, source=kernel.source.replace("expf", "undeclared_name")), "sm_80", tmp_path)
+    assert "undeclared_name" in error.value.why

@@ -102,6 +102,12 @@ class Plan:
         """Of the grid."""
         return self.product.batches * prod(self.tiles[:2]) * self.point.split
 
+    def __str__(self) -> str:
+        point = self.point
+        split = f", {point.split} blocks share a depth" if point.split > 1 else ""
+        tile = f"tile {point.rows} x {point.columns} x {point.depth}"
+        return f"{tile}, warp {point.warp_rows} x {point.warp_columns}, {point.stages} stages{split}"
+
     def why_not(self) -> str:
         """Return why the point does not suit the product; "" where it does, and then its kernel is right."""
         point, (rows, columns) = self.point, self.cores.units(self.product.left, self.product.right)

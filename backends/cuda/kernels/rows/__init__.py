@@ -1,1 +1,19 @@
-"""Softmax, normalisations and what stands around them: the lanes of a warp share a row, which they read once."""
+"""Stages over rows, such as softmax and normalisations: the lanes of a warp share a row and keep it in registers."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from backends.cuda.devices import CudaDevice
+from backends.cuda.kernels.rows.emit import emit_rows
+from backends.cuda.kernels.template import CudaTemplate
+from backends.tensorir.result import Scheduled
+
+_NAME = "rows"
+
+
+def _schedule(func: tirx.PrimFunc, device: CudaDevice) -> Scheduled:
+    return Scheduled(emit_rows(func), _NAME, "a row in registers of up to 32 lanes, 128 threads")
+
+
+TEMPLATE = CudaTemplate(_NAME, _schedule)

@@ -1,0 +1,124 @@
+"""The code of a model for CUDA devices as one file: a zip of the kernels, and what a run starts of them.
+
+    launches.json           by PrimFunc, what is started one after another, and the memory between
+    matmul.0.cu             CUDA C of its first kernel
+    matmul.0.sm_80.cubin    what NVRTC makes of it for the architecture asked for
+    matmul.0.ptx            and for later ones
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Var
+
+from backends.cuda.codegen.generate import CudaKernel, generate_kernel
+from backends.cuda.codegen.launches import launches_of
+from backends.cuda.codegen.nvrtc import assemble
+from backends.tensorir.stages import dtype_of, shape_of
+from fusion.abandon import checkpoint
+
+_Fields = dict[str, Any]
+_LAUNCHES = "launches.json"
+_TIME = (1980, 1, 1, 0, 0, 0)
+"""Of all members, so that equal models are equal files."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel that a PrimFunc starts.
+
+    Attributes:
+        name: Of its members.
+        kernel: Its text, and how it is started.
+        arguments: Of each of its pointers, which parameter of the PrimFunc it is, from 0 on, or behind these which
+            buffer between kernels.
+    """
+
+    name: str
+    kernel: CudaKernel
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DeviceKernels:
+    """What one PrimFunc starts.
+
+    Attributes:
+        parameters: How many it has.
+        between: Bytes of each buffer that a kernel hands to a later one.
+        launches: In order.
+    """
+
+    parameters: int
+    between: tuple[int, ...]
+    launches: tuple[Launch, ...]
+
+
+def generate_kernels(name: str, func: tirx.PrimFunc, arch: str) -> DeviceKernels:
+    """Return the CUDA C of a PrimFunc with loops."""
+    found = launches_of(func)
+    launches = []
+    for number, each in enumerate(found.functions):
+        kernel = generate_kernel(each, name, arch)
+        names = [str(param.name) for param in each.params]
+        launches.append(Launch(f"{name}.{number}", kernel, tuple(map(names.index, kernel.parameters))))
+    return DeviceKernels(len(func.params), tuple(map(_bytes_of, found.between)), tuple(launches))
+
+
+def write_code(functions: Mapping[str, tirx.PrimFunc], arch: str) -> bytes:
+    """Return the file of PrimFuncs with loops.
+
+    Raises:
+        NotInstalledError: There is no NVRTC.
+    """
+    check, file = checkpoint(), io.BytesIO()
+    kernels = {}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as members:
+        for name, func in functions.items():
+            check()
+            kernels[name] = generate_kernels(name, func, arch)
+            for launch in kernels[name].launches:
+                code = assemble(launch.kernel.source, arch)
+                for suffix, data in (("cu", launch.kernel.source), (f"{arch}.cubin", code.cubin), ("ptx", code.ptx)):
+                    members.writestr(zipfile.ZipInfo(f"{launch.name}.{suffix}", _TIME), data)
+        described = {name: asdict(each) for name, each in kernels.items()}
+        for each in _launches(described):
+            del each["kernel"]["source"]
+        members.writestr(zipfile.ZipInfo(_LAUNCHES, _TIME), json.dumps({"arch": arch, "kernels": described}, indent=1))
+    return file.getvalue()
+
+
+def read_code(data: bytes) -> dict[str, DeviceKernels]:
+    """Return what `write_code` wrote, without cubins and PTX, by PrimFunc."""
+    with zipfile.ZipFile(io.BytesIO(data)) as members:
+        described = json.loads(members.read(_LAUNCHES))["kernels"]
+        for each in _launches(described):
+            each["kernel"]["source"] = members.read(f"{each['name']}.cu").decode()
+    return {name: _kernels_of(each) for name, each in described.items()}
+
+
+def _launches(described: Mapping[str, _Fields]) -> Iterator[_Fields]:
+    for each in described.values():
+        yield from each["launches"]
+
+
+def _kernels_of(each: _Fields) -> DeviceKernels:
+    launches = (Launch(one["name"], _kernel_of(one["kernel"]), tuple(one["arguments"])) for one in each["launches"])
+    return DeviceKernels(each["parameters"], tuple(each["between"]), tuple(launches))
+
+
+def _kernel_of(fields: _Fields) -> CudaKernel:
+    return CudaKernel(**{**fields, "parameters": tuple(fields["parameters"])})
+
+
+def _bytes_of(buffer: Var) -> int:
+    return prod(shape_of(buffer)) * int(tvm_ffi.dtype(dtype_of(buffer)).itemsize)

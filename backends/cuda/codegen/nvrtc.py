@@ -1,0 +1,86 @@
+"""NVRTC, called by ctypes: makes machine code and PTX of CUDA C, without a driver, a device or headers."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusion.errors import InternalError, NotInstalledError
+
+PACKAGE = "nvidia-cuda-nvrtc-cu12"
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """Code of one kernel.
+
+    Attributes:
+        cubin: For devices of one architecture.
+        ptx: Text that a driver compiles for later ones.
+    """
+
+    cubin: bytes
+    ptx: bytes
+
+
+def find_in_package(name: str, pattern: str) -> str | None:
+    """Return a file of the package `nvidia.NAME` from PyPI, which has no `__init__.py`; None without it."""
+    try:
+        spec = importlib.util.find_spec(f"nvidia.{name}")
+    except ModuleNotFoundError:
+        return None
+    folders = spec.submodule_search_locations if spec else None
+    return next((str(path) for folder in folders or () for path in sorted(Path(folder).glob(pattern))), None)
+
+
+def find_nvrtc() -> str | None:
+    """Return the library of the package from PyPI, or the system's; None where there is neither."""
+    return find_in_package("cuda_nvrtc", "lib/libnvrtc.so.*") or ctypes.util.find_library("nvrtc")
+
+
+def assemble(source: str, arch: str) -> Assembled:
+    """Return the code of CUDA C for devices such as "sm_80".
+
+    Raises:
+        NotInstalledError: There is no NVRTC.
+        InternalError: It refuses the text, which is ours; the reason is what it says.
+    """
+    nvrtc, program = _library(), ctypes.c_void_p()
+    # TVM names what nothing reads (177).
+    options = [f"--gpu-architecture={arch}".encode(), b"-diag-suppress=177"]
+    _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None), "")
+    try:
+        failed = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        _check(failed, _bytes(nvrtc, "ProgramLog", program).decode(errors="replace") if failed else "")
+        return Assembled(_bytes(nvrtc, "CUBIN", program), _bytes(nvrtc, "PTX", program).rstrip(b"\0"))
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    path = find_nvrtc()
+    if path is None:
+        raise NotInstalledError(
+            "there is no compiler of CUDA C",
+            why="NVRTC makes code of kernels for CUDA devices, and is not installed",
+            hint=f"pip install fusion[cuda], or {PACKAGE}",
+        )
+    return ctypes.CDLL(path)
+
+
+def _check(failed: int, log: str) -> None:
+    if failed:
+        raise InternalError(f"NVRTC refuses a kernel with its error {failed}", why=log[:1000], hint="report it")
+
+
+def _bytes(nvrtc: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    getattr(nvrtc, f"nvrtcGet{what}")(program, text)
+    return text.raw

@@ -1,0 +1,25 @@
+"""What a family of kernels is to the rest of the backend: one object, its `TEMPLATE`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from backends.cuda.devices import CudaDevice
+from backends.tensorir.result import Scheduled
+
+
+@dataclass(frozen=True)
+class CudaTemplate:
+    """A family of kernels.
+
+    Attributes:
+        name: In reports.
+        schedule: Returns a kernel with loops bound to blocks and threads, at the point that is estimated to be fastest
+            on a device. Raises `Declined` with the reason why it is none of the family's.
+    """
+
+    name: str
+    schedule: Callable[[tirx.PrimFunc, CudaDevice], Scheduled]

@@ -1,0 +1,162 @@
+"""Products as anchors: matmuls whose operands lie as they are, and convolutions of images with channels last.
+
+Sums are float32 whatever is multiplied; the result is rounded behind them, in the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.ir import GenericConst
+
+from backends.backend import Lowering
+from backends.tensorir.emit import Expr
+from fusion.declined import Declined
+from fusion.shapes import is_static
+from fusion.tensors import as_numpy
+from partition.access import ANCHOR
+
+_PRODUCT = "product"
+"""The kind of all these anchors: what shares a kernel with one is asked of no other."""
+_DTYPES = ("float16", "bfloat16", "float32")
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A `Lowering`."""
+
+    name: str
+    write: Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+
+    def concerns(self, builder: relax.BlockBuilder, call: relax.Call) -> bool:
+        """Return True: there is one form of each operator."""
+        return True
+
+    def apply(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        """Return `call` as an anchor.
+
+        Raises:
+            Declined: Its sizes are not known, or it multiplies other numbers than two of one type.
+        """
+        if not all(is_static(part) for part in (call, *call.args)):
+            raise Declined("only the run knows a shape of it")
+        left, right = (str(operand.ty.dtype.dtype) for operand in call.args)
+        if left != right or left not in _DTYPES:
+            raise Declined(f"it multiplies {left} and {right}")
+        return self.write(builder, call)
+
+
+def _matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    left, right = call.args
+    if any(len(operand.ty.shape) < 2 for operand in call.args):
+        raise Declined("an operand of it is a vector")
+    return builder.call_te(_sums_of_rows, left, right, str(call.ty.dtype.dtype), primfunc_name_hint="matmul")
+
+
+def _sums_of_rows(left: te.Tensor, right: te.Tensor, dtype: str) -> te.Tensor:
+    k = te.reduce_axis((0, left.shape[-1]), "k")
+    batch = np.broadcast_shapes(*(tuple(int(n) for n in operand.shape[:-2]) for operand in (left, right)))
+
+    def sum_over_k(*at: Expr) -> Expr:
+        *which, m, n = at
+        return _sum(left(*_of(left, which), m, k), right(*_of(right, which), k, n), [k])
+
+    return _rounded(_anchor((*batch, left.shape[-2], right.shape[-1]), sum_over_k, "matmul"), dtype)
+
+
+def _of(operand: te.Tensor, batch: list[Expr]) -> list[Expr]:
+    """Return the batch that a broadcast operand is read at."""
+    extents = [int(extent) for extent in operand.shape[:-2]]
+    own = batch[len(batch) - len(extents) :]
+    return [index if extent != 1 else tirx.const(0, "int64") for extent, index in zip(extents, own, strict=True)]
+
+
+def _conv2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    data, weight = call.args
+    attrs = call.attrs
+    if (attrs.data_layout, attrs.kernel_layout, int(attrs.groups)) != ("NHWC", "OIHW", 1):
+        raise Declined("its channels are in groups, or not last")
+    # Neighbours in depth, which are channels of the image, are neighbours in memory.
+    if isinstance(weight, GenericConst):
+        values = np.ascontiguousarray(np.transpose(as_numpy(weight.value), (0, 2, 3, 1)))
+        turned: relax.Expr = relax.const(values, str(values.dtype))
+    else:
+        turned = builder.emit(builder.call_te(_channels_last, weight, primfunc_name_hint="channels_last"))
+    window = _Window.of(attrs)
+    dtype = str(call.ty.dtype.dtype)
+    return builder.call_te(_sums_of_windows, data, turned, window, dtype, primfunc_name_hint="conv2d")
+
+
+def _channels_last(weight: te.Tensor) -> te.Tensor:
+    o, i, h, w = weight.shape
+    return te.compute((o, h, w, i), lambda o, h, w, i: weight[o, i, h, w], name="channels_last")
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Steps, distances of taps and borders of a convolution, of rows and of columns."""
+
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    before: tuple[int, int]
+    behind: tuple[int, int]
+
+    @staticmethod
+    def of(attrs: relax.Attrs) -> _Window:
+        padding = [int(n) for n in attrs.padding]
+        top, left, bottom, right = padding if len(padding) == 4 else (padding * 2)[:2] * 2
+        steps, taps = (tuple(int(n) for n in each) for each in (attrs.strides, attrs.dilation))
+        return _Window((steps[0], steps[-1]), (taps[0], taps[-1]), (top, left), (bottom, right))
+
+
+def _sums_of_windows(data: te.Tensor, weight: te.Tensor, window: _Window, dtype: str) -> te.Tensor:
+    images, *sizes, depth = (int(n) for n in data.shape)
+    channels, *taps, _ = (int(n) for n in weight.shape)
+    made = [
+        (size + before + behind - dilation * (tap - 1) - 1) // stride + 1
+        for size, tap, before, behind, dilation, stride in zip(
+            sizes, taps, window.before, window.behind, window.dilations, window.strides, strict=True
+        )
+    ]
+    ry, rx, rc = (te.reduce_axis((0, n), name) for n, name in zip((*taps, depth), ("ry", "rx", "rc"), strict=True))
+
+    def sum_over_window(n: Expr, y: Expr, x: Expr, o: Expr) -> Expr:
+        at, conditions = [], []
+        for place, tap, axis in ((y, ry, 0), (x, rx, 1)):
+            position = place * window.strides[axis] + tap * window.dilations[axis] - window.before[axis]
+            at.append(position)
+            if window.before[axis]:
+                conditions.append(position >= 0)
+            if window.behind[axis]:
+                conditions.append(position < sizes[axis])
+        value = data[n, at[0], at[1], rc]
+        if conditions:
+            value = tirx.if_then_else(tirx.all(*conditions), value, tirx.const(0, data.dtype))
+        return _sum(value, weight[o, ry, rx, rc], [ry, rx, rc])
+
+    return _rounded(_anchor((images, *made, channels), sum_over_window, "conv2d"), dtype)
+
+
+def _sum(left: Expr, right: Expr, axes: list[tirx.IterVar]) -> Expr:
+    wide = [factor if str(factor.ty.dtype) == "float32" else factor.astype("float32") for factor in (left, right)]
+    return te.sum(wide[0] * wide[1], axis=axes)
+
+
+def _anchor(shape: tuple[Expr, ...], value: Callable[..., Expr], name: str) -> te.Tensor:
+    return te.compute(shape, value, name=name, attrs={ANCHOR: _PRODUCT})
+
+
+def _rounded(sums: te.Tensor, dtype: str) -> te.Tensor:
+    if sums.dtype == dtype:
+        return sums
+    return te.compute(sums.shape, lambda *at: sums(*at).astype(dtype), name="rounded")
+
+
+LOWERINGS: Mapping[str, tuple[Lowering, ...]] = {
+    "relax.matmul": (_Product("matmul", _matmul),),
+    "relax.nn.conv2d": (_Product("conv2d", _conv2d),),
+}
+"""By operator."""

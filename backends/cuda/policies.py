@@ -1,0 +1,49 @@
+"""What passes of the core ask of a CUDA device: the order of tensors in memory, and the precision of operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import relax
+
+from backends.cuda.devices import CudaDevice
+
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class CudaLayouts:
+    """A `LayoutPolicy`: channels are last, where a product's depth is contiguous, unless transposes cost more."""
+
+    device: CudaDevice
+
+    def move_cycles(self, elements: int) -> float:
+        """Return what a kernel takes that reads and writes so many float32 elements."""
+        moved = self.device.floor(0, 2 * _FLOAT_BYTES * elements).seconds
+        return (self.device.kernel_s + moved) * self.device.clock_hz
+
+    def padding_cycles(self, rows: int, columns: int) -> float:
+        """Return nothing: no operand is padded in memory."""
+        return 0.0
+
+    def has_row_major_kernel(self, call: relax.Call) -> bool:
+        """Return that none has one: neighbours of a window's threads are channels."""
+        return False
+
+
+@dataclass(frozen=True)
+class CudaRounding:
+    """A `RoundingPolicy`: nothing is rounded, for products of bfloat16 are chosen for no network yet."""
+
+    def takes_batches(self, right: Sequence[int]) -> bool:
+        """Return that it may not be bfloat16."""
+        return False
+
+    def takes_convolution(self, call: relax.Call) -> bool:
+        """Return that it is not faster so."""
+        return False
+
+    def stays_near(self, size: int) -> bool:
+        """Return that it does not stay in a core's caches."""
+        return False

@@ -1,0 +1,26 @@
+"""Gives a kernel its loops: those of the first template that takes it."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from backends.cuda.devices import CudaDevice
+from backends.cuda.kernels import matmul, pointwise, rows
+from backends.cuda.kernels.template import CudaTemplate
+from backends.kernel import UNSCHEDULED
+from backends.tensorir.result import Scheduled
+from fusion.declined import Declined
+
+TEMPLATES: tuple[CudaTemplate, ...] = (matmul.TEMPLATE, rows.TEMPLATE, pointwise.TEMPLATE)
+"""In the order in which they are asked."""
+
+
+def schedule(func: tirx.PrimFunc, device: CudaDevice) -> Scheduled:
+    """Return the loops of one kernel; without any, and with the reasons of all templates, where none takes it."""
+    refusals = []
+    for template in TEMPLATES:
+        try:
+            return template.schedule(func, device)
+        except Declined as reason:
+            refusals.append(f"{template.name} declined: {reason}")
+    return Scheduled(func, UNSCHEDULED, "", "; ".join(refusals), is_last_resort=True)

@@ -1,0 +1,99 @@
+"""From a lowered model to the code of a device and the plan of its calls, which this process keeps and does not run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm
+from tvm import relax, tirx
+
+from backends.kernel import UNSCHEDULED, KernelInfo
+from fusion.bindings import Bindings, call_name
+from fusion.context import Context
+from fusion.errors import UnsupportedOperatorError
+from fusion.frontends.imported import ImportedModel
+from fusion.lowered import Lowered
+from fusion.module.build import plan_calls
+from fusion.module.foreign_program import ForeignProgram
+from fusion.module.plan import RunPlan
+from fusion.module.settings import refusal, settings_of
+from fusion.module.share_weights import share_weights
+from fusion.module.specialization import Code, Specialization
+from fusion.module.views import is_reshape
+from fusion.stages import stage
+
+_NAMED = 4
+"""Kernels without a template that an error names."""
+_HINT = 'compile the model with target="llvm"'
+
+
+def specialize_device(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -> Specialization:
+    """Return the form of a model whose kernels run on the device of `ctx`.
+
+    Raises:
+        UnsupportedOperatorError: A part of it has no kernel there; all such operators are named.
+        NotInstalledError: The compiler of kernels is not there.
+    """
+    reason = refusal(settings_of(ctx))
+    assert reason is not None
+    if lowered is None or imported.fallbacks:
+        nodes = ", ".join(f"{node.op} {node.node!r}: {node.reason}" for node in imported.fallbacks[:_NAMED])
+        raise UnsupportedOperatorError(f"{ctx.compiler.device} runs no part of ONNX Runtime", why=nodes, hint=_HINT)
+    _require_templates(lowered.kernels, ctx.compiler.device)
+    with ctx.target:
+        mod, plan = plan_calls(lowered.mod, len(imported.inputs))
+    _require_kernels_alone(mod, plan, ctx.compiler.device)
+    called = {call.kernel for call in plan.calls}
+    functions = {
+        symbol.name_hint: func
+        for symbol, func in mod.functions.items()
+        if isinstance(func, tirx.PrimFunc) and symbol.name_hint in called
+    }
+    with stage("machine code"):
+        code = ctx.compiler.device_code(functions)
+    graph = lowered.graph
+    return Specialization(
+        inputs=imported.inputs,
+        outputs=imported.outputs,
+        program=ForeignProgram(reason),
+        code=Code(plan, share_weights(lowered.weights), lambda: code, linked=True),
+        kernels=lowered.kernels,
+        fallbacks=(),
+        subgraphs={},
+        notes=(*imported.notes, *lowered.notes),
+        graph=lambda: graph,
+    )
+
+
+def _require_templates(kernels: Mapping[str, KernelInfo], device: str) -> None:
+    without = [info for info in kernels.values() if info.template == UNSCHEDULED]
+    if not without:
+        return
+    rest = f", and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+    raise UnsupportedOperatorError(
+        f"no kernel of {device} computes {', '.join(' '.join(info.ops) for info in without[:_NAMED])}{rest}",
+        why="; ".join(f"{info.name}: {info.note}" for info in without[:_NAMED]),
+        hint=_HINT,
+    )
+
+
+def _require_kernels_alone(mod: tvm.IRModule, plan: RunPlan, device: str) -> None:
+    """Raise where `main` does more than call kernels on tensors whose places the plan knows."""
+    main = mod["main"]
+    calls = [
+        value
+        for binding in Bindings.of(main).all
+        if isinstance(value := binding.value, relax.Call) and not _is_planned(value)
+    ]
+    if calls or any(call.conditions for call in plan.calls) or any(each.place is None for each in plan.outputs):
+        names = sorted({str(getattr(call.op, "global_symbol", call.op)) for call in calls}) or ["branches"]
+        raise UnsupportedOperatorError(
+            f"a run on {device} would need the host between two kernels",
+            why=f"for {', '.join(names[:_NAMED])}",
+            hint=_HINT,
+        )
+
+
+def _is_planned(call: relax.Call) -> bool:
+    """Return whether the plan has a call: of a kernel, of memory, or one that gives a tensor another shape."""
+    return isinstance(call.op, tvm.ir.GlobalVar) or call_name(call) == "builtin.alloc_tensor" or is_reshape(call)

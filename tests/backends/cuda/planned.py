@@ -1,0 +1,55 @@
+"""Runs a module that was compiled for a CUDA device on the emulator: the kernels of its plan, one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backends.cuda.codegen.device_code import DeviceKernels, read_code
+from fusion import CompiledModule
+from fusion.module.plan import Argument, RunPlan
+from fusion.tensors import as_numpy, numpy_dtype
+from tests.backends.cuda.emulator.emulate import emulate
+
+
+def run_planned(module: CompiledModule, *arrays: np.ndarray, orders: tuple[int, ...] = (3,)) -> list[np.ndarray]:
+    """Return the outputs; all that kernels write to begins as ones in each bit, which are NaN."""
+    (form,) = module.specializations
+    code = form.code
+    assert code is not None
+    kernels = read_code(code.library())
+    memory = _Memory(code.plan, arrays, [as_numpy(weight) for weight in code.weights])
+    for call in code.plan.calls:
+        _run(kernels[call.kernel], [memory.view(argument) for argument in call.arguments], orders)
+    return [memory.view(output.place) for output in code.plan.outputs if output.place is not None]
+
+
+class _Memory:
+    """Inputs, weights, and what the plan has storages for; results are apart."""
+
+    def __init__(self, plan: RunPlan, inputs: tuple[np.ndarray, ...], weights: list[np.ndarray]) -> None:
+        self._plan, self._given = plan, {"input": inputs, "weight": weights}
+        self._storages = [np.full(size, 0xFF, np.uint8) for size in plan.storages]
+        self._fresh: dict[int, np.ndarray] = {}
+
+    def view(self, argument: Argument) -> np.ndarray:
+        dtype = numpy_dtype(argument.dtype)
+        size = int(np.prod(argument.shape)) * dtype.itemsize
+        if argument.kind == "buffer":
+            held = self._storages[self._plan.buffers[argument.index].storage][:size]
+        elif argument.kind == "fresh":
+            held = self._fresh.setdefault(argument.index, np.full(size, 0xFF, np.uint8))
+        else:
+            return self._given[argument.kind][argument.index].reshape(argument.shape)
+        return held.view(dtype).reshape(argument.shape)
+
+
+def _run(kernels: DeviceKernels, arguments: list[np.ndarray], orders: tuple[int, ...]) -> None:
+    assert len(arguments) == kernels.parameters
+    values = [*arguments, *(np.full(size, 0xFF, np.uint8) for size in kernels.between)]
+    for launch in kernels.launches:
+        held = [values[position] for position in launch.arguments]
+        done = emulate(launch.kernel, dict(zip(launch.kernel.parameters, held, strict=True)), orders)
+        for array, name in zip(held, launch.kernel.parameters, strict=True):
+            result = done.arrays[name]
+            if array.tobytes() != result.tobytes():
+                array[...] = result

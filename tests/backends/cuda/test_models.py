@@ -1,0 +1,111 @@
+"""Models for CUDA devices: the same passes as for CPUs, then kernels, a plan of memory, and a file."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import fusion
+from backends.cuda.codegen import nvrtc
+from fusion.errors import NotInstalledError, TargetError, UnsupportedOperatorError
+from tests.backends.cuda.emulator.emulate import WHY_NOT
+from tests.backends.cuda.planned import run_planned
+
+TARGET = "cuda -arch=sm_80"
+_WEIGHTS = {"g": (32,), "e": (32,), "u": (32, 72), "p": (72,), "d": (72, 32), "q": (32,), "h": (32, 10), "r": (10,)}
+
+
+def model(nodes: list[onnx.NodeProto], shape: tuple[int, ...], result: tuple[int, ...], **weights: np.ndarray):
+    given = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)]
+    made = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, result)]
+    held = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "model", given, made, held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+
+
+def weights() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(2230)
+    return {name: (random.standard_normal(shape) / 4).astype(np.float32) for name, shape in _WEIGHTS.items()}
+
+
+def feed_forward() -> onnx.ModelProto:
+    """A transformer's feed-forward block with a softmax head: rows, products with what is behind them, rows."""
+    node = helper.make_node
+    nodes = [
+        node("LayerNormalization", ["x", "g", "e"], ["n"]), node("MatMul", ["n", "u"], ["a"]),
+        node("Add", ["a", "p"], ["b"]), node("Sigmoid", ["b"], ["s"]), node("Mul", ["b", "s"], ["c"]),
+        node("MatMul", ["c", "d"], ["i"]), node("Add", ["i", "q"], ["j"]), node("Add", ["j", "x"], ["k"]),
+        node("MatMul", ["k", "h"], ["l"]), node("Add", ["l", "r"], ["m"]), node("Softmax", ["m"], ["y"], axis=-1),
+    ]  # fmt: skip
+    return model(nodes, (2, 9, 32), (2, 9, 10), **weights())
+
+
+def feed_forward_in_float64(x: np.ndarray) -> np.ndarray:
+    x, held = x.astype(np.float64), {name: each.astype(np.float64) for name, each in weights().items()}
+    off = x - x.mean(-1, keepdims=True)
+    n = off / np.sqrt((off * off).mean(-1, keepdims=True) + 1e-5) * held["g"] + held["e"]
+    b = n @ held["u"] + held["p"]
+    k = (b / (1 + np.exp(-b))) @ held["d"] + held["q"] + x
+    powers = np.exp(k @ held["h"] + held["r"])
+    return powers / powers.sum(-1, keepdims=True)
+
+
+@pytest.mark.usefixtures("assembler")
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_a_feed_forward_block_is_what_float64_says(arch: str) -> None:
+    module = fusion.compile(feed_forward(), target=f"cuda -arch={arch}")
+    x = np.random.default_rng(2231).standard_normal((2, 9, 32)).astype(np.float32)
+    (y,) = run_planned(module, x)
+    np.testing.assert_allclose(y, feed_forward_in_float64(x), rtol=2e-5, atol=1e-7)
+    told = module.explain()
+    assert arch in told.splitlines()[0]
+    assert told.count(" product ") == 3
+    assert told.count(" rows ") == 2
+
+
+@pytest.mark.usefixtures("assembler")
+def test_the_file_has_the_code_and_a_run_says_what_to_do(tmp_path: Path) -> None:
+    module = fusion.compile(feed_forward(), target=TARGET)
+    (form,) = module.specializations
+    again = fusion.compile(feed_forward(), target=TARGET).specializations[0]
+    assert form.code.library() == again.code.library()
+    names = zipfile.ZipFile(io.BytesIO(form.code.library())).namelist()
+    assert {Path(name).suffix for name in names} == {".cu", ".cubin", ".ptx", ".json"}
+    assert sum(form.code.plan.storages) < 4 * 18 * (72 + 32 + 32 + 10)  # less than all at a time
+    module.save(tmp_path / "module.fusion")
+    for use in (lambda: module(np.zeros((2, 9, 32), np.float32)), lambda: fusion.load(tmp_path / "module.fusion")):
+        with pytest.raises(TargetError, match=r"compiled for sm_80 .* starts no kernels") as error:
+            use()
+        assert "llvm" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [("cuda", "names no architecture"), ("cuda -arch=sm_75", "no figures of CUDA devices of architecture 'sm_75'")],
+)
+def test_a_device_that_is_not_known_is_an_error(target: str, error: str) -> None:
+    with pytest.raises(TargetError, match=error) as raised:
+        fusion.compile(feed_forward(), target=target)
+    assert "-arch=NAME" in raised.value.hint
+
+
+def test_without_nvrtc_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "find_nvrtc", lambda: None)
+    nvrtc._library.cache_clear()
+    with pytest.raises(NotInstalledError, match="no compiler of CUDA C") as error:
+        fusion.compile(feed_forward(), target=TARGET)
+    assert nvrtc.PACKAGE in error.value.hint
+
+
+@pytest.mark.usefixtures("assembler")
+def test_an_operator_without_a_kernel_is_named() -> None:
+    nodes = [helper.make_node("CumSum", ["x", "axis"], ["y"])]
+    with pytest.raises(UnsupportedOperatorError, match="cumsum"):
+        fusion.compile(model(nodes, (4, 5), (4, 5), axis=np.array(1)), target=TARGET)
