@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from fusion.convert_model import convert
     from fusion.load_saved import load
     from fusion.machine_tuning.tune import tune_machine
+    from fusion.model_tuning.tune import tune
 
 __version__ = "0.1.0"
-__all__ = ["CompiledModule", "FusionError", "__version__", "compile", "convert", "load", "tune_machine"]
+__all__ = ["CompiledModule", "FusionError", "__version__", "compile", "convert", "load", "tune", "tune_machine"]
 
 _HOME = {
     "compile": "fusion.api",
     "convert": "fusion.convert_model",
     "load": "fusion.load_saved",
+    "tune": "fusion.model_tuning.tune",
     "tune_machine": "fusion.machine_tuning.tune",
     "CompiledModule": "fusion.compiled_module",
 }
@@ -38,7 +40,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'fusion' has no attribute {name!r}")
     with importing():
-        if _HOME[name] in ("fusion.api", "fusion.convert_model", "fusion.machine_tuning.tune"):
+        if name in ("compile", "convert", "tune", "tune_machine"):
             # Before the first import of tvm, which would bring PyTorch with it.
             import_module("fusion.runtime").import_compiler()
         globals()[name] = value = getattr(import_module(_HOME[name]), name)

@@ -220,7 +220,7 @@ def _device_module(model: Any, given: NamedShapes, ctx: Context, devices: tuple[
     require_static(bound, "a model is divided among several devices for one size of each dimension")
     _require_memory(bound)
     require_threads(sum(device.threads for device in devices))
-    with taking_precedence(), _compiling:
+    with taking_precedence(), compiling:
         if ctx.effort != FAST:
             ctx = ctx.without_graph_libraries("what they take among several devices is not measured")
         form = compile_form(model, shapes, ctx, partial(divide, devices=devices))
@@ -265,8 +265,8 @@ def _overrides(model: PinnedModel, given: NamedShapes, ctx: Context, new: _NewSh
     return Overrides(lambda: model.read(lambda opened, _: read_overridable(opened)), make)
 
 
-# TVM's builders stand on one stack for the whole process. Runs of forms that are ready never ask for the lock.
-_compiling = Lock(forget_builders)
+compiling = Lock(forget_builders)
+"""TVM's builders stand on one stack for the whole process. Runs of forms that are ready never ask for the lock."""
 
 
 def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specialization:
@@ -293,7 +293,7 @@ def _open_form(
     inputs, outputs = signature
 
     def compile_open(opened: Any) -> Specialization:
-        with _compiling, seldom(), keeping_interrupts(), beginning_code(ctx) as begun:
+        with compiling, seldom(), keeping_interrupts(), beginning_code(ctx) as begun:
             checkpoint()()
             try:
                 lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, begun, first)
@@ -309,7 +309,7 @@ def _open_form(
 
 
 def _compile(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
-    with _compiling, seldom():
+    with compiling, seldom():
         checkpoint()()
         return compile_form(model, shapes, ctx)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import tvm
 from tvm import tirx
 
 from backends.backend import KernelCompiler
+from backends.tensorir.result import Kernel
 from backends.tensorir.schedule_kernels import ScheduleKernels
 from fusion.context import Context
 from fusion.errors import ShapeError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tuning.known import Knowledge
     from tuning.machine_model import MachineModel
     from tuning.measuring_session import MeasuringSession
+    from tuning.network import Network
 
 _CHAIN_SECONDS = 10.0
 _POINT_SECONDS = 30.0
@@ -43,7 +45,7 @@ _MAX_SECONDS = 600.0
 """The same, where a search is to end by itself."""
 _BALANCED = Limits(points=8)
 """Of each kernel."""
-_MAX = Limits(together=48)
+SEARCHED = Limits(together=48)
 """Points of a model in a round: the fewer, the more the search knows; a round takes a second beside them."""
 _ROOM = 64 << 20
 """Bytes of temporary files beside the weights: four times what the code of the largest model of the zoo takes."""
@@ -179,17 +181,11 @@ class MeasureKernels(TellingPass[Chosen]):
             return PassResult(mod, Chosen(notes=(f"no kernel was measured: {error}",)))
 
     def _choose(self, mod: tvm.IRModule, arrays: list[np.ndarray]) -> Chosen:
-        # Here, not above: only what measures needs them.
-        from tuning.network import Network
+        # Here, not above: only what measures needs it.
         from tuning.points import ChoosePoints
 
         bench = self.bench
-        made = ScheduleKernels(self.knowledge.compiler.schedule).run(mod)
-        scheduled, weights = lift_weights(made.mod)
-        _, plan = plan_calls(scheduled, len(self.inputs))
-        calls = Counter(call.kernel for call in plan.calls)
-        called = {name: made.fact.by_name[name] for name in calls}
-        cycles = {name: called[name].made.cycles * count for name, count in calls.items()}
+        made = read_network(mod, arrays, self.knowledge.compiler)
         is_max = self.ctx.effort == MAX
         choose = ChoosePoints(
             knowledge=self.knowledge,
@@ -197,11 +193,39 @@ class MeasureKernels(TellingPass[Chosen]):
             session=bench.session,
             folder=bench.folder,
             seconds=_MAX_SECONDS if is_max else _POINT_SECONDS,
-            limits=_MAX if is_max else _BALANCED,
+            limits=SEARCHED if is_max else _BALANCED,
             goes_on=is_max,
             machine=self.ctx.model,
         )
-        return choose(called, Network(plan, weights, arrays), cycles)
+        return choose(made.kernels, made.network, made.cycles)
+
+
+@dataclass(frozen=True)
+class KernelNetwork:
+    """A model as what a job tunes.
+
+    Attributes:
+        kernels: By name, at their default point.
+        network: What they make up.
+        cycles: Estimates of all calls of each kernel together.
+    """
+
+    kernels: Mapping[str, Kernel]
+    network: Network
+    cycles: Mapping[str, float]
+
+
+def read_network(mod: tvm.IRModule, arrays: Sequence[np.ndarray], compiler: KernelCompiler) -> KernelNetwork:
+    """Return the kernels of a module before they have loops, to be run on some `arrays`."""
+    from tuning.network import Network  # here, not above: only what measures needs it
+
+    made = ScheduleKernels(compiler.schedule).run(mod)
+    scheduled, weights = lift_weights(made.mod)
+    _, plan = plan_calls(scheduled, len(arrays))
+    calls = Counter(call.kernel for call in plan.calls)
+    called = {name: made.fact.by_name[name] for name in calls}
+    cycles = {name: called[name].made.cycles * count for name, count in calls.items()}
+    return KernelNetwork(called, Network(plan, weights, arrays), cycles)
 
 
 def kernels_of(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:

@@ -280,16 +280,22 @@ def prepare_graph(mod: tvm.IRModule, ctx: Context) -> tvm.IRModule:
 
 @stage("passes")
 def lower_graph(
-    mod: tvm.IRModule, ctx: Context, like: Mapping[str, Grouping] = _NO_GROUPS, *, joins_apart: bool = False
+    mod: tvm.IRModule,
+    ctx: Context,
+    like: Mapping[str, Grouping] = _NO_GROUPS,
+    *,
+    joins_apart: bool = False,
+    why_not_fused: Profitability | None = None,
 ) -> LoweredGraphs:
     """Return `mod` and the branches in it as PrimFuncs and the calls between them; with groups `like` those of the same
-    graphs at other sizes, where they are given, and with concatenations that no other kernel writes, if these join
-    apart."""
+    graphs at other sizes, where they are given, with concatenations that no other kernel writes, if these join apart,
+    and without the chains of products that `why_not_fused` refuses, in the place of the cost tables."""
+    refuse = why_not_fused or ctx.compiler.why_not_fused
     main, branches = split_branches(mod)
     with ctx.target:
         graphs = {}
         for name, each in {**branches, MAIN: main}.items():
-            passes = graph_passes(ctx, ctx.compiler.why_not_fused, like=like.get(name), joins_apart=joins_apart)
+            passes = graph_passes(ctx, refuse, like=like.get(name), joins_apart=joins_apart)
             graphs[name] = _Apply(PipelineMode.WHOLE)(passes, each)
         lowered = {name: graph.mod for name, graph in graphs.items()}
         joined = _Apply(PipelineMode.WHOLE)(joining_passes(lowered), lowered[MAIN])

@@ -66,6 +66,14 @@ class Database:
     path: Path
     is_own: bool = False
 
+    def open(self) -> None:
+        """Make the file where there is none.
+
+        Raises:
+            OSError, sqlite3.Error: It cannot be written.
+        """
+        self._file.write(lambda connection: 0)
+
     def find(self, keys: Sequence[str]) -> list[Record]:
         """See `RecordStore`."""
 

@@ -57,6 +57,7 @@ class Decision:
         other_s: With the fastest other candidate; infinite where none was measured.
         measured: How many candidates were measured.
         times: Of all candidates, the default among them; none where time was over before each of them had run.
+        uses: Calls of the kernel in a run.
     """
 
     candidate: int
@@ -65,6 +66,7 @@ class Decision:
     other_s: float
     measured: int
     times: tuple[CandidateTimes, ...] = ()
+    uses: int = 1
 
 
 def decide(times: Mapping[int, Times], uses: int) -> Decision:
@@ -87,6 +89,7 @@ def decide(times: Mapping[int, Times], uses: int) -> Decision:
         other_s=min(others, default=float("inf")),
         measured=measured,
         times=tuple(_times_of(candidate, found, default, uses) for candidate, found in times.items() if all_ran),
+        uses=uses,
     )
 
 

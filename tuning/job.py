@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from backends.tensorir.result import Kernel
+from fusion.cpu_load import QuietWait
 from tuning.candidates import KernelCandidates
 from tuning.job_log import JobLog
 from tuning.kernel_search import KernelSearch
@@ -17,6 +18,7 @@ from tuning.machine_model import MachineModel
 from tuning.measuring_session import MeasuringSession
 from tuning.network import Network
 from tuning.network_bench import NetworkBench
+from tuning.network_times import NetworkTimes
 from tuning.toolchain import Toolchain
 from tuning.tuned_network import TunedNetwork
 
@@ -35,6 +37,9 @@ class TuningJob:
         folder: For files.
         limits: Of the searches.
         machine: What was learned of this machine, if anything.
+        quiet: Waits for others to leave the machine alone; None where nobody does.
+        check: Is called often, and may end the job by raising.
+        on_round: Is called after each round.
         log: What was done.
     """
 
@@ -44,6 +49,9 @@ class TuningJob:
     folder: Path
     limits: Limits
     machine: MachineModel | None = None
+    quiet: QuietWait | None = None
+    check: Callable[[], None] = lambda: None
+    on_round: Callable[[], None] = lambda: None
     log: JobLog = field(default_factory=JobLog)
     networks: list[TunedNetwork] = field(default_factory=list)
     _searches: dict[str, KernelSearch] = field(default_factory=dict, init=False)
@@ -69,17 +77,17 @@ class TuningJob:
         known = self.knowledge.kernels({name: kernel.source for name, kernel in kernels.items()})
         total = sum(estimates.values())
         shares = {name: estimates.get(name, 0.0) / total if total else 0.0 for name in kernels}
-        order = sorted(kernels, key=lambda name: -shares[name])
-        wanted = [name for name in order if name in known and shares[name] >= _LEAST_SHARE]
-        searches = {name: self._search(known[name]) for name in wanted if goes_on or not known[name].is_known}
+        order = sorted(kernels, key=lambda each: -shares[each])
+        wanted = [each for each in order if each in known and shares[each] >= _LEAST_SHARE]
+        searches = {each: self._search(known[each]) for each in wanted if goes_on or not known[each].is_known}
         schedule = self.knowledge.compiler.schedule
         candidates = dict[str, KernelCandidates]()
-        for place, name in enumerate(order):
-            best = known[name].best() if name in known and name not in searches else None
-            candidates[name] = (
-                KernelCandidates.of(kernels[name], f"k{place}")
+        for place, each in enumerate(order):
+            best = known[each].best() if each in known and each not in searches else None
+            candidates[each] = (
+                KernelCandidates.of(kernels[each], f"k{place}")
                 if best is None
-                else KernelCandidates.running_at(best, kernels[name], f"k{place}", schedule)
+                else KernelCandidates.running_at(best, kernels[each], f"k{place}", schedule)
             )
         bench = NetworkBench(
             kernels=candidates,
@@ -100,11 +108,25 @@ class TuningJob:
         round."""
         until = time.perf_counter() + seconds
         while some := [network for network in self.networks if network.offers()]:
-            made, records = max(some, key=TunedNetwork.expected_gain).round(until)
+            made, records = max(some, key=TunedNetwork.expected_gain).round(until, self.check, self.quiet)
             self.knowledge.keep(records)
             self.log.rounds.append(made)
+            self.on_round()
             if time.perf_counter() >= until:
                 return
+
+    def verify(self, network: TunedNetwork, seconds: float) -> NetworkTimes | None:
+        """Return what a network takes at the defaults and with the best points: as it was measured before, or now, if
+        there are `seconds` for it; None where neither is so. What is measured beside others is not kept."""
+        task = network.task(self.knowledge.environment)
+        known = () if task is None else self.knowledge.records([task])
+        if known:
+            return NetworkTimes.of_record(known[0])
+        is_busy = seconds > 0 and self.quiet is not None and self.quiet.wait()
+        found = network.compare(seconds) if seconds > 0 else None
+        if found is not None and task is not None and not is_busy:
+            self.knowledge.keep([found.record(task, time.time())])
+        return found
 
     def _search(self, known: KnownKernel) -> KernelSearch:
         """Return the search for a kernel, the one that another network has of the same."""

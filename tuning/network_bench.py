@@ -59,10 +59,20 @@ class NetworkBench:
 
     def measure(self, candidates: Mapping[str, Sequence[Candidate]], seconds: float) -> Results:
         """Return what `candidates` take, some of each kernel, all of which are built."""
-        order = list(candidates)
+        return self._run(candidates, {name: place for place, name in enumerate(candidates)}, seconds)
+
+    def compare(self, candidates: Mapping[str, Sequence[Candidate]], seconds: float) -> Results:
+        """Return what the network takes with the first candidates, two of each kernel, and with the second ones, as if
+        it were one kernel."""
+        return self._run(candidates, dict.fromkeys(candidates, 0), seconds)
+
+    def _run(
+        self, candidates: Mapping[str, Sequence[Candidate]], places: Mapping[str, int], seconds: float
+    ) -> Results:
+        """Return what candidates take; which kernel of the experiment each is, `places` says."""
         steps = tuple(
             Step(
-                order.index(call.kernel),
+                places[call.kernel],
                 tuple((_call_of(candidate, call, self._memory),) for candidate in candidates[call.kernel]),
                 tuple(StepCondition(self._memory.tensor(each.tensor), each.value) for each in call.conditions),
             )

@@ -11,7 +11,7 @@ some thousand points at most, so each of them is asked; evolution over axes, whi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import erf, pi, sqrt
@@ -52,6 +52,20 @@ class Offer:
 
 
 @dataclass(frozen=True)
+class Forecast:
+    """What was expected of a point that a record is of: logarithms of its time over that of the default.
+
+    Attributes:
+        prior: Before anything was measured.
+        mean: Given what had been.
+    """
+
+    record: Record
+    prior: float
+    mean: float
+
+
+@dataclass(frozen=True)
 class Search:
     """The search over one kernel's space.
 
@@ -75,6 +89,14 @@ class Search:
             prior = (prior + learned - learned[0]) / 2
         return Search(points, prior)
 
+    def forecasts(self, before: Iterable[Record], records: Iterable[Record]) -> Iterator[Forecast]:
+        """Yield what is expected of the points of some `records`, given others; of those beside the default that are in
+        the space."""
+        wanted = [(self._places.get(canonical(record.point), 0), record) for record in records]
+        if any(place for place, _ in wanted):
+            mean, _ = _Process(self._axes, self.prior, self._measured(before)).predict()
+            yield from (Forecast(each, float(self.prior[place]), float(mean[place])) for place, each in wanted if place)
+
     def offers(self, records: Iterable[Record], most: int, without: Collection[str] = ()) -> list[Offer]:
         """Return up to `most` points to measure, those first that are worth most; none where the search is over.
 
@@ -82,10 +104,9 @@ class Search:
             records: Of the kernel's task.
             without: Keys of points (`key_of`) that are not to be offered.
         """
-        known = {canonical(record.point): record for record in records}
-        seen = {place: known[key] for key, place in self._places.items() if key in known}
+        seen = self._seen(records)
         excluded = {0, *seen, *(self._places[key] for key in without if key in self._places)}
-        measured = {0: 0.0, **{place: _log_ratio(record) for place, record in seen.items() if _is_measured(record)}}
+        measured = self._measured(seen.values())
         process = _Process(self._axes, self.prior, measured)
         found: list[Offer] = []
         while len(found) < min(most, len(self.points) - len(excluded)):
@@ -100,6 +121,16 @@ class Search:
             excluded.add(place)
             process = process.with_measured(place, float(mean[place]))  # as if it had been, and found as expected
         return found
+
+    def _seen(self, records: Iterable[Record]) -> dict[int, Record]:
+        """Return those of `records` that are of points of the space, by the places of these."""
+        known = {canonical(record.point): record for record in records}
+        return {place: known[key] for key, place in self._places.items() if key in known}
+
+    def _measured(self, records: Iterable[Record]) -> dict[int, float]:
+        """Return the logarithms of what points took, the default's first."""
+        seen = self._seen(records)
+        return {0: 0.0, **{place: _log_ratio(record) for place, record in seen.items() if _is_measured(record)}}
 
     @cached_property
     def _places(self) -> Mapping[str, int]:

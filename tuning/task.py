@@ -10,10 +10,10 @@ from typing import Any
 
 from tuning.canonical import Fields, canonical
 
-KERNEL, CHAIN, ALONE, PLACEMENT = "kernel", "chain", "alone", "placement"
+KERNEL, CHAIN, ALONE, PLACEMENT, NETWORK = "kernel", "chain", "alone", "placement", "network"
 """Which point of its template's space is fastest in a network; whether several anchors are faster in one kernel; what
 points take without a network, which answers nothing, and is learned from; whether a model is faster with the regions of
-a library, the family."""
+a library, the family; what a network takes with given points of its kernels."""
 Tensors = tuple[tuple[str, tuple[int, ...]], ...]
 """Dtypes and shapes."""
 
@@ -53,7 +53,7 @@ class TuningTask:
     """A question that measurements answer.
 
     Attributes:
-        kind: `KERNEL`, `CHAIN`, `ALONE` or `PLACEMENT`.
+        kind: `KERNEL`, `CHAIN`, `ALONE`, `PLACEMENT` or `NETWORK`.
         family: The template that takes the kernel: tasks of one family are alike.
         structure: `structure_of` the kernel before it has loops.
         tensors: Dtype and shape of each parameter, for people and cost models: the structure tells them too.

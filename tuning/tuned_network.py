@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
+from fusion.cpu_load import BUSY, QuietWait, watch
 from tuning.budget import Allotment, allot, expected_gain
 from tuning.candidates import Candidate, Schedule
 from tuning.canonical import canonical
 from tuning.decide import Decision
-from tuning.job_log import JobRound, MeasuredPoint
+from tuning.job_log import JobRound, KernelTimes, MeasuredPoint, RoundTimes
 from tuning.kernel_search import KernelSearch
 from tuning.limits import Limits
 from tuning.measuring_session import Results
 from tuning.network_bench import NetworkBench
+from tuning.network_times import NetworkTimes
 from tuning.record import Record
 from tuning.search import Offer, key_of
+from tuning.structure import structure_of
+from tuning.study import StudiedKernel
+from tuning.task import NETWORK, Environment, TuningTask
 
 PER_ROUND = 4
 """Points of a kernel in a round: what they take has to be known before the next are chosen."""
@@ -69,41 +75,96 @@ class TunedNetwork:
         """Return by which share it is expected to get faster in a round."""
         return expected_gain(self.offers(), self.shares)
 
-    def round(self, until: float) -> tuple[JobRound, list[Record]]:
+    def round(
+        self, until: float, check: Callable[[], None], quiet: QuietWait | None
+    ) -> tuple[JobRound, list[Record]]:
         """Build and measure the points that are worth most, and tell the searches; return what came of it.
 
         Args:
             until: When the job ends, of `time.perf_counter`.
+            check: Is called often, and may end it by raising.
+            quiet: Waits, before something is measured, where others were using the machine while code was made.
         """
         began = time.perf_counter()
         left = until - began
-        asked = self._ask(allot(self.offers(), self.shares, self.limits.together), began + _EMITTING * left)
-        found = {name: self.best(name) for name in self.searches}
-        bests = {name: candidate for name, candidate in found.items() if candidate is not None}
-        late = self._build(asked, bests, began + _BUILDING * left) if asked else False
+        allotted = allot(self.offers(), self.shares, self.limits.together)
+        asked = self._ask(allotted, began + _EMITTING * left, check)
+        bests = self._bests()
+        chosen = time.perf_counter()
+        with watch() as load:
+            late = self._build(asked, bests, began + _BUILDING * left) if asked else False
+        check()
+        built = time.perf_counter()
+        is_busy = quiet is not None and bool(asked) and load.others >= BUSY and quiet.wait()
+        waited = time.perf_counter()
         results, records = Results(), list[Record]()
         candidates = self._candidates(asked, bests)
         if asked and not self.failure:
             results = self.bench.measure(candidates, max(0.0, until - time.perf_counter()))
             records = self._learn(candidates, results, late)
+        ended = time.perf_counter()
         made = JobRound(
             network=self.name,
             before=results.before if isfinite(results.before) else 0.0,
             after=results.after if isfinite(results.after) else 0.0,
             points=tuple(self._points(asked, records)),
+            kernels={
+                name: KernelTimes(each.seconds, each.default_s)
+                for (name, some), each in zip(candidates.items(), results.decisions, strict=False)
+                if len(some) > 1 and each.times
+            },
+            times=RoundTimes(chosen - began, built - chosen, waited - built, ended - waited),
+            ended=ended,
+            is_busy=is_busy,
         )
         return made, records
+
+    def task(self, environment: Environment) -> TuningTask | None:
+        """Return the question what the network takes with the best points of its kernels; None where nobody can say
+        what it is."""
+        points = {name: search.known.best() for name, search in self.searches.items()}
+        try:
+            sums = {name: structure_of(each.kernel.source) for name, each in self.bench.kernels.items()}
+        except Exception:  # of what has no text, TVM raises whatever it does
+            return None
+        chosen = {sums[name]: dict(point.axes()) for name, point in points.items() if point is not None}
+        calls = [sums[call.kernel] for call in self.bench.network.plan.calls]
+        structure = hashlib.sha256(canonical({"calls": calls, "points": chosen}).encode()).hexdigest()
+        tensors = tuple((str(array.dtype), array.shape) for array in self.bench.network.inputs)
+        return TuningTask(NETWORK, NETWORK, structure, tensors, environment)
+
+    def compare(self, seconds: float) -> NetworkTimes | None:
+        """Return what a run takes at the defaults and with the best points, in turns; None where that fails."""
+        bests = self._bests()
+        bases = {name: kernel.base for name, kernel in self.bench.kernels.items()}
+        wanted = [*bases.values(), *bests.values()]
+        if self.failure or len(self.bench.build(wanted, lambda: False)) < len({each.symbol for each in wanted}):
+            return None
+        candidates = {name: (base, bests.get(name, base)) for name, base in bases.items()}
+        results = self.bench.compare(candidates, seconds)
+        return NetworkTimes.of_decision(results.decisions[0]) if results.decisions else None
+
+    def studied(self) -> Iterator[StudiedKernel]:
+        """Yield what is known of the kernels that were to be searched."""
+        for name, search in self.searches.items():
+            yield StudiedKernel(name, self.shares.get(name, 0.0), self.bench.kernels[name].base.made.tile, search)
+
+    def _bests(self) -> dict[str, Candidate]:
+        """Return the fastest candidates of kernels that have another than the default."""
+        found = {name: self.best(name) for name in self.searches}
+        return {name: candidate for name, candidate in found.items() if candidate is not None}
 
     def _offers_of(self, search: KernelSearch) -> Sequence[Offer]:
         left = min(PER_ROUND, self.limits.points - search.tried)
         return search.offers(left) if left > 0 else ()
 
-    def _ask(self, allotted: Allotment, until: float) -> dict[str, list[_Asked]]:
+    def _ask(self, allotted: Allotment, until: float, check: Callable[[], None]) -> dict[str, list[_Asked]]:
         """Write the loops of what was allotted, of kernels with most time first; what has none is offered no more."""
         found: dict[str, list[_Asked]] = {}
         for name in sorted(allotted, key=lambda name: -self.shares.get(name, 0.0)):
             for offer in allotted[name] if time.perf_counter() < until else ():
                 candidate = self.bench.kernels[name].at(offer.point, self.schedule)
+                check()
                 if candidate is None:
                     self.searches[name].leave_out([offer.point])
                 else:

@@ -9,6 +9,7 @@ RESULTS_DIFFER = 1
 USAGE = 2
 NOT_SUPPORTED = 3
 INTERNAL = 4
+INTERRUPTED = 130
 
 # The first class that matches counts.
 _CODES = (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import fusion
 from fusion.cli import bench, cache, compare, compile_model, convert_model, database, doctor, explain, plan, run, tune
-from fusion.cli.exit_codes import INTERNAL, exit_code
+from fusion.cli.exit_codes import INTERNAL, INTERRUPTED, exit_code
 from fusion.cli.parser import Parser
 from fusion.cli.wording import command_text
 from fusion.errors import FusionError, InternalError, OptionError
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
             sys.stdout = None  # what it still holds would be written, and refused, at the end of the process

@@ -1,13 +1,14 @@
-"""`fusion tune --machine`: learns how fast kernels are on this machine."""
+"""`fusion tune`: searches for the fastest loops of the kernels of models, or learns how fast kernels are here."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from fusion.cli.exit_codes import OK
-from fusion.cli.options import add_database, add_json, add_verb
+from fusion.cli.exit_codes import INTERRUPTED, OK
+from fusion.cli.options import add_database, add_json, add_shapes, add_verb, parse_shapes, user_path
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
@@ -15,6 +16,7 @@ from fusion.options import check_threads, read_budget
 
 if TYPE_CHECKING:
     from fusion.machine_tuning.tune import MachineTuning
+    from fusion.model_tuning.tuning import Tuning
 
 _BUDGET = "10m"
 _BAR = 20
@@ -24,32 +26,88 @@ _BAR = 20
 def add_parser(verbs: Any) -> None:
     """Add the verb."""
     parser = add_verb(
-        verbs, "tune", "--machine ", "learn how fast kernels are on this machine",
-        "Measure kernels of drawn operators, and keep a model by which compilations choose loops. Ctrl-C keeps what "
-        "was measured, and the next run goes on there.",
+        verbs, "tune", "MODEL... | --machine ", "search for the fastest loops of models, by measuring them",
+        "Measure points of all kernels of models in these, and keep what they take: `fusion compile MODEL --db FILE` "
+        "takes the best. With --machine, measure kernels of drawn operators, and keep a model by which compilations "
+        "choose loops. Ctrl-C keeps what was measured, and the next run goes on there.",
     )  # fmt: skip
-    parser.add_argument("--machine", action="store_true", help="learn about this machine")
+    parser.add_argument("models", nargs="*", type=user_path, metavar="MODEL", help="ONNX file or Relay text")
+    parser.add_argument("--machine", action="store_true", help="learn about this machine instead")
     parser.add_argument("--budget", default=_BUDGET, metavar="T", help=f"time: 90s, {_BUDGET} (default), 1h, or 0")
+    add_shapes(parser)
     parser.add_argument("--target", metavar="T", default="llvm", help='"llvm" (this machine, default)')
     parser.add_argument("--threads", type=int, metavar="N", help="of the kernels; all allowed CPUs by default")
-    add_database(parser, "database; by default that of the cache folder. The model lies beside it")
+    parser.add_argument("--precision", metavar="P", help="fp32 (default), bf16 or bf16-or-fp32")
+    parser.add_argument("--report", type=user_path, metavar="FILE", help="write a page of what was measured (HTML)")
+    add_database(parser, "database; by default that of the cache folder. The model of the machine lies beside it")
     add_json(parser)
     parser.set_defaults(verb=tune)
 
 
 def tune(options: argparse.Namespace) -> int:
-    """Measure and learn; print what there is now."""
-    if not options.machine:
-        raise OptionError("nothing to tune is named", hint="write: fusion tune --machine")
+    """Measure, and print what came of it."""
     check_threads(options.threads)
     read_budget(options.budget)
+    if not options.machine:
+        return _tune_models(options)
+    for name in ("models", "shape", "report", "precision"):
+        if getattr(options, name):
+            raise OptionError(f"{name} has no use with --machine", why="that measures drawn operators, not models")
+    return _tune_machine(options)
+
+
+def _tune_models(options: argparse.Namespace) -> int:
+    if not options.models:
+        raise OptionError("nothing to tune is named", hint="write: fusion tune MODEL..., or fusion tune --machine")
+    shapes = parse_shapes(options.shape)
+    from fusion import tune as tune_models
+
+    said = ""
+
+    def tell(tuning: Tuning) -> None:
+        nonlocal said
+        said = _bar_of_models(tuning)
+
+    with progress("tuning", lambda: said):
+        tuning = tune_models(
+            options.models, options.target, shapes=shapes or None, threads=options.threads,
+            precision=options.precision or "fp32", budget=options.budget, database=options.db, on_progress=tell,
+        )  # fmt: skip
+    lines = [*tuning.lines(), *_next_steps(options, tuning)]
+    if options.report:
+        tuning.explain_html(options.report)
+        lines.append(f"the report is {options.report}")
+    show("\n".join(lines), tuning.as_data(), options.json)
+    return INTERRUPTED if tuning.interrupted else OK
+
+
+def _next_steps(options: argparse.Namespace, tuning: Tuning) -> list[str]:
+    models, database = shlex.join(options.models), shlex.quote(tuning.path)
+    if tuning.interrupted:
+        return [f"to go on: fusion tune {models} --db {database}"]
+    return [f"to use it: fusion compile {shlex.quote(options.models[0])} --db {database}"]
+
+
+def _bar_of_models(tuning: Tuning) -> str:
+    done = [
+        f"{model.name} {model.times.before * 1e3:.3f} -> {model.times.after * 1e3:.3f} ms"
+        for model in tuning.models
+        if model.times is not None
+    ]
+    expected = max((model.expected for model in tuning.models), default=0.0)
+    parts = [f"{tuning.points} points", *done, f"{expected:.1%} more expected"]
+    return f"{_bar(tuning.seconds, tuning.budget_s)} {', '.join(parts)}"
+
+
+def _tune_machine(options: argparse.Namespace) -> int:
     from fusion import tune_machine
 
     said = ""
 
     def tell(state: MachineTuning) -> None:
         nonlocal said
-        said = _bar(state)
+        bar = _bar(state.seconds, state.budget_s)
+        said = f"{bar} {state.kernels} kernels, {state.points} points"
 
     with progress("tuning", lambda: said):
         state = tune_machine(
@@ -59,11 +117,11 @@ def tune(options: argparse.Namespace) -> int:
     return OK
 
 
-def _bar(state: MachineTuning) -> str:
-    done = min(1.0, state.seconds / state.budget_s) if state.budget_s else 1.0
-    left = max(0.0, state.budget_s - state.seconds)
-    bar = "#" * round(_BAR * done)
-    return f"[{bar:-<{_BAR}}] {state.kernels} kernels, {state.points} points, {left / 60:.0f} min left at most"
+def _bar(seconds: float, budget: float) -> str:
+    done = min(1.0, seconds / budget) if budget else 1.0
+    left = max(0.0, budget - seconds)
+    time = f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
+    return f"[{'#' * round(_BAR * done):-<{_BAR}}] {time} left at most,"
 
 
 def _lines(state: MachineTuning) -> list[str]:

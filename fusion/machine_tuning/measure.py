@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from itertools import repeat
 
 from fusion.context import Context
-from fusion.cpu_load import watch
 from fusion.machine_tuning.drawn import DrawnKernel
 from fusion.module.kernel_library import KernelLibrary
 from fusion.module.shared_library import temporary_folder
@@ -21,9 +19,6 @@ TOGETHER = 8
 _SECONDS = 60.0
 _ROOM = 256 << 20
 """Bytes of temporary files."""
-_GLANCE_S = 0.25
-BUSY = 0.2
-"""Share of all CPUs that others use at which a machine is busy."""
 
 
 def measure_kernels(
@@ -42,10 +37,3 @@ def measure_kernels(
                     key = record.task.key, canonical(record.point)
                     least[key] = min(least.get(key, record), record, key=lambda each: each.seconds)
     return list(least.values())
-
-
-def others_load() -> float:
-    """Return the share of all CPUs that others use now, while this process waits."""
-    with watch() as load:
-        time.sleep(_GLANCE_S)
-    return load.others

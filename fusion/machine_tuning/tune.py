@@ -14,10 +14,11 @@ import tvm
 
 from fusion import context
 from fusion.context import Context
+from fusion.cpu_load import QuietWait
 from fusion.errors import OptionError
 from fusion.interrupts import keeping_interrupts
 from fusion.machine_tuning.drawn import DrawnKernel, drawn_kernels
-from fusion.machine_tuning.measure import BUSY, TOGETHER, measure_kernels, others_load
+from fusion.machine_tuning.measure import TOGETHER, measure_kernels
 from fusion.module.kernel_library import KernelLibrary
 from fusion.options import BALANCED, read_budget
 from fusion.threads import require_threads
@@ -133,12 +134,17 @@ class _Tuning:
     measured: dict[str, list[MeasuredSpace]] = field(default_factory=dict)
 
     def run(self, check: Callable[[], None]) -> None:
+        def look() -> None:
+            check()
+            self.on_progress(self._tick())
+
+        quiet = QuietWait(_WAITING * self.state.budget_s, look)
         for kernels in self._some():
             check()
             records = self._known(kernels)
             missing = [kernel for kernel in kernels if not measured_points(kernel.question.known, records)]
             if missing and not self._tick().is_over:
-                records = [*records, *self._measure(missing, check)]
+                records = [*records, *self._measure(missing, check, quiet)]
             elif len(missing) == len(kernels):  # nor are those behind them, measured in order
                 break
             self._learn_from(kernels, records)
@@ -154,8 +160,11 @@ class _Tuning:
     def _known(self, kernels: Sequence[DrawnKernel]) -> list[Record]:
         return self.database.find([kernel.question.known.task.key for kernel in kernels])
 
-    def _measure(self, kernels: Sequence[DrawnKernel], check: Callable[[], None]) -> list[Record]:
-        is_busy = self._wait(check)
+    def _measure(
+        self, kernels: Sequence[DrawnKernel], check: Callable[[], None], quiet: QuietWait
+    ) -> list[Record]:
+        is_busy = quiet.wait()
+        self.state.waited_s = quiet.waited_s
         records = measure_kernels(kernels, self.ctx, _SESSIONS, lambda: self._tick().is_over)
         check()
         self.database.add(records)
@@ -163,18 +172,6 @@ class _Tuning:
         self.state.new += found
         self.state.busy += found if is_busy else 0
         return records
-
-    def _wait(self, check: Callable[[], None]) -> bool:
-        """Wait until others leave the machine alone, for a part of the budget; returns whether they do not."""
-        while others_load() >= BUSY:
-            check()
-            started = time.perf_counter()
-            if self.state.waited_s >= _WAITING * self.state.budget_s:
-                return True
-            time.sleep(1.0)
-            self.state.waited_s += time.perf_counter() - started
-            self.on_progress(self._tick())
-        return False
 
     def _learn_from(self, kernels: Sequence[DrawnKernel], records: Sequence[Record]) -> None:
         for kernel in kernels:

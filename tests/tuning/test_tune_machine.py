@@ -10,7 +10,7 @@ import pytest
 
 import fusion
 from backends.tensorir.space import Point
-from fusion import context
+from fusion import context, cpu_load
 from fusion.cli import main
 from fusion.errors import OptionError
 from fusion.machine_tuning import tune
@@ -27,7 +27,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tune, "_WORKLOADS", 9)
     monkeypatch.setattr(tune, "_POINTS", 2)
     monkeypatch.setattr(tune, "_SESSIONS", 1)
-    monkeypatch.setattr(tune, "others_load", lambda: 0.0)
+    monkeypatch.setattr(cpu_load, "others_load", lambda: 0.0)
     return tmp_path / "my.sqlite"
 
 
@@ -71,7 +71,7 @@ def all_but_the_first(failing: list[str], known: KnownKernel, records: Sequence[
 
 
 def test_a_busy_machine_is_waited_for_and_told(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "others_load", lambda: 1.0)
+    monkeypatch.setattr(cpu_load, "others_load", lambda: 1.0)
     monkeypatch.setattr(tune, "_WORKLOADS", 2)
     monkeypatch.setattr(tune, "_WAITING", 0.0)
     state = fusion.tune_machine(threads=1, budget=100, database=database)
