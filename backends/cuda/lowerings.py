@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -21,6 +22,8 @@ from partition.access import ANCHOR
 
 _PRODUCT = "product"
 """The kind of all these anchors: what shares a kernel with one is asked of no other."""
+_SUMMED_LAST, _MADE_LAST = (0, 2, 3, 1), (2, 3, 1, 0)
+"""Orders of the axes O, I, H, W of weights."""
 _DTYPES = ("float16", "bfloat16", "float32")
 
 
@@ -77,28 +80,24 @@ def _of(operand: te.Tensor, batch: list[Expr]) -> list[Expr]:
 def _conv2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     data, weight = call.args
     attrs = call.attrs
-    if (attrs.data_layout, attrs.kernel_layout, int(attrs.groups)) != ("NHWC", "OIHW", 1):
-        raise Declined("its channels are in groups, or not last")
-    # Neighbours in depth, which are channels of the image, are neighbours in memory.
+    if (attrs.data_layout, attrs.kernel_layout) != ("NHWC", "OIHW"):
+        raise Declined("its channels are not last")
+    # Neighbours are those of the image: channels that are summed or, in groups, which have few of them, made.
+    order = _SUMMED_LAST if int(attrs.groups) == 1 else _MADE_LAST
     if isinstance(weight, GenericConst):
-        values = np.ascontiguousarray(np.transpose(as_numpy(weight.value), (0, 2, 3, 1)))
+        values = np.ascontiguousarray(np.transpose(as_numpy(weight.value), order))
         turned: relax.Expr = relax.const(values, str(values.dtype))
     else:
-        turned = builder.emit(builder.call_te(_channels_last, weight, primfunc_name_hint="channels_last"))
-    window = _Window.of(attrs)
-    dtype = str(call.ty.dtype.dtype)
-    return builder.call_te(_sums_of_windows, data, turned, window, dtype, primfunc_name_hint="conv2d")
-
-
-def _channels_last(weight: te.Tensor) -> te.Tensor:
-    o, i, h, w = weight.shape
-    return te.compute((o, h, w, i), lambda o, h, w, i: weight[o, i, h, w], name="channels_last")
+        turned = builder.emit(relax.op.permute_dims(weight, list(order)))
+    compute = partial(_sums_of_windows, window=_Window.of(attrs), dtype=str(call.ty.dtype.dtype))
+    return builder.call_te(compute, data, turned, primfunc_name_hint="conv2d")
 
 
 @dataclass(frozen=True)
 class _Window:
-    """Steps, distances of taps and borders of a convolution, of rows and of columns."""
+    """Groups of a convolution, and its steps, distances of taps and borders, of rows and of columns."""
 
+    groups: int
     strides: tuple[int, int]
     dilations: tuple[int, int]
     before: tuple[int, int]
@@ -109,12 +108,13 @@ class _Window:
         padding = [int(n) for n in attrs.padding]
         top, left, bottom, right = padding if len(padding) == 4 else (padding * 2)[:2] * 2
         steps, taps = (tuple(int(n) for n in each) for each in (attrs.strides, attrs.dilation))
-        return _Window((steps[0], steps[-1]), (taps[0], taps[-1]), (top, left), (bottom, right))
+        return _Window(int(attrs.groups), (steps[0], steps[-1]), (taps[0], taps[-1]), (top, left), (bottom, right))
 
 
 def _sums_of_windows(data: te.Tensor, weight: te.Tensor, window: _Window, dtype: str) -> te.Tensor:
-    images, *sizes, depth = (int(n) for n in data.shape)
-    channels, *taps, _ = (int(n) for n in weight.shape)
+    images, *sizes, _ = (int(n) for n in data.shape)
+    extents = [int(n) for n in weight.shape]
+    channels, *taps, depth = extents if window.groups == 1 else (extents[3], extents[0], extents[1], extents[2])
     made = [
         (size + before + behind - dilation * (tap - 1) - 1) // stride + 1
         for size, tap, before, behind, dilation, stride in zip(
@@ -132,10 +132,12 @@ def _sums_of_windows(data: te.Tensor, weight: te.Tensor, window: _Window, dtype:
                 conditions.append(position >= 0)
             if window.behind[axis]:
                 conditions.append(position < sizes[axis])
-        value = data[n, at[0], at[1], rc]
+        first = 0 if window.groups == 1 else o // (channels // window.groups) * depth
+        value = data(n, *at, first + rc)
         if conditions:
             value = tirx.if_then_else(tirx.all(*conditions), value, tirx.const(0, data.dtype))
-        return _sum(value, weight[o, ry, rx, rc], [ry, rx, rc])
+        taken = weight(o, ry, rx, rc) if window.groups == 1 else weight(ry, rx, rc, o)
+        return _sum(value, taken, [ry, rx, rc])
 
     return _rounded(_anchor((images, *made, channels), sum_over_window, "conv2d"), dtype)
 

@@ -84,7 +84,8 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
     tvm.backend.load("cuda")  # which `fusion.runtime` leaves out
     target = tvm.target.Target({"kind": "cuda", "arch": arch})
     module = tvm.IRModule({name: func.with_attr("global_symbol", name)})
-    functions = _lower(target.with_host(tvm.target.Target("llvm")))(module).functions.items()
+    passes = _lower(target.with_host(tvm.target.Target("llvm")), narrows=not _has_int64(func))
+    functions = passes(module).functions.items()
     ((symbol, kernel),) = ((symbol, made) for symbol, made in functions if symbol.name_hint != name)
     kernels = tvm.IRModule({symbol: kernel})
     text = tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source()
@@ -99,7 +100,13 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
     )
 
 
-def _lower(target: tvm.target.Target) -> tvm.transform.Pass:
+def _has_int64(func: tirx.PrimFunc) -> bool:
+    """Return whether numbers are int64, which `ForceNarrowIndexToInt32` refuses."""
+    buffers = [*func.params, *(node.buffer for node in find(func.body, tirx.AllocBuffer))]
+    return any(dtype_of(buffer) == "int64" for buffer in buffers)
+
+
+def _lower(target: tvm.target.Target, *, narrows: bool) -> tvm.transform.Pass:
     """Return what our kernels need of TVM's list, in a fifth of its time.
 
     Left out is what is for blocks, annotations and hosts, and what NVRTC does as well: common subexpressions, loops
@@ -107,7 +114,7 @@ def _lower(target: tvm.target.Target) -> tvm.transform.Pass:
     """
     return tvm.transform.Sequential(
         [
-            tirx.transform.ForceNarrowIndexToInt32(),
+            *([tirx.transform.ForceNarrowIndexToInt32()] if narrows else []),
             tirx.transform.BindTarget(target),
             s_tir.transform.LowerOpaqueBlock(),
             tirx.transform.FlattenBuffer(),

@@ -59,6 +59,13 @@ def pass_nan(kind: Any, first: Expr, second: Expr) -> Expr:
     return tirx.Select(first <= tirx.const(float("inf"), dtype_of_value(first)), either, first)
 
 
+def combined(stage: Stage, first: Expr, second: Expr) -> Expr:
+    """Return two partial results of a reduction as one: where a maximum has to pass NaN on, CUDA's own drops it."""
+    both = stage.combined(first, second)
+    is_limit = isinstance(both, _LIMITS) and dtype_of_value(both).startswith("float")
+    return pass_nan(type(both), first, second) if is_limit else both
+
+
 def dtype_of_value(value: Expr) -> str:
     """Return the dtype of an expression; "" of one that has none."""
     return str(value.ty.dtype) if isinstance(value.ty, PrimType) else ""

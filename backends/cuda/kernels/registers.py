@@ -32,6 +32,10 @@ ACCESS_BYTES = 16
 """The widest access of one thread: CUDA C++ programming guide, "Device memory accesses"."""
 
 
+_VECTORS = frozenset(("float32", "float16", "bfloat16", "int32"))
+"""Of bool, TVM writes vectors of two bytes an element (`ushort4`), which memory has not."""
+
+
 def register(nest: Nest, name: str, elements: int, dtype: str) -> Var:
     """Declare numbers of one thread."""
     buffer = tirx.decl_buffer((elements,), dtype, name, scope="local")
@@ -111,6 +115,7 @@ class Loaded:
 
 
 def copy_lanes(nest: Nest, to: Var, at: Expr, source: Var, begin: Expr, *, many: int) -> None:
-    """Add `to[at + lane] = source[begin + lane]`, one access."""
-    with nest.run("lane", many, ForKind.VECTORIZED) as lane:
+    """Add `to[at + lane] = source[begin + lane]`, one access; of types that TVM has no vectors of, one an element."""
+    kind = ForKind.VECTORIZED if dtype_of(source) in _VECTORS else ForKind.UNROLLED
+    with nest.run("lane", many, kind) as lane:
         nest.add(store_flat(to, at + lane, load_flat(source, begin + lane)))

@@ -25,7 +25,9 @@ def run(
     func = prim_func(build, arrays)
     kernel = generate_kernel(emit(func), "kernel", "sm_80")
     *inputs, output = (param.name for param in func.params)
-    shape = tuple(int(dim) for dim in func.params[-1].ty.shape)
-    named = dict(zip(inputs, arrays, strict=True)) | {output: np.full(shape, np.nan, arrays[0].dtype)}
+    made = func.params[-1].ty
+    result = np.zeros([int(dim) for dim in made.shape], np.dtype(str(made.dtype.dtype)))
+    result.view(np.uint8)[...] = 0xFF
+    named = dict(zip(inputs, arrays, strict=True)) | {output: result}
     done = emulate(kernel, {name: named[name] for name in kernel.parameters})
     return done.arrays[output], done.counts

@@ -19,7 +19,7 @@ def run_planned(module: CompiledModule, *arrays: np.ndarray, orders: tuple[int, 
     kernels = read_code(code.library())
     memory = _Memory(code.plan, arrays, [as_numpy(weight) for weight in code.weights])
     for call in code.plan.calls:
-        _run(kernels[call.kernel], [memory.view(argument) for argument in call.arguments], orders)
+        run_kernels(kernels[call.kernel], [memory.view(argument) for argument in call.arguments], orders)
     return [memory.view(output.place) for output in code.plan.outputs if output.place is not None]
 
 
@@ -43,7 +43,8 @@ class _Memory:
         return held.view(dtype).reshape(argument.shape)
 
 
-def _run(kernels: DeviceKernels, arguments: list[np.ndarray], orders: tuple[int, ...]) -> None:
+def run_kernels(kernels: DeviceKernels, arguments: list[np.ndarray], orders: tuple[int, ...]) -> None:
+    """Start the kernels of one PrimFunc one after another, which leave what they make in `arguments`."""
     assert len(arguments) == kernels.parameters
     values = [*arguments, *(np.full(size, 0xFF, np.uint8) for size in kernels.between)]
     for launch in kernels.launches:

@@ -70,6 +70,42 @@ def test_a_feed_forward_block_is_what_float64_says(arch: str) -> None:
     assert told.count(" rows ") == 2
 
 
+def convolved(x: np.ndarray, w: np.ndarray, groups: int = 1, stride: int = 1) -> np.ndarray:
+    """Return a convolution with padding of one on all sides."""
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), w.shape[2:], (2, 3))
+    windows = windows[:, :, ::stride, ::stride]
+    parts = zip(np.split(windows, groups, 1), np.split(w.astype(np.float64), groups), strict=True)
+    return np.concatenate([np.einsum("nihwyx,oiyx->nohw", part, own) for part, own in parts], 1)
+
+
+@pytest.mark.usefixtures("assembler")
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_convolutions_pools_and_a_head_are_what_float64_says() -> None:
+    """A convolution of three channels on an odd image, one by channels, one in groups, a dense one, two pools."""
+    random = np.random.default_rng(2234)
+    shapes = {"a": (12, 3, 3, 3), "b": (12, 1, 3, 3), "c": (12, 4, 3, 3), "d": (10, 12, 3, 3)}
+    held = {name: (random.standard_normal(shape) / 3).astype(np.float32) for name, shape in shapes.items()}
+    node, pads = helper.make_node, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    nodes = [
+        node("Conv", ["x", "a"], ["t0"], **pads, strides=[2, 2]), node("Relu", ["t0"], ["t1"]),
+        node("Conv", ["t1", "b"], ["t2"], **pads, group=12), node("Conv", ["t2", "c"], ["t3"], **pads, group=3),
+        node("Relu", ["t3"], ["t4"]), node("MaxPool", ["t4"], ["t5"], **pads),
+        node("Conv", ["t5", "d"], ["t6"], **pads), node("GlobalAveragePool", ["t6"], ["t7"]),
+        node("Flatten", ["t7"], ["y"]),
+    ]  # fmt: skip
+    module = fusion.compile(model(nodes, (2, 3, 13, 11), (2, 10), **held), target=TARGET)
+    x = random.standard_normal((2, 3, 13, 11)).astype(np.float32)
+    wide = np.maximum(convolved(x.astype(np.float64), held["a"], stride=2), 0)
+    wide = np.maximum(convolved(convolved(wide, held["b"], groups=12), held["c"], groups=3), 0)
+    padded = np.pad(wide, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
+    wide = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3)).max((-1, -2))
+    (y,) = run_planned(module, x)
+    np.testing.assert_allclose(y, convolved(wide, held["d"]).mean((2, 3)), rtol=2e-5, atol=1e-5)
+    told = module.explain()
+    assert told.count(" product ") == 2
+    assert told.count(" reductions ") == 4
+
+
 @pytest.mark.usefixtures("assembler")
 def test_the_file_has_the_code_and_a_run_says_what_to_do(tmp_path: Path) -> None:
     module = fusion.compile(feed_forward(), target=TARGET)

@@ -108,9 +108,16 @@ def test_narrow_types_are_rounded_once(dtype: str, epsilon: float, shape: tuple[
     [
         (lambda b, x: op.sum(x, -1), "a stage is a reduction"),
         (lambda b, x: op.astype(x, "float64"), "it computes in float64"),
-        (lambda b, x: op.greater(x, relax.const(0.0)), "it computes in bool"),
     ],
 )
 def test_what_it_does_not_compute_is_declined(build: Build, reason: str) -> None:
     with pytest.raises(Declined, match=reason):
         run(build, numbers(4, 8))
+
+
+def test_booleans_and_integers_are_computed_too() -> None:
+    x, rows = numbers(6, 8), np.array([5, 0, 3], np.int64)
+    np.testing.assert_array_equal(run(lambda b, x: op.greater(x, relax.const(0.0)), x)[0], x > 0)
+    whole = np.random.default_rng(2233).integers(-99, 99, (7, 9)).astype(np.int64)
+    np.testing.assert_array_equal(run(lambda b, x: op.add(x, x), whole)[0], 2 * whole)
+    np.testing.assert_array_equal(run(lambda b, x, rows: op.take(x, rows, 0), x, rows)[0], x[rows])

@@ -8,15 +8,19 @@ from pathlib import Path
 import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
 import numpy as np
 import pytest
+from tvm import relax
 from tvm.relax import op
 
+from backends.cuda.codegen.device_code import generate_kernels
 from backends.cuda.codegen.generate import generate_kernel
-from backends.cuda.devices import A100
+from backends.cuda.devices import A100, DEVICES
 from backends.cuda.kernels.matmul.choose import FLOAT_UNITS, TENSOR_CORES
 from backends.cuda.kernels.matmul.kernels import emit_matmul
 from backends.cuda.kernels.matmul.plan import TileShape
 from backends.cuda.kernels.pointwise.emit import emit_pointwise
 from backends.cuda.kernels.rows.emit import emit_rows
+from backends.cuda.lowerings import LOWERINGS
+from backends.cuda.schedule import schedule
 from fusion.errors import InternalError
 from tests.backends.cpu.kernels.memory_bound import prim_func
 from tests.backends.cuda.multiplied import plan_of
@@ -81,6 +85,28 @@ def test_each_tile_of_a_product_has_the_registers_that_the_estimate_says(
         used = resources_of(generate_kernel(kernel, "product", arch), arch, tmp_path)
         assert used.spilled_bytes == used.shared_bytes == 0
         assert 0.55 < used.registers / plan.registers < 1.5
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_convolutions_and_reductions_do_not_spill(arch: str, tmp_path: Path) -> None:
+    image, dense, own = (np.zeros(shape, np.float32) for shape in ((1, 29, 29, 64), (96, 64, 3, 3), (64, 1, 3, 3)))
+    how = {"padding": (1, 1, 1, 1), "data_layout": "NHWC", "kernel_layout": "OIHW"}
+    (lower,) = LOWERINGS["relax.nn.conv2d"]
+
+    def convolve(b: relax.BlockBuilder, x: relax.Expr, w: relax.Expr) -> relax.Expr:
+        return lower.apply(b, b.normalize(op.nn.conv2d(x, w, groups=64 // int(w.ty.shape[1]), **how)))
+
+    funcs = [
+        prim_func(convolve, [image, dense]),
+        prim_func(convolve, [image, own]),
+        prim_func(lambda b, x: op.nn.max_pool2d(x, (3, 3), (2, 2), layout="NHWC"), [image]),
+        prim_func(lambda b, x: op.nn.softmax(x, -1), [np.zeros((64, 5000), np.float32)]),
+    ]
+    for func, template in zip(funcs, ["product", "reductions", "reductions", "reductions"], strict=True):
+        made = schedule(func, DEVICES[arch])
+        assert made.template == template
+        for launch in generate_kernels("kernel", made.func, arch).launches:
+            assert resources_of(launch.kernel, arch, tmp_path).spilled_bytes == 0
 
 
 def test_what_is_no_cuda_c_is_an_error_with_the_text_of_the_compiler(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ def read_product(func: tirx.PrimFunc) -> SumOfProducts:
     )  # fmt: skip
     if dtype_of(product.left.buffer) != dtype_of(product.right.buffer) or product.dtype not in _DTYPES:
         raise Declined("it multiplies other numbers than two of one type")
+    if product.rows * product.columns == 1 and product.batches > 1:
+        raise Declined("each sum has operands of its own")
     if any(prod(shape_of(buffer)) > _MOST for buffer in (product.left.buffer, product.right.buffer, anchor.buffer)):
         raise Declined("it has more elements than an int32 counts")
     return product

@@ -21,7 +21,7 @@ from backends.tensorir.inlining import Resolver
 from backends.tensorir.stages import dtype_of, loads, shape_of
 from fusion.declined import Declined
 
-_THREADS = 256
+THREADS = 256
 """Of a block: eight of them fill an SM of 2,048 threads."""
 _MOST = 2**31 - 1
 """Elements of a kernel: its indices are int32."""
@@ -58,7 +58,7 @@ def emit_elements(parts: ElementwiseRegion) -> tirx.Stmt:
         raise Declined("it has more elements than an int32 counts")
     lanes = widest_run(parts)
     whole, rest = divmod(elements, lanes)
-    nest, threads = Nest(), _THREADS
+    nest, threads = Nest(), THREADS
     with (
         bound_loop(nest, "blockIdx.x", -(-(whole + rest) // threads)) as block,
         bound_loop(nest, "threadIdx.x", threads) as thread,

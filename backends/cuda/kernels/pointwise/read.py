@@ -12,7 +12,7 @@ from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
 from backends.tensorir.stages import Axis, Stage, dtype_of, loads, output_buffers, read_stages, shape_of, substitute
 from fusion.declined import Declined
 
-_DTYPES = NARROW | {"float32"}
+_DTYPES = NARROW | {"float32", "bool", "int8", "uint8", "int32", "int64"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def read_pointwise(func: tirx.PrimFunc) -> ElementwiseRegion:
 
     Raises:
         Declined: A stage is a reduction or writes a slice, outputs differ in their shapes, a shape is empty, or numbers
-            are no float32, float16 or bfloat16.
+            are float64 or of another type that no kernel here computes in.
     """
     stages = read_stages(func)
     return elementwise_region(stages, output_buffers(func, stages))

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cuda.kernels.device_arithmetic import pass_nan
+from backends.cuda.kernels.device_arithmetic import combined
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, copy_lanes
 from backends.cuda.kernels.rows.held import HeldRow, Pass
@@ -152,12 +152,12 @@ class _Writer:
         """Add the reduction of what each thread has, then of what the lanes of a group have."""
         so_far = tirx.BufferLoad(result, [int64(0)])
         self.nest.add(store_flat(result, int64(0), stage.identity))
-        self._over_row(stage, lambda slot, value: store_flat(result, int64(0), _combined(stage, so_far, value)))
+        self._over_row(stage, lambda slot, value: store_flat(result, int64(0), combined(stage, so_far, value)))
         other = self.held.register("other", dtype_of(result), 1)
         distance = self.share.group // 2
         while distance:
             self.nest.add(store_flat(other, int64(0), _shuffled(so_far, distance)))
-            both = _combined(stage, so_far, tirx.BufferLoad(other, [int64(0)]))
+            both = combined(stage, so_far, tirx.BufferLoad(other, [int64(0)]))
             self.nest.add(store_flat(result, int64(0), both))
             distance //= 2
 
@@ -218,12 +218,6 @@ class _Writer:
             return tirx.BufferLoad(self.kept[buffer], [slot])
 
         return element
-
-
-def _combined(stage: Stage, first: Expr, second: Expr) -> Expr:
-    """Return two partial results as one: where a maximum has to pass NaN on, CUDA's own would drop it."""
-    both = stage.combined(first, second)
-    return pass_nan(type(both), first, second) if isinstance(both, tirx.Max | tirx.Min) else both
 
 
 def _shuffled(value: Expr, distance: int) -> Expr:

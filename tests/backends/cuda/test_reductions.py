@@ -1,0 +1,100 @@
+"""Reductions that threads do alone: right against float64 in every order of threads, whatever their size."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from backends.cuda.codegen.device_code import generate_kernels
+from backends.cuda.kernels.reductions.emit import emit_reductions
+from fusion.declined import Declined
+from tests.backends.cpu.kernels.memory_bound import Build, prim_func
+from tests.backends.cuda import emulated
+from tests.backends.cuda.emulated import numbers
+from tests.backends.cuda.emulator.emulate import ORDERS, WHY_NOT
+from tests.backends.cuda.planned import run_kernels
+
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+run = partial(emulated.run, emit_reductions)
+
+
+def run_several(build: Build, *arrays: np.ndarray) -> np.ndarray:
+    """Return the output of what is several launches."""
+    func = prim_func(build, arrays)
+    output = np.full([int(n) for n in func.params[-1].ty.shape], np.nan, np.float32)
+    run_kernels(generate_kernels("kernel", emit_reductions(func), "sm_80"), [*arrays, output], ORDERS)
+    return output
+
+
+def pool(kind: str, b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    how = {"strides": (2, 2), "padding": (1, 1, 1, 1), "layout": "NHWC"}
+    pooled = op.nn.max_pool2d(x, (3, 3), **how) if kind == "max" else op.nn.avg_pool2d(x, (3, 3), **how)
+    return op.nn.relu(op.subtract(pooled, relax.const(0.25)))
+
+
+def pool_in_float64(kind: str, x: np.ndarray) -> np.ndarray:
+    empty = -np.inf if kind == "max" else 0
+    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=empty)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2]
+    counts = np.lib.stride_tricks.sliding_window_view(np.pad(np.ones(x.shape[1:3]), 1), (3, 3))[::2, ::2].sum((-1, -2))
+    pooled = windows.max((-1, -2)) if kind == "max" else windows.sum((-1, -2)) / counts[..., None]
+    return np.maximum(pooled - 0.25, 0)
+
+
+@pytest.mark.parametrize("kind", ["max", "average"])
+@pytest.mark.parametrize("shape", [(1, 9, 7, 5), (2, 6, 8, 12)], ids=str)
+def test_a_pool_is_what_float64_says(kind: str, shape: tuple[int, ...]) -> None:
+    x = numbers(*shape)
+    done, counts = run(partial(pool, kind), x)
+    np.testing.assert_allclose(done, pool_in_float64(kind, x), rtol=1e-6, atol=1e-7)
+    assert counts.worst_conflict == counts.barriers == 0
+
+
+def test_a_pool_of_many_channels_reads_full_sectors() -> None:
+    counts = run(lambda b, x: op.nn.max_pool2d(x, (2, 2), (2, 2), layout="NHWC"), numbers(1, 8, 8, 64))[1]
+    assert counts.sector_share == 1
+    assert counts.wide_bytes == counts.load_bytes + counts.store_bytes
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_sums_over_any_axis_are_right(axis: int) -> None:
+    x = numbers(7, 33, 12)
+    done = run(lambda b, x: op.nn.relu(op.sum(x, axis)), x)[0]
+    np.testing.assert_allclose(done, np.maximum(x.astype(np.float64).sum(axis), 0), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_are_too_long_for_a_warp_are_several_launches() -> None:
+    x = numbers(3, 1027)
+    powers = np.exp(x.astype(np.float64))
+    expected = powers / powers.sum(-1, keepdims=True)
+    np.testing.assert_allclose(run_several(lambda b, x: op.nn.softmax(x, -1), x), expected, rtol=3e-6)
+
+
+def test_nan_passes_in_a_maximum() -> None:
+    x = numbers(4, 6)
+    x[1, 2] = np.nan
+    done = run(lambda b, x: op.max(x, 0), x)[0]
+    np.testing.assert_array_equal(np.isnan(done), np.arange(6) == 2)
+
+
+def test_integers_are_counted_exactly() -> None:
+    x = np.random.default_rng(2232).integers(-9, 9, (5, 8)).astype(np.int32)
+    np.testing.assert_array_equal(run(lambda b, x: op.sum(x, 0), x)[0], x.sum(0))
+
+
+def test_narrow_numbers_are_summed_in_float32_and_rounded_once() -> None:
+    x = numbers(300, 16).astype(np.float16)
+    done, counts = run(lambda b, x: op.sum(x, 0), x)
+    np.testing.assert_allclose(done.astype(np.float64), x.astype(np.float64).sum(0), rtol=2**-10, atol=2**-14)
+    assert counts.wide_bytes == x.nbytes + done.nbytes
+
+
+def test_what_is_no_reduction_is_declined() -> None:
+    with pytest.raises(Declined, match="no stage is a reduction"):
+        run(lambda b, x: op.exp(x), numbers(4, 8))
