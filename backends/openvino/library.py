@@ -81,12 +81,17 @@ class _Requests:
         self._idle: SimpleQueue[Any] = SimpleQueue()
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        import openvino
+
         try:
             request = self._idle.get_nowait()
         except Empty:
             request = self._compiled.create_infer_request()
-        found = request.infer([arrays[place] for place in self._inputs], share_inputs=True, share_outputs=False)
-        results = [found[place] for place in self._outputs]
+        # `request.infer(arrays)` does the same in Python, and takes 54 us more.
+        for port, place in enumerate(self._inputs):
+            request.set_input_tensor(port, openvino.Tensor(arrays[place], shared_memory=True))
+        request.infer()
+        results = [request.get_output_tensor(place).data.copy() for place in self._outputs]
         self._idle.put(request)
         return results
 

@@ -28,7 +28,8 @@ from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.kernel_costs import kernel_costs
 from fusion.placing.records import REGIONS, placement_at, placement_record, point_of
 from fusion.placing.region_costs import Make, MeasuredCosts, region_task
-from fusion.placing.search import search_placement
+from fusion.placing.search import SearchedLibrary, search_placement
+from fusion.stages import stage
 from placement.cover.places import GivenPlaces, Places, PlacesByOrder
 from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph
@@ -48,6 +49,23 @@ _ALL_CPU, _MIXED = "", "regions chosen one by one"
 """Names of placements beside those of libraries, which have all regions that these take."""
 
 
+@dataclass(frozen=True)
+class _Bench:
+    """What measuring needs.
+
+    Attributes:
+        knowledge: What was measured before, and where what is measured is kept.
+        session: Runs modules.
+        folder: For files.
+        all_cpu: The saved module of our kernels alone.
+    """
+
+    knowledge: Knowledge
+    session: MeasuringSession
+    folder: Path
+    all_cpu: str
+
+
 @dataclass
 class ChoosePlaces:
     """Compiles a model with regions on libraries and without, and returns the form that is fastest.
@@ -61,7 +79,7 @@ class ChoosePlaces:
     imported: ImportedModel
     ctx: Context
     make: Make
-    _forms: dict[str, Specialization] = field(default_factory=dict, init=False)
+    _forms: dict[tuple[str, str], Specialization] = field(default_factory=dict, init=False)
     _mixed: Sequence[PlacedSubgraph] = field(default=(), init=False)
 
     def __call__(self) -> Specialization:
@@ -74,7 +92,7 @@ class ChoosePlaces:
         left = [name for name, task in tasks.items() if task.key not in known]
         told: list[str] = []
         if left and self.ctx.effort != FAST:
-            measured, told = self._measure(left, tasks, knowledge)
+            measured, told = self._measure(left, tasks, knowledge, records)
             knowledge.keep(measured)
             records += measured
         names = {task.key: name for name, task in tasks.items()}
@@ -82,7 +100,7 @@ class ChoosePlaces:
         if best is None and left and self.ctx.effort == FAST:
             return self.make(self.imported, self.ctx)
         name = names[best.task.key] if best else _ALL_CPU
-        form = self._form(name)
+        form = self._form(name, self.ctx.effort)
         parts = self._parts(knowledge) if name == _MIXED else {}
         times = _times(form, best, records, parts)
         return replace(form, times=times, notes=(*form.notes, *_lines(names, records), *told))
@@ -130,55 +148,70 @@ class ChoosePlaces:
             for name, family in {**versions, **mixed}.items()
         }
 
-    def _form(self, name: str) -> Specialization:
-        """Return the model in the placement of a name."""
-        if name not in self._forms:
-            self._forms[name] = self.make(self.imported, replace(self.ctx, places=self._places(name)))
-        return self._forms[name]
+    def _form(self, name: str, effort: str) -> Specialization:
+        """Return the model in the placement of a name, its kernels chosen with an effort."""
+        if (name, effort) not in self._forms:
+            ctx = replace(self.ctx, places=self._places(name), effort=effort)
+            self._forms[name, effort] = self.make(self.imported, ctx)
+        return self._forms[name, effort]
+
+    def _trial(self, name: str) -> Specialization:
+        """Return the form that is measured. The kernels around regions are nearly all in the one on cpu too, which is
+        made first: their points are recalled, and only those of a placement that is taken are measured."""
+        return self._form(name, self.ctx.effort if name == _ALL_CPU else FAST)
 
     def _places(self, name: str) -> Places:
         if name == _MIXED:
             return GivenPlaces(self._graph.graph.names, tuple(self._mixed))
         return PlacesByOrder((1 + [*self.ctx.graph_libraries].index(name),) if name else ())
 
+    @stage("measure placements")
     def _measure(
-        self, names: Sequence[str], tasks: Mapping[str, TuningTask], knowledge: Knowledge
+        self, names: Sequence[str], tasks: Mapping[str, TuningTask], knowledge: Knowledge, known: Sequence[Record]
     ) -> tuple[list[Record], list[str]]:
-        """Return a record for each of some placements, and what failed."""
-        now = time.time()
+        """Return a record for each of some placements, and what failed; `known` are those of the others."""
         libraries = [name for name in names if name != _MIXED]
+        self._trial(_ALL_CPU)  # first: others recall what is measured of its kernels
         taking, failed = self._compile(libraries)
-        idle = [placement_record(tasks[name], REGIONS, None, now) for name in libraries if name not in taking]
+        found = [placement_record(tasks[name], REGIONS, None, time.time()) for name in libraries if name not in taking]
         if not taking and _MIXED not in names:
-            return idle, failed
+            return found, failed
         try:
             with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
-                forms = enumerate([_ALL_CPU, *taking])
-                paths = [self._saved(name, folder / f"{place}.fusion") for place, name in forms]
+                bench = _Bench(knowledge, session, folder, self._saved(_ALL_CPU, folder / "cpu.fusion"))
+                found += self._compared(taking, tasks, bench)
                 if _MIXED in names:
-                    self._mixed = self._search(knowledge, session, folder, paths[0])
-                if any(group.backend != HOST for group in self._mixed):
-                    taking = [*taking, _MIXED]
-                    paths.append(self._saved(_MIXED, folder / "mixed.fusion"))
-                elif _MIXED in names:
-                    idle.append(placement_record(tasks[_MIXED], {"0": HOST}, None, now))
-                results = session.run(ModuleExperiment(tuple(paths), _SECONDS, self._tolerance))
-        except (OSError, SavedFileError) as error:
-            return idle, [*failed, passing(f"no placement was measured: {error}")]
+                    ran = {record.task.key: record.ratio for record in (*known, *found) if record.runs}
+                    wholes = {name: ran[task.key] for name, task in tasks.items() if task.key in ran}
+                    self._mixed = self._search(bench, wholes)
+                    moves = any(group.backend != HOST for group in self._mixed)
+                    idle = placement_record(tasks[_MIXED], {"0": HOST}, None, time.time())
+                    found += self._compared([_MIXED], tasks, bench) if moves else [idle]
+        except (OSError, SavedFileError, Declined) as error:
+            failed.append(passing(f"a placement was not measured: {error}"))
+        return found, failed
+
+    @stage("whole models")
+    def _compared(self, names: Sequence[str], tasks: Mapping[str, TuningTask], bench: _Bench) -> list[Record]:
+        """Return records of some placements, which take turns with our kernels alone.
+
+        Raises:
+            Declined: These fail.
+        """
+        if not names:
+            return []
+        paths = [self._saved(name, bench.folder / f"{place}.fusion") for place, name in enumerate(names)]
+        results = bench.session.run(ModuleExperiment((bench.all_cpu, *paths), _SECONDS, self._tolerance))
         if not results.decisions:
-            return idle, [*failed, passing(f"no placement was measured: {results.failure}")]
-        decision = results.decisions[0]
+            raise Declined(results.failure)
+        decision, points = results.decisions[0], {_MIXED: point_of(self._mixed)}
         times = {found.candidate: found for found in decision.times}
-        points = {_MIXED: point_of(self._mixed)}
         return [
-            *idle,
-            *(
-                placement_record(
-                    tasks[name], points.get(name, REGIONS), times.get(place), now, wins=decision.candidate == place
-                )
-                for place, name in enumerate(taking, 1)
-            ),
-        ], failed
+            placement_record(
+                tasks[name], points.get(name, REGIONS), times.get(place), time.time(), wins=decision.candidate == place
+            )
+            for place, name in enumerate(names, 1)
+        ]
 
     def _compile(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
         """Return which of some libraries take regions, and which failed, a sentence each."""
@@ -186,7 +219,7 @@ class ChoosePlaces:
         forms: dict[str, Specialization] = {}
         for name in names:
             try:
-                forms[name] = self._form(name)
+                forms[name] = self._trial(name)
             except (MemoryError, LimitError, ResourceError):
                 raise
             except Exception as error:  # a defect that only its regions show: without them the model may compile
@@ -195,35 +228,36 @@ class ChoosePlaces:
         notes = ((name, note) for name, form in forms.items() if name not in taking for note in form.notes)
         return taking, [*failed, *(note for name, note in notes if note.startswith(f"the backend {name!r}"))]
 
-    def _search(
-        self, knowledge: Knowledge, session: MeasuringSession, folder: Path, all_cpu: str
-    ) -> Sequence[PlacedSubgraph]:
-        """Return the best placement that is found region by region; none where nothing is known of our kernels, or it
-        is all that one library takes."""
+    @stage("search")
+    def _search(self, bench: _Bench, wholes: Mapping[str, float]) -> Sequence[PlacedSubgraph]:
+        """Return the best placement that is found region by region, on the libraries of which it is known what the
+        whole takes over our kernels; none where nothing is known of these, or it is all that one library takes."""
         found, everything = self._graph, frozenset(self._graph.graph.operators)
         try:
-            kernels = kernel_costs(found.graph, self._form(_ALL_CPU))
-            takes = {
-                place: everything - found.why_not(library).keys()
-                for place, library in enumerate(self.ctx.graph_libraries.values(), 1)
+            kernels = kernel_costs(found.graph, self._trial(_ALL_CPU))
+            libraries = {
+                place: SearchedLibrary(everything - found.why_not(library).keys(), wholes[name])
+                for place, (name, library) in enumerate(self.ctx.graph_libraries.items(), 1)
+                if name in wholes
             }
         except (Declined, FusionError):
             return ()
         costs = MeasuredCosts(
-            imported=self.imported, ctx=self.ctx, make=self.make, found=found, knowledge=knowledge, session=session,
-            folder=folder, all_cpu=all_cpu, tolerance=self._tolerance,
+            imported=self.imported, ctx=self.ctx, make=self.make, found=found, knowledge=bench.knowledge,
+            session=bench.session, folder=bench.folder, all_cpu=bench.all_cpu, tolerance=self._tolerance,
         )  # fmt: skip
         deadline = time.monotonic() + _SEARCH_SECONDS
-        best = search_placement(found.graph, kernels, takes, costs, lambda: time.monotonic() < deadline)
-        wholes = (PlacesByOrder((place,))(found.graph, takes.__getitem__) for place in takes)
-        return () if any(point_of(best) == point_of(whole) for whole in wholes) else best  # those have forms already
+        best = search_placement(found.graph, kernels, libraries, costs, lambda: time.monotonic() < deadline)
+        takes = {place: library.takes for place, library in libraries.items()}
+        known = (PlacesByOrder((place,))(found.graph, takes.__getitem__) for place in takes)  # they have forms
+        return () if any(point_of(best) == point_of(whole) for whole in known) else best
 
     @property
     def _tolerance(self) -> float:
         return _TOLERANCES[self.ctx.precision]
 
     def _saved(self, name: str, path: Path) -> str:
-        form = self._form(name)
+        form = self._trial(name)
         CompiledModule(form.inputs, form.outputs, settings_of(self.ctx), fixed=form).save(path)
         return str(path)
 

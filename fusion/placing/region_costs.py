@@ -26,6 +26,7 @@ from fusion.placing.records import REGIONS, placement_record
 from fusion.shapes import known_extents
 from fusion.signature import TensorSpec
 from placement.cover.places import GivenPlaces, PlacesByOrder
+from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph
 from tuning.decide import CandidateTimes
 from tuning.known import Knowledge
@@ -33,8 +34,8 @@ from tuning.measuring_session import MeasuringSession
 from tuning.record import Record
 from tuning.task import PLACEMENT, TuningTask
 
-MOST_STRUCTURES = 16
-"""Regions of a model that are measured; equal ones count once."""
+MOST_STRUCTURES = 12
+"""Regions of a model that are measured on a library; equal ones count once."""
 _REGION_SECONDS, _WHOLE_SECONDS = 1.0, 1.0
 
 Make = Callable[[ImportedModel, Context], Specialization]
@@ -68,6 +69,7 @@ class MeasuredCosts:
     all_cpu: str
     tolerance: float
     asked: dict[str, Record] = field(default_factory=dict, init=False)
+    _broken: set[int] = field(default_factory=set, init=False)
     _files: int = field(default=0, init=False)
 
     def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
@@ -76,7 +78,8 @@ class MeasuredCosts:
         function = write_region(self.found, operators).function
         task = region_task(function, name, self.ctx, self.knowledge)
         record = self.asked.get(task.key) or next(iter(self.knowledge.records([task])), None)
-        if record is None and len(self.asked) < MOST_STRUCTURES:
+        asked = sum(each.task.family == task.family for each in self.asked.values())
+        if record is None and backend not in self._broken and asked < MOST_STRUCTURES:
             record = placement_record(task, REGIONS, self._compare(function, backend), time.time())
             self.knowledge.keep([record])
         if record is None:
@@ -105,10 +108,14 @@ class MeasuredCosts:
             )
         except FusionError:
             return None
-        return self._times(paths, _REGION_SECONDS)
+        return self._times(paths, _REGION_SECONDS, backend)
 
-    def _times(self, paths: tuple[str, ...], seconds: float) -> CandidateTimes | None:
+    def _times(self, paths: tuple[str, ...], seconds: float, backend: int = HOST) -> CandidateTimes | None:
+        """Return what the second of two modules takes, None where it fails; where it ends the process that measures, or
+        does not come back, the `backend` of its region is asked for nothing more."""
         results = self.session.run(ModuleExperiment(paths, seconds, self.tolerance))
+        if results.crashed:
+            self._broken.add(backend)
         return next((found for each in results.decisions for found in each.times if found.candidate == 1), None)
 
     def _saved(self, model: ImportedModel, ctx: Context) -> str:

@@ -21,6 +21,8 @@ from placement.cover.regions import PlacedSubgraph, move_groups
 
 _MOST_TIMES_FASTER = 3.0
 """That a library is taken to be than our kernels until it is measured: it is asked about what could pay if it were."""
+_LATER = 1e-3
+"""By how much less of two libraries the one is taken to be faster that is slower on the whole: it is asked later."""
 _STATES = 64
 """Of each size that the search follows: it runs once for each few measurements."""
 
@@ -36,6 +38,20 @@ class KernelCost:
 
     operators: frozenset[int]
     seconds: float
+
+
+@dataclass(frozen=True)
+class SearchedLibrary:
+    """A library that regions may be moved to.
+
+    Attributes:
+        takes: The operators that it takes.
+        whole: What the model takes with all of these on it, over what it takes on our kernels; None where that is not
+            known.
+    """
+
+    takes: frozenset[int]
+    whole: float | None = None
 
 
 class PlacementCosts(Protocol):
@@ -54,7 +70,7 @@ class PlacementCosts(Protocol):
 def search_placement(
     graph: CoverGraph,
     kernels: Sequence[KernelCost],
-    takes: Mapping[int, frozenset[int]],
+    libraries: Mapping[int, SearchedLibrary],
     costs: PlacementCosts,
     goes_on: Callable[[], bool],
 ) -> Sequence[PlacedSubgraph]:
@@ -63,17 +79,17 @@ def search_placement(
     Args:
         graph: The model.
         kernels: All of it as our kernels compute it; what takes no time has a kernel of its own.
-        takes: The operators that each library takes, by its position from 1 on.
+        libraries: By their positions from 1 on.
         costs: Of parts and of the whole.
         goes_on: Asked before each measurement of the whole.
     """
-    cover = find_cover_of(graph, kernels, takes, costs)
+    cover = find_cover_of(graph, kernels, libraries, costs)
     counts = Counter(group.backend for group in cover if group.backend != HOST)
     if not counts:
         return cover
     library = max(counts, key=counts.__getitem__)
     others = [index for index, group in enumerate(cover) if group.backend != library]
-    movable = [index for index in others if cover[index].operators <= takes[library]]
+    movable = [index for index in others if cover[index].operators <= libraries[library].takes]
 
     def moved(bits: Bits) -> Sequence[PlacedSubgraph]:
         goes = {index for index, bit in zip(movable, bits, strict=True) if bit}
@@ -85,7 +101,10 @@ def search_placement(
 
 
 def find_cover_of(
-    graph: CoverGraph, kernels: Sequence[KernelCost], takes: Mapping[int, frozenset[int]], costs: PlacementCosts
+    graph: CoverGraph,
+    kernels: Sequence[KernelCost],
+    libraries: Mapping[int, SearchedLibrary],
+    costs: PlacementCosts,
 ) -> list[PlacedSubgraph]:
     """Return the cheapest cover of `graph` by kernels and regions of libraries: see `search_placement`."""
     seconds = {operator: kernel.seconds / len(kernel.operators) for kernel in kernels for operator in kernel.operators}
@@ -93,14 +112,21 @@ def find_cover_of(
     small = quotient(graph, groups)
     ours = [sum(seconds[operator] for operator in group) for group in groups]
     candidates = [SubgraphCandidate(frozenset({place}), HOST, took) for place, took in enumerate(ours)]
-    for backend, taken in takes.items():
-        fit = frozenset(place for place, group in enumerate(groups) if group <= taken)
+    known = dict(enumerate(ours))
+    by_whole = sorted(libraries, key=lambda backend: libraries[backend].whole or math.inf)
+    for later, backend in enumerate(by_whole):
+        library = libraries[backend]
+        fit = frozenset(place for place, group in enumerate(groups) if group <= library.takes)
         for region in candidate_regions(small, fit):
             took = sum(ours[place] for place in region)
-            if took > 0.0:
-                candidates.append(SubgraphCandidate(region, backend, took / _MOST_TIMES_FASTER))
+            if not took:
+                continue
+            least = took / _MOST_TIMES_FASTER * (1.0 + _LATER * later)
+            if region == fit and library.whole is not None:  # to compile all of it twice more would take long
+                known[len(candidates)] = max(took + (library.whole - 1.0) * sum(ours), least)
+            candidates.append(SubgraphCandidate(region, backend, least))
     nothing = MoveCost()  # a region's own time has what it takes to hand over
-    backends = 1 + max(takes, default=HOST)
+    backends = 1 + max(libraries, default=HOST)
     problem = CoverProblem(small, tuple(candidates), ((nothing,) * backends,) * backends, (0.0,) * backends)
 
     def below(region: frozenset[int]) -> frozenset[int]:
@@ -110,7 +136,6 @@ def find_cover_of(
         each = candidates[index]
         return costs.region(each.backend, below(each.operators), sum(ours[place] for place in each.operators))
 
-    known = dict(enumerate(ours))
     found = find_measured_cover(problem, measure, known, _STATES)
     assert math.isfinite(found.cover.seconds)
     chosen = (candidates[index] for index in found.cover.chosen)

@@ -22,6 +22,8 @@ from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
 
 _LEAST_S = 0.02
 """That a block of runs of a module takes: of fewer runs the least is noise."""
+_FAR_BEHIND = 1.2
+"""Times as long as the first: nobody asks by how much."""
 
 Run = Callable[[], Sequence[np.ndarray]]
 
@@ -71,7 +73,8 @@ def agrees(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> bool:
 
 
 def _compare(runs: dict[int, Run], seconds: float) -> dict[int, Times]:
-    """Return the least time of each module in blocks of runs, one module after the other in each."""
+    """Return the least time of each module in blocks of runs, one module after the other in each; of one block where
+    all others are far behind the first in that."""
     first = {place: min(_timed(run, place), _timed(run, place)) for place, run in runs.items()}
     wanted = max(BLOCK_RUNS, math.ceil(_LEAST_S / min(first.values())))
     count = max(1, min(wanted, int(seconds / BLOCKS / sum(first.values()))))
@@ -83,6 +86,8 @@ def _compare(runs: dict[int, Run], seconds: float) -> dict[int, Times]:
                 least[place] = min(least[place], _timed(run, place if count == 1 else None))
         for place, took in least.items():
             times[place].blocks.append(took)
+        if all(took > _FAR_BEHIND * least[0] for place, took in least.items() if place):
+            break
     return times
 
 

@@ -55,6 +55,8 @@ class Remembers:
         def run(arrays):
             if self.version == "crashes":
                 os._exit(1)
+            if self.version == "raises":
+                raise RuntimeError("out of order")
             if self.version == "hangs":
                 time.sleep(60)
             if self.version == "sleeps" or any(weight is None for _, weight in steps):
@@ -75,7 +77,7 @@ def version(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(measuring, "_POINT_SECONDS", 0.1)
     monkeypatch.setattr(choose, "_SEARCH_SECONDS", 1.0)
     monkeypatch.setattr(choose, "_SECONDS", 2.0)
-    monkeypatch.setattr(measuring_session, "_PATIENCE_S", 8.0 if request.param == "hangs" else 20.0)
+    monkeypatch.setattr(measuring_session, "_PATIENCE_S", 8.0 if request.param == "hangs" else 300.0)
     monkeypatch.setenv("REMEMBERS", request.param)
     (tmp_path / "remembers.py").write_text(SOURCE)
     info = tmp_path / "remembers-1.0.dist-info"
@@ -100,7 +102,7 @@ def compiled(database: Path, *, sums: bool = False, effort: str = "balanced") ->
 
 @pytest.mark.parametrize(
     ("version", "wins"),
-    [("wins", True), ("sleeps", False), ("is wrong", False), ("crashes", False), ("hangs", False)],
+    [("wins", True), ("sleeps", False), ("is wrong", False), ("raises", False), ("crashes", False), ("hangs", False)],
     indirect=["version"],
 )
 def test_measured_choice(version: str, wins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

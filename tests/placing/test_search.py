@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from fusion.placing.records import placement_at, point_of
-from fusion.placing.search import KernelCost, search_placement
+from fusion.placing.search import KernelCost, SearchedLibrary, search_placement
 from placement.cover.candidates import candidate_regions
 from placement.cover.check import why_not_cover
 from placement.cover.problem import HOST, CoverGraph, CoverValue
@@ -33,10 +33,10 @@ class TableCosts:
     """Costs of operators by backend; a call takes more. A part that fails takes forever."""
 
     seconds: Sequence[Sequence[float]]
-    asked: list[frozenset[int]] = field(default_factory=list)
+    asked: list[tuple[int, frozenset[int]]] = field(default_factory=list)
 
     def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
-        self.asked.append(operators)
+        self.asked.append((backend, operators))
         return sum(self.seconds[backend][each] for each in operators) + CALL
 
     def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
@@ -47,7 +47,8 @@ class TableCosts:
 def placed_by(graph: CoverGraph, seconds: Sequence[Sequence[float]], takes: dict[int, frozenset[int]]) -> list[int]:
     """Return the backend of each operator."""
     kernels = [KernelCost(frozenset({at}), seconds[HOST][at]) for at in graph.operators]
-    groups = search_placement(graph, kernels, takes, TableCosts(seconds), lambda: True)
+    libraries = {backend: SearchedLibrary(taken) for backend, taken in takes.items()}
+    groups = search_placement(graph, kernels, libraries, TableCosts(seconds), lambda: True)
     assert why_not_cover(graph, [group.operators for group in groups]) == ""
     where = {operator: group.backend for group in groups for operator in group.operators}
     return [where[at] for at in graph.operators]
@@ -114,3 +115,18 @@ def test_a_placement_is_a_point_of_a_record() -> None:
     assert point_of(again) == point
     for other in ({}, {"1": 0}, {"0": 2}, {"0": 0, "12": 1}, {"a": 0}):
         assert placement_at(other, graph, 1) is None
+
+
+def test_all_that_a_library_takes_is_not_measured_again() -> None:
+    """What the whole takes there is known; the parts are asked for, of the faster library first."""
+    graph = CoverGraph(((0,), (1,)), (CoverValue(1.0), CoverValue(1.0, 0), CoverValue(1.0, 1, True)))
+    costs = TableCosts([[9.0, 9.0], [9.0, 9.0], [9.0, 9.0]])
+    kernels = [KernelCost(frozenset({at}), 9.0) for at in graph.operators]
+    libraries = {1: SearchedLibrary(frozenset({0, 1}), 1.5), 2: SearchedLibrary(frozenset({0, 1}), 1.2)}
+    groups = search_placement(graph, kernels, libraries, costs, lambda: True)
+    assert {group.backend for group in groups} == {0}
+    assert frozenset({0, 1}) not in [operators for _, operators in costs.asked]
+    assert [backend for backend, _ in costs.asked] == [2, 2, 1, 1]
+    half = {1: SearchedLibrary(frozenset({0, 1}), 0.5)}
+    moved = search_placement(graph, kernels, half, TableCosts([[9.0, 9.0], [4.5, 4.5]]), lambda: True)
+    assert [(group.operators, group.backend) for group in moved] == [(frozenset({0, 1}), 1)]

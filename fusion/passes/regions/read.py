@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import tvm
@@ -35,6 +36,21 @@ class RegionGraph:
         """Return why `library` does not run some operators, by their positions."""
         reasons = ((place, _why_not(operator, library)) for place, operator in enumerate(self.operators))
         return {place: reason for place, reason in reasons if reason}
+
+    @cached_property
+    def readers(self) -> Mapping[relax.Var, frozenset[int]]:
+        """The operators that read each variable."""
+        found: dict[relax.Var, set[int]] = {}
+        for place, operator in enumerate(self.operators):
+            for binding in operator:
+                for read in variables(binding.value):
+                    found.setdefault(read, set()).add(place)
+        return {var: frozenset(places) for var, places in found.items()}
+
+    @cached_property
+    def returned(self) -> frozenset[relax.Var]:
+        """The variables that the result is made of."""
+        return frozenset(variables(self.result))
 
     def bindings(self, operators: frozenset[int]) -> list[relax.Binding]:
         """Return the bindings of some operators, in order."""

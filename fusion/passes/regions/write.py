@@ -36,8 +36,7 @@ def write_region(found: RegionGraph, operators: frozenset[int]) -> RegionFunctio
     bindings = found.bindings(operators)
     made = {binding.var: None for binding in bindings}
     inputs = tuple(dict.fromkeys(read for each in bindings for read in variables(each.value) if read not in made))
-    wanted = _read_outside(found, operators)
-    outputs = tuple(var for var in made if var in wanted)
+    outputs = tuple(var for var in made if var in found.returned or not found.readers.get(var, operators) <= operators)
     params = [relax.Var(f"p{place}", var.ty) for place, var in enumerate(inputs)]
     env: dict[relax.Var, relax.Expr] = dict(zip(inputs, params, strict=True))
     builder = relax.BlockBuilder()
@@ -100,8 +99,3 @@ def _emit(builder: relax.BlockBuilder, binding: relax.Binding, value: relax.Expr
         return builder.match_cast(value, binding.ty)
     return builder.emit(value, binding.var.name)
 
-
-def _read_outside(found: RegionGraph, operators: frozenset[int]) -> frozenset[relax.Var]:
-    others = (place for place in found.graph.operators if place not in operators)
-    read = (var for place in others for binding in found.operators[place] for var in variables(binding.value))
-    return frozenset((*read, *variables(found.result)))

@@ -1,0 +1,87 @@
+"""Where our kernels are slowed at the matmuls of a real model, exactly these move to a library that usually is no
+faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import fusion
+from fusion import context, pipeline
+from fusion.bindings import call_name
+from fusion.frontends import import_model
+from fusion.module.plan import KernelCall
+from fusion.module.program import KernelProgram
+from fusion.module.specialization import Specialization
+from fusion.passes.regions import RegionGraph
+from fusion.placing import kernel_costs as costs_module
+from fusion.placing.search import SearchedLibrary, search_placement
+from placement.cover.problem import HOST
+from placement.cover.regions import PlacedSubgraph
+from tests.module.small_models import FLOAT, model
+
+SIZE, MATMUL, CALL = 16, "matmul", 0.1
+
+
+def chain() -> onnx.ModelProto:
+    """Return sums along rows between three products, each of which is a kernel."""
+    nodes, last = [], "x"
+    for place, op in enumerate(("MatMul", "CumSum", "MatMul", "CumSum", "MatMul")):
+        nodes.append(helper.make_node(op, [last, "w" if op == "MatMul" else "axis"], [f"t{place}"]))
+        last = f"t{place}"
+    values = {"w": np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32), "axis": np.array(1)}
+    return model(nodes, [("x", FLOAT, [SIZE, SIZE])], [(last, FLOAT, [SIZE, SIZE])], values)
+
+
+@dataclass
+class LibraryCosts:
+    """The library takes a second for a matmul, as our kernels usually do, two for all else, and a call more."""
+
+    found: RegionGraph
+    slowed: float
+
+    def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
+        return CALL + sum(1.0 if is_matmul(self.found, each) else 2.0 for each in operators)
+
+    def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
+        here = [each for group in groups if group.backend == HOST for each in group.operators]
+        there = (self.region(group.backend, group.operators, 0.0) for group in groups if group.backend != HOST)
+        return sum(there) + sum(self.slowed if is_matmul(self.found, each) else 1.0 for each in here)
+
+
+def is_matmul(found: RegionGraph, operator: int) -> bool:
+    return any(call_name(binding.value) == MATMUL for binding in found.operators[operator])
+
+
+@pytest.fixture(scope="module")
+def form() -> Specialization:
+    """The model on our kernels alone."""
+    (only,) = fusion.compile(chain(), threads=1, cache=False).specializations
+    return only
+
+
+@pytest.mark.parametrize(("slowed", "moves"), [(1.0, False), (3.0, True)])
+def test_exactly_the_matmuls_move(
+    form: Specialization, slowed: float, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operators = {str(name): kernel.ops for name, kernel in form.kernels.items()}
+
+    def time_calls(program: KernelProgram, *_: object) -> tuple[list[KernelCall], list[float]]:
+        calls = list(program.plan.calls)
+        return calls, [slowed if MATMUL in operators[call.kernel] else 1.0 for call in calls]
+
+    monkeypatch.setattr(costs_module, "time_calls", time_calls)
+    mod = import_model(chain(), strict=True).mod
+    found = pipeline.regions_of(mod, context.resolve(threads=1))
+    kernels = costs_module.kernel_costs(found.graph, form)
+    libraries = {1: SearchedLibrary(frozenset(found.graph.operators))}
+    groups = search_placement(found.graph, kernels, libraries, LibraryCosts(found, slowed), lambda: True)
+    matmuls = {each for each in found.graph.operators if is_matmul(found, each)}
+    assert len(matmuls) == 3 <= len(kernels) - 2
+    where = {each: group.backend for group in groups for each in group.operators}
+    assert {each for each, backend in where.items() if backend != HOST} == (matmuls if moves else set())
