@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import tvm_ffi
@@ -10,7 +11,7 @@ from tvm.ir import Var
 
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.extents import Extent, most
-from backends.tensorir.stages import dtype_of
+from backends.tensorir.stages import dims_of, dtype_of
 
 
 def flat_buffer(elements: Extent, dtype: str, name: str) -> Var:
@@ -38,6 +39,14 @@ class DistinctSizes:
             elements += 1
         self.taken.add(elements * size)
         return flat_buffer(elements, dtype, name)
+
+
+def position_in(buffer: Var, indices: Sequence[Expr]) -> Expr:
+    """Return the row-major position of an element of a buffer."""
+    position: Expr = int64(0)
+    for extent, index in zip(dims_of(buffer), indices, strict=True):
+        position = position * extent + index
+    return position
 
 
 def load_flat(buffer: Var, position: Expr) -> Expr:

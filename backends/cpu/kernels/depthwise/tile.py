@@ -25,7 +25,8 @@ from tvm.ir import Var
 from backends.cpu.kernels.depthwise.lower import GROUPED
 from backends.cpu.kernels.shared.epilogue import RegisterRows
 from backends.cpu.kernels.shared.window import Window
-from backends.tensorir.emit import Expr, Nest, guard, pieces, ramp, splat
+from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, ramp, splat
+from backends.tensorir.flat_buffers import load_flat, position_in
 from backends.tensorir.roles import Roles
 from backends.tensorir.stages import dims_of, shape_of
 
@@ -78,9 +79,10 @@ class TileWriter:
             if self.groups is not None:
                 self._groups(self.groups, registers, (image, source, x), ry, channel=channel, seen=seen)
             else:
+                data = nest.settle("pixel", position_in(self.data, [image, source, self.column(x, 0), channel]))
+                weights = nest.settle("tap", position_in(self.weight, [ry, int64(0), channel]))
                 for rx in range(window.kernel[1]):
-                    pixels = [each for each in seen if each[1] == rx]
-                    self._tap(registers, (image, source, x), (ry, rx), channel, pixels)
+                    self._tap(registers, rx, data, weights, [i for i in seen if i[1] == rx])
         return registers
 
     def _valid_rows(self, y: Expr) -> tuple[Expr, Expr]:
@@ -96,19 +98,17 @@ class TileWriter:
         end = tirx.max(0, tirx.min(kernel, tirx.floordiv(below, dilation) + 1))
         return first, nest.bind("ry_count", tirx.max(0, end - first))
 
-    def _tap(
-        self, registers: RegisterRows, at: tuple[Expr, Expr, Expr], tap: tuple[Expr, int], channel: Expr,
-        pixels: Sequence[Seen],
-    ) -> None:  # fmt: skip
-        """Add one tap of the window to the pixels that see it; `at` is (image, row of it, x)."""
-        nest, (image, row, x) = self.nest, at
+    def _tap(self, registers: RegisterRows, rx: int, data: Expr, weights: Expr, pixels: Sequence[Seen]) -> None:
+        """Add a column of the window to the pixels that see it; `data` and `weights` are where the first column is,
+        counted in elements."""
+        nest, window = self.nest, self.window
+        apart, each = dims_of(self.data)[-1], dims_of(self.weight)[-1]
         for part, (lane, lanes) in enumerate(registers.parts):
-            load = tirx.BufferLoad(self.weight, [*tap, ramp(channel + lane, lanes)])
-            weight = nest.bind(f"w{tap[1]}_{lane}", load)
+            load = load_flat(self.weight, ramp(weights + (rx * each + lane), lanes))
+            weight = nest.bind(f"w{rx}_{lane}", load)
             for i, _, when in pixels:
-                value = tirx.BufferLoad(
-                    self.data, [image, row, self.column(x + i, tap[1]), ramp(channel + lane, lanes)]
-                )
+                column = i * window.strides[1] + rx * window.dilation[1]
+                value = load_flat(self.data, ramp(data + (column * apart + lane), lanes))
                 with guard(nest, when):
                     registers.accumulate(i, part, value * weight)
 

@@ -139,13 +139,13 @@ class BandWriter:
         with self.nest.loop("y", rows) as step:
             for block, channels in self._each_block(0, self._blocks):
                 self._row(block, channels, first, step)
-            self._project(projection, self.nest.bind("projected_row", first + step))
+            self._project(projection, self.nest.settle("projected_row", first + step))
 
     def _each_block(self, start: Expr, many: Expr) -> Iterator[tuple[Expr, int]]:
         """Yield (block, channels in it) inside a loop over blocks, once for each number of channels that there is."""
         rest = self.stages.sizes.channels - (self._blocks - 1) * self._width
         with self.nest.loop("block", many) as step:
-            index = self.nest.bind("block_of_channels", int64(start + step))
+            index = self.nest.settle("block_of_channels", int64(start + step))
             kinds = [(index < self._blocks - 1, self._width), (index >= self._blocks - 1, rest)]
             for condition, channels in kinds if rest != self._width and self._blocks > 1 else [(None, rest)]:
                 with guard(self.nest, condition):
@@ -153,7 +153,7 @@ class BandWriter:
 
     def _row(self, block: Expr, channels: int, first: Expr, step: Expr) -> None:
         """Emit row `first + step` of the window's result, for the `channels` channels of a block."""
-        y = self.nest.bind("row", first + step)
+        y = self.nest.settle("row", first + step)
         self.lines.fill(step == 0, y, 1, partial(self._make, block, channels), self._part(block))
         self._convolve(block, channels, y)
 
@@ -192,7 +192,7 @@ class BandWriter:
         """Emit one row of the window's result."""
         nest, window = self.nest, self.stages.sizes.window
         under = (y * window.strides[0] + tap * window.dilation[0] for tap in range(window.kernel[0]))
-        rows = [nest.bind(f"under{tap}", self.lines.place(row, self._part(block))) for tap, row in enumerate(under)]
+        rows = [nest.settle(f"under{tap}", self.lines.place(row, self._part(block))) for tap, row in enumerate(under)]
         for x, columns in self.cuts.tiles():
             self._tile((y, x, block * self._width), rows, columns, channels)
 
@@ -211,15 +211,16 @@ class BandWriter:
         if self.stages.taps is None:
             for i, (part, (_, lanes)) in product(range(registers.rows), enumerate(registers.parts)):
                 registers.write(i, part, self._outside(lanes))
-        for (ry, row), rx in product(enumerate(rows), range(window.kernel[1])):
+        firsts = [nest.settle(f"first{ry}", row + x * (window.strides[1] * self._width)) for ry, row in enumerate(rows)]
+        for (ry, first), rx in product(enumerate(firsts), range(window.kernel[1])):
             for part, (at, lanes) in enumerate(registers.parts):
                 weight = None
                 if self.stages.taps is not None:
                     load = tirx.BufferLoad(self.stages.taps, [ry, rx, ramp(channel + at, lanes)])
                     weight = nest.bind(f"w{ry}_{rx}_{at}", load)
                 for i in range(registers.rows):
-                    column = (x + i) * window.strides[1] + rx * window.dilation[1]
-                    value = tirx.BufferLoad(self.lines.buffer, [ramp(row + column * self._width + at, lanes)])
+                    column = i * window.strides[1] + rx * window.dilation[1]
+                    value = tirx.BufferLoad(self.lines.buffer, [ramp(first + (column * self._width + at), lanes)])
                     total = registers.read(i, part)
                     taken = tirx.max(total, value) if weight is None else total + value * weight
                     registers.write(i, part, taken)

@@ -72,12 +72,12 @@ class LineBuffer:
         """
         nest, sizes, window = self.nest, self.sizes, self.sizes.window
         under, (top, left, *_) = window.rows_under(many), window.padding
-        end = nest.bind("end", start * window.strides[0] + under)
-        new = nest.bind("new", tirx.Select(first, int64(under), int64(many * window.strides[0])))
+        end = nest.settle("end", start * window.strides[0] + under)
+        new = nest.settle("new", tirx.Select(first, int64(under), int64(many * window.strides[0])))
         with nest.loop("new_row", new) as step:
-            padded = nest.bind("padded_row", end - new + step)
-            place = nest.bind("place", self.place(padded, part) + left * self.pixel)
-            source = nest.bind("source", padded - top)
+            padded = nest.settle("padded_row", end - new + step)
+            place = nest.settle("place", self.place(padded, part) + left * self.pixel)
+            source = nest.settle("source", padded - top)
             if sizes.sees_all_rows:
                 make(source, place)
             else:

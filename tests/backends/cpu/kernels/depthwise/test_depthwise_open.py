@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tvm import relax
+from tvm import relax, tirx
+from tvm.ir import TensorLoad
 from tvm.relax import op
 
 from backends.cpu.kernels.shared.window import Window
+from backends.cpu.schedule import schedule
+from fusion import context
+from fusion.structural import find
 from tests.backends.cpu.kernels.anchored import normal
 from tests.backends.cpu.kernels.open_images import RUNS, OpenKernel, Size, check_sizes
 
@@ -42,3 +46,19 @@ CASES = {
 def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str, sizes: Sequence[Size]) -> None:
     kernel, template = CASES[case]
     check_sizes(kernel, template, threads, target, sizes)
+
+
+def test_pixels_of_a_tile_are_so_many_elements_behind_the_first() -> None:
+    """TVM simplifies each index, and LLVM too: none is a product of sizes."""
+    machine = context.resolve("llvm -mcpu=skylake-avx512").compiler.machine
+    kernel, template = CASES["large"]
+    made = schedule(kernel.func(machine.vector_lanes), machine, 1)
+    assert made.template == template, made.note
+    loads = [load for loop in find(made.func.body, tirx.For) if loop.loop_var.name == "ry" for load in of_image(loop)]
+    assert loads
+    assert not any(find(index, tirx.Mul) for load in loads for index in load.indices)
+
+
+def of_image(loop: tirx.For) -> list[TensorLoad]:
+    """Return what is read of tensors of four axes, the image."""
+    return [load for load in find(loop.body, TensorLoad) if len(load.indices) == 4]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 
@@ -85,3 +86,12 @@ def test_rows_of_the_image_are_made_by_one_body() -> None:
     assert made.template == "rolling_window", made.note
     products = [loop for loop in find(made.func.body, tirx.For) if loop.loop_var.name == "k"]
     assert len(products) == 1
+
+
+def test_places_of_lines_are_divided_once() -> None:
+    """TVM's simplifier puts what `bind` names in its place at each load: there were 238 such divisions."""
+    machine = context.resolve("llvm -mcpu=skylake-avx512").compiler.machine
+    made = schedule(CASES["strided"].func(machine.vector_lanes), machine, 1)
+    kernel = tvm.IRModule({"kernel": made.func.with_attr("global_symbol", "kernel")})
+    simplified = tirx.transform.StmtSimplify()(tirx.transform.FlattenBuffer()(kernel))["kernel"]
+    assert len(find(simplified.body, tirx.FloorMod)) < 10
