@@ -46,6 +46,8 @@ def find_measured_cover(
         asked = [index for index in cover.chosen if index not in measured]
         if not asked:
             return MeasuredCover(cover, measured)
+        # The longest first: whoever measures may do so for a time only.
+        asked.sort(key=lambda index: problem.candidates[index].seconds, reverse=True)
         measured.update((index, measure(index)) for index in asked)
 
 
