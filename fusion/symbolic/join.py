@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 
 import tvm
 from tvm import relax, tirx
-from tvm.ir import GlobalVar, Var
-from tvm.s_tir.stmt import SBlock
+from tvm.ir import GlobalVar
 
 from backends.sized_work import SizedWork, join_work
 from backends.tensorir.kernel_info import count_work
-from backends.tensorir.symbols import symbols_of
 from fusion.declined import Declined
-from fusion.extents import DerivedSize
 from fusion.passes.lift_weights import lift_weights_alike
-from fusion.structural import find, map_nodes
+from fusion.structural import find
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.join_weights import join_weight
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight
+from fusion.symbolic.tell_sizes import ToldSizes
 from fusion.symbolic.unify import FunctionText, Unified, unify
 from fusion.tensors import as_numpy
 
@@ -72,23 +70,23 @@ class Joined:
         self, dims: OpenDims, take: Callable[[str, tirx.PrimFunc], None] = lambda name, func: None
     ) -> tvm.IRModule:
         """Return the module with symbols, whose `main` computes sizes that follow from those of the inputs, while the
-        kernels are told them.
+        kernels are told them: see `ToldSizes`.
 
         Args:
             take: Gets each kernel as soon as it is made.
 
         Raises:
-            Declined: Something else than sizes in it depends on these, or a kernel is not told one.
+            Declined: Something else than sizes in it depends on these, or a kernel cannot be told one.
         """
         main = self.functions[_MAIN].function(dims.derived)
         called = {symbol.name_hint: symbol for symbol in find(main, GlobalVar)}
-        kernels = {}
+        told, kernels = ToldSizes(main, dims, self.symbols), {}
         for name, unified in self.functions.items():
             if name != _MAIN:
-                kernel = _told(unified.function(), name, self.symbols, dims.relations)
-                kernels[called.get(name, GlobalVar(name))] = kernel
+                kernel = told.kernel(name, unified.function())
+                kernels[told.symbol(called.get(name, GlobalVar(name)))] = kernel
                 take(name, kernel)
-        return tvm.IRModule({**kernels, GlobalVar(_MAIN): main})
+        return tvm.IRModule({**kernels, GlobalVar(_MAIN): told.telling()})
 
 
 def _text(probe: Probe, name: str) -> FunctionText:
@@ -135,54 +133,3 @@ def join_works(mods: Sequence[tvm.IRModule], fit: Fit) -> dict[str, SizedWork]:
                 counted = [count_work(mod[symbol.name_hint]) for mod in mods]
                 found[symbol.name_hint] = join_work(counted, fit.extent)
     return found
-
-
-def _told(
-    kernel: tirx.PrimFunc, name: str, symbols: Collection[str], relations: Sequence[DerivedSize]
-) -> tirx.PrimFunc:
-    """Return `kernel` if a call tells all of `symbols` that it reads, by the shapes of what it passes; sizes that
-    follow from these by `relations` it computes.
-
-    Raises:
-        Declined: A check of indices, say, reads the size of what they are in.
-    """
-    told = {var.name: var for var in symbols_of(kernel)}
-    for size in reversed(_following(relations, set(told))):
-        if any(var.name == size.symbol for var in _read(kernel, symbols)):
-            known = {symbol: told.get(symbol, Var(symbol, "int64")) for symbol in _parts(size)}
-            kernel = _computing(kernel, size, known)
-    if unknown := {var.name for var in _read(kernel, symbols)} - {var.name for var in symbols_of(kernel)}:
-        names = ", ".join(sorted(unknown))
-        raise Declined(f"{name} depends on {names}, which no tensor that it takes has among its extents")
-    return kernel
-
-
-def _following(relations: Sequence[DerivedSize], known: set[str]) -> list[DerivedSize]:
-    """Return by which of `relations` sizes follow from those `known`, each from these and from those before it."""
-    found = list[DerivedSize]()
-    while True:
-        more = [size for size in relations if size.symbol not in known and known.issuperset(_parts(size))]
-        if not more:
-            return found
-        found.append(more[0])
-        known.add(more[0].symbol)
-
-
-def _parts(size: DerivedSize) -> set[str]:
-    return {symbol for part in size.parts for symbol in part.symbols}
-
-
-def _read(kernel: tirx.PrimFunc, symbols: Collection[str]) -> set[Var]:
-    own = {loop.loop_var for loop in find(kernel.body, tirx.For)}
-    own |= {each.var for block in find(kernel.body, SBlock) for each in block.iter_vars}
-    return {var for var in find(kernel.body, Var) if var.name in symbols} - own
-
-
-def _computing(kernel: tirx.PrimFunc, size: DerivedSize, known: Mapping[str, Var]) -> tirx.PrimFunc:
-    """Return `kernel` with the expression of `size` in place of it."""
-    total = tirx.const(0, "int64")
-    for part in size.parts:
-        product = reduce(lambda a, b: a * b, (known[symbol] for symbol in part.symbols), tirx.const(1, "int64"))
-        total = total + product * part.coefficient + part.constant
-    value = total if size.divisor == 1 else tirx.floordiv(total, size.divisor)
-    return map_nodes(kernel, (Var, lambda var: value if var.name == size.symbol else var))

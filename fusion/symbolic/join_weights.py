@@ -57,9 +57,13 @@ def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | tuple[Op
 
 def grown(weight: OpenWeight, value: np.ndarray, sizes: Sizes) -> OpenWeight | None:
     """Return `weight`, if `value` is what it is at these sizes, with `value` in its table where that is next to what it
-    has; None if it is another one. Of rows that are all the same, an import that does not copy them has one."""
+    has; None if it is another one. Of rows that are all the same, an import that does not copy them has one; where an
+    axis is 1, passes may have left it out."""
     if value.dtype != weight.table.dtype:
         return None
+    shape = tuple(extent.at(sizes) for extent in weight.shape)
+    if value.ndim != len(shape) and _without_ones(value.shape) == _without_ones(shape):
+        value = value.reshape(shape)
     if isinstance(weight.source, Counted):
         return weight if np.array_equal(weight.at(sizes), value) else None
     if not _may_be(value.shape, weight, sizes):
@@ -79,6 +83,10 @@ def grown(weight: OpenWeight, value: np.ndarray, sizes: Sizes) -> OpenWeight | N
     if joined is None:
         return None
     return replace(weight, table=joined.values, source=replace(weight.source, firsts=joined.firsts))
+
+
+def _without_ones(shape: Sequence[int]) -> list[int]:
+    return [extent for extent in shape if extent != 1]
 
 
 def _along(value: np.ndarray, axes: Sequence[int], places: slice) -> np.ndarray:

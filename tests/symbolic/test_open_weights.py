@@ -88,6 +88,13 @@ def test_other_numbers_further_on_make_it_another_one() -> None:
     assert grown(weight, TABLE[None, 11:16], at(1, 11, 5)) is not None
 
 
+def test_an_import_may_leave_an_axis_of_one_out() -> None:
+    weight = settled(MAKES["table behind a cache"])
+    assert grown(weight, TABLE[40], at(1, 40, 1)) is not None
+    assert grown(weight, TABLE[41], at(1, 40, 1)) is None
+    assert grown(weight, TABLE[40:42], at(1, 40, 1)) is None
+
+
 def test_a_constant_that_is_the_same_stays_one() -> None:
     array = np.arange(6).reshape(2, 3)
     assert join_weight([array, array.copy()], Fit(NEAR, KNOWN)) is array
