@@ -13,6 +13,9 @@ _REGISTER_UNIT = 256
 _RESERVED_SHARED = 1024
 """Bytes of shared memory that the system takes for each block: CUDA C++ programming guide, "Compute capability 8.x"."""
 
+REGISTERS = 65536
+"""Of an SM, of 32 bits, from capability 5.0 on: CUDA C++ programming guide, "Technical specifications"."""
+
 
 @dataclass(frozen=True)
 class CudaDevice:
@@ -30,6 +33,7 @@ class CudaDevice:
         float16_gflops: Of tensor cores, dense, sums in float32; the same for bfloat16.
         tfloat32_gflops: Of tensor cores, dense.
         source: Where the figures are published.
+        schedulers: Of an SM, each with a tensor core of its own: NVIDIA A100 whitepaper, "A100 SM architecture".
         kernel_s: What one kernel more takes, in seconds: assumed, not measured.
     """
 
@@ -48,7 +52,8 @@ class CudaDevice:
     source: str
     threads: int = 2048
     blocks: int = 32
-    registers: int = 65536
+    registers: int = REGISTERS
+    schedulers: int = 4
     kernel_s: float = 2e-6
 
     @property

@@ -5,14 +5,14 @@ from __future__ import annotations
 from tvm import tirx
 
 from backends.cuda.devices import CudaDevice
-from backends.cuda.kernels import matmul, pointwise, reductions, rows
+from backends.cuda.kernels import attention, matmul, pointwise, reductions, rows
 from backends.cuda.kernels.template import CudaTemplate
 from backends.kernel import UNSCHEDULED
 from backends.tensorir.result import Scheduled
 from fusion.declined import Declined
 
 TEMPLATES: tuple[CudaTemplate, ...] = (
-    matmul.TEMPLATE, rows.TEMPLATE, pointwise.TEMPLATE, reductions.TEMPLATE
+    attention.TEMPLATE, matmul.TEMPLATE, rows.TEMPLATE, pointwise.TEMPLATE, reductions.TEMPLATE
 )  # fmt: skip
 """In the order in which they are asked."""
 

@@ -14,6 +14,9 @@ from backends.cuda.codegen.device_functions import INSTRUCTIONS
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.structural import find
 
+BLOCKS_OF_SM = "fusion.blocks_of_sm"
+"""An attribute of a PrimFunc: as many blocks of it an SM is to hold at once, for which ptxas leaves registers. Where it
+is not said, ptxas stays at 128 for some kernels that need a few more, and spills."""
 PRELUDE = """\
 #ifdef __CUDACC_RTC__
 typedef int int32_t;
@@ -89,9 +92,12 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
     ((symbol, kernel),) = ((symbol, made) for symbol, made in functions if symbol.name_hint != name)
     kernels = tvm.IRModule({symbol: kernel})
     text = tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source()
-    extents = _launch_extents(func)
+    text, extents = text[text.index('extern "C" __global__') :], _launch_extents(func)
+    if func.attrs and BLOCKS_OF_SM in func.attrs:
+        bounds = f"__launch_bounds__({extents['threadIdx.x']}"
+        text = text.replace(f"{bounds})", f"{bounds}, {int(func.attrs[BLOCKS_OF_SM])})")
     return CudaKernel(
-        source=PRELUDE + INSTRUCTIONS + text[text.index('extern "C" __global__') :],
+        source=PRELUDE + INSTRUCTIONS + text,
         symbol=str(symbol.name_hint),
         parameters=tuple(str(param.name).removesuffix("_ptr") for param in kernel.params),
         blocks=extents.get("blockIdx.x", 1),

@@ -46,6 +46,13 @@ __device__ __forceinline__ void load_transposed(unsigned* to, int at, const void
 MULTIPLY(multiply_float16, "m16n8k16", "f16")
 MULTIPLY(multiply_bfloat16, "m16n8k16", "bf16")
 MULTIPLY(multiply_tfloat32, "m16n8k8", "tf32")
+// Rounds two neighbouring floats to a pair of narrow numbers.
+#define PACK(NAME, TYPE) \
+  __device__ __forceinline__ void NAME(unsigned* to, int at, const float* from, int first) { \
+    asm("cvt.rn." TYPE ".f32 %0, %1, %2;" : "=r"(to[at]) : "f"(from[first + 1]), "f"(from[first])); \
+  }
+PACK(pack_float16, "f16x2")
+PACK(pack_bfloat16, "bf16x2")
 __device__ __forceinline__ unsigned as_tfloat32(unsigned bits) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(__uint_as_float(bits)));
   return bits;

@@ -14,6 +14,9 @@ from tvm.relax import op
 from backends.cuda.codegen.device_code import generate_kernels
 from backends.cuda.codegen.generate import generate_kernel
 from backends.cuda.devices import A100, DEVICES
+from backends.cuda.kernels.attention.emit import emit_attention
+from backends.cuda.kernels.attention.plan import points
+from backends.cuda.kernels.attention.read import read_attention
 from backends.cuda.kernels.matmul.choose import FLOAT_UNITS, TENSOR_CORES
 from backends.cuda.kernels.matmul.kernels import emit_matmul
 from backends.cuda.kernels.matmul.plan import TileShape
@@ -24,6 +27,7 @@ from backends.cuda.schedule import schedule
 from fusion.errors import InternalError
 from tests.backends.cpu.kernels.memory_bound import prim_func
 from tests.backends.cuda.multiplied import plan_of
+from tests.backends.cuda.test_attention_kernels import attention
 from tests.backends.cuda.test_emulator import reversed_exponentials
 from tests.backends.cuda.toolkit import WHY_NOT, resources_of
 
@@ -107,6 +111,19 @@ def test_convolutions_and_reductions_do_not_spill(arch: str, tmp_path: Path) -> 
         assert made.template == template
         for launch in generate_kernels("kernel", made.func, arch).launches:
             assert resources_of(launch.kernel, arch, tmp_path).spilled_bytes == 0
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("channels", [32, 64, 80, 128, 192])
+def test_each_tile_of_an_attention_has_the_registers_that_the_estimate_says(
+    channels: int, arch: str, tmp_path: Path
+) -> None:
+    func = prim_func(attention(), [np.zeros((16, 512, channels), "float16")] * 3)
+    plans = [plan for plan in points(read_attention(func)) if plan.registers < 255 and plan.point.stages == 2]
+    for plan in plans[: None if channels == 64 else 1]:
+        used = resources_of(generate_kernel(emit_attention(func, plan), "attention", arch), arch, tmp_path)
+        assert used.spilled_bytes == used.shared_bytes == 0
+        assert 0.55 < used.registers / plan.registers < 1.5
 
 
 def test_what_is_no_cuda_c_is_an_error_with_the_text_of_the_compiler(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cpu.kernels.attention.softmax import LEAST
 from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
 from backends.tensorir.roles import Output
+from backends.tensorir.softmax_rows import LEAST
 from backends.tensorir.vectors import fold_lanes
 
 _HIDDEN = tirx.const(float("-inf"), "float32")

@@ -18,9 +18,6 @@ from backends.cuda.kernels.matmul.plan import Plan, TileShape
 from backends.cuda.kernels.matmul.read import SumOfProducts
 from fusion.declined import Declined
 
-_SCHEDULERS = 4
-"""Of an SM, each with a tensor core of its own: NVIDIA A100 whitepaper, "A100 SM architecture"."""
-
 
 @dataclass(frozen=True)
 class TileSizes:
@@ -99,7 +96,7 @@ def _wave_s(plan: Plan, device: CudaDevice, blocks: int) -> float:
     brought = (point.rows + point.columns) * depth * item
     read = warps * (point.warp_rows + point.warp_columns) * depth * item
     sums = 8 * point.rows * point.columns
-    busy = min(1.0, warps * blocks / _SCHEDULERS)
+    busy = min(1.0, warps * blocks / device.schedulers)
     multiplying = 2 * point.rows * point.columns * depth / (_gflops(plan.cores, device) / device.sms * busy)
     return blocks * 1e-9 * max(multiplying, (brought + read + sums) / device.shared_gbs, brought / device.l2_gbs)
 

@@ -102,13 +102,16 @@ class TensorCores:
         return rows // 16 * 4 + columns // 16 * 4
 
     def multiply(self, nest: Nest, sums: Var, left: Side, right: Side, lane: Expr, *, depth: int) -> None:
-        rows = self._fragments(nest, "rows", left, lane, depth=depth, outer_first=True)
-        columns = self._fragments(nest, "columns", right, lane, depth=depth, outer_first=False)
+        rows = self.fragments(nest, "rows", left, lane, depth=depth, is_left=True)
+        columns = self.fragments(nest, "columns", right, lane, depth=depth, is_left=False)
         for row in range(left.many // 16):
-            for column in range(right.many // 8):
-                at = (row * (right.many // 8) + column) * 4
-                numbers = (*registers(sums, at), *registers(rows, row * 4), *registers(columns, column * 2))
-                call_device(nest, f"multiply_{self.dtype}", *numbers)
+            self.add_row(nest, (sums, row * (right.many // 8) * 4), (rows, row * 4), columns, right.many)
+
+    def add_row(self, nest: Nest, sums: tuple[Var, int], row: tuple[Var, int], columns: Var, many: int) -> None:
+        """Add the products of 16 rows and `many` columns, each from a register on, to sums from one on."""
+        for column in range(many // 8):
+            numbers = (*registers(sums[0], sums[1] + column * 4), *registers(*row), *registers(columns, column * 2))
+            call_device(nest, f"multiply_{self.dtype}", *numbers)
 
     def store(self, sums: Var, left: Side, right: Side, lane: Expr, put: Store) -> None:
         columns = right.many // 8
@@ -118,39 +121,40 @@ class TensorCores:
                 column = tirx.floormod(lane, int64(4)) * 2 + at % columns * 8
                 put(row, column, registers(sums, at * 4 + half * 2), 2)
 
-    def _is_by_words(self, operand: MatrixOperand) -> bool:
-        """Return whether lanes read words one by one: `ldmatrix` transposes only what has 2 bytes."""
-        return self.dtype == "tfloat32" and not operand.by_depth
-
-    def _fragments(self, nest: Nest, name: str, side: Side, lane: Expr, *, depth: int, outer_first: bool) -> Var:
+    def fragments(self, nest: Nest, name: str, side: Side, lane: Expr, *, depth: int, is_left: bool) -> Var:
         """Return four registers for each 16 of `outer`: of its halves, at the lower and the upper half of depth.
 
         Args:
-            outer_first: Whether the second register is of the upper half of `outer`, otherwise of depth.
+            is_left: Whether the second register is of the upper half of `outer`, as `mma` takes the left operand;
+                otherwise of depth.
         """
         kept = register(nest, name, side.many // 16 * 4, "uint32")
         for block in range(side.many // 16):
             if self._is_by_words(side.tile.operand):
                 for slot in range(4):
-                    upper = (slot % 2, slot // 2) if outer_first else (slot // 2, slot % 2)
+                    upper = (slot % 2, slot // 2) if is_left else (slot // 2, slot % 2)
                     low = tirx.floormod(lane, int64(4)) + upper[1] * 4
                     outer = side.outer + block * 16 + upper[0] * 8 + tirx.floordiv(lane, int64(4))
                     word = side.at(outer, low, depth + low)
                     call_device(nest, "take_word", *registers(kept, block * 4 + slot), word)
             else:
-                at = self._row_at(side, lane, block, depth=depth, outer_first=outer_first)
+                at = self._row_at(side, lane, block, depth=depth, is_left=is_left)
                 function = "load_matrices" if side.tile.operand.by_depth else "load_transposed"
                 call_device(nest, function, *registers(kept, block * 4), at)
         if self.dtype == "tfloat32":
             call_device(nest, f"round_tfloat32<{side.many // 16 * 4}>", kept)
         return kept
 
-    def _row_at(self, side: Side, lane: Expr, block: int, *, depth: int, outer_first: bool) -> Expr:
+    def _is_by_words(self, operand: MatrixOperand) -> bool:
+        """Return whether lanes read words one by one: `ldmatrix` transposes only what has 2 bytes."""
+        return self.dtype == "tfloat32" and not operand.by_depth
+
+    def _row_at(self, side: Side, lane: Expr, block: int, *, depth: int, is_left: bool) -> Expr:
         """Return where the row is that the lane names to `ldmatrix`, of 16 of `outer` times a step."""
         row = tirx.floormod(lane, int64(8))
         first = tirx.floormod(tirx.floordiv(lane, int64(8)), int64(2))
         second = tirx.floordiv(lane, int64(16))
-        outer_half, depth_half = (first, second) if outer_first else (second, first)
+        outer_half, depth_half = (first, second) if is_left else (second, first)
         outer, at_depth = side.outer + block * 16 + outer_half * 8, depth + depth_half * (self.step // 2)
         if side.tile.operand.by_depth:
             return side.at(outer + row, row, at_depth)

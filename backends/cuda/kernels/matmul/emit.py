@@ -9,34 +9,21 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.cuda.codegen.device_functions import address, barrier, call_device, registers
+from backends.cuda.codegen.device_functions import barrier, call_device
 from backends.cuda.kernels.launch import bound_loop
-from backends.cuda.kernels.matmul.cores import Side, Store
+from backends.cuda.kernels.matmul.cores import Side
 from backends.cuda.kernels.matmul.plan import Plan
+from backends.cuda.kernels.matmul.sums import SumsConsumer
 from backends.cuda.kernels.matmul.tile import Begin
-from backends.cuda.kernels.registers import Lanes, register
+from backends.cuda.kernels.registers import register
 from backends.tensorir.emit import Nest, int64
 
 Expr = Any
 _WARP = 32
-_FLOAT_BYTES = 4
 
 
-@dataclass(frozen=True)
-class SumsConsumer:
-    """What becomes of the sums.
-
-    Attributes:
-        many: Neighbours of a row of sums, a divisor of its length, that a thread takes at once.
-        add: Adds what one thread does with them: the split, their row-major position, their lanes, and registers.
-    """
-
-    many: int
-    add: Callable[[Nest, Expr, Expr, Lanes, Var], None]
-
-
-def emit_product(plan: Plan, results: SumsConsumer) -> tirx.Stmt:
-    """Return the loops of a product at one point, bound to blocks and threads.
+def emit_product(plan: Plan, results: Callable[[Expr], SumsConsumer]) -> tirx.Stmt:
+    """Return the loops of a product at one point, bound to blocks and threads; `results` is asked of a split.
 
     ```
     for block, thread in T.grid(batches * row_tiles * column_tiles * splits, threads):  # blockIdx.x, threadIdx.x
@@ -100,7 +87,7 @@ class _Writer:
     thread: Var
     shared: Var
 
-    def add(self, results: SumsConsumer) -> None:
+    def add(self, results: Callable[[Expr], SumsConsumer]) -> None:
         """Add all of it."""
         nest, point = self.nest, self.plan.point
         sums = register(nest, "sums", point.warp_rows * point.warp_columns // _WARP, "float32")
@@ -130,9 +117,11 @@ class _Writer:
         call_device(nest, "wait_copies<0>")
         barrier(nest)
         left, right = self._sides(int64(0), row, column)
-        self.plan.cores.store(sums, left, right, lane, self._put(row, column))
+        tile, place = self.plan.sums, self.place
+        self.plan.cores.store(sums, left, right, lane, tile.put(nest, self.shared, row, column))
         barrier(nest)
-        self._store(results)
+        tiles_at = (place.batch, place.row_tile, place.column_tile)
+        tile.hand_on(nest, self.shared, tiles_at, (self.thread, point.threads), results(place.split))
 
     def _copy(self, tile: Expr, stage: Expr) -> None:
         """Add the copies of both operands' tile, which the split counts, to a stage."""
@@ -151,35 +140,3 @@ class _Writer:
         at = self.nest.bind("at", stage * plan.stage_bytes)
         left = Side(plan.left, self.shared, at, row, point.warp_rows)
         return left, Side(plan.right, self.shared, at + plan.left.bytes, column, point.warp_columns)
-
-    def _put(self, row: Expr, column: Expr) -> Store:
-        """Return what stores sums of the warp's tile in shared memory."""
-
-        def put(at_row: Expr, at_column: Expr, sums: tuple[Var, Expr], many: int) -> None:
-            at = (row + at_row) * self.plan.sums_line_bytes + (column + at_column) * _FLOAT_BYTES
-            call_device(self.nest, f"put_floats<{many}>", address(self.shared, at), *sums)
-
-        return put
-
-    def _store(self, results: SumsConsumer) -> None:
-        """Add what takes the sums from shared memory, as neighbours of a row, and makes the results of them."""
-        nest, plan, point, many = self.nest, self.plan, self.plan.point, results.many
-        of_row = point.columns // many
-        vectors, threads = of_row * point.rows, point.threads
-        with nest.run("turn", -(-vectors // threads)) as turn:
-            which = nest.bind("which", turn * threads + self.thread)
-            own_row, own_vector = tirx.floordiv(which, int64(of_row)), tirx.floormod(which, int64(of_row))
-            row = nest.bind("row", self.place.row_tile * point.rows + own_row)
-            vector = nest.bind("vector", self.place.column_tile * of_row + own_vector)
-            is_own = tirx.And(row < plan.product.rows, vector < plan.product.columns // many)
-            with nest.when(is_own if vectors % threads == 0 else tirx.And(which < vectors, is_own)):
-                sums = register(nest, "taken", many, "float32")
-                at = own_row * plan.sums_line_bytes + own_vector * (many * _FLOAT_BYTES)
-                width = 4 if many % 4 == 0 else 1
-                for lane in range(0, many, width):
-                    place = address(self.shared, at + lane * _FLOAT_BYTES)
-                    call_device(nest, f"take_floats<{width}>", *registers(sums, lane), place)
-                begin = (self.place.batch * plan.product.rows + row) * plan.product.columns + vector * many
-                extents = (plan.product.batches, plan.product.rows, plan.product.columns // many)
-                ranges = tuple(zip((self.place.batch, row, vector), extents, strict=True))
-                results.add(nest, self.place.split, begin, Lanes(Var("lane", "int64"), many, ranges), sums)

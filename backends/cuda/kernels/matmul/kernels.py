@@ -12,8 +12,9 @@ from tvm.ir import Var
 from tvm.sym import Analyzer
 
 from backends.cuda.codegen.device_functions import address, call_device, registers
-from backends.cuda.kernels.matmul.emit import SumsConsumer, emit_product
+from backends.cuda.kernels.matmul.emit import emit_product
 from backends.cuda.kernels.matmul.plan import Plan
+from backends.cuda.kernels.matmul.sums import SumsConsumer
 from backends.cuda.kernels.pointwise.emit import compute_elements, emit_elements, widest_run
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.cuda.kernels.registers import Lanes
@@ -40,30 +41,30 @@ def emit_matmul(func: tirx.PrimFunc, plan: Plan) -> tuple[tirx.PrimFunc, ...]:
     if why_not:
         raise Declined(why_not)
     product = plan.product
-    many = _divisor(widest_run(product.behind, {product.sums}), product.columns)
     if plan.point.split == 1:
-        return (func.with_body(emit_product(plan, SumsConsumer(many, _epilogue(plan)))),)
+        results = results_of(product.behind, product.sums, product.columns)
+        return (func.with_body(emit_product(plan, lambda split: results)),)
     elements = prod(shape_of(product.sums))
     partial = tirx.decl_buffer((plan.point.split * elements,), "float32", PARTIAL)
 
-    def keep(nest: Nest, split: Expr, begin: Expr, lanes: Lanes, sums: Var) -> None:
-        place = address(partial, split * elements + begin)
-        call_device(nest, f"put_floats<{lanes.many}>", place, *registers(sums, 0))
+    def kept(split: Expr) -> SumsConsumer:
+        def keep(nest: Nest, begin: Expr, lanes: Lanes, sums: Var) -> None:
+            place = address(partial, split * elements + begin)
+            call_device(nest, f"put_floats<{lanes.many}>", place, *registers(sums, 0))
 
-    bodies = (
-        emit_product(plan, SumsConsumer(_divisor(4, product.columns), keep)),
-        emit_elements(_added(plan, partial)),
-    )
+        return SumsConsumer(_divisor(4, product.columns), keep)
+
+    bodies = emit_product(plan, kept), emit_elements(_added(plan, partial))
     return tuple(tirx.PrimFunc([*func.params, partial], body, func.ret_type, func.attrs) for body in bodies)
 
 
-def _epilogue(plan: Plan) -> Any:
-    """Return what makes the outputs of the sums."""
+def results_of(behind: ElementwiseRegion, sums: Var, columns: int) -> SumsConsumer:
+    """Return what makes the outputs of sums, of which a row has so many."""
 
-    def add(nest: Nest, split: Expr, begin: Expr, lanes: Lanes, sums: Var) -> None:
-        compute_elements(nest, plan.product.behind, begin, lanes, {plan.product.sums: sums})
+    def add(nest: Nest, begin: Expr, lanes: Lanes, taken: Var) -> None:
+        compute_elements(nest, behind, begin, lanes, {sums: taken})
 
-    return add
+    return SumsConsumer(_divisor(widest_run(behind, {sums}), columns), add)
 
 
 def _added(plan: Plan, partial: Var) -> ElementwiseRegion:

@@ -7,6 +7,7 @@ from math import prod
 
 from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
 from backends.cuda.kernels.matmul.read import SumOfProducts
+from backends.cuda.kernels.matmul.sums import SumsTile
 from backends.cuda.kernels.matmul.tile import Tile
 from backends.tensorir.stages import shape_of
 
@@ -68,14 +69,15 @@ class Plan:
         return self.left.bytes + self.right.bytes
 
     @property
-    def sums_line_bytes(self) -> int:
-        """Size of a row of sums in shared memory."""
-        return (self.point.columns + self.cores.padding) * 4
+    def sums(self) -> SumsTile:
+        """What the block makes."""
+        extents = (self.product.batches, self.product.rows, self.product.columns)
+        return SumsTile(self.point.rows, self.point.columns, self.cores.padding, extents)
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: the stages, and after them, in their place, the sums."""
-        return max(self.stage_bytes * self.point.stages, self.sums_line_bytes * self.point.rows)
+        return max(self.stage_bytes * self.point.stages, self.sums.bytes)
 
     @property
     def registers(self) -> int:

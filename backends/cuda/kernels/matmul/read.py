@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -27,13 +27,11 @@ _MOST = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class SumOfProducts:
-    """`sums[b, i, j] = sum over k of left[b, i, k] * right[b, k, j]`, and what is made of the sums.
+class MatrixProduct:
+    """`sum over k of left[b, i, k] * right[b, k, j]`.
 
     Attributes:
         batches: Extent of b; so for `rows` (i), `columns` (j) and `depth` (k), which may be several axes each.
-        sums: The sums in float32, of the shape that the anchor has.
-        behind: What is stored of them.
     """
 
     batches: int
@@ -42,13 +40,24 @@ class SumOfProducts:
     depth: int
     left: MatrixOperand
     right: MatrixOperand
-    sums: Var
-    behind: ElementwiseRegion
 
     @property
     def dtype(self) -> str:
         """The numbers that are multiplied."""
         return dtype_of(self.left.buffer)
+
+
+@dataclass(frozen=True)
+class SumOfProducts(MatrixProduct):
+    """A product, `sums[b, i, j]`, and what is made of the sums.
+
+    Attributes:
+        sums: The sums in float32, of the shape that the anchor has.
+        behind: What is stored of them.
+    """
+
+    sums: Var
+    behind: ElementwiseRegion
 
 
 def read_product(func: tirx.PrimFunc) -> SumOfProducts:
@@ -70,27 +79,36 @@ def read_product(func: tirx.PrimFunc) -> SumOfProducts:
     (anchor,) = anchors
     if any(0 in shape_of(stage.buffer) for stage in stages) or _extent(anchor.reduce) == 0:
         raise Declined("it is empty")
-    factors = _factors(anchor, {stage.buffer: stage for stage in stages if stage is not anchor})
-    roles = _AxisRoles.of(anchor, factors)
-    left, right = factors[1 - roles.right_at], factors[roles.right_at]
-    sums, behind = _behind(stages, anchor, outputs)
-    product = SumOfProducts(
-        batches=_extent(roles.batch), rows=_extent(roles.rows), columns=_extent(roles.columns),
-        depth=_extent(anchor.reduce),
-        left=read_operand(left, roles.batch, roles.rows, anchor.reduce),
-        right=read_operand(right, roles.batch, roles.columns, anchor.reduce),
-        sums=sums, behind=behind,
-    )  # fmt: skip
+    sums, behind = behind_sums(stages, anchor, outputs)
+    product = read_matrices(anchor, {stage.buffer: stage for stage in stages if stage is not anchor})
     if dtype_of(product.left.buffer) != dtype_of(product.right.buffer) or product.dtype not in _DTYPES:
         raise Declined("it multiplies other numbers than two of one type")
     if product.rows * product.columns == 1 and product.batches > 1:
         raise Declined("each sum has operands of its own")
+    return SumOfProducts(**vars(product), sums=sums, behind=behind)
+
+
+def read_matrices(anchor: Stage, others: Mapping[Var, Stage]) -> MatrixProduct:
+    """Return the product that a reduction is; `others` are stages that its operands may be read through.
+
+    Raises:
+        Declined: It is no sum of products, or an operand is more than what is loaded, or zero outside of a window.
+    """
+    factors = _factors(anchor, others)
+    roles = _AxisRoles.of(anchor, factors)
+    left, right = factors[1 - roles.right_at], factors[roles.right_at]
+    product = MatrixProduct(
+        batches=_extent(roles.batch), rows=_extent(roles.rows), columns=_extent(roles.columns),
+        depth=_extent(anchor.reduce),
+        left=read_operand(left, roles.batch, roles.rows, anchor.reduce),
+        right=read_operand(right, roles.batch, roles.columns, anchor.reduce),
+    )  # fmt: skip
     if any(prod(shape_of(buffer)) > _MOST for buffer in (product.left.buffer, product.right.buffer, anchor.buffer)):
         raise Declined("it has more elements than an int32 counts")
     return product
 
 
-def _factors(anchor: Stage, others: dict[Var, Stage]) -> list[Expr]:
+def _factors(anchor: Stage, others: Mapping[Var, Stage]) -> list[Expr]:
     """Return the two factors that the anchor adds up, each an expression over its axes that loads from memory."""
     begins_at_zero = isinstance(anchor.identity, tirx.FloatImm) and anchor.identity.value == 0
     if anchor.combine is not tirx.Add or not begins_at_zero or not isinstance(anchor.value, tirx.Mul):
@@ -139,7 +157,9 @@ def _begin(users: Sequence[tuple[bool, ...]], end: int, is_one: Callable[[tuple[
     return end
 
 
-def _behind(stages: Sequence[Stage], anchor: Stage, outputs: set[Var]) -> tuple[Var, ElementwiseRegion]:
+def behind_sums(
+    stages: Sequence[Stage], anchor: Stage, outputs: Collection[Var]
+) -> tuple[Var, ElementwiseRegion]:
     """Return the sums in float32, and the stages that read them in place of what the anchor makes."""
     sums = tirx.decl_buffer(shape_of(anchor.buffer), "float32", "sums")
 

@@ -15,6 +15,7 @@ from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, copy_lanes
 from backends.cuda.kernels.rows.held import HeldRow, Pass
 from backends.cuda.kernels.rows.read import RowRegion, read_rows
+from backends.cuda.kernels.warps import WARP, shuffled
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import store_flat
@@ -23,7 +24,6 @@ from backends.tensorir.stages import Stage, dtype_of, loads, shape_of
 from fusion.declined import Declined
 
 _THREADS = 128
-_WARP = 32
 _WIDEST = 1024
 """Elements of a row: 32 registers a lane for each value that is held."""
 _MOST = 2**31 - 1
@@ -55,7 +55,7 @@ def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
         raise Declined("it has more elements than an int32 counts")
     many = _lanes(region)
     vectors = region.width // many
-    group = min(_WARP, 1 << (vectors - 1).bit_length())
+    group = min(WARP, 1 << (vectors - 1).bit_length())
     of_block = _THREADS // group
     nest = Nest()
     with (
@@ -156,7 +156,7 @@ class _Writer:
         other = self.held.register("other", dtype_of(result), 1)
         distance = self.share.group // 2
         while distance:
-            self.nest.add(store_flat(other, int64(0), _shuffled(so_far, distance)))
+            self.nest.add(store_flat(other, int64(0), shuffled(so_far, distance)))
             both = combined(stage, so_far, tirx.BufferLoad(other, [int64(0)]))
             self.nest.add(store_flat(result, int64(0), both))
             distance //= 2
@@ -218,9 +218,3 @@ class _Writer:
             return tirx.BufferLoad(self.kept[buffer], [slot])
 
         return element
-
-
-def _shuffled(value: Expr, distance: int) -> Expr:
-    """Return a value of the lane whose number differs in the bit `distance`."""
-    all_lanes = tirx.const(-1, "int32")
-    return tirx.call_intrin(str(value.ty.dtype), "tirx.tvm_warp_shuffle_xor", all_lanes, value, distance, _WARP, _WARP)

@@ -107,6 +107,13 @@ UNSEEN __forceinline__ void load_transposed(unsigned* to, int at, const void* ro
 MULTIPLY(multiply_float16, 0)
 MULTIPLY(multiply_bfloat16, 1)
 MULTIPLY(multiply_tfloat32, 2)
+#define PACK(NAME, TYPE) \
+  UNSEEN __forceinline__ void NAME(unsigned* to, int at, const float* from, int first) { \
+    const TYPE pair[2] = {TYPE(from[first]), TYPE(from[first + 1])}; \
+    __builtin_memcpy(&to[at], pair, 4); \
+  }
+PACK(pack_float16, half)
+PACK(pack_bfloat16, nv_bfloat16)
 // To the nearest, ties away from zero, 10 bits behind the point; infinity and NaN stay.
 UNSEEN inline unsigned as_tfloat32(unsigned bits) {
   return (bits & 0x7F800000) == 0x7F800000 ? bits : (bits + 0x1000) & ~0x1FFFu;

@@ -1,0 +1,276 @@
+"""The loops of an attention (FlashAttention-2, Dao 2023; Milakov & Gimelshein, "Online normalizer calculation for
+softmax", 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Range, Var
+from tvm.sym import Analyzer
+from tvm.tirx import ForKind
+
+from backends.cuda.codegen.device_functions import barrier, call_device, registers
+from backends.cuda.codegen.generate import BLOCKS_OF_SM
+from backends.cuda.kernels.attention.plan import WARP_ROWS, AttentionPlan
+from backends.cuda.kernels.launch import bound_loop
+from backends.cuda.kernels.matmul.cores import Side
+from backends.cuda.kernels.matmul.kernels import results_of
+from backends.cuda.kernels.matmul.tile import Begin
+from backends.cuda.kernels.registers import register
+from backends.cuda.kernels.warps import WARP, shuffled
+from backends.tensorir.accesses import flat_index, unravel
+from backends.tensorir.emit import Nest, int64
+from backends.tensorir.inlining import Resolver
+from backends.tensorir.softmax_rows import LEAST
+from backends.tensorir.stages import shape_of
+from fusion.declined import Declined
+
+Expr = Any
+_HALVES = 2
+"""Rows of a lane: l / 4 and l / 4 + 8 of the 16 of its warp. Four lanes share each."""
+
+
+def emit_attention(func: tirx.PrimFunc, plan: AttentionPlan) -> tirx.PrimFunc:
+    """Return `func`, of which `plan` has the attention, with loops bound to blocks and threads.
+
+    ```
+    for block, thread in T.grid(batches * row_tiles, threads):                    # blockIdx.x, threadIdx.x
+        copy_async(queries); commit_copies()
+        for stage in unroll(stages - 1):
+            copy_async(tile `stage` of keys and values); commit_copies()
+        rows = ldmatrix(queries)                                                  # 16 of a warp stay in registers
+        for tile in range(tiles):
+            wait_copies<stages - 2>(); barrier
+            copy_async(tile `tile + stages - 1`); commit_copies()
+            scores = mma(rows, ldmatrix(keys))
+            scores = epilogue(scores)                                             # -inf behind the last key
+            new_top = max(top, max(scores)), of four lanes by shuffles
+            scores = exp(scores - new_top)
+            total = total * exp(top - new_top) + sum(scores)                      # of the lane's own keys
+            sums = sums * exp(top - new_top) + mma(scores, ldmatrix(values))      # the scores as they lie in registers
+        sums = sums / total, of four lanes by shuffles
+        shared = sums
+        for vector in block's tile, a thread each: output[vector] = behind(shared[vector], ...)
+    ```
+
+    Raises:
+        Declined: The point does not suit the attention, or elementwise stages read scores or sums of another position.
+    """
+    why_not = plan.why_not()
+    if why_not:
+        raise Declined(why_not)
+    nest, threads = Nest(), plan.point.threads
+    with bound_loop(nest, "blockIdx.x", plan.blocks) as block, bound_loop(nest, "threadIdx.x", threads) as thread:
+        shared = tirx.decl_buffer((plan.shared_bytes,), "uint8", "shared", scope="shared.dyn")
+        nest.add(tirx.AllocBuffer(shared))
+        row_tile = nest.bind("row_tile", tirx.floormod(block, int64(plan.row_tiles)))
+        batch = nest.bind("batch", tirx.floordiv(block, int64(plan.row_tiles)))
+        _Writer.of(plan, nest, (batch, row_tile), thread, shared).add()
+    return func.with_body(nest.finish()).with_attr(BLOCKS_OF_SM, plan.blocks_of_sm)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Adds what the threads of one block do.
+
+    Attributes:
+        place: The batch, and which of the tiles of its rows.
+        warp_row: The first row of the warp in the block's tile.
+        lane_row: That of the lane's rows in the warp's tile which is in its upper half.
+        shared: The block's shared memory.
+        scores: Of the warp's rows and a tile of keys: four registers for each 8 keys.
+        sums: Of the warp's rows and the channels, so too.
+        top, total: Maximum and sum of the lane's two rows; `scale` multiplies what was summed before a tile.
+    """
+
+    plan: AttentionPlan
+    nest: Nest
+    place: tuple[Var, Var]
+    thread: Var
+    shared: Var
+    lane: Var
+    warp_row: Var
+    lane_row: Var
+    scores: Var
+    sums: Var
+    top: Var
+    total: Var
+    scale: Var
+
+    @classmethod
+    def of(cls, plan: AttentionPlan, nest: Nest, place: tuple[Var, Var], thread: Var, shared: Var) -> _Writer:
+        """Return the writer, its registers declared and begun."""
+        lane = nest.bind("lane", tirx.floormod(thread, int64(WARP)))
+        sizes = {"scores": plan.point.keys // 2, "sums": plan.channels // 2}
+        sizes |= dict.fromkeys(("top", "total", "scale"), _HALVES)
+        made = {name: register(nest, name, size, "float32") for name, size in sizes.items()}
+        writer = cls(
+            plan=plan, nest=nest, place=place, thread=thread, shared=shared, lane=lane,
+            warp_row=nest.bind("warp_row", tirx.floordiv(thread, int64(WARP)) * WARP_ROWS),
+            lane_row=nest.bind("lane_row", tirx.floordiv(lane, int64(4))), **made,
+        )  # fmt: skip
+        for buffer, value in (("sums", 0.0), ("top", LEAST), ("total", 0.0)):
+            writer._fill(made[buffer], sizes[buffer], value)
+        return writer
+
+    def add(self) -> None:
+        """Add all of it."""
+        nest, plan, stages = self.nest, self.plan, self.plan.point.stages
+        batch, row_tile = self.place
+        begin = Begin(batch, row_tile * plan.rows, int64(0), is_inside=True)
+        plan.queries.copy(nest, (self.shared, int64(0)), begin, self.thread, plan.point.threads)
+        call_device(nest, "commit_copies")
+        for stage in range(stages - 1):
+            if stage < plan.key_tiles:
+                self._copy(int64(stage), int64(stage))
+            call_device(nest, "commit_copies")
+        call_device(nest, f"wait_copies<{stages - 1}>")
+        barrier(nest)
+        queries = Side(plan.queries, self.shared, int64(0), self.warp_row, WARP_ROWS)
+        rows = [
+            plan.cores.fragments(nest, "rows", queries, self.lane, depth=step * 16, is_left=True)
+            for step in range(plan.depth_steps)
+        ]
+        with nest.run("tile", plan.key_tiles) as tile:
+            call_device(nest, f"wait_copies<{stages - 2}>")
+            barrier(nest)
+            if plan.key_tiles >= stages:
+                with nest.when(tile < plan.key_tiles - (stages - 1)):
+                    self._copy(tile + (stages - 1), tirx.floormod(tile + (stages - 1), int64(stages)))
+            call_device(nest, "commit_copies")
+            at = nest.bind("at", self._stage_at(tirx.floormod(tile, int64(stages))))
+            self._score(rows, at, tile)
+            self._weigh()
+            self._sum(at + plan.keys.bytes)
+        self._finish(queries)
+
+    def _stage_at(self, stage: Expr) -> Expr:
+        return stage * self.plan.stage_bytes + self.plan.queries.bytes
+
+    def _copy(self, tile: Expr, stage: Expr) -> None:
+        """Add the copies of a tile of keys and values to a stage."""
+        nest, plan, (batch, _) = self.nest, self.plan, self.place
+        key, at = nest.bind("key", tile * plan.point.keys), nest.bind("at", self._stage_at(stage))
+        keys, values = Begin(batch, key, int64(0), is_inside=True), Begin(batch, int64(0), key, is_inside=True)
+        plan.keys.copy(nest, (self.shared, at), keys, self.thread, plan.point.threads)
+        plan.values.copy(nest, (self.shared, at + plan.keys.bytes), values, self.thread, plan.point.threads)
+
+    def _score(self, rows: Sequence[Var], at: Expr, tile: Expr) -> None:
+        """Add the scores of a tile of keys."""
+        nest, plan = self.nest, self.plan
+        self._fill(self.scores, plan.point.keys // 2, 0.0)
+        keys = Side(plan.keys, self.shared, at, int64(0), plan.point.keys)
+        for step, row in enumerate(rows):
+            columns = plan.cores.fragments(nest, "columns", keys, self.lane, depth=step * 16, is_left=False)
+            plan.cores.add_row(nest, (self.scores, 0), (row, 0), columns, plan.point.keys)
+        many = plan.region.scores.columns
+        with self._each(plan.point.keys // 2) as (slot, half, column):
+            row = self.place[1] * plan.rows + self.warp_row + self.lane_row + half * 8
+            key = nest.bind("key", tile * plan.point.keys + column)
+            value = self._logit(nest.bind("row", tirx.min(row, int64(plan.region.scores.rows - 1))), key, slot)
+            if many % plan.point.keys:
+                value = tirx.if_then_else(key < many, value, tirx.const(float("-inf"), "float32"))
+            nest.store(self.scores, [slot], value)
+
+    def _logit(self, row: Var, key: Var, slot: Var) -> Expr:
+        """Return what the softmax takes of the score in a register."""
+        region, (batch, _) = self.plan.region, self.place
+        scores, shape = region.scores, shape_of(region.made)
+        score = tirx.BufferLoad(self.scores, [slot])
+        if region.logits.buffer.same_as(region.made):
+            return score
+        analyzer = Analyzer()
+        for var, extent in ((batch, scores.batches), (row, scores.rows), (key, scores.columns)):
+            analyzer.bind(var, Range(int64(0), int64(extent)))
+        position = analyzer.simplify((batch * scores.rows + row) * scores.columns + key)
+        indices = [analyzer.simplify(index) for index in unravel(position, shape)]
+
+        def load(buffer: Var, index: Sequence[Expr]) -> Expr:
+            if not buffer.same_as(region.made):
+                return tirx.BufferLoad(buffer, list(index))
+            if not analyzer.can_prove_equal(flat_index(shape, list(index), analyzer), position):
+                raise Declined("scores of another position are read")
+            return score
+
+        resolver = Resolver(region.stages, load, analyzer)
+        place = dict(zip((axis.var for axis in region.logits.spatial), indices, strict=True))
+        value = resolver.resolve(region.logits.value, place)
+        self.nest.extend(tirx.Bind(var, bound) for var, bound in resolver.bindings)
+        return value
+
+    def _weigh(self) -> None:
+        """Add what turns scores into weights, and what that changes of the sums before."""
+        nest, size = self.nest, self.plan.point.keys // 2
+        new_top = register(nest, "new_top", _HALVES, "float32")
+        with self._halves() as half:
+            nest.store(new_top, [half], tirx.BufferLoad(self.top, [half]))
+        with self._each(size) as (slot, half, _):
+            largest = tirx.max(tirx.BufferLoad(new_top, [half]), tirx.BufferLoad(self.scores, [slot]))
+            nest.store(new_top, [half], largest)
+        with self._halves() as half:
+            top, new = tirx.BufferLoad(self.top, [half]), tirx.BufferLoad(new_top, [half])
+            for distance in (1, 2):
+                nest.store(new_top, [half], tirx.max(new, shuffled(new, distance)))
+            nest.store(self.scale, [half], tirx.exp(top - new))
+            nest.store(self.top, [half], new)
+            scaled = tirx.BufferLoad(self.total, [half]) * tirx.BufferLoad(self.scale, [half])
+            nest.store(self.total, [half], scaled)
+        with self._each(size) as (slot, half, _):
+            score = tirx.BufferLoad(self.scores, [slot])
+            nest.store(self.scores, [slot], tirx.exp(score - tirx.BufferLoad(self.top, [half])))
+            nest.store(self.total, [half], tirx.BufferLoad(self.total, [half]) + score)
+        with self._each(self.plan.channels // 2) as (slot, half, _):
+            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) * tirx.BufferLoad(self.scale, [half]))
+
+    def _sum(self, at: Expr) -> None:
+        """Add the product of weights and values: pairs of keys lie in registers as `mma` takes the left operand."""
+        nest, plan, cores = self.nest, self.plan, self.plan.cores
+        weights = register(nest, "weights", plan.point.keys // 4, "uint32")
+        for pair in range(plan.point.keys // 4):
+            call_device(nest, f"pack_{cores.dtype}", *registers(weights, pair), *registers(self.scores, pair * 2))
+        values = Side(plan.values, self.shared, at, int64(0), plan.channels)
+        for step in range(plan.point.keys // 16):
+            columns = cores.fragments(nest, "columns", values, self.lane, depth=step * 16, is_left=False)
+            cores.add_row(nest, (self.sums, 0), (weights, step * 4), columns, plan.channels)
+
+    def _finish(self, queries: Side) -> None:
+        """Add the division by the totals, and what makes the results."""
+        nest, plan = self.nest, self.plan
+        with self._halves() as half:
+            total = tirx.BufferLoad(self.total, [half])
+            for distance in (1, 2):
+                nest.store(self.total, [half], total + shuffled(total, distance))
+        with self._each(plan.channels // 2) as (slot, half, _):
+            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) / tirx.BufferLoad(self.total, [half]))
+        call_device(nest, "wait_copies<0>")
+        barrier(nest)
+        columns = Side(plan.values, self.shared, int64(0), int64(0), plan.channels)
+        put = plan.sums.put(nest, self.shared, self.warp_row, int64(0))
+        plan.cores.store(self.sums, queries, columns, self.lane, put)
+        barrier(nest)
+        region = plan.region
+        results = results_of(region.behind, region.sums, region.channels)
+        place = (*self.place, int64(0))
+        plan.sums.hand_on(nest, self.shared, place, (self.thread, plan.point.threads), results)
+
+    def _fill(self, buffer: Var, many: int, value: float) -> None:
+        with self.nest.run("slot", many, ForKind.UNROLLED) as slot:
+            self.nest.store(buffer, [slot], tirx.const(value, "float32"))
+
+    @contextmanager
+    def _halves(self) -> Iterator[Var]:
+        """Open a loop over the lane's two rows."""
+        with self.nest.run("half", _HALVES, ForKind.UNROLLED) as half:
+            yield half
+
+    @contextmanager
+    def _each(self, many: int) -> Iterator[tuple[Var, Expr, Expr]]:
+        """Open a loop over a lane's registers of a product: which, of which of its rows, and of which column."""
+        with self.nest.run("slot", many, ForKind.UNROLLED) as slot:
+            half = tirx.floordiv(tirx.floormod(slot, int64(4)), int64(2))
+            column = tirx.floordiv(slot, int64(4)) * 8 + tirx.floormod(self.lane, int64(4)) * 2
+            yield slot, half, column + tirx.floormod(slot, int64(2))

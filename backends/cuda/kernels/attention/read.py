@@ -1,0 +1,116 @@
+"""Reads a kernel of two products with a softmax between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Range, Var
+from tvm.sym import Analyzer
+
+from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
+from backends.cuda.kernels.matmul.operand import MatrixOperand
+from backends.cuda.kernels.matmul.read import MatrixProduct, behind_sums, read_matrices
+from backends.cuda.kernels.pointwise.read import ElementwiseRegion
+from backends.tensorir.emit import int64
+from backends.tensorir.softmax_rows import check_softmax
+from backends.tensorir.stages import Stage, dtype_of, loads, output_buffers, read_stages, shape_of
+from fusion.declined import Declined
+
+Expr = Any
+
+
+@dataclass(frozen=True)
+class AttentionRegion:
+    """`sums[b, i, c] = sum over n of softmax(logits[b, i, n]) * values[b, n, c]`, and what is made of the sums.
+
+    Attributes:
+        scores: The product of queries and keys, whose rows are those of `sums` and whose columns are keys.
+        values: The right operand of the second product; its `outer` are channels, its `depth` are keys.
+        made: The buffer of the scores, as `logits` read them.
+        logits: What the softmax is of: a stage of the shape of the scores, by elementwise stages of them.
+        stages: Those stages, by what they make.
+        sums: The second product in float32, of the shape that the graph has.
+        behind: What is stored of it.
+    """
+
+    scores: MatrixProduct
+    values: MatrixOperand
+    made: Var
+    logits: Stage
+    stages: Mapping[Var, Stage]
+    sums: Var
+    behind: ElementwiseRegion
+
+    @property
+    def channels(self) -> int:
+        """Extent of c."""
+        return self.values.extent
+
+
+def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
+    """Return the parts of `func`.
+
+    Raises:
+        Declined: It has other reductions than two products and a softmax, what stands between is not elementwise, the
+            products have other batches and rows, or multiply other numbers than float16 or bfloat16.
+    """
+    stages = read_stages(func)
+    outputs = output_buffers(func, stages)
+    reductions = [stage for stage in stages if stage.combine is not None]
+    if len(reductions) != 4:
+        raise Declined("it has not four reductions: two products, a maximum and a sum")
+    if any(0 in shape_of(stage.buffer) for stage in stages):
+        raise Declined("it is empty")
+    first, *_, second = reductions
+    between = _between(stages, first)
+    before = {stage.buffer: stage for stage in stages if stage.combine is None and stage not in between}
+    scores, weighted = read_matrices(first, before), read_matrices(second, before)
+    _check_operands(scores, weighted)
+    made, *wide = in_float32([first, *between[: between.index(second)]], ())
+    rows = wide[next(at for at, stage in enumerate(wide) if stage.combine is not None) :]
+    elementwise = wide[: len(wide) - len(rows)]
+    logits = elementwise[-1] if elementwise else made
+    if not weighted.left.buffer.same_as(between[between.index(second) - 1].buffer):
+        raise Declined("the second product does not read the last of what stands before it")
+    check_softmax(rows, logits.buffer)
+    if shape_of(logits.buffer) != shape_of(first.buffer):
+        raise Declined("the scores change their shape")
+    sums, behind = behind_sums([stage for stage in between[between.index(second) :]], second, outputs)
+    return AttentionRegion(
+        scores=scores, values=weighted.right, made=made.buffer, logits=logits,
+        stages={stage.buffer: stage for stage in elementwise}, sums=sums, behind=behind,
+    )  # fmt: skip
+
+
+def _between(stages: Sequence[Stage], first: Stage) -> list[Stage]:
+    """Return the stages that depend on a product."""
+    made, found = {first.buffer}, []
+    for stage in stages:
+        if stage is not first and made.intersection(load.source for load in loads(stage.value)):
+            made.add(stage.buffer)
+            found.append(stage)
+    return found
+
+
+def _check_operands(scores: MatrixProduct, weighted: MatrixProduct) -> None:
+    """Raise where the rows of the second product are not those of the first, in their order."""
+    operands = (scores.left, scores.right, weighted.right)
+    dtypes = {dtype_of(operand.buffer) for operand in operands}
+    if len(dtypes) != 1 or not dtypes <= NARROW:
+        raise Declined(f"it multiplies {', '.join(sorted(dtypes))}")
+    if (weighted.batches, weighted.rows, weighted.depth) != (scores.batches, scores.rows, scores.columns):
+        raise Declined("the products have other batches, rows or keys")
+    weights, analyzer = weighted.left, Analyzer()
+    batch, row, key = weights.batch, weights.outer, weights.depth
+    for var, extent in ((batch, scores.batches), (row, scores.rows), (key, scores.columns)):
+        analyzer.bind(var, Range(int64(0), int64(extent)))
+    place = (batch * scores.rows + row) * scores.columns + key
+    is_plain = weights.condition is None and prod(shape_of(weights.buffer)) == prod(
+        (scores.batches, scores.rows, scores.columns)
+    )
+    if not is_plain or not analyzer.can_prove_equal(weights.position, place):
+        raise Declined("the weights of the second product lie in another order than the scores")

@@ -1,0 +1,152 @@
+"""Attention in one kernel, run on the emulator at points and at the one that is chosen, against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from backends.cuda.codegen.generate import generate_kernel
+from backends.cuda.devices import A100
+from backends.cuda.kernels.attention.emit import emit_attention
+from backends.cuda.kernels.attention.plan import AttentionPlan, AttentionTile, choose
+from backends.cuda.kernels.attention.read import read_attention
+from fusion.declined import Declined
+from tests.backends.cpu.kernels.memory_bound import prim_func
+from tests.backends.cuda.emulator.emulate import ORDERS, emulate
+
+SCALE = 0.25
+Between = Callable[..., relax.Expr]
+
+
+def attention(between: Between = lambda scores, *rest: scores, behind: Between = lambda sums: sums) -> Between:
+    """Return what builds softmax(between(queries x keys)) x values with keys that lie row by row."""
+
+    def build(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var, *rest: relax.Var) -> relax.Expr:
+        axes = [*range(len(k.ty.shape) - 2), len(k.ty.shape) - 1, len(k.ty.shape) - 2]
+        scores = op.matmul(q, op.permute_dims(k, axes))
+        return behind(op.matmul(op.nn.softmax(between(scores, *rest), -1), v))
+
+    return build
+
+
+def run(
+    build: Between, *arrays: np.ndarray, point: AttentionTile | None = None, orders: Sequence[int] = ORDERS[:2]
+) -> np.ndarray:
+    """Return the output, which begins as NaN, and check the banks of shared memory and the sectors of memory."""
+    func = prim_func(build, arrays)
+    region = read_attention(func)
+    plan = choose(region, A100) if point is None else AttentionPlan(region, point)
+    kernel = generate_kernel(emit_attention(func, plan), "attention", "sm_80")
+    *inputs, output = func.params
+    shape = tuple(int(dim) for dim in output.ty.shape)
+    named = dict(zip((param.name for param in inputs), arrays, strict=True))
+    named[output.name] = np.full(shape, np.nan, np.dtype(str(output.ty.dtype.dtype)))
+    done = emulate(kernel, {name: named[name] for name in kernel.parameters}, orders)
+    assert done.counts.worst_conflict <= 2
+    return done.arrays[output.name]
+
+
+def inputs(*shapes: tuple[int, ...], dtype: str = "float16") -> list[np.ndarray]:
+    rng = np.random.default_rng(sum(map(sum, shapes)))
+    return [rng.standard_normal(shape).astype(np.dtype(dtype)) for shape in shapes]
+
+
+def expected(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, logits: Callable[[np.ndarray], np.ndarray] = lambda scores: scores
+) -> np.ndarray:
+    q, k, v = (each.astype("float64") for each in (q, k, v))
+    scores = logits(q @ k.swapaxes(-1, -2))
+    grown = np.exp(scores - scores.max(-1, keepdims=True))
+    return grown / grown.sum(-1, keepdims=True) @ v
+
+
+def check(found: np.ndarray, wanted: np.ndarray) -> None:
+    digits = 2**-7 if found.dtype == ml_dtypes.bfloat16 else 2**-10
+    np.testing.assert_allclose(found.astype("float64"), wanted, rtol=2 * digits, atol=2 * digits)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("point", "rows", "keys", "depth", "channels"),
+    [
+        (AttentionTile(1, 32, 2), 16, 32, 16, 16),
+        (AttentionTile(2, 32, 3), 35, 70, 32, 16),
+        (AttentionTile(4, 64, 2), 70, 200, 64, 64),
+        (AttentionTile(1, 32, 2), 9, 5, 24, 40),
+        (None, 50, 50, 80, 80),
+        (None, 1, 77, 64, 64),
+    ],
+)
+def test_rows_keys_and_channels_of_any_number(
+    point: AttentionTile | None, rows: int, keys: int, depth: int, channels: int, dtype: str
+) -> None:
+    arrays = inputs((2, rows, depth), (2, keys, depth), (2, keys, channels), dtype=dtype)
+    found = run(attention(), *arrays, point=point)
+    check(found, expected(*arrays))
+
+
+def test_masks_and_scales_between_the_products() -> None:
+    q, k, v = inputs((2, 3, 20, 16), (2, 3, 40, 16), (2, 3, 40, 16))
+    mask = np.where(np.random.default_rng(1).random((2, 1, 1, 40)) < 0.3, -np.inf, 0).astype("float16")
+    build = attention(lambda scores, mask: op.add(op.multiply(scores, relax.const(SCALE, "float16")), mask))
+    found = run(build, q, k, v, mask, point=AttentionTile(2, 32, 2))
+    check(found, expected(q, k, v, lambda scores: scores * SCALE + mask.astype("float64")))
+
+
+def test_masked_tiles_count_nothing_and_rows_without_keys_are_nan() -> None:
+    q, k, v = inputs((1, 16, 16), (1, 96, 16), (1, 96, 16))
+    mask = np.zeros((1, 16, 96), "float16")
+    mask[:, :, :40] = mask[:, 5] = -np.inf
+    found = run(attention(op.add), q, k, v, mask, point=AttentionTile(1, 32, 2))
+    wanted = expected(q[:, [0]], k, v, lambda scores: scores + mask[:, [0]].astype("float64"))
+    check(found[:, [0]], wanted)
+    assert np.isnan(found[:, 5]).all()
+    assert not np.isnan(np.delete(found, 5, axis=1)).any()
+
+
+def test_nan_and_infinity_reach_the_rows_that_they_are_in() -> None:
+    q, k, v = inputs((1, 16, 16), (1, 40, 16), (1, 40, 16))
+    q[0, 3, 1], q[0, 7] = np.nan, 0
+    found = run(attention(), q, k, v, point=AttentionTile(1, 32, 2))
+    assert np.isnan(found[0, 3]).all()
+    assert not np.isnan(np.delete(found, 3, axis=1)).any()
+
+
+def test_what_is_behind_is_computed_in_the_kernel() -> None:
+    arrays = inputs((2, 20, 16), (2, 40, 16), (2, 40, 16))
+    found = run(attention(behind=lambda sums: op.nn.relu(op.add(sums, relax.const(0.5, "float16")))), *arrays)
+    check(found, np.maximum(expected(*arrays) + 0.5, 0))
+
+
+def test_keys_that_lie_turned_and_one_row_of_keys_for_several_heads() -> None:
+    q, k, v = inputs((2, 4, 20, 16), (1, 16, 48), (48, 32))
+
+    def build(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+        return op.matmul(op.nn.softmax(op.matmul(q, k), -1), v)
+
+    check(run(build, q, k, v, point=AttentionTile(2, 32, 2)), expected(q, k.swapaxes(-1, -2), v))
+
+
+@pytest.mark.parametrize(
+    ("build", "dtype", "reason"),
+    [
+        (attention(), "float32", "it multiplies float32"),
+        (lambda b, q, k, v: op.matmul(op.nn.softmax(op.matmul(q, k), -2), v), "float16", "softmax"),
+        (lambda b, q, k, v: op.matmul(op.exp(op.matmul(q, k)), v), "float16", "four reductions"),
+        (lambda b, q, k, v: op.matmul(v, op.nn.softmax(op.matmul(q, k), -1)), "float16", "second product"),
+    ],
+)
+def test_what_it_does_not_compute_is_declined(build: Between, dtype: str, reason: str) -> None:
+    arrays = inputs((2, 16, 16), (2, 16, 16), (2, 16, 16), dtype=dtype)
+    with pytest.raises(Declined, match=reason):
+        read_attention(prim_func(build, arrays))
+
+
+def test_all_orders_of_threads_agree() -> None:
+    arrays = inputs((1, 40, 32), (1, 100, 32), (1, 100, 32))
+    check(run(attention(), *arrays, point=AttentionTile(2, 32, 3), orders=ORDERS), expected(*arrays))
