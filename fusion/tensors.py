@@ -9,12 +9,18 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from fusion.cpus import allowed_cpus
 from fusion.errors import LimitError
+from fusion.map_in_threads import map_in_threads
 from fusion.memory import check_memory
 from fusion.runtime import Tensor, tvm_ffi
 
 ALIGNMENT = 64
 """Bytes: the widest vector and the cache line; no vector of memory of ours lies in two lines."""
+
+_LARGE = 1 << 20
+"""Bytes that take far longer to copy than to start threads: BERT-base's 340 MB of packed weights took 0.62 s in one
+thread, 0.36 to 0.51 in two."""
 
 
 @functools.cache
@@ -83,9 +89,15 @@ def allocate_tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
 
 
 def aligned_copy(array: np.ndarray) -> Tensor:
-    """Return a copy of `array` as an aligned tensor."""
+    """Return a copy of `array` as an aligned tensor; threads share a large one, whose memory the system gives page by
+    page as it is written."""
     tensor = allocate_tensor(array.shape, array.dtype.name)
-    as_numpy(tensor)[...] = array
+    copied = as_numpy(tensor)
+    if array.nbytes < _LARGE or len(array) < allowed_cpus():
+        copied[...] = array
+        return tensor
+    ends = [len(array) * part // allowed_cpus() for part in range(allowed_cpus() + 1)]
+    map_in_threads(lambda part: np.copyto(copied[part], array[part]), map(slice, ends, ends[1:]))
     return tensor
 
 
