@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sympy
 import torch
 
 from fusion.declined import Declined
@@ -13,6 +15,7 @@ from fusion.errors import ShapeError
 from fusion.frontends.torch import TorchModel, import_torch, open_torch
 from fusion.frontends.torch import model as torch_model
 from fusion.frontends.torch.to_relax import decompose
+from fusion.frontends.torch.traced_sizes import TracedSizes
 
 Dim = torch.export.Dim
 
@@ -95,3 +98,12 @@ def test_imports_trace_nothing_but_sizes_of_0(monkeypatch: pytest.MonkeyPatch) -
         outputs = import_torch(model, {"ids": (batch, length)}).outputs
         assert [spec.shape for spec in outputs] == [(batch * length, 16), (batch, 16)]
     assert traced == [[(0, 5)]]
+
+
+def test_a_size_that_a_division_leaves_tells_no_symbol() -> None:
+    size = sympy.Symbol("s", integer=True, positive=True)
+    env = SimpleNamespace(replace=lambda dim: dim)
+    assert TracedSizes(((4 * size + 2, size),), env).at([(14, 3)]) == {size: 3}
+    for half in (size // 2, size - size % 5):
+        with pytest.raises(Declined):
+            TracedSizes(((half,),), env).at([(3,)])

@@ -80,10 +80,13 @@ def _solved(dim: Any, size: int) -> tuple[Any, int]:
     """Return the symbol of a formula such as `4 * height`, and its size where the formula has the given one.
 
     Raises:
-        Declined: It is of several symbols, or of none.
+        Declined: It is of several symbols, or of none, or as large at 1 as at 0.
     """
     if len(dim.free_symbols) != 1:
         raise Declined("a size was traced as one number, or follows from several")
     (symbol,) = dim.free_symbols
     constant = dim.xreplace({symbol: 0})
-    return symbol, int((size - constant) / (dim.xreplace({symbol: 1}) - constant))
+    step = dim.xreplace({symbol: 1}) - constant
+    if step == 0:
+        raise Declined("a size was traced as what a division leaves")
+    return symbol, int((size - constant) / step)
