@@ -107,7 +107,8 @@ class JobLog:
         if not rounds:
             return None
         before, after = rounds[-1].before, rounds[-1].after
-        return NetworkTimes(before, after, _LEAST_GAIN * before, len(rounds))
+        least = _LEAST_GAIN * before
+        return NetworkTimes(before, after, least, runs=len(rounds), is_clear=before - after > least)
 
     def since(self, made: JobRound) -> float:
         """Return the seconds from the beginning to the end of a round."""

@@ -15,10 +15,11 @@ from typing import IO, Protocol
 
 from fusion.process_groups import kill_group
 from tuning.decide import Decision
-from tuning.messages import Answer, MeasuredNetwork, Question, Trial, Trying, read_answer, write_question
+from tuning.messages import Answer, Comparing, MeasuredNetwork, Question, Trial, Trying, read_answer, write_question
 
-_PATIENCE_S = 20.0
-"""Without an answer, beside the time that an experiment asks for: the longest kernels take seconds with bad loops."""
+_PATIENCE_S = 30.0
+"""Without an answer while candidates run for the first time, the longest of which take seconds with bad loops; beside
+the time that an experiment asks for, where none is being tried."""
 _MOST_CRASHES = 3
 _COMMAND = "from tuning.worker import main; main()"
 
@@ -91,8 +92,10 @@ class MeasuringSession:
         trying: Trial | None = None
         try:
             self._ask(Question(str(path), tuple(results.crashed)))
-            while isinstance(answer := self._answer(_PATIENCE_S + experiment.seconds), Trying):
-                trying = answer.trial
+            patience = _PATIENCE_S + experiment.seconds
+            while isinstance(answer := self._answer(patience), Trying | Comparing):
+                trying = answer.trial if isinstance(answer, Trying) else trying
+                patience = _PATIENCE_S + (0.0 if isinstance(answer, Trying) else experiment.seconds)
             if isinstance(answer, MeasuredNetwork):
                 results.decisions = list(answer.decisions)
                 results.before, results.after = answer.before, answer.after

@@ -38,6 +38,11 @@ class Trying:
 
 
 @dataclass(frozen=True)
+class Comparing:
+    """Says that all candidates have run once, and that nothing more is said until they are compared."""
+
+
+@dataclass(frozen=True)
 class MeasuredNetwork:
     """The result of an experiment.
 
@@ -58,7 +63,7 @@ class Failed:
     why: str
 
 
-Answer = Trying | MeasuredNetwork | Failed
+Answer = Trying | Comparing | MeasuredNetwork | Failed
 
 
 def write_question(question: Question) -> str:
@@ -82,6 +87,8 @@ def read_answer(line: str) -> Answer:
     fields: dict[str, Any] = json.loads(line)
     if fields["kind"] == Trying.__name__:
         return Trying(Trial(**fields["trial"]))
+    if fields["kind"] == Comparing.__name__:
+        return Comparing()
     if fields["kind"] == Failed.__name__:
         return Failed(fields["why"])
     decisions = tuple(_decision(**decision) for decision in fields["decisions"])

@@ -16,19 +16,17 @@ class NetworkTimes:
     Attributes:
         before: At the defaults: the median of blocks of runs.
         after: With the points, in turns with the defaults.
-        spread: By how much blocks differed; a difference that is smaller is none.
+        spread: By how much blocks differed.
         runs: How often it ran with the points.
+        is_clear: Whether it is faster with them by more than the noise: in every block by the share that makes a point
+            win, or in the median by more than blocks differ.
     """
 
     before: float
     after: float
     spread: float
     runs: int
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether it is faster by more than the noise."""
-        return self.runs > 0 and self.after + self.spread < self.before
+    is_clear: bool
 
     @staticmethod
     def of_decision(decision: Decision) -> NetworkTimes | None:
@@ -40,12 +38,24 @@ class NetworkTimes:
         if not found.spread:  # of one block, as it was not faster in the first runs, or there was no time for others
             spread = abs(found.seconds - found.default_s)
         uses = decision.uses
-        return NetworkTimes(uses * found.default_s, uses * found.seconds, uses * spread, found.runs)
+        return NetworkTimes(
+            before=uses * found.default_s,
+            after=uses * found.seconds,
+            spread=uses * spread,
+            runs=found.runs,
+            is_clear=bool(decision.candidate) or found.seconds + spread < found.default_s,
+        )
 
     @staticmethod
     def of_record(record: Record) -> NetworkTimes:
         """Return what `record` was made of."""
-        return NetworkTimes(record.default_s, record.seconds, record.spread, record.runs)
+        return NetworkTimes(
+            before=record.default_s,
+            after=record.seconds,
+            spread=record.spread,
+            runs=record.runs,
+            is_clear=record.wins,
+        )
 
     def record(self, task: TuningTask, measured_at: float) -> Record:
         """Return the record of it, for the task of the network with these points."""

@@ -21,7 +21,7 @@ from tuning.answering import answer_questions, say
 from tuning.confine import limited_growth
 from tuning.decide import decide
 from tuning.experiment import Experiment, LibraryCall, Storage, View, read_experiment
-from tuning.messages import MeasuredNetwork, Trial, Trying
+from tuning.messages import Comparing, MeasuredNetwork, Trial, Trying
 from tuning.rounds import Rounds
 
 _COMPARING = 0.85
@@ -44,6 +44,7 @@ def _measure(experiment: Experiment, skipped: Collection[Trial]) -> MeasuredNetw
 
 def _run(experiment: Experiment, bound: Sequence[_BoundStep], candidates: Sequence[Sequence[int]]) -> MeasuredNetwork:
     taken = _try_all(bound, candidates)
+    say(Comparing())
     started = time.perf_counter()
 
     def rounds(seconds: float) -> Rounds:

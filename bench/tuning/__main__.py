@@ -1,15 +1,18 @@
 """`python -m bench.tuning`: what the cost tables lose against the best points of kernels, and what a learned model
-does; with `--search`, what the best of few measured points loses, by the order in which they are chosen."""
+does; with `--search`, what the best of few measured points loses, by the order in which they are chosen; with
+`--robust`, what tuning has to survive."""
 
 from __future__ import annotations
 
 import argparse
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 from backends.machine_limits import MachineLimits
 from bench import command
 from bench.machine import measure_machine
-from bench.tuning import replay_report, report
+from bench.tuning import replay_report, report, robust
 from bench.tuning.measure import measured
 from bench.tuning.regret import by_machine_models, by_models, judged
 from bench.tuning.thin import with_whole_space
@@ -24,8 +27,10 @@ _ALL = 1 << 30
 
 
 def main() -> int:
-    """Return 0."""
+    """Return 0; with `--robust`, 1 where something does not hold."""
     options = _parser().parse_args()
+    if options.robust:
+        return _robust(options)
     ctx = context.resolve(options.target, threads=options.threads)
     machine = measure_machine(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -41,6 +46,12 @@ def main() -> int:
     }
     command.write(options.out, "tuning", report.text(found, orders, machine), report.as_json(found, orders, machine))
     return 0
+
+
+def _robust(options: argparse.Namespace) -> int:
+    found = list(robust.outcomes(options.seed))
+    command.write(options.out, "robust", robust.report(found), json.dumps([asdict(each) for each in found], indent=1))
+    return int(not all(each.holds for each in found))
 
 
 def _search(options: argparse.Namespace, ctx: Context, machine: MachineLimits) -> int:
@@ -60,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--search", action="store_true", help="whole spaces, thinned to so many points; what was measured is replayed"
     )
+    parser.add_argument("--robust", action="store_true", help="kill writers, tune bad candidates, compare code")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--target", default="llvm", help='"llvm -mcpu=haswell" runs the code of another CPU here')
     parser.add_argument(

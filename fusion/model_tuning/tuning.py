@@ -45,7 +45,7 @@ class TunedModel:
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data."""
-        times = None if self.times is None else {**asdict(self.times), "is_clear": self.times.is_clear}
+        times = None if self.times is None else asdict(self.times)
         return {
             "name": self.name, "kernels": self.kernels, "points": self.points, "times": times,
             "expected": self.expected, "note": self.note,
@@ -63,7 +63,7 @@ class TunedModel:
         if self.times.is_clear:
             return f"{before:.3f} ms before, {after:.3f} ms after ({before / after:.2f}x)"
         noise = self.times.spread * 1e3
-        return f"{before:.3f} ms before, {after:.3f} ms after: no gain beyond the noise of {noise:.3f} ms"
+        return f"{before:.3f} ms before, {after:.3f} ms after: no clear gain, as runs differ by {noise:.3f} ms"
 
     def _left(self) -> str:
         return f"{self.expected:.1%} more expected" if self.expected else "no more to gain is expected"

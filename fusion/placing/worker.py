@@ -17,7 +17,7 @@ from fusion.module.random_inputs import random_inputs
 from fusion.placing.experiment import ModuleExperiment, read_experiment
 from tuning.answering import answer_questions, say
 from tuning.decide import decide
-from tuning.messages import MeasuredNetwork, Trial, Trying
+from tuning.messages import Comparing, MeasuredNetwork, Trial, Trying
 from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
 
 _LEAST_S = 0.02
@@ -79,6 +79,7 @@ def _compare(runs: dict[int, Run], seconds: float) -> dict[int, Times]:
     wanted = max(BLOCK_RUNS, math.ceil(_LEAST_S / min(first.values())))
     count = max(1, min(wanted, int(seconds / BLOCKS / sum(first.values()))))
     times = {place: Times(took) for place, took in first.items()}
+    say(Comparing())
     for _ in range(BLOCKS):
         least = dict.fromkeys(runs, math.inf)
         for _ in range(count):

@@ -63,13 +63,26 @@ class ShortWithSome(MeasuringSession):
 
     Attributes:
         hanging: Those.
+        patience_s: With them.
     """
 
     hanging: tuple[Trial, ...] = ()
+    patience_s = 1.0
     _last: Answer | None = None
 
     def _answer(self, seconds: float) -> Answer:
         is_hanging = isinstance(self._last, Trying) and self._last.trial in self.hanging
         self._last = None
-        self._last = super()._answer(1.0 if is_hanging else 120.0)
+        self._last = super()._answer(self.patience_s if is_hanging else 120.0)
         return self._last
+
+
+class ShortWithCandidates(ShortWithSome):
+    """Has little patience with all candidates but the defaults."""
+
+    patience_s = 5.0
+
+    def _answer(self, seconds: float) -> Answer:
+        if isinstance(self._last, Trying):
+            self.hanging = (self._last.trial,) if self._last.trial.candidate else ()
+        return super()._answer(seconds)

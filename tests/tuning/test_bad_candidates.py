@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuning.kernels import ShortWithSome, build_kernels, experiment_of
+from bench.tuning.bad_candidates import tune_bad_candidates
+from tests.tuning.kernels import ShortWithCandidates, ShortWithSome, build_kernels, experiment_of
+from tuning.database import Database
 from tuning.measuring_session import Results
 from tuning.messages import Trial
+from tuning.record import read_lines
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +44,13 @@ def test_what_a_candidate_writes_is_no_answer(library: Path, tmp_path: Path) -> 
     results = run(library, tmp_path, ["good", "writes"])
     assert (results.crashed, results.failure) == ([], "")
     assert len(results.decisions[0].times) == 2
+
+
+def test_a_job_ends_and_never_tries_them_again(tmp_path: Path) -> None:
+    database = Database(tmp_path / "records")
+    job = tune_bad_candidates(database, ShortWithCandidates)
+    assert job.holds, job
+    records = read_lines(database.lines()).records
+    assert sum(record.failed for record in records) == job.failed
+    again = tune_bad_candidates(database, ShortWithCandidates)
+    assert (again.failed, again.measured) == (0, 0)

@@ -179,7 +179,7 @@ def test_threads_write_at_a_time(database: Database) -> None:
 
 
 def run_writers(path: Path, *options: object) -> str:
-    command = [sys.executable, "-m", "tests.tuning.writers", str(path), *map(str, options)]
+    command = [sys.executable, "-m", "bench.tuning.writers", str(path), *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
     assert done.returncode == 0, f"{options}: {done.stdout[-1000:]} {done.stderr[-2000:]}"
     return done.stdout

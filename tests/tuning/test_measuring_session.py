@@ -13,6 +13,7 @@ from tuning.decide import Decision
 from tuning.experiment import Experiment, LibraryCall, Step, StepCondition, Storage, View, read_experiment
 from tuning.measuring_session import MeasuringSession
 from tuning.messages import (
+    Comparing,
     Failed,
     MeasuredNetwork,
     Question,
@@ -52,7 +53,7 @@ def test_experiments_pass_through_files(tmp_path: Path) -> None:
 
 def test_messages_pass_through_lines() -> None:
     decision = Decision(1, 1.0, 2.0, 1.0, 2)
-    for answer in (Trying(Trial(0, 1)), MeasuredNetwork((decision,), 2.0, 1.0), Failed("why")):
+    for answer in (Trying(Trial(0, 1)), Comparing(), MeasuredNetwork((decision,), 2.0, 1.0), Failed("why")):
         assert read_answer(write_answer(answer)) == answer
     question = Question("path", (Trial(0, 1), Trial(2, 3)))
     assert read_question(write_question(question)) == question

@@ -227,16 +227,16 @@ def test_ctrl_c_ends_the_command_with_what_it_has(tmp_path: Path) -> None:
 
 
 def test_what_is_within_the_noise_is_no_gain() -> None:
-    def times(spread: float, seconds: float) -> NetworkTimes:
+    def times(spread: float, seconds: float, candidate: int = 0) -> NetworkTimes:
         default = CandidateTimes(0, 1.0, spread, 20, 1.0)
         found = NetworkTimes.of_decision(
-            Decision(1, 1.0, 1.0, 1.0, 2, (default, CandidateTimes(1, seconds, spread, 20, 1.0)), uses=3)
+            Decision(candidate, 1.0, 1.0, 1.0, 2, (default, CandidateTimes(1, seconds, spread, 20, 1.0)), uses=3)
         )
         assert found is not None
         return found
 
-    assert times(0.01, 0.9) == NetworkTimes(3.0, pytest.approx(2.7), pytest.approx(0.03), 20)
-    assert times(0.01, 0.9).is_clear
+    assert times(0.01, 0.9) == NetworkTimes(3.0, pytest.approx(2.7), pytest.approx(0.03), 20, is_clear=True)
+    assert times(0.1, 0.95, candidate=1).is_clear, "faster in every block, while the machine's speed drifts"
     assert not times(0.1, 0.95).is_clear
     assert not times(0.0, 0.5).is_clear, "of one block nobody knows the noise"
     assert NetworkTimes.of_decision(Decision(0, 1.0, 1.0, 1.0, 2)) is None

@@ -1,6 +1,6 @@
 """Processes that write to one database at a time, some of which are killed at random moments.
 
-Run as `python -m tests.tuning.writers FILE --writers 4 --records 1000`, or `--kill 200`: processes that write are
+Run as `python -m bench.tuning.writers FILE --writers 4 --records 1000`, or `--kill 200`: processes that write are
 killed so often. It ends with 0 where the database opens each time and has all that was committed.
 """
 
@@ -12,25 +12,42 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.tuning.records import record, task
 from tuning.database import Database
+from tuning.record import Record
+from tuning.task import KERNEL, Environment, TuningTask
 
 _AT_ONCE = 20
+_NOWHERE = Environment('{"kind":"llvm"}', "a CPU", 2, {})
 
 
 def _write(database: Database, writer: int, records: int) -> None:
     for start in range(0, records, _AT_ONCE):
         indices = range(start, min(start + _AT_ONCE, records))
-        database.add([record(task(f"{writer} {index}")) for index in indices])
+        database.add([_record(f"{writer} {index}") for index in indices])
 
 
-def _fork(work: object, *values: object) -> int:
+def _record(name: str) -> Record:
+    """Return a record of a kernel of this name."""
+    return Record(
+        task=TuningTask(KERNEL, "conv2d", name, (("float32", (1, 13, 11, 20)),), _NOWHERE),
+        point={"tile.height": 2},
+        seconds=1e-3,
+        spread=1e-5,
+        runs=20,
+        default_s=2e-3,
+        wins=False,
+        measured_at=1000.0,
+    )
+
+
+def _fork(work: Callable[..., object], *values: object) -> int:
     child = os.fork()
     if child == 0:
         try:
-            work(*values)  # type: ignore[operator]
+            work(*values)
         except BaseException:
             sys.excepthook(*sys.exc_info())
             os._exit(1)
@@ -47,7 +64,7 @@ def write(database: Database, writers: int, records: int) -> int:
 def _write_and_tell(database: Database, turn: int, pipe: int) -> None:
     index = 0
     while True:
-        database.add([record(task(f"{turn} {index}"))])
+        database.add([_record(f"{turn} {index}")])
         os.write(pipe, b"x")  # it is committed
         index += 1
 
