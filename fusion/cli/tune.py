@@ -82,10 +82,16 @@ def _tune_models(options: argparse.Namespace) -> int:
 
 
 def _next_steps(options: argparse.Namespace, tuning: Tuning) -> list[str]:
-    models, database = shlex.join(options.models), shlex.quote(tuning.path)
+    """Return what to write next: the same command, or for each model one that takes what was found."""
+    words = ["--db", tuning.path]
+    for name, usual in (("target", "llvm"), ("threads", None), ("precision", None)):
+        value = getattr(options, name)
+        words += [f"--{name}", str(value)] if value != usual else []
+    shapes = [word for shape in options.shape for word in ("--shape", shape)]
     if tuning.interrupted:
-        return [f"to go on: fusion tune {models} --db {database}"]
-    return [f"to use it: fusion compile {shlex.quote(options.models[0])} --db {database}"]
+        return [f"to go on: fusion tune {shlex.join([*options.models, *words, *shapes])}"]
+    named = shapes if len(options.models) == 1 else []
+    return [f"to use it: {shlex.join(['fusion', 'compile', model, *words, *named])}" for model in options.models]
 
 
 def _bar_of_models(tuning: Tuning) -> str:

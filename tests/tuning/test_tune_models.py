@@ -200,7 +200,7 @@ def test_the_command_prints_each_model_and_how_to_go_on(
     monkeypatch.setattr(run.TuningRun, "_measure", lambda *_: _stop(data))
     assert main([*map(str, arguments[:-2])]) == 130
     out = capsys.readouterr().out
-    assert f"to go on: fusion tune {paths[0]} {paths[1]} --db {tmp_path / 'records'}" in out
+    assert f"to go on: fusion tune {paths[0]} {paths[1]} --db {tmp_path / 'records'} --threads 2" in out
 
 
 def test_ctrl_c_ends_the_command_with_what_it_has(tmp_path: Path) -> None:
