@@ -130,3 +130,12 @@ def test_all_that_a_library_takes_is_not_measured_again() -> None:
     half = {1: SearchedLibrary(frozenset({0, 1}), 0.5)}
     moved = search_placement(graph, kernels, half, TableCosts([[9.0, 9.0], [4.5, 4.5]]), lambda: True)
     assert [(group.operators, group.backend) for group in moved] == [(frozenset({0, 1}), 1)]
+
+
+def test_the_longest_are_asked_for_first() -> None:
+    graph = CoverGraph(((0,), (1,), (2,)), (CoverValue(1.0), *(CoverValue(1.0, at, at == 2) for at in range(3))))
+    costs = TableCosts([[1.0, 9.0, 4.0], [99.0] * 3])
+    kernels = [KernelCost(frozenset({at}), costs.seconds[HOST][at]) for at in graph.operators]
+    search_placement(graph, kernels, {1: SearchedLibrary(frozenset({0, 1, 2}))}, costs, lambda: True)
+    alone = [operators for _, operators in costs.asked if len(operators) == 1]
+    assert alone == [frozenset({1}), frozenset({2}), frozenset({0})]
