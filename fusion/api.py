@@ -18,7 +18,7 @@ from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
 from fusion.device_module import DeviceModule, divide
-from fusion.devices.targets import CoreSet, parse_devices
+from fusion.devices.targets import DeviceTarget, parse_devices
 from fusion.errors import (
     InvalidModelError,
     OptionError,
@@ -101,8 +101,9 @@ def compile(
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
             -mcpu=cortex-a72" another architecture; "cuda -arch=sm_80" or "sm_90" a CUDA device. A module that cannot
             run here can be saved, and needs every shape.
-            A list of sets of this machine's CPUs, ["llvm:0-0", "llvm:1-1"], is several devices, among which the model
-            is divided: the module is a `DeviceModule`, needs every shape, and has `stream`.
+            A list, ["llvm:0-0", "llvm:1-1"], is several devices, sets of this machine's CPUs and servers of TVM RPC
+            ("rpc://host:9090/key"), among which the model is divided: the module is a `DeviceModule`, needs every
+            shape, and has `stream`.
         shapes: Shape of each input that the model leaves open; none is needed where the names of the open dimensions
             have sizes in other shapes. Without it such a model is compiled when it is first called. A dimension may
             have a name in place of a size: it stays open, and has one size in a call with others of that name. A weight
@@ -211,7 +212,7 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
     return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(pinned, given, ctx, new))
 
 
-def _device_module(model: Any, given: NamedShapes, ctx: Context, devices: tuple[CoreSet, ...]) -> DeviceModule:
+def _device_module(model: Any, given: NamedShapes, ctx: Context, devices: tuple[DeviceTarget, ...]) -> DeviceModule:
     """Return `model` divided among `devices`; nothing of it is kept in the cache but its kernels."""
     inputs, _ = read_signature(model)
     inputs, named = name_dims(inputs, given)

@@ -11,7 +11,7 @@ from fusion.context import Context
 from fusion.devices.device_program import DeviceProgram
 from fusion.devices.explain import explain_devices, plans_dict
 from fusion.devices.make_program import make_program
-from fusion.devices.targets import CoreSet
+from fusion.devices.targets import DeviceTarget
 from fusion.errors import OptionError
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
@@ -21,7 +21,7 @@ from fusion.module.specialization import Specialization
 
 
 def divide(
-    imported: ImportedModel, lowered: Lowered | None, ctx: Context, *, devices: tuple[CoreSet, ...]
+    imported: ImportedModel, lowered: Lowered | None, ctx: Context, *, devices: tuple[DeviceTarget, ...]
 ) -> Specialization:
     """Return the form of a model that is divided among `devices`.
 

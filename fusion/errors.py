@@ -92,6 +92,12 @@ class ExecutionError(FusionError):
     code = "F302"
 
 
+class DeviceLostError(FusionError):
+    """A device that a compiled module runs on does not answer any more."""
+
+    code = "F303"
+
+
 class SavedFileError(FusionError):
     """A saved module is cut short, damaged, or from another version."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fusion.declined import Declined
 from fusion.errors import LimitError
@@ -15,6 +16,7 @@ from placement.methods.fastest import FastestDevice
 from placement.plan import DevicePlan
 from placement.problem import LATENCY, THROUGHPUT, PlacementProblem
 from placement.replicas import Replicas, find_replicas
+from placement.simulate import loads
 
 _LEAST_GAIN = 0.05
 """Part of its time by which the fastest device alone must be beaten: estimates are not better than that, and to use one
@@ -110,16 +112,17 @@ def latency_alone(problem: PlacementProblem) -> StagePlan | None:
     return None if alone is None else _alone(problem, alone, lower_bound(problem, LATENCY), "as planned")
 
 
-def plan_throughput(problem: PlacementProblem) -> StagePlan:
+def plan_throughput(problem: PlacementProblem, servers: Collection[int] = ()) -> StagePlan:
     """Return what is the fastest for a stream: one device alone, a pipeline of at most one stage a device, or the whole
     model on several devices. The bound is that of all of these: of replicas each task may be on several devices.
+    `servers` do not compute while something is copied to or from them.
 
     Raises:
         LimitError: None of these fits the memories.
     """
     alone, bound = _fastest(problem, THROUGHPUT), area_bound(problem)
     candidates, declined = list[StagePlan](), list[str]()
-    for find in (_replicated, _pipelined):
+    for find in (_replicated, partial(_pipelined, servers=servers)):
         try:
             candidates.append(find(problem, alone, bound))
         except Declined as reason:
@@ -138,12 +141,18 @@ def plan_throughput(problem: PlacementProblem) -> StagePlan:
     return best
 
 
-def _pipelined(problem: PlacementProblem, alone: DevicePlan | None, bound: float) -> StagePlan:
+def _pipelined(
+    problem: PlacementProblem, alone: DevicePlan | None, bound: float, servers: Collection[int]
+) -> StagePlan:
     plan = ContiguousStages().find(problem, THROUGHPUT).plan
+    busy = loads(problem, plan.placement)
+    seconds = max(
+        plan.seconds, *(sum(load for ends, load in busy.items() if k in ends) for k in servers), 0.0
+    )  # fmt: skip
     return StagePlan(
         THROUGHPUT,
-        (Pipeline(_runs(problem, plan), plan.seconds),),
-        seconds=plan.seconds,
+        (Pipeline(_runs(problem, plan), seconds),),
+        seconds=seconds,
         bound=bound,
         alone=_seconds(alone),
         why="the best of all cuts of the graph's order",

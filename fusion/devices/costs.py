@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusion.devices.cut_graph import CutGraph, GraphStep
-from fusion.devices.targets import CoreSet
+from fusion.devices.targets import DeviceTarget
 from placement.devices import OTHER, Device, Link, Topology
 from placement.problem import PlacementProblem
 from placement.tasks import TaskEdge, TaskGraph, TaskNode
 
 Seconds = Mapping[str, float]
 """What one call of each kernel takes."""
+Links = Mapping[int, Link]
+"""What copies between this process and the servers among the devices take, by their positions."""
 HAND_OFF = Link(latency_us=60.0, gbs=8.0)
 """From one CPU to another of a process: a thread wakes the other, which reads what the first one's caches hold."""
 
 
-def estimated(graph: CutGraph, devices: Sequence[CoreSet]) -> list[Seconds]:
+def estimated(graph: CutGraph, devices: Sequence[DeviceTarget]) -> list[Seconds]:
     """Return what kernels take on each device by the backend's estimates, which are those of the most threads; with
     fewer the work is divided among these."""
     most = max(device.threads for device in devices)
@@ -27,20 +29,37 @@ def estimated(graph: CutGraph, devices: Sequence[CoreSet]) -> list[Seconds]:
 
 
 def placement_problem(
-    graph: CutGraph, devices: Sequence[CoreSet], kernels: Sequence[Seconds], requests: int
+    graph: CutGraph, devices: Sequence[DeviceTarget], kernels: Sequence[Seconds], links: Links, requests: int
 ) -> PlacementProblem:
-    """Return the problem of where each task runs, with so many requests under way on each device."""
+    """Return the problem of where each task runs, with so many requests under way on each device.
+
+    Servers are reached by `links`. Inputs of the model come from this process, and its results go there: a server is
+    busy with that.
+    """
     tasks = tuple(
         TaskNode(
             name_of(task),
-            tuple(sum(_seconds(step, each) for step in task) for each in kernels),
+            tuple(
+                sum(_seconds(step, each) for step in task)
+                + (sum(map(links[k].seconds, graph.copies(at))) if k in links else 0.0)
+                for k, each in enumerate(kernels)
+            ),
             graph.memory(at, requests),
         )
         for at, task in enumerate(graph.tasks)
     )
     edges = (TaskEdge(source, target, size) for (source, target), size in sorted(graph.edges().items()))
     known = tuple(Device(device.name, {OTHER: 1.0}, 1.0, device.memory) for device in devices)
-    return PlacementProblem(TaskGraph(tasks, tuple(edges)), Topology.uniform(known, HAND_OFF))
+    ways = tuple(tuple(_way(links, source, target) for target in range(len(known))) for source in range(len(known)))
+    return PlacementProblem(TaskGraph(tasks, tuple(edges)), Topology(known, ways))
+
+
+def _way(links: Links, source: int, target: int) -> Link:
+    """Return what copies between two devices take: from one server to another they come through this process."""
+    used = [links[k] for k in (source, target) if k in links]
+    if not used:
+        return HAND_OFF
+    return Link(sum(link.latency_us for link in used), 1.0 / sum(1.0 / link.gbs for link in used))
 
 
 def without_cost(graph: CutGraph) -> int:

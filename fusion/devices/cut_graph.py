@@ -152,6 +152,13 @@ class CutGraph:
         made = sum(bytes_of(var) for step in steps for var in step.writes)
         return weights + made + requests * (made + sum(bytes_of(var) for var in read & set(self.inputs)))
 
+    def copies(self, task: int) -> list[int]:
+        """Return the bytes of each input of the model that a task reads, and of each result that it makes."""
+        steps = self.tasks[task]
+        read = {var for step in steps for var in step.reads} & set(self.inputs)
+        made = {var for step in steps for var in step.writes} & set(self.results)
+        return [bytes_of(var) for var in (*read, *made)]
+
     def part(self, tasks: Sequence[int]) -> Part:
         """Return `tasks`, in order, as a model of their own."""
         steps, inside = [step for task in tasks for step in self.tasks[task]], set(tasks)
@@ -197,9 +204,13 @@ def _kernels(value: relax.Expr) -> Iterator[str]:
 def _function(
     steps: Sequence[GraphStep], params: Sequence[relax.Var], results: Sequence[relax.Var], main: relax.Function
 ) -> relax.Function:
-    bindings, kind = [binding for step in steps for binding in step.bindings], relax.TupleType([v.ty for v in results])
-    result = relax.Var("results", kind)
-    bindings.append(relax.VarBinding(result, relax.Tuple(list(results))))
+    bindings = [binding for step in steps for binding in step.bindings]
+    if len(results) == 1:  # servers of TVM RPC return tensors, and no tuples
+        (result,), kind = results, results[0].ty
+    else:
+        kind = relax.TupleType([each.ty for each in results])
+        result = relax.Var("results", kind)
+        bindings.append(relax.VarBinding(result, relax.Tuple(list(results))))
     body = relax.SeqExpr([relax.BindingBlock(bindings)], result)
     return relax.Function(list(params), body, kind, main.is_pure, main.attrs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusion.devices.choose_stages import StagePlan
-from fusion.devices.targets import CoreSet
+from fusion.devices.targets import DeviceTarget
 from placement.problem import PlacementProblem
 
 
@@ -21,7 +21,7 @@ class DevicePlans:
         costs: Where the times are from, and what they leave out: a sentence each.
     """
 
-    devices: tuple[CoreSet, ...]
+    devices: tuple[DeviceTarget, ...]
     problem: PlacementProblem
     once: StagePlan
     many: StagePlan

@@ -1,4 +1,4 @@
-"""The thread of a device: bound to its CPUs, it runs jobs in order of their priority."""
+"""The thread of a device: bound to its CPUs if it has any here, it runs jobs in order of their priority."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from fusion.devices.targets import CoreSet
+from fusion.devices.targets import DeviceTarget
 from fusion.errors import FusionError, ResourceError
 from fusion.forks import Lock
 
@@ -28,7 +28,7 @@ Job = Callable[[FusionError | None], None]
 class DeviceThread:
     """Runs jobs while somebody uses it; it begins with the first user, and ends some time after the last."""
 
-    def __init__(self, device: CoreSet) -> None:
+    def __init__(self, device: DeviceTarget) -> None:
         self.device = device
         self._jobs: list[tuple[Priority, int, Job]] = []
         self._numbers = itertools.count()
@@ -172,7 +172,8 @@ class DeviceThread:
 
     def _bind(self) -> FusionError | None:
         try:
-            os.sched_setaffinity(0, self.device.cpus)
+            if self.device.cpus:
+                os.sched_setaffinity(0, self.device.cpus)
         except OSError as error:
             return ResourceError(
                 f"the thread of the device {self.device.name!r} cannot be bound to its CPUs",

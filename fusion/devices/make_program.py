@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+from tvm import relax
 
 from fusion import pool
 from fusion.context import Context
@@ -19,14 +20,18 @@ from fusion.devices.device_memory import why_too_small
 from fusion.devices.device_plans import DevicePlans
 from fusion.devices.device_program import UNDER_WAY, DeviceProgram
 from fusion.devices.device_thread import DeviceThread
+from fusion.devices.local_program import LocalProgram
 from fusion.devices.measured_costs import measure_kernels
-from fusion.devices.requests import DeviceStage, Flow
-from fusion.devices.targets import CoreSet
-from fusion.errors import ExecutionError, ShapeError
+from fusion.devices.requests import DeviceStage, Flow, StageProgram
+from fusion.devices.rpc_program import RpcProgram
+from fusion.devices.rpc_session import RpcSession
+from fusion.devices.targets import DeviceTarget, RpcServer
+from fusion.errors import ExecutionError, ShapeError, TargetError
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
-from fusion.module.build import build
+from fusion.module.build import Built, build
 from fusion.module.fallback_program import register_fallbacks
+from fusion.module.linker import link
 from fusion.module.program import KernelProgram
 from fusion.module.random_inputs import random_inputs
 from fusion.module.share_weights import share_weights
@@ -38,19 +43,22 @@ from placement.problem import LATENCY
 
 
 def make_program(
-    imported: ImportedModel, lowered: Lowered, devices: tuple[CoreSet, ...], ctx: Context
+    imported: ImportedModel, lowered: Lowered, devices: tuple[DeviceTarget, ...], ctx: Context
 ) -> DeviceProgram:
     """Return what runs `lowered`, the kernels of `imported`, on `devices`."""
     lowered = replace(lowered, weights=share_weights(lowered.weights))
     graph = CutGraph(lowered, len(imported.inputs))
     if ctx.threads > 1:
         pool.start(sum(device.threads for device in devices))  # here, as this thread is bound to none of them
-    parts = _Parts(graph, imported, ctx, devices)
+    sessions = {k: RpcSession(device) for k, device in enumerate(devices) if isinstance(device, RpcServer)}
+    parts = _Parts(graph, imported, ctx, devices, sessions)
     threads = [DeviceThread(device) for device in devices]
     times = _times(parts, threads, imported, ctx)
-    alone = placement_problem(graph, devices, times.alone, requests=1)
+    links = {k: session.measure_link() for k, session in sessions.items()}
+    alone = placement_problem(graph, devices, times.alone, links, requests=1)
     once = plan_latency(alone)
-    many = plan_throughput(placement_problem(graph, devices, times.together, requests=UNDER_WAY))
+    together = placement_problem(graph, devices, times.together, links, requests=UNDER_WAY)
+    many = plan_throughput(together, servers=set(sessions))
     flow = parts.flow(once.pipelines[0], threads)
     by_one = latency_alone(alone)
     if times.arrays and len(once.stages) > 1 and by_one is not None:
@@ -101,19 +109,43 @@ class _Times:
 
 def _times(parts: _Parts, threads: Sequence[DeviceThread], imported: ImportedModel, ctx: Context) -> _Times:
     """Return what was measured, or the estimates: at the least effort, and where the inputs are no numbers."""
-    estimates = estimated(parts.graph, parts.devices)
+    estimates, sessions = estimated(parts.graph, parts.devices), parts.sessions
     if ctx.effort == FAST:
         return _Times(estimates, estimates, "times are the backend's estimates")
-    program = parts.program(tuple(range(len(parts.graph.tasks))))
+    tasks = tuple(range(len(parts.graph.tasks)))
+    here = [thread for k, thread in enumerate(threads) if k not in sessions]
     try:
         arrays = list(random_inputs(imported.inputs).values())
-        calls = [partial(measure_kernels, program, arrays, thread.device.threads) for thread in threads]
-        alone = list(map(DeviceThread.run, threads, calls))
-        with ThreadPoolExecutor(len(threads)) as callers:
-            together = list(callers.map(DeviceThread.run, threads, calls))
+        program = parts.local(tasks)
+        calls = [partial(measure_kernels, program.kernels, arrays, thread.device.threads) for thread in here]
+        alone = list(map(DeviceThread.run, here, calls))
+        with ThreadPoolExecutor(max(1, len(here))) as callers:
+            together = list(callers.map(DeviceThread.run, here, calls))
+        there = {k: parts.remote(k, tasks).seconds(arrays) for k in sessions}
     except (ShapeError, ExecutionError) as error:
         return _Times(estimates, estimates, f"times are estimates, as measuring failed: {error.what}")
-    return _Times(alone, together, "times were measured on each device, of streams while all were busy", arrays)
+    return _Times(
+        _with_servers(alone, there, estimates, parts),
+        _with_servers(together, there, estimates, parts),
+        "times were measured on each device, of streams while all were busy",
+        arrays,
+    )
+
+
+def _with_servers(
+    here: Sequence[Seconds], there: Mapping[int, float], estimates: Sequence[Seconds], parts: _Parts
+) -> list[Seconds]:
+    """Return the times of kernels on all devices: those of a server are as on the first device here, or as estimated
+    where there is none, scaled so that a run takes what it was measured to take there."""
+    known, found = list(here), list[Seconds]()
+    shape = here[0] if here else estimates[0]
+    whole = sum(shape.get(name, 0.0) for task in parts.graph.tasks for step in task for name in step.kernels)
+    for k in range(len(parts.devices)):
+        if k in there:
+            found.append({name: seconds * there[k] / whole for name, seconds in shape.items()} if whole else shape)
+        else:
+            found.append(known.pop(0))
+    return found
 
 
 def _about(source: str, graph: CutGraph) -> tuple[str, ...]:
@@ -128,51 +160,82 @@ class _Parts:
     graph: CutGraph
     imported: ImportedModel
     ctx: Context
-    devices: tuple[CoreSet, ...]
-    _made: dict[tuple[int, ...], tuple[Part, KernelProgram]] = field(default_factory=dict, init=False)
+    devices: tuple[DeviceTarget, ...]
+    sessions: Mapping[int, RpcSession]
+    _built: dict[tuple[int, ...], tuple[Part, Built]] = field(default_factory=dict, init=False)
+    _local: dict[tuple[int, ...], LocalProgram] = field(default_factory=dict, init=False)
+    _remote: dict[tuple[int, tuple[int, ...]], RpcProgram] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         subgraphs = {**self.imported.subgraphs, **self.graph.lowered.subgraphs}
+        if subgraphs and self.sessions:
+            raise TargetError(
+                "the model cannot run on servers of TVM RPC",
+                why=f"{len(subgraphs)} parts of it run on ONNX Runtime, which is in this process",
+                hint="name sets of this machine's CPUs",
+            )
         self._subgraphs = register_fallbacks(subgraphs, self.ctx.threads)
 
-    def program(self, tasks: tuple[int, ...]) -> KernelProgram:
-        """Return what runs `tasks`."""
-        return self._part(tasks)[1]
+    def program(self, device: int, tasks: tuple[int, ...]) -> StageProgram:
+        """Return what runs `tasks` on a device."""
+        return self.remote(device, tasks) if device in self.sessions else self.local(tasks)
 
-    def _part(self, tasks: tuple[int, ...]) -> tuple[Part, KernelProgram]:
-        if tasks not in self._made:
-            part = self.graph.part(tasks)
-            built = build(part.lowered, len(part.reads), self.ctx)
+    def local(self, tasks: tuple[int, ...]) -> LocalProgram:
+        """Return what runs `tasks` in this process."""
+        if tasks not in self._local:
+            part, built = self.part(tasks)
             assert built.library is not None
-            program = KernelProgram(
+            kernels = KernelProgram(
                 built.library,
                 built.plan,
                 part.lowered.weights,
-                inputs=tuple(TensorSpec(str(var.name), static_shape(var), str(var.ty.dtype)) for var in part.reads),
+                inputs=_specs(part.reads),
                 threads=self.ctx.threads,
                 subgraphs=self._subgraphs,
             )
-            self._made[tasks] = part, program
-        return self._made[tasks]
+            self._local[tasks] = LocalProgram(kernels)
+        return self._local[tasks]
+
+    def remote(self, device: int, tasks: tuple[int, ...]) -> RpcProgram:
+        """Return what runs `tasks` on a server."""
+        if (device, tasks) not in self._remote:
+            part, built = self.part(tasks)
+            library = link(built.executable, self.ctx.target) if built.linked is None else built.linked
+            self._remote[device, tasks] = RpcProgram(
+                self.sessions[device],
+                library,
+                built.plan,
+                part.lowered.weights,
+                inputs=_specs(part.reads),
+                outputs=_specs(part.writes),
+            )
+        return self._remote[device, tasks]
+
+    def part(self, tasks: tuple[int, ...]) -> tuple[Part, Built]:
+        """Return `tasks` as a model of their own, and its code."""
+        if tasks not in self._built:
+            part = self.graph.part(tasks)
+            self._built[tasks] = part, build(part.lowered, len(part.reads), self.ctx)
+        return self._built[tasks]
 
     def flow(self, pipeline: Pipeline, threads: Sequence[DeviceThread]) -> Flow:
         """Return what runs the stages of `pipeline`."""
-        made = [self._part(stage.tasks) for stage in pipeline.stages]
-        stage_of = {var: index for index, (part, _) in enumerate(made) for var in part.writes}
+        made = [self.part(stage.tasks)[0] for stage in pipeline.stages]
+        stage_of = {var: index for index, part in enumerate(made) for var in part.writes}
         weights = [var for var in dict.fromkeys(self.graph.results) if var in self.graph.weights]
         places = {var: at for at, var in enumerate(dict.fromkeys([*self.graph.inputs, *weights, *stage_of]))}
-        after = [sorted({stage_of[var] for var in part.reads if var in stage_of}) for part, _ in made]
+        after = [sorted({stage_of[var] for var in part.reads if var in stage_of}) for part in made]
         stages = tuple(
             DeviceStage(
                 threads[planned.device],
-                program,
+                self.program(planned.device, planned.tasks),
                 reads=tuple(places[var] for var in part.reads),
                 writes=tuple(places[var] for var in part.writes),
                 after=tuple(after[index]),
                 before=tuple(other for other, producers in enumerate(after) if index in producers),
                 kept=sum(map(bytes_of, {*part.writes, *(var for var in part.reads if var in self.graph.inputs)})),
             )
-            for index, (planned, (part, program)) in enumerate(zip(pipeline.stages, made, strict=True))
+            for index, (planned, part) in enumerate(zip(pipeline.stages, made, strict=True))
         )
         results = tuple(places[var] for var in self.graph.results)
         return Flow(
@@ -183,6 +246,10 @@ class _Parts:
             readers=_readers(stages, results, len(places)),
             seconds=pipeline.seconds,
         )
+
+
+def _specs(tensors: Sequence[relax.Var]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(str(var.name), static_shape(var), str(var.ty.dtype)) for var in tensors)
 
 
 def _readers(stages: Sequence[DeviceStage], results: Sequence[int], places: int) -> tuple[int, ...]:

@@ -7,14 +7,33 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from fusion.devices.device_thread import DeviceThread, Job, Priority
 from fusion.errors import ExecutionError, FusionError
-from fusion.module.program import KernelProgram
+from fusion.module.plan import RunPlan
+from fusion.runtime import Tensor
 
 Submit = Callable[[DeviceThread, Priority, Job], None]
+
+
+class StageProgram(Protocol):
+    """Runs a part of the model on a device.
+
+    Attributes:
+        weights, plan: What it keeps there.
+    """
+
+    @property
+    def weights(self) -> tuple[Tensor, ...]: ...
+    @property
+    def plan(self) -> RunPlan: ...
+
+    def run(self, values: Sequence[np.ndarray], threads: int) -> tuple[np.ndarray, ...]:
+        """Return what the part makes of `values`, in the thread of the device; raises FusionErrors."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +49,7 @@ class DeviceStage:
     """
 
     thread: DeviceThread
-    program: KernelProgram
+    program: StageProgram
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     after: tuple[int, ...]
@@ -39,12 +58,7 @@ class DeviceStage:
 
     def run(self, values: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return what the stage makes of `values`, on as many threads as its device has CPUs."""
-        arena = self.program.arenas.take()
-        try:
-            self.program.library.use_threads(self.thread.device.threads)
-            return self.program.run_in(arena, values)
-        finally:
-            self.program.arenas.give(arena)
+        return self.program.run(values, self.thread.device.threads)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Reads which devices a list of targets names: sets of this machine's CPUs."""
+"""Reads which devices a list of targets names: sets of this machine's CPUs, and servers of TVM RPC."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from fusion.cpus import cpu_numbers
 from fusion.errors import TargetError
 
 _CORES = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
-_MEMORY = re.compile(r"memory=(\d{1,12})([KMGT])", re.IGNORECASE)
+_MEMORY = re.compile(r"(\d{1,12})([KMGT])", re.IGNORECASE)
+_SECONDS = re.compile(r"\d{1,6}")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _HINT = 'name sets of CPUs, as taskset numbers them: target=["llvm:0-0", "llvm:1-1?memory=512M"]'
-_TO_COME = {
-    "rpc": "devices of other machines are not available yet",
-    "cuda": "devices of the kind cuda are not available yet: fusion writes kernels for CPUs only",
+_RPC_HINT = "name a server of TVM RPC: rpc://host:9090/key, and ?memory=512M or ?timeout=60 behind it"
+_EXAMPLES = {
+    "memory": "memory=512M, a number and one of K, M, G and T, powers of 1024 bytes,",
+    "timeout": "timeout=60, seconds",
 }
+_TIMEOUT_S = 60.0
+_TO_COME = {"cuda": "devices of the kind cuda are not available yet: fusion writes kernels for CPUs only"}
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,44 @@ class CoreSet:
         return len(self.cpus)
 
 
-def parse_devices(targets: Sequence[str]) -> tuple[CoreSet, ...]:
+@dataclass(frozen=True)
+class RpcServer:
+    """A device: a process that `python -m tvm.exec.rpc_server` runs, here or on another machine.
+
+    Attributes:
+        name: As the target named it.
+        host, port, key: Of the server.
+        memory: Bytes that the model may keep there; infinite where the target sets no limit.
+        timeout: Seconds that one call of it may take.
+    """
+
+    name: str
+    host: str
+    port: int
+    key: str
+    memory: float = math.inf
+    timeout: float = _TIMEOUT_S
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """None of this machine, that is, of the thread that calls the server."""
+        return ()
+
+    @property
+    def threads(self) -> int:
+        """Threads of its kernels."""
+        return 1
+
+
+DeviceTarget = CoreSet | RpcServer
+
+
+def parse_devices(targets: Sequence[str]) -> tuple[DeviceTarget, ...]:
     """Return the devices of `targets`, in their order.
 
     Raises:
-        TargetError: There is none; a text names no set of CPUs; a CPU is named twice, or this process may not use it.
+        TargetError: There is none; a text names no device; a CPU or a server is named twice, or this process may not
+            use a CPU.
     """
     if not hasattr(os, "sched_setaffinity"):
         raise TargetError("this system binds no threads to CPUs", why="only Linux does", hint='use target="llvm"')
@@ -53,6 +91,9 @@ def parse_devices(targets: Sequence[str]) -> tuple[CoreSet, ...]:
         raise TargetError("a list of targets names at least one device", hint=_HINT)
     devices = tuple(map(_parse, targets))
     allowed, owner = cpu_numbers(), dict[int, str]()
+    servers = [(device.host, device.port) for device in devices if isinstance(device, RpcServer)]
+    if len(set(servers)) < len(servers):
+        raise TargetError("two devices are one server", why="it serves one at a time", hint="name each server once")
     for device in devices:
         for cpu in device.cpus:
             if cpu in owner:
@@ -68,32 +109,50 @@ def parse_devices(targets: Sequence[str]) -> tuple[CoreSet, ...]:
     return devices
 
 
-def _parse(target: str) -> CoreSet:
+def _parse(target: str) -> DeviceTarget:
     if not isinstance(target, str):
         raise TargetError(f"a device is named by a string, not {type(target).__name__}", hint=_HINT)
-    kind, _, text = target.strip().partition(":")
+    name = target.strip()
+    kind, _, text = name.partition(":")
     if kind in _TO_COME:
         raise TargetError(f"cannot use the device {target!r}: {_TO_COME[kind]}", hint=_HINT)
+    if kind == "rpc":
+        return _server(name)
     if kind != "llvm":
         raise TargetError(f"unknown kind of device {target!r}", hint=_HINT)
-    text, asks, limit = text.partition("?")
-    memory = _memory(target, limit) if asks else math.inf
+    text, _, asked = text.partition("?")
+    limits = _limits(name, asked, ("memory",)) if "?" in name else {}
     found = _CORES.fullmatch(text)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
     if last < first:
         raise TargetError(f"cannot read the CPUs of the device {target!r}", hint=_HINT)
-    return CoreSet(target.strip(), tuple(range(first, last + 1)), memory)
+    return CoreSet(name, tuple(range(first, last + 1)), **limits)
 
 
-def _memory(target: str, text: str) -> float:
-    found = _MEMORY.fullmatch(text)
-    if not found or not int(found[1]):
-        raise TargetError(
-            f"cannot read the limit of the device {target!r}",
-            why=f"it says {text!r}",
-            hint="write ?memory=512M: a number and one of K, M, G and T, powers of 1024 bytes",
-        )
-    return float(int(found[1]) * _UNITS[found[2].upper()])
+def _server(name: str) -> RpcServer:
+    try:
+        parts = urlsplit(name)
+        host, port, key = parts.hostname, parts.port, parts.path.removeprefix("/")
+    except ValueError as error:  # of a port that is none, or half an IPv6 address
+        raise TargetError(f"cannot read the device {name!r}", why=str(error), hint=_RPC_HINT) from error
+    if not host or not port or not key or parts.username is not None or parts.fragment or any(map(str.isspace, key)):
+        raise TargetError(f"cannot read the device {name!r}", hint=_RPC_HINT)
+    return RpcServer(name, host, port, key, **_limits(name, parts.query, ("memory", "timeout")) if "?" in name else {})
+
+
+def _limits(name: str, text: str, known: Sequence[str]) -> dict[str, float]:
+    found = dict[str, float]()
+    for part in text.split("&"):
+        kind, _, value = part.partition("=")
+        memory, seconds = _MEMORY.fullmatch(value), _SECONDS.fullmatch(value)
+        if kind in known and kind not in found and kind == "memory" and memory and int(memory[1]):
+            found[kind] = float(int(memory[1]) * _UNITS[memory[2].upper()])
+        elif kind in known and kind not in found and kind == "timeout" and seconds and int(value):
+            found[kind] = float(value)
+        else:
+            hint = f"write {' or '.join(_EXAMPLES[each] for each in known)}"
+            raise TargetError(f"cannot read the limit of the device {name!r}", why=f"it says {text!r}", hint=hint)
+    return found
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -1,0 +1,100 @@
+"""Devices of another process by TVM RPC: results, and whatever becomes of the server."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import fusion
+from fusion.device_module import DeviceModule
+from fusion.errors import DeviceLostError, ExecutionError, TargetError
+from tests.devices.forced import TARGETS, alternating, divided, replicated
+from tests.devices.rpc_servers import Server, server
+from tests.devices.test_runs import arrays, concatenated
+from tests.module import small_models
+
+LOCAL = TARGETS[0]
+X = np.ones((3, 8), np.float32)
+DEADLINE_S = 60.0
+"""For what must not hang."""
+
+
+@pytest.fixture(scope="module")
+def board() -> Iterator[Server]:
+    with server() as made:
+        yield made
+
+
+@pytest.mark.parametrize("stream", [alternating, replicated])
+def test_results_are_those_of_the_whole_model(board: Server, stream: object) -> None:
+    module = divided(concatenated(), stream, [LOCAL, board.target])  # type: ignore[arg-type]
+    whole, inputs = fusion.compile(concatenated(), threads=1), arrays(6)
+    for answers in ([module(array) for array in inputs], list(module.stream(inputs))):
+        for answer, array in zip(answers, inputs, strict=True):
+            for ours, theirs in zip(answer, whole(array), strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_server_is_planned_for(board: Server) -> None:
+    target = f"{board.target}?memory=64M&timeout=30"
+    module = fusion.compile(small_models.mlp(), target=[LOCAL, target], effort="balanced", database=False)
+    assert isinstance(module, DeviceModule)
+    assert target in module.explain()
+    np.testing.assert_allclose(module(X)[0], small_models.mlp_numpy(X), rtol=1e-4, atol=1e-5)
+    alone = fusion.compile(small_models.mlp(), target=[target])
+    np.testing.assert_allclose(alone(X)[0], small_models.mlp_numpy(X), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ExecutionError, match="refused a call"):
+        alone._program.once.stages[0].program._session.call(lambda: int("no number"))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("number", "query"), [(signal.SIGKILL, ""), (signal.SIGSTOP, "?timeout=1")])
+def test_a_lost_server_is_an_error_that_names_it(number: int, query: str) -> None:
+    """It is killed, or stops: nothing hangs, no thread is left, and what was under way is told."""
+    with server() as made:
+        before = set(threading.enumerate())
+        target = made.target + query
+        module = divided(small_models.softmax_of_columns(), targets=[LOCAL, target])
+        stream = module.stream(itertools.repeat(X))
+        for _ in range(3):
+            next(stream)
+        made.signal(number)
+        started = time.monotonic()
+        with pytest.raises(DeviceLostError) as lost:
+            list(stream)
+        assert time.monotonic() < started + DEADLINE_S
+        assert target in lost.value.what
+        assert "request" in lost.value.where
+        assert target in lost.value.where
+        assert "under way behind it" in lost.value.why
+        with pytest.raises(DeviceLostError, match="is lost"):
+            module(X)
+        for thread in module._program.once.threads:
+            thread.end()
+        assert set(threading.enumerate()) <= before
+        made.signal(signal.SIGCONT) if number == signal.SIGSTOP else None
+
+
+def test_what_is_no_server_is_told(board: Server) -> None:
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for target, told in (
+        (board.target + "-other", "cannot connect"),
+        ("rpc://127.0.0.1:1/board", "python -m tvm.exec.rpc_server"),
+    ):
+        with pytest.raises(TargetError, match=told):
+            fusion.compile(small_models.mlp(), target=[LOCAL, target])
+    module = fusion.compile(small_models.mlp(), target=[board.target])
+    with pytest.raises(TargetError, match="one session at a time"):
+        fusion.compile(small_models.mlp(), target=[board.target])
+    del module
+    gc.collect()
+    # TVM leaves the socket of a handshake open that failed.
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
