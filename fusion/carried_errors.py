@@ -12,6 +12,9 @@ from typing import Any
 
 from fusion.errors import FusionError
 
+REFUSE = "fusion.refuse"
+"""What code calls where a check of data fails; `fusion.module.host_functions` registers it, and raises the error."""
+
 _raised = threading.local()
 
 

@@ -84,13 +84,17 @@ def _conv2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         raise Declined("its channels are not last")
     # Neighbours are those of the image: channels that are summed or, in groups, which have few of them, made.
     order = _SUMMED_LAST if int(attrs.groups) == 1 else _MADE_LAST
-    if isinstance(weight, GenericConst):
-        values = np.ascontiguousarray(np.transpose(as_numpy(weight.value), order))
-        turned: relax.Expr = relax.const(values, str(values.dtype))
-    else:
-        turned = builder.emit(relax.op.permute_dims(weight, list(order)))
+    turned = _turned(builder, weight, order)
     compute = partial(_sums_of_windows, window=_Window.of(attrs), dtype=str(call.ty.dtype.dtype))
     return builder.call_te(compute, data, turned, primfunc_name_hint="conv2d")
+
+
+def _turned(builder: relax.BlockBuilder, weight: relax.Expr, order: tuple[int, ...]) -> relax.Expr:
+    """Return weights with their axes in another order, which is made while compiling where they are constant."""
+    if not isinstance(weight, GenericConst):
+        return builder.emit(relax.op.permute_dims(weight, list(order)))
+    values = np.ascontiguousarray(np.transpose(as_numpy(weight.value), order))
+    return relax.const(values, str(values.dtype))
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,37 @@ def _sums_of_windows(data: te.Tensor, weight: te.Tensor, window: _Window, dtype:
     return _rounded(_anchor((images, *made, channels), sum_over_window, "conv2d"), dtype)
 
 
+def _conv2d_transpose(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    data, weight = call.args
+    attrs = call.attrs
+    if (attrs.data_layout, attrs.kernel_layout, int(attrs.groups)) != ("NHWC", "IOHW", 1):
+        raise Declined("its channels are in groups, or not last")
+    turned = _turned(builder, weight, (1, 2, 3, 0))
+    shape = tuple(int(extent) for extent in call.ty.shape)
+    compute = partial(_sums_of_spread, window=_Window.of(attrs), shape=shape, dtype=str(call.ty.dtype.dtype))
+    return builder.call_te(compute, data, turned, primfunc_name_hint="conv2d_transpose")
+
+
+def _sums_of_spread(
+    data: te.Tensor, weight: te.Tensor, *, window: _Window, shape: tuple[int, ...], dtype: str
+) -> te.Tensor:
+    """Each pixel is the sum of those that reach it by a tap: the others of the window count as zero."""
+    sizes, (_, *taps, depth) = [int(n) for n in data.shape[1:3]], [int(n) for n in weight.shape]
+    ry, rx, rc = (te.reduce_axis((0, n), name) for n, name in zip((*taps, depth), ("ry", "rx", "rc"), strict=True))
+
+    def sum_over_taps(n: Expr, y: Expr, x: Expr, o: Expr) -> Expr:
+        at, conditions = [], []
+        for place, tap, axis in ((y, ry, 0), (x, rx, 1)):
+            reached, stride = place + window.before[axis] - tap * window.dilations[axis], window.strides[axis]
+            at.append(tirx.floordiv(reached, stride))
+            conditions += [reached >= 0, at[-1] < sizes[axis]]
+            conditions += [tirx.floormod(reached, stride).equal(0)] if stride > 1 else []
+        value = tirx.if_then_else(tirx.all(*conditions), data(n, *at, rc), tirx.const(0, data.dtype))
+        return _sum(value, weight(o, ry, rx, rc), [ry, rx, rc])
+
+    return _rounded(_anchor(shape, sum_over_taps, "conv2d_transpose"), dtype)
+
+
 def _sum(left: Expr, right: Expr, axes: list[tirx.IterVar]) -> Expr:
     wide = [factor if str(factor.ty.dtype) == "float32" else factor.astype("float32") for factor in (left, right)]
     return te.sum(wide[0] * wide[1], axis=axes)
@@ -160,5 +195,6 @@ def _rounded(sums: te.Tensor, dtype: str) -> te.Tensor:
 LOWERINGS: Mapping[str, tuple[Lowering, ...]] = {
     "relax.matmul": (_Product("matmul", _matmul),),
     "relax.nn.conv2d": (_Product("conv2d", _conv2d),),
+    "relax.nn.conv2d_transpose": (_Product("conv2d_transpose", _conv2d_transpose),),
 }
 """By operator."""

@@ -5,24 +5,32 @@ from __future__ import annotations
 from tvm import tirx
 
 from backends.cuda.devices import CudaDevice
-from backends.cuda.kernels import attention, matmul, pointwise, reductions, rows
+from backends.cuda.kernels import attention, checks, matmul, pointwise, reductions, rows
 from backends.cuda.kernels.template import CudaTemplate
 from backends.kernel import UNSCHEDULED
 from backends.tensorir.result import Scheduled
 from fusion.declined import Declined
+from fusion.failures import cause
 
 TEMPLATES: tuple[CudaTemplate, ...] = (
-    attention.TEMPLATE, matmul.TEMPLATE, rows.TEMPLATE, pointwise.TEMPLATE, reductions.TEMPLATE
+    attention.TEMPLATE, matmul.TEMPLATE, rows.TEMPLATE, pointwise.TEMPLATE, reductions.TEMPLATE, checks.TEMPLATE,
 )  # fmt: skip
 """In the order in which they are asked."""
 
 
 def schedule(func: tirx.PrimFunc, device: CudaDevice) -> Scheduled:
-    """Return the loops of one kernel; without any, and with the reasons of all templates, where none takes it."""
+    """Return the loops of one kernel; without any, and with the reasons of all templates, where none takes it.
+
+    A template that fails is one that declines, as on a CPU.
+    """
     refusals = []
     for template in TEMPLATES:
         try:
             return template.schedule(func, device)
         except Declined as reason:
             refusals.append(f"{template.name} declined: {reason}")
+        except MemoryError:
+            raise
+        except Exception as failure:  # TVM raises whatever its checks raise
+            refusals.append(f"{template.name} failed: {cause(failure)}")
     return Scheduled(func, UNSCHEDULED, "", "; ".join(refusals), is_last_resort=True)

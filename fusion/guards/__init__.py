@@ -10,11 +10,8 @@ form in NumPy (`in_numpy.py`) need no compiler, as loaded modules run that form 
 
 from __future__ import annotations
 
-REFUSE = "fusion.refuse"
-"""What `fusion.module.host_functions` registers: raises the error of a check."""
-
 CHECK = "fusion.check"
-"""What it registers too: checks values of which the run alone knows a shape."""
+"""What `fusion.module.host_functions` registers: checks values of which the run alone knows a shape."""
 
 FROM_ZERO = "fusion.indices_from_zero"
 """Attribute of imported modules in which no index that is data counts from the end, as PyTorch's operators have it."""

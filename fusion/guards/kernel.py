@@ -25,7 +25,7 @@ from tvm.tirx import ForKind
 from backends.tensorir.emit import Nest, int64
 from backends.tensorir.flat_buffers import load_flat, store_flat
 from backends.tensorir.written import written_func
-from fusion.guards import REFUSE
+from fusion.carried_errors import REFUSE
 from fusion.guards.conditions import Bounds, Condition, Finite
 from fusion.guards.kinds import Guard
 

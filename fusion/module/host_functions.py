@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fusion.carried_errors import carried
-from fusion.guards import CHECK, REFUSE
+from fusion.carried_errors import REFUSE, carried
+from fusion.guards import CHECK
 from fusion.guards.in_numpy import first_failure, kept
 from fusion.guards.kinds import failure, operand_guard
 from fusion.runtime import Tensor, tvm_ffi

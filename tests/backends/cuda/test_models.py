@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -14,16 +16,26 @@ from onnx import helper, numpy_helper
 import fusion
 from backends.cuda.codegen import nvrtc
 from fusion.errors import NotInstalledError, TargetError, UnsupportedOperatorError
-from tests.backends.cuda.emulator.emulate import WHY_NOT
+from tests.backends.cuda.emulator.emulate import WHY_NOT, EmulatedError
 from tests.backends.cuda.planned import run_planned
 
 TARGET = "cuda -arch=sm_80"
 _WEIGHTS = {"g": (32,), "e": (32,), "u": (32, 72), "p": (72,), "d": (72, 32), "q": (32,), "h": (32, 10), "r": (10,)}
 
 
-def model(nodes: list[onnx.NodeProto], shape: tuple[int, ...], result: tuple[int, ...], **weights: np.ndarray):
-    given = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)]
-    made = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, result)]
+def model(
+    nodes: list[onnx.NodeProto],
+    shape: tuple[int, ...],
+    result: tuple[int, ...],
+    dtype: str = "float32",
+    more: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    **weights: np.ndarray,
+) -> onnx.ModelProto:
+    """Return a model from `x` to `y`, and to `more` outputs."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    given = [helper.make_tensor_value_info("x", kind, shape)]
+    results = {"y": result, **more}
+    made = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, each) for name, each in results.items()]
     held = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     graph = helper.make_graph(nodes, "model", given, made, held)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
@@ -104,6 +116,38 @@ def test_convolutions_pools_and_a_head_are_what_float64_says() -> None:
     told = module.explain()
     assert told.count(" product ") == 2
     assert told.count(" reductions ") == 4
+
+
+@pytest.mark.usefixtures("assembler")
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_indices_are_checked_and_outputs_may_have_several_shapes() -> None:
+    table, x = np.random.default_rng(2235).standard_normal((7, 12)).astype(np.float32), np.array([3, -1, 0, 6])
+    nodes = [
+        helper.make_node("Gather", ["t", "x"], ["g"]), helper.make_node("LayerNormalization", ["g", "s"], ["n"]),
+        helper.make_node("Gather", ["n", "first"], ["y"], axis=0), helper.make_node("Relu", ["n"], ["z"]),
+    ]  # fmt: skip
+    weights = {"t": table, "s": np.ones(12, np.float32), "first": np.array(1)}
+    module = fusion.compile(model(nodes, (4,), (12,), "int64", {"z": (4, 12)}, **weights), target=TARGET)
+    off = table[x] - table[x].mean(-1, keepdims=True)
+    normal = off / np.sqrt((off * off).mean(-1, keepdims=True) + 1e-5)
+    for result, expected in zip(run_planned(module, x), (normal[1], np.maximum(normal, 0)), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(EmulatedError, match="stopped the kernel"):
+        run_planned(module, np.array([3, 7, 0, 6]))
+
+
+@pytest.mark.usefixtures("assembler")
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_a_transposed_convolution_is_what_float64_says() -> None:
+    random = np.random.default_rng(2236)
+    w, x = (random.standard_normal(shape).astype(np.float32) for shape in ((8, 5, 3, 3), (1, 8, 4, 5)))
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1])]
+    module = fusion.compile(model(nodes, x.shape, (1, 5, 7, 9), w=w), target=TARGET)
+    expected = np.zeros((1, 5, 9, 11))
+    for i, j in np.ndindex(4, 5):
+        spread = np.einsum("nc,coyx->noyx", x[..., i, j], w, dtype=np.float64)
+        expected[:, :, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3] += spread
+    np.testing.assert_allclose(run_planned(module, x)[0], expected[:, :, 1:-1, 1:-1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.usefixtures("assembler")

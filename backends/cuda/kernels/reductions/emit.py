@@ -31,7 +31,7 @@ _UNROLLED = 4
 
 def emit_reductions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return `func` as one launch for each reduction, the last of which makes the outputs too, where these read only
-    the element of the same place; otherwise one more launch makes them.
+    the element of the same place; otherwise one more launch for each shape of them makes them.
 
     ```
     for block, thread in T.grid(ceil(vectors / 256), 256):      # blockIdx.x, threadIdx.x
@@ -48,15 +48,23 @@ def emit_reductions(func: tirx.PrimFunc) -> tirx.PrimFunc:
         Declined: `read_reductions` cannot read it, or it is too large.
     """
     parts = read_reductions(func)
-    *earlier, last = parts.reductions
-    bodies = [_emit_reduction(parts, stage, None) for stage in earlier]
+    earlier, last = parts.reductions[:-1], next(reversed(parts.reductions), None)
     between = [stage.buffer for stage in earlier]
+    bodies = [_emit_reduction(parts, stage, None) for stage in earlier]
     try:
-        bodies.append(_emit_reduction(parts, last, parts.elementwise))
+        bodies.append(_emit_last(parts, last))
     except Declined:
-        bodies += [_emit_reduction(parts, last, None), emit_elements(parts.elementwise)]
-        between.append(last.buffer)
+        if last is not None:
+            bodies.append(_emit_reduction(parts, last, None))
+            between.append(last.buffer)
+        bodies += map(emit_elements, parts.regions)
     return join_launches(func, between, bodies) if len(bodies) > 1 else func.with_body(bodies[0])
+
+
+def _emit_last(parts: Reductions, last: Stage | None) -> tirx.Stmt:
+    if last is None or len(parts.regions) > 1:
+        raise Declined("no reduction makes all outputs")
+    return _emit_reduction(parts, last, parts.regions[0])
 
 
 def _emit_reduction(parts: Reductions, stage: Stage, behind: ElementwiseRegion | None) -> tirx.Stmt:
@@ -91,7 +99,7 @@ def _emit_reduction(parts: Reductions, stage: Stage, behind: ElementwiseRegion |
 
 def _lanes(parts: Reductions, stage: Stage, behind: ElementwiseRegion | None) -> int:
     """Return how many neighbours a thread has: as many as one access brings, if they divide the innermost axis."""
-    many = widest_run(parts.elementwise, {each.buffer for each in parts.reductions}) if behind else ACCESS_BYTES // 4
+    many = widest_run(behind, {each.buffer for each in parts.reductions}) if behind else ACCESS_BYTES // 4
     innermost = next((int(axis.extent) for axis in reversed(stage.spatial) if axis.extent != 1), 1)
     while innermost % many:
         many //= 2
@@ -108,7 +116,7 @@ def _reduce(nest: Nest, parts: Reductions, stage: Stage, *, lanes: Lanes, begin:
     indices = unravel(begin + lanes.var, [axis.extent for axis in stage.spatial])
     place = dict(zip((axis.var for axis in stage.spatial), indices, strict=True))
     place |= dict(zip((axis.var for axis in stage.reduce), variables, strict=True))
-    resolver = Resolver(parts.elementwise.stages, _load, ranged.analyzer())
+    resolver = Resolver(parts.regions[0].stages, _load, ranged.analyzer())
     value = resolver.resolve(stage.value, place)
     with nest.apart() as turn:
         loaded = Loaded(nest, ranged)

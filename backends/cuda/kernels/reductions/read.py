@@ -21,29 +21,29 @@ class Reductions:
 
     Attributes:
         reductions: Each into a buffer of its own.
-        elementwise: The other stages, and what of them is stored.
+        regions: The other stages, and what of them is stored: one for each shape that outputs have.
     """
 
     reductions: tuple[Stage, ...]
-    elementwise: ElementwiseRegion
+    regions: tuple[ElementwiseRegion, ...]
 
 
 def read_reductions(func: tirx.PrimFunc) -> Reductions:
     """Return the parts of `func`.
 
     Raises:
-        Declined: Nothing is reduced; something is empty; outputs have several shapes.
+        Declined: Something is empty, or `elementwise_region` declines the rest.
     """
     stages = read_stages(func)
     outputs = output_buffers(func, stages)
-    if all(stage.combine is None for stage in stages):
-        raise Declined("no stage is a reduction")
     if any(0 in shape_of(stage.buffer) or stage.points == 0 for stage in stages):
         raise Declined("it is empty")
     wide = in_float32(_stored_apart(stages, outputs), outputs)
     elementwise = [stage for stage in wide if stage.combine is None]
     reductions = tuple(stage for stage in wide if stage.combine is not None)
-    return Reductions(reductions, elementwise_region(elementwise, outputs))
+    shapes = {shape_of(stage.buffer): None for stage in elementwise if stage.buffer in outputs}
+    stored = ({buffer for buffer in outputs if shape_of(buffer) == shape} for shape in shapes)
+    return Reductions(reductions, tuple(elementwise_region(elementwise, each) for each in stored))
 
 
 def _stored_apart(stages: list[Stage], outputs: set[Var]) -> list[Stage]:

@@ -50,6 +50,7 @@ dim3 emulated_block();
 dim3 emulated_threads();
 dim3 emulated_blocks();
 void emulated_barrier();
+void emulated_trap();
 // Returns the bits that the lane `source` gives; the lane's own where there is none.
 unsigned long emulated_exchange(unsigned mask, unsigned long bits, int source, bool is_inside);
 // The instructions of `device_functions.py`: copies of `size` bytes, zeros where `bytes` is 0; matrices; products.
@@ -66,6 +67,7 @@ void emulated_multiply(float* sums, const unsigned* rows, const unsigned* column
 #define blockDim emulated_threads()
 #define gridDim emulated_blocks()
 #define __syncthreads emulated_barrier
+#define __trap emulated_trap
 
 template <typename T>
 UNSEEN T emulated_shuffle(unsigned mask, T value, int source, bool is_inside) {

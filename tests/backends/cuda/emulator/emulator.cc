@@ -370,6 +370,7 @@ SEEN_AT(__tsan_write2, 2, true)
 SEEN_AT(__tsan_write4, 4, true)
 SEEN_AT(__tsan_write8, 8, true)
 SEEN_AT(__tsan_write16, 16, true)
+void emulated_trap() { fail(whom() + " stopped the kernel"); }
 int emulated_variant() { return variant; }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
