@@ -13,7 +13,7 @@ from tvm.relax import op
 from backends.cuda.codegen.generate import generate_kernel
 from backends.cuda.devices import A100
 from backends.cuda.kernels.attention.emit import emit_attention
-from backends.cuda.kernels.attention.plan import AttentionPlan, AttentionTile, choose
+from backends.cuda.kernels.attention.plan import FlashPlan, AttentionTile, choose
 from backends.cuda.kernels.attention.read import read_attention
 from fusion.declined import Declined
 from tests.backends.cpu.kernels.memory_bound import prim_func
@@ -40,7 +40,7 @@ def run(
     """Return the output, which begins as NaN, and check the banks of shared memory and the sectors of memory."""
     func = prim_func(build, arrays)
     region = read_attention(func)
-    plan = choose(region, A100) if point is None else AttentionPlan(region, point)
+    plan = choose(region, A100) if point is None else FlashPlan(region, point)
     kernel = generate_kernel(emit_attention(func, plan), "attention", "sm_80")
     *inputs, output = func.params
     shape = tuple(int(dim) for dim in output.ty.shape)

@@ -15,7 +15,7 @@ from tvm.tirx import ForKind
 
 from backends.cuda.codegen.device_functions import barrier, call_device, registers
 from backends.cuda.codegen.generate import BLOCKS_OF_SM
-from backends.cuda.kernels.attention.plan import WARP_ROWS, AttentionPlan
+from backends.cuda.kernels.attention.plan import WARP_ROWS, FlashPlan
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.matmul.cores import Side
 from backends.cuda.kernels.matmul.kernels import results_of
@@ -34,7 +34,7 @@ _HALVES = 2
 """Rows of a lane: l / 4 and l / 4 + 8 of the 16 of its warp. Four lanes share each."""
 
 
-def emit_attention(func: tirx.PrimFunc, plan: AttentionPlan) -> tirx.PrimFunc:
+def emit_attention(func: tirx.PrimFunc, plan: FlashPlan) -> tirx.PrimFunc:
     """Return `func`, of which `plan` has the attention, with loops bound to blocks and threads.
 
     ```
@@ -87,7 +87,7 @@ class _Writer:
         top, total: Maximum and sum of the lane's two rows; `scale` multiplies what was summed before a tile.
     """
 
-    plan: AttentionPlan
+    plan: FlashPlan
     nest: Nest
     place: tuple[Var, Var]
     thread: Var
@@ -102,7 +102,7 @@ class _Writer:
     scale: Var
 
     @classmethod
-    def of(cls, plan: AttentionPlan, nest: Nest, place: tuple[Var, Var], thread: Var, shared: Var) -> _Writer:
+    def of(cls, plan: FlashPlan, nest: Nest, place: tuple[Var, Var], thread: Var, shared: Var) -> _Writer:
         """Return the writer, its registers declared and begun."""
         lane = nest.bind("lane", tirx.floormod(thread, int64(WARP)))
         sizes = {"scores": plan.point.keys // 2, "sums": plan.channels // 2}

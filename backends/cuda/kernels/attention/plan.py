@@ -47,7 +47,7 @@ class AttentionTile:
 
 
 @dataclass(frozen=True)
-class AttentionPlan:
+class FlashPlan:
     """An attention at one point."""
 
     region: AttentionRegion
@@ -138,15 +138,15 @@ class AttentionPlan:
         return ""
 
 
-def points(region: AttentionRegion) -> Iterator[AttentionPlan]:
+def points(region: AttentionRegion) -> Iterator[FlashPlan]:
     """Yield the plans that suit an attention, those that win where the estimate is the same first."""
     for warps, keys, stages in combinations((4, 8, 2, 1), (64, 32), (2, 3)):
-        plan = AttentionPlan(region, AttentionTile(warps, keys, stages))
+        plan = FlashPlan(region, AttentionTile(warps, keys, stages))
         if not plan.why_not():
             yield plan
 
 
-def choose(region: AttentionRegion, device: CudaDevice) -> AttentionPlan:
+def choose(region: AttentionRegion, device: CudaDevice) -> FlashPlan:
     """Return the plan whose estimate is lowest.
 
     Raises:
@@ -159,7 +159,7 @@ def choose(region: AttentionRegion, device: CudaDevice) -> AttentionPlan:
     return min(fitting)[2]
 
 
-def estimate(plan: AttentionPlan, device: CudaDevice) -> float | None:
+def estimate(plan: FlashPlan, device: CudaDevice) -> float | None:
     """Return the time of a plan in seconds, a roofline of each wave of blocks as for products, with the exponentials on
     top of them; None where a block does not fit the device, or would spill."""
     at_once = device.blocks_at_once(plan.point.threads, plan.registers, plan.shared_bytes)
@@ -172,7 +172,7 @@ def estimate(plan: AttentionPlan, device: CudaDevice) -> float | None:
     return max(seconds, device.floor(0, scores.left.item_bytes * elements).seconds)
 
 
-def _wave_s(plan: AttentionPlan, device: CudaDevice, blocks: int) -> float:
+def _wave_s(plan: FlashPlan, device: CudaDevice, blocks: int) -> float:
     """Return how long an SM takes for so many blocks at once."""
     if not blocks:
         return 0.0
