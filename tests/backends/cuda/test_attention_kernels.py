@@ -13,7 +13,7 @@ from tvm.relax import op
 from backends.cuda.codegen.generate import generate_kernel
 from backends.cuda.devices import A100
 from backends.cuda.kernels.attention.emit import emit_attention
-from backends.cuda.kernels.attention.plan import FlashPlan, AttentionTile, choose
+from backends.cuda.kernels.attention.plan import AttentionTile, FlashPlan, choose
 from backends.cuda.kernels.attention.read import read_attention
 from fusion.declined import Declined
 from tests.backends.cpu.kernels.memory_bound import prim_func
