@@ -74,8 +74,8 @@ class Accesses:
 
 
 def flat_index(shape: Sequence[Extent], indices: Sequence[Expr], analyzer: Analyzer) -> Expr:
-    """Return the row-major position of an element, simplified."""
-    flat = indices[0]
+    """Return the row-major position of an element, simplified; 0 of a tensor without axes."""
+    flat = indices[0] if indices else tirx.IntImm("int64", 0)
     for extent, index in zip(shape[1:], indices[1:], strict=True):
         flat = flat * extent + index
     return analyzer.simplify(flat)

@@ -81,3 +81,18 @@ def test_tiles_of_all_heights_and_widths(name: str, target: str) -> None:
     for rows in (*range(1, 10), 17, 25, 50):
         for columns in (*range(1, 9), 15, 16, 17, 23, 24, 25, 32, 40, 41, 64, 72, 73, 100, 128, 137, 145):
             check(name, kernel, rows, columns)
+
+
+def test_a_tensor_without_axes_behind_the_product() -> None:
+    def built(b: int, n: int) -> object:
+        def build(builder: relax.BlockBuilder, x: relax.Var, y: relax.Var, number: relax.Var) -> relax.Expr:
+            return relax.op.multiply(builder.emit(relax.op.matmul(x, y)), number)
+
+        return one_kernel(build, [normal((b, n, 6), 0), normal((b, 6, n), 1), np.array(3, np.float32)])
+
+    kernel = unified([built(**sizes) for sizes in PROBES], Fit(PROBES))
+    made = Called(kernel, [0, 1, 2], "llvm", 1)
+    assert made.made.template == "batch_matmul"
+    left, right = normal((2, 19, 6), 2), normal((2, 6, 19), 3)
+    found = made([left, right, np.array(3, np.float32)], (2, 19, 19))
+    np.testing.assert_allclose(found, 3 * (left @ right), rtol=1e-4, atol=1e-5)
