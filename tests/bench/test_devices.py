@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.devices import report
+from bench.devices import large, report
 from bench.devices.__main__ import SERVER, main
 from bench.devices.instances import first_difference
 from bench.devices.measure import PlanResult, measure
@@ -48,6 +48,14 @@ def test_measured_and_reported() -> None:
     text = report.text(results)
     assert "## Latency" in text
     assert "## Throughput" in text
+
+
+def test_large_graphs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["large", "--operators", "60", "--devices", "3"])
+    large.main()
+    told = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in told] == ["latency", "throughput"]
+    assert all("above the bound" in line for line in told)
 
 
 def test_wrong_files_are_told(
