@@ -76,11 +76,6 @@ BFLOAT16_DOTS_PER_CYCLE: Annotated[
 LOADS_PER_CYCLE: Annotated[int, Cost("instructions/cycle", "port model of Agner Fog's tables", VENDORS)] = 2
 """The vectors that one core begins to load from L1."""
 
-STORES_HELD: Annotated[
-    int, Cost("instructions", "476x120x6625: 2.84 ms by 364 at a time, 2.56 by 56", "two vCPUs of Emerald Rapids")
-] = 64
-"""The vectors that one core stores while it computes the next ones: more at a time wait for the caches."""
-
 FMA_LATENCY: Annotated[int, Cost("cycles", "Agner Fog's tables", VENDORS)] = 4
 """The time from the begin of a multiply-add to that of one which needs its result."""
 

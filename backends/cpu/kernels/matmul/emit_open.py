@@ -13,7 +13,7 @@ from backends.cpu.kernels.matmul.plan import block_rows, products_extents
 from backends.cpu.kernels.matmul.read import RowProducts, read_row_products
 from backends.cpu.kernels.shared.contraction import Contraction
 from backends.cpu.kernels.shared.open_contraction import OpenBlocking, emit_open, panels_of_layer
-from backends.cpu.kernels.shared.open_products import has_function
+from backends.cpu.kernels.shared.open_products import SumsByFunction, has_function, lies_in_rows
 from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
@@ -43,8 +43,10 @@ def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> S
     nest = Nest()
     for buffer in parts.held:
         nest.add(tirx.AllocBuffer(form.views[buffer].buffer))
+    fetches = all(lies_in_rows(work) and not form.lies_apart(work.outputs[0].buffer) for work in works)
     emit_open(
-        nest, works, blocking, form.rows, maker.fill if maker else None, alike=parts.alike, calls=calls,
+        nest, works, blocking, form.rows, maker.fill if maker else None, alike=parts.alike,
+        calls=SumsByFunction(fetches) if calls else None,
     )  # fmt: skip
     return Scheduled(func.with_body(form.restore(nest.finish())), MATMUL, str(blocking))
 

@@ -113,22 +113,22 @@ class Epilogue:
         self.keep(nest, registers)
         self.store_kept(nest, size, sum(lanes for _, lanes in registers.parts), channels, at)
 
-    def keep(self, nest: Nest, registers: RegisterRows, begin: Expr = 0) -> None:
-        """Store the accumulators of a tile in scratch from `begin` on, row by row."""
+    def keep(self, nest: Nest, registers: RegisterRows) -> None:
+        """Store the accumulators of a tile in scratch, row by row."""
         stride = sum(lanes for _, lanes in registers.parts)
         for row in range(registers.rows):
             for part, (offset, lanes) in enumerate(registers.parts):
-                nest.store(self.scratch, [ramp(begin + (row * stride + offset), lanes)], registers.read(row, part))
+                nest.store(self.scratch, [ramp(row * stride + offset, lanes)], registers.read(row, part))
 
     def store_kept(
         self, nest: Nest, size: tuple[Expr, Expr], stride: int, channels: Sequence[tuple[int, int]], at: Coordinates,
-        begin: Expr = 0, pitch: Expr | None = None,
+        pitch: Expr | None = None,
     ) -> None:  # fmt: skip
-        """Store a tile as `store` does, whose accumulators are in scratch from `begin` on, `stride` a pixel and as many
-        pixels as it is wide, or `pitch`, a row."""
+        """Store a tile as `store` does, whose accumulators are in scratch, `stride` a pixel and as many pixels as it is
+        wide, or `pitch`, a row."""
         height, width = size
         with nest.loop("row_of_tile", height) as i, nest.loop("column_of_tile", width) as j:
-            base = begin + (i * (width if pitch is None else pitch) + j) * stride
+            base = (i * (width if pitch is None else pitch) + j) * stride
             self._row(
                 nest,
                 channels,

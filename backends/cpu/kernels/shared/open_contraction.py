@@ -21,7 +21,7 @@ from backends.cpu.kernels.shared.blocking import choose_grid
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, Prologue, share
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct, chunk_of
-from backends.cpu.kernels.shared.open_products import OpenProducts
+from backends.cpu.kernels.shared.open_products import OpenProducts, SumsByFunction
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles, look_up
 from backends.cpu.machine import Machine
@@ -147,13 +147,13 @@ def _grid(extents: Extents, tallest: RegisterTile, rows: int, machine: Machine, 
 
 def emit_open(
     nest: Nest, works: Sequence[Contraction], blocking: OpenBlocking, rows: Expr, prologue: Prologue | None = None,
-    alike: bool = False, calls: bool = False,
+    alike: bool = False, calls: SumsByFunction | None = None,
 ) -> None:  # fmt: skip
     """Add the loops of `works`, which have the same `rows`, to `nest`, as `contraction.emit` does where their number is
     known.
 
     Args:
-        calls: Whether a function computes the sums, as `has_function` allows.
+        calls: That a function computes the sums, as `has_function` allows; None where loops do.
     """
     if isinstance(works[0].arithmetic, BFloat16):
         nest.use_functions(bfloat16.FUNCTIONS)
@@ -171,7 +171,7 @@ class _Tasks:
     """What `emit_open` is given, and the loop over tasks.
 
     Attributes:
-        calls: Whether a function computes the sums.
+        calls: That a function computes the sums.
     """
 
     nest: Nest
@@ -179,7 +179,7 @@ class _Tasks:
     rows: Expr
     prologue: Prologue | None
     alike: bool
-    calls: bool
+    calls: SumsByFunction | None
 
     def emit(self, blocking: OpenBlocking) -> None:
         """Emit the tasks."""
@@ -199,7 +199,10 @@ class _Tasks:
                 for place, own in enumerate(panels)
             ]
             if self.calls:
-                OpenProducts.of(nest, self.works, blocking.panels, load_rows).emit(shares, tiles)
+                products = OpenProducts.of(
+                    nest, self.works, blocking.panels, load_rows, fetches_results=self.calls.fetch_results
+                )
+                products.emit(shares, tiles)
                 return
             for each, mine in zip(self.works, shares, strict=True):
                 low, many = nest.settle("first_of_product", mine[0]), nest.settle("panels_of_product", mine[1])

@@ -1,25 +1,23 @@
 """The panels of a contraction over tiles of rows of which only a call knows how many there are.
 
     for block of panels
-      for tile of rows
-        for part of the block                     few panels
-          for panel: sums of the tile             a body for each height
-          for panel: outputs = epilogue(sums)     one for all of them
+      for tile of rows, panel
+        sums of the tile                      a body for each height
+        outputs = epilogue(sums)              one for all of them
 
-The sums go through scratch, as LLVM takes time for the epilogue of each body: 2% of a product of 128 steps of k. What a
-part stores is no more than a core holds back while it computes the next one.
+The sums go through scratch, as LLVM takes time for the epilogue of each body: 2% of a product of 128 steps of k. What
+is stored at a time a core holds back while it computes the next panel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import Var
 
-from backends.cpu.costs import STORES_HELD
 from backends.cpu.kernels.shared.arithmetic import BFloat16
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel
 from backends.cpu.kernels.shared.epilogue import Epilogue
@@ -39,15 +37,6 @@ class OpenPanels:
     table: RowTable
     block: int
 
-    @property
-    def part(self) -> int:
-        """How many panels of a tile are stored at a time."""
-        return max(1, STORES_HELD // (self.table.tile.rows * self.table.tile.vectors))
-
-    def room(self, lanes: int) -> int:
-        """Return how many elements the sums of a tile take in one panel, at most."""
-        return self.table.tile.rows * self.table.tile.vectors * lanes
-
     def __str__(self) -> str:
         return f"{self.table}; panels by {self.block}"
 
@@ -60,14 +49,6 @@ class OpenPanels:
             with nest.loop("y_tile", tiles.count) as step:
                 height, y = tiles.tile(nest, step)
                 yield PanelTile(first + begin, end - begin, y, height)
-
-    @contextmanager
-    def parts(self, nest: Nest, tile: PanelTile) -> Iterator[PanelTile]:
-        """Open the loop over the parts of a tile's panels, as even as can be."""
-        parts = nest.settle("parts", tirx.truncdiv(tile.panels + (self.part - 1), int64(self.part)))
-        with nest.loop("part", parts) as index:
-            begin, end = chunk_of(nest, "panel_of_part", index, tile.panels, parts)
-            yield replace(tile, panel=nest.settle("panel_of_tile", tile.panel + begin), panels=end - begin)
 
 
 @dataclass(frozen=True)
@@ -151,7 +132,7 @@ class PanelProduct:
     """One product of a task.
 
     Attributes:
-        kernel: Its epilogue has scratch for the sums of a tile's rows in the panels of a part.
+        kernel: Its epilogue has scratch for the sums of a tile in a panel.
     """
 
     nest: Nest
@@ -175,25 +156,19 @@ class PanelProduct:
 
     @staticmethod
     def scratch(nest: Nest, panels: OpenPanels, lanes: int) -> Var:
-        """Return room for the sums of a tile in the panels of a part."""
-        return nest.allocate("sums", (panels.part * panels.room(lanes),))
+        """Return room for the sums of a tile in a panel."""
+        return nest.allocate("sums", (panels.table.tile.rows * panels.table.tile.vectors * lanes,))
 
     def emit(self, first: Expr, panels: Expr, tiles: RowTiles, place: Place = TileRows) -> None:
         """Emit `panels` panels from `first` on over all `tiles`, whose rows are where `place` says."""
         nest = self.nest
         with self.panels.loop(nest, first, panels, tiles) as tile:
             pixels = place(tile.first)
-            with self.panels.parts(nest, tile) as part:
-                for rows in tiles.bodies(nest, part.height):
-                    with nest.loop("panel", part.panels) as panel:
-                        self._sums(panel, *self._vector(part.panel + panel), pixels, rows)
-                self.store(part, pixels)
-
-    def store(self, tile: PanelTile, pixels: TileRows | TilePixels) -> None:
-        """Emit the epilogue of a part of a tile, whose sums are in scratch: one loop for tiles of all heights, as LLVM
-        takes time for each."""
-        with self.nest.loop("panel", tile.panels) as panel:
-            self._store(panel, *self._vector(tile.panel + panel), pixels, tile.height)
+            with nest.loop("panel", tile.panels) as panel:
+                group, vector = self._vector(tile.panel + panel)
+                for rows in tiles.bodies(nest, tile.height):
+                    self._sums(group, vector, pixels, rows)
+                self.store(group, vector, pixels, tile.height)
 
     def _vector(self, panel: Expr) -> tuple[Expr, Expr]:
         """Return the group and the first vector of a panel: the last one of a group begins so much earlier that it is
@@ -206,15 +181,16 @@ class PanelProduct:
             panel = tirx.truncmod(panel, int64(of_group))
         return group, self.nest.settle("vector", tirx.min(panel * width, int64(extents.vectors - width)))
 
-    def _sums(self, panel: Expr, group: Expr, vector: Expr, pixels: TileRows | TilePixels, rows: int) -> None:
+    def _sums(self, group: Expr, vector: Expr, pixels: TileRows | TilePixels, rows: int) -> None:
         """Emit the sums of a tile of so many rows."""
         tallest, lanes = self.panels.table.tile, self.kernel.work.extents.lanes
         width = tallest.vectors * lanes
         registers = self.kernel.sums(group, vector * lanes, width, pixels.all(self.nest, rows))
-        self.kernel.epilogue.keep(self.nest, registers, panel * (tallest.rows * width))
+        self.kernel.epilogue.keep(self.nest, registers)
 
-    def _store(self, panel: Expr, group: Expr, vector: Expr, pixels: TileRows | TilePixels, height: Expr) -> None:
-        """Emit the epilogue of one panel."""
+    def store(self, group: Expr, vector: Expr, pixels: TileRows | TilePixels, height: Expr) -> None:
+        """Emit the epilogue of one panel, whose sums are in scratch: one loop for tiles of all heights, as LLVM takes
+        time for each."""
         nest, tallest, work = self.nest, self.panels.table.tile, self.kernel.work
         lanes, last = work.extents.lanes, work.extents.vectors - tallest.vectors
         width, rest = tallest.vectors * lanes, work.extents.channels - last * lanes
@@ -224,5 +200,4 @@ class PanelProduct:
                 self.kernel.epilogue.store_kept(
                     nest, (height, 1), width, pieces(channels, lanes),
                     lambda i, j, c: work.coordinates(self.kernel.outer, group, *pixels.at(i), vector * lanes + c),
-                    panel * (tallest.rows * width),
                 )  # fmt: skip

@@ -1,15 +1,16 @@
 """Matmuls with the same rows, of which only a call knows how many there are, whose sums one function computes.
 
     for product
-      for block of panels, tile of rows, part `open_panels`
-        sums of the tile in its panels        the function, `tile_sums`
-        for panel: outputs = epilogue(sums)   of the product
+      for block of panels, tile of rows, panel  `open_panels`
+        sums of the tile                        the function, `tile_sums`
+        outputs = epilogue(sums)                of the product
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import tirx
 from tvm.ir import Var
@@ -35,6 +36,17 @@ def has_function(works: Sequence[Contraction]) -> bool:
 
 
 @dataclass(frozen=True)
+class SumsByFunction:
+    """That the function computes the sums of a kernel.
+
+    Attributes:
+        fetch_results: Whether it fetches what these are stored to, as `lies_in_rows` allows.
+    """
+
+    fetch_results: bool
+
+
+@dataclass(frozen=True)
 class OpenProducts:
     """The products of a task.
 
@@ -42,6 +54,7 @@ class OpenProducts:
         load_rows: Loads an element of their rows.
         each: What stores each of them.
         fetches_rows: Whether the rows behind a tile are fetched while it is computed.
+        fetches_results: Whether what a tile's sums are stored to is fetched while these are computed.
     """
 
     nest: Nest
@@ -49,11 +62,12 @@ class OpenProducts:
     load_rows: LoadRows
     each: tuple[PanelProduct, ...]
     fetches_rows: bool = False
+    fetches_results: bool = False
 
     @staticmethod
     def of(
         nest: Nest, works: Sequence[Contraction], panels: OpenPanels, load_rows: LoadRows | None,
-        scratch: Var | None = None,
+        scratch: Var | None = None, fetches_results: bool = False,
     ) -> OpenProducts:  # fmt: skip
         """Return the products, which use the same scratch one after the other; `scratch` is as in `PanelProduct.of`,
         and `load_rows` is None where the rows are those of a tensor."""
@@ -62,13 +76,16 @@ class OpenProducts:
         if scratch is None:
             scratch = PanelProduct.scratch(nest, panels, works[0].extents.lanes)
         each = tuple(PanelProduct.of(nest, work, panels, load_rows, scratch=scratch) for work in works)
-        return OpenProducts(nest, panels, load_rows, each, fetches_rows=waits)
+        return OpenProducts(nest, panels, load_rows, each, fetches_rows=waits, fetches_results=fetches_results)
 
     def emit(self, shares: Sequence[tuple[Expr, Expr]], tiles: RowTiles) -> None:
         """Emit over all `tiles` the share of each product: its first panel, and how many there are."""
         nest, extents = self.nest, [one.kernel.work.extents for one in self.each]
         table, lanes = tiles.table, extents[0].lanes
-        function = TileSums(table.heights, table.tile.vectors, lanes, len(self.each), self.fetches_rows)
+        function = TileSums(
+            table.heights, table.tile.vectors, lanes, products=len(self.each), fetches_rows=self.fetches_rows,
+            fetches_results=self.fetches_results,
+        )  # fmt: skip
         nest.use_functions(function.llvm_ir)
         last = [sizes.vectors - function.vectors for sizes in extents]
         with nest.loop("product", len(self.each)) as index:
@@ -78,35 +95,58 @@ class OpenProducts:
                 nest.settle(name, _pick(product, values))
                 for name, values in zip(("first", "many", "last"), (*zip(*shares, strict=True), last), strict=True)
             )
-            with self.panels.loop(nest, first, many, tiles) as tile, self.panels.parts(nest, tile) as part:
-                nest.add(self._sums(function, product, (tile, part), end))
+            with self.panels.loop(nest, first, many, tiles) as tile, nest.loop("panel", tile.panels) as turn:
+                vector = nest.settle("vector", tirx.min((tile.panel + turn) * function.vectors, end))
+                nest.add(self._sums(function, product, tile, turn, vector))
                 for place, one in enumerate(self.each):
                     with guard(nest, product.equal(place) if len(self.each) > 1 else None):
-                        one.store(part, TileRows(part.first))
+                        one.store(int64(0), vector, TileRows(tile.first), tile.height)
 
-    def _sums(self, function: TileSums, product: Expr, tiles: tuple[PanelTile, PanelTile], last: Expr) -> tirx.Stmt:
-        """Return the call for a part of a tile: `tiles` are the whole one and that."""
-        kernel, zero, (tile, part) = self.each[0].kernel, int64(0), tiles
+    def _sums(self, function: TileSums, product: Expr, tile: PanelTile, turn: Expr, vector: Expr) -> tirx.Stmt:
+        """Return the call for panel `turn` of a tile, which begins with `vector`."""
+        kernel, zero = self.each[0].kernel, int64(0)
+        works = [one.kernel.work for one in self.each] if self.fetches_results else []
+        pitches = [_pitch(partial(_result, work, channel=0)) for work in works]
         at = TileCall(
-            height=part.height, product=product, first=part.panel, panels=part.panels,
-            before=part.panel - tile.panel, all_panels=tile.panels, last=last, pitch=self._pitch(),
+            height=tile.height, product=product, vector=vector, turn=turn, panels=tile.panels, pitch=_pitch(self._row),
+            result_pitch=_pick(product, pitches) if pitches else zero,
             stride=kernel.work.extents.depth * function.lanes, depth=kernel.work.extents.depth,
-            room=self.panels.room(function.lanes),
         )  # fmt: skip
         weights = [one.kernel.work.load_weights(zero, zero, zero, (), zero, 1) for one in self.each]
         sums = tirx.BufferLoad(kernel.epilogue.scratch, [zero])
-        return function.call(at, self._row(part.first), sums, weights)
+        results = [_result(work, tile.first, 0) for work in works]
+        return function.call(at, self._row(tile.first), sums, weights, results)
 
     def _row(self, y: Expr) -> tirx.BufferLoad:
         """Return the load of the first element of a row."""
         return self.load_rows(int64(0), int64(0), y, int64(0), (), int64(0))
 
-    def _pitch(self) -> Expr:
-        """Return how many elements lie between rows."""
-        one, two = (self._row(int64(y)) for y in range(2))
-        analyzer, shape = Analyzer(), dims_of(one.source)
-        places = (flat_index(shape, list(load.indices), analyzer) for load in (two, one))
-        return analyzer.simplify(next(places) - next(places))
+
+def lies_in_rows(work: Contraction) -> bool:
+    """Return whether the elements of a row of the first output lie together, and all rows equally far apart, in the
+    tensor as `work` has it."""
+    analyzer, (y, channel) = Analyzer(), (Var(name, "int64") for name in ("y", "channel"))
+    begin, row, place = (_place(_result(work, *at), analyzer) for at in ((0, 0), (1, 0), (y, channel)))
+    return bool(analyzer.can_prove_equal(place - begin, y * (row - begin) + channel))
+
+
+def _result(work: Contraction, y: Expr, channel: Expr) -> tirx.BufferLoad:
+    """Return the load of an element of the first output."""
+    output, zero = work.outputs[0], int64(0)
+    indices, _ = output.at(work.coordinates(zero, zero, int64(y), zero, int64(channel)), tirx.const(0, "float32"))
+    return tirx.BufferLoad(output.buffer, indices)
+
+
+def _pitch(load: Callable[[Expr], tirx.BufferLoad]) -> Expr:
+    """Return how many elements lie between what `load` returns for neighbouring rows."""
+    analyzer = Analyzer()
+    begin, behind = (_place(load(int64(y)), analyzer) for y in range(2))
+    return analyzer.simplify(behind - begin)
+
+
+def _place(load: tirx.BufferLoad, analyzer: Analyzer) -> Expr:
+    """Return which element of its tensor is loaded."""
+    return flat_index(dims_of(load.source), list(load.indices), analyzer)
 
 
 def _pick(place: Expr, values: Sequence[Expr]) -> Expr:

@@ -1,11 +1,12 @@
-"""The sums of a tile of rows, whose height only a call knows, in several panels of weights: a function in LLVM's own
-language.
+"""The sums of a tile of rows, whose height only a call knows, in a panel of weights: a function in LLVM's own language.
 
     switch height                                   bodies for some; a lower tile computes its last row several times
-      for panel
-        acc[height, vectors] = 0                    registers
-        for k: acc += rows[i, k] * weights[vector, k]; fetch a part of the next tile's rows
-        sums[panel] = acc
+      acc[height, vectors] = 0                      registers
+      for k: acc += rows[i, k] * weights[vector, k]
+        in the tallest body                         those of lower tiles have hardly anything to wait for
+          fetch a part of the next tile's rows
+          fetch line k of what the tile's result is written to
+      sums = acc
 
 TVM's passes see the call alone, and products of the same rows share it. The heights of MiniLM's queries, keys and
 values, written in TensorIR for each of the three, made LLVM take four times as long as for the static kernel.
@@ -22,6 +23,9 @@ from tvm import tirx
 from backends.cpu.costs import PREFETCH_STEPS
 from backends.tensorir.emit import Expr, int64
 
+_READ, _WRITE = 0, 1
+"""What `llvm.prefetch` is told that a line is fetched for."""
+
 
 @dataclass(frozen=True)
 class TileCall:
@@ -30,26 +34,22 @@ class TileCall:
     Attributes:
         height: Rows of the tile.
         product: The place of its product among those that share the function.
-        first, panels: The first panel, and how many there are.
-        before, all_panels: How many of the tile's were computed before, and how many there are in all.
-        last: The vector of weights with which the last panel of the product begins, which overlaps the one before.
-        pitch: Elements between rows.
+        vector: The vector of weights with which the panel begins.
+        turn, panels: How many of the tile's panels were computed before, and how many there are.
+        pitch, result_pitch: Elements between rows, and between those of the result.
         stride: Elements between vectors of weights.
         depth: Steps of k.
-        room: Elements between the sums of panels.
     """
 
     height: Expr
     product: Expr
-    first: Expr
+    vector: Expr
+    turn: Expr
     panels: Expr
-    before: Expr
-    all_panels: Expr
-    last: Expr
     pitch: Expr
+    result_pitch: Expr
     stride: Expr
     depth: Expr
-    room: Expr
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class TileSums:
         heights: Those that have bodies, in order.
         products: How many share it, each with weights of its own.
         fetches_rows: Whether it fetches the rows behind the tile, which lie behind one another, all panels a part.
+        fetches_results: Whether it fetches, for writing, the lines of the result that the tile has in the panel.
     """
 
     heights: tuple[int, ...]
@@ -67,17 +68,23 @@ class TileSums:
     lanes: int
     products: int
     fetches_rows: bool = False
+    fetches_results: bool = False
 
     @property
     def name(self) -> str:
         """The function's."""
-        heights, kind = "_".join(map(str, self.heights)), "_fetching" * self.fetches_rows
+        heights = "_".join(map(str, self.heights))
+        kind = "_fetching_rows" * self.fetches_rows + "_fetching_results" * self.fetches_results
         return f"fusion_tile_sums{kind}_{self.products}_{self.vectors}v{self.lanes}_{heights}"
 
-    def call(self, at: TileCall, rows: tirx.BufferLoad, sums: tirx.BufferLoad, weights: Sequence[Expr]) -> tirx.Stmt:
-        """Return the call with the addresses of the first row, the first sum and each product's weights."""
+    def call(
+        self, at: TileCall, rows: tirx.BufferLoad, sums: tirx.BufferLoad, weights: Sequence[Expr],
+        results: Sequence[Expr] = (),
+    ) -> tirx.Stmt:  # fmt: skip
+        """Return the call with the addresses of the first row, the first sum, each product's weights and, where it
+        fetches results, of the first element of that row in each product's."""
         numbers = [int64(getattr(at, field.name)) for field in fields(at)]
-        addresses = [tirx.address_of(load) for load in (rows, sums, *weights)]
+        addresses = [tirx.address_of(load) for load in (rows, sums, *weights, *results)]
         return tirx.Evaluate(tirx.call_extern("int32", self.name, *numbers, *addresses))
 
     @property
@@ -85,7 +92,10 @@ class TileSums:
         """Its text."""
         vector, lanes = self._vector, self.lanes
         numbers = ", ".join(f"i64 %{field.name}" for field in fields(TileCall))
-        weights = ", ".join(f"ptr %weights.{place}" for place in range(self.products))
+        addresses = ["rows", "sums", *self._of_products("weights")]
+        if self.fetches_results:
+            addresses += self._of_products("results")
+        pointers = ", ".join(f"ptr %{name}" for name in addresses)
         served = {h: next(body for body in self.heights if body >= h) for h in range(1, self.heights[-1] + 1)}
         cases = " ".join(f"i64 {height}, label %rows.{body}" for height, body in served.items())
         bodies = "\n".join(self._body(height) for height in self.heights)
@@ -95,7 +105,7 @@ declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare i64 @llvm.smin.i64(i64, i64)
 
-define i32 @{self.name}({numbers}, ptr %rows, ptr %sums, {weights}) {{
+define i32 @{self.name}({numbers}, {pointers}) {{
 {self._select()}
   switch i64 %height, label %done [ {cases} ]
 {bodies}
@@ -111,43 +121,41 @@ done:
     def _vector(self) -> str:
         return f"<{self.lanes} x float>"
 
+    def _of_products(self, name: str) -> list[str]:
+        return [f"{name}.{place}" for place in range(self.products)]
+
     def _select(self) -> str:
-        """Return the weights of the product as `%packed`."""
-        lines, found = [], "%weights.0"
-        for place in range(1, self.products):
-            lines.append(f"  %is.{place} = icmp eq i64 %product, {place}")
-            lines.append(f"  %of.{place} = select i1 %is.{place}, ptr %weights.{place}, ptr {found}")
-            found = f"%of.{place}"
-        return "\n".join([*lines, f"  %packed = getelementptr i8, ptr {found}, i64 0"])
+        """Return the addresses of the product as `%packed` and `%result`."""
+        lines = [f"  %is.{place} = icmp eq i64 %product, {place}" for place in range(1, self.products)]
+        for found, name in (("packed", "weights"), ("result", "results"))[: 1 + self.fetches_results]:
+            first, *others = (f"%{each}" for each in self._of_products(name))
+            for place, each in enumerate(others, 1):
+                lines.append(f"  %{found}.{place} = select i1 %is.{place}, ptr {each}, ptr {first}")
+                first = f"%{found}.{place}"
+            lines.append(f"  %{found} = getelementptr i8, ptr {first}, i64 0")
+        return "\n".join(lines)
 
     def _body(self, height: int) -> str:
-        """Return the loops over panels and k of a tile of `height` rows; names end in the height."""
+        """Return the loop over k of a tile of `height` rows; names end in the height."""
         h, vector = height, self._vector
         places = list(product(range(height), range(self.vectors)))
         panel = _addresses("panel", h, "%packed", [f"%begin.{h}", *["%stride"] * (self.vectors - 1)])
         start = [
-            f"  %sum.{i}.{v}.{h} = phi {vector} [ zeroinitializer, %panel.{h} ], [ %next.{i}.{v}.{h}, %step.{h} ]"
+            f"  %sum.{i}.{v}.{h} = phi {vector} [ zeroinitializer, %rows.{h} ], [ %next.{i}.{v}.{h}, %step.{h} ]"
             for i, v in places
         ]
+        fetched, fetch = self._fetches(height) if height == self.heights[-1] else ([], [])
         return "\n".join([
-            f"rows.{h}:", *self._rows(height), f"  br label %panel.{h}",
-            f"panel.{h}:",
-            f"  %p.{h} = phi i64 [ 0, %rows.{h} ], [ %p.next.{h}, %store.{h} ]",
-            f"  %number.{h} = add nsw i64 %first, %p.{h}",
-            f"  %even.{h} = mul nsw i64 %number.{h}, {self.vectors}",
-            f"  %vector.{h} = call i64 @llvm.smin.i64(i64 %even.{h}, i64 %last)",
-            f"  %begin.{h} = mul nsw i64 %vector.{h}, %stride",
-            *panel, *self._fetched_panel(height), f"  br label %step.{h}",
+            f"rows.{h}:", *self._rows(height),
+            f"  %begin.{h} = mul nsw i64 %vector, %stride",
+            *panel, *fetched, f"  br label %step.{h}",
             f"step.{h}:",
-            f"  %k.{h} = phi i64 [ 0, %panel.{h} ], [ %k.next.{h}, %step.{h} ]",
-            *start, *self._step(height),
+            f"  %k.{h} = phi i64 [ 0, %rows.{h} ], [ %k.next.{h}, %step.{h} ]",
+            *start, *fetch, *self._step(height),
             f"  %k.next.{h} = add nuw nsw i64 %k.{h}, 1",
             f"  %more.{h} = icmp ult i64 %k.next.{h}, %depth",
             f"  br i1 %more.{h}, label %step.{h}, label %store.{h}, !llvm.loop !{1 + self.heights.index(height)}",
-            f"store.{h}:", *self._store(height),
-            f"  %p.next.{h} = add nuw nsw i64 %p.{h}, 1",
-            f"  %again.{h} = icmp slt i64 %p.next.{h}, %panels",
-            f"  br i1 %again.{h}, label %panel.{h}, label %done",
+            f"store.{h}:", *self._store(height), "  br label %done",
         ])  # fmt: skip
 
     def _rows(self, height: int) -> list[str]:
@@ -160,44 +168,68 @@ done:
                 f"  %apart.{i}.{h} = mul nsw i64 %index.{i}.{h}, %pitch",
                 f"  %row.{i}.{h} = getelementptr float, ptr %rows, i64 %apart.{i}.{h}",
             ]
-        if self.fetches_rows:
-            # Each step of k of each panel fetches so many bytes, rounded up.
-            lines += [
-                f"  %bytes.{h} = mul nsw i64 %height, 4",
-                f"  %up.{h} = sub nsw i64 %all_panels, 1",
-                f"  %all.{h} = add nsw i64 %bytes.{h}, %up.{h}",
-                f"  %part.{h} = udiv i64 %all.{h}, %all_panels",
-                f"  %tile.{h} = mul nsw i64 %height, %pitch",
-                f"  %behind.{h} = getelementptr float, ptr %rows, i64 %tile.{h}",
-            ]
         return lines
 
-    def _fetched_panel(self, height: int) -> list[str]:
-        """Return where what a panel fetches begins."""
+    def _fetches(self, height: int) -> tuple[list[str], list[str]]:
+        """Return what is to be done once, and in each step of k, to fetch what comes from beyond L2."""
+        first, step = list[str](), list[str]()
+        for wanted, fetches in ((self.fetches_rows, self._fetch_rows), (self.fetches_results, self._fetch_result)):
+            if wanted:
+                before, each = fetches(height)
+                first, step = first + before, step + each
+        return first, step
+
+    def _fetch_rows(self, height: int) -> tuple[list[str], list[str]]:
+        """Return these for the next tile's rows: each step of all panels fetches so many bytes, rounded up."""
         h = height
-        return [
-            f"  %turn.{h} = add nsw i64 %before, %p.{h}",
-            f"  %steps.{h} = mul nsw i64 %turn.{h}, %depth",
+        first = [
+            f"  %bytes.{h} = mul nsw i64 %height, 4",
+            f"  %up.{h} = sub nsw i64 %panels, 1",
+            f"  %all.{h} = add nsw i64 %bytes.{h}, %up.{h}",
+            f"  %part.{h} = udiv i64 %all.{h}, %panels",
+            f"  %tile.{h} = mul nsw i64 %height, %pitch",
+            f"  %behind.{h} = getelementptr float, ptr %rows, i64 %tile.{h}",
+            f"  %steps.{h} = mul nsw i64 %turn, %depth",
             f"  %skipped.{h} = mul nsw i64 %steps.{h}, %part.{h}",
             f"  %fetched.{h} = getelementptr i8, ptr %behind.{h}, i64 %skipped.{h}",
-        ] * self.fetches_rows
+        ]
+        return first, [
+            f"  %offset.part.{h} = mul nuw nsw i64 %k.{h}, %part.{h}",
+            f"  %fetch.{h} = getelementptr i8, ptr %fetched.{h}, i64 %offset.part.{h}",
+            f"  call void @llvm.prefetch.p0(ptr %fetch.{h}, i32 {_READ}, i32 3, i32 1)",
+        ]
+
+    def _fetch_result(self, height: int) -> tuple[list[str], list[str]]:
+        """Return these for the lines of the result: one a step, and then the last one again. None is fetched behind
+        the tile: what lies there another thread may read or write, which took 12 rows 1.35 times as long."""
+        h = height
+        first = [
+            f"  %many.lines.{h} = mul nsw i64 %height, {self.vectors}",
+            f"  %last.line.{h} = sub nsw i64 %many.lines.{h}, 1",
+            f"  %channel.{h} = mul nsw i64 %vector, {self.lanes}",
+            f"  %lines.{h} = getelementptr float, ptr %result, i64 %channel.{h}",
+        ]
+        return first, [
+            f"  %line.{h} = call i64 @llvm.smin.i64(i64 %k.{h}, i64 %last.line.{h})",
+            f"  %line.row.{h} = udiv i64 %line.{h}, {self.vectors}",
+            f"  %line.vector.{h} = urem i64 %line.{h}, {self.vectors}",
+            f"  %line.apart.{h} = mul nsw i64 %line.row.{h}, %result_pitch",
+            f"  %line.channel.{h} = mul nsw i64 %line.vector.{h}, {self.lanes}",
+            f"  %line.place.{h} = add nsw i64 %line.apart.{h}, %line.channel.{h}",
+            f"  %line.at.{h} = getelementptr float, ptr %lines.{h}, i64 %line.place.{h}",
+            f"  call void @llvm.prefetch.p0(ptr %line.at.{h}, i32 {_WRITE}, i32 3, i32 1)",
+        ]
 
     def _step(self, height: int) -> list[str]:
         """Return one step of k."""
         h, vector, lanes = height, self._vector, self.lanes
         lines = [f"  %at.{h} = mul nuw nsw i64 %k.{h}, {lanes}"]
-        if self.fetches_rows:
-            lines += [
-                f"  %offset.part.{h} = mul nuw nsw i64 %k.{h}, %part.{h}",
-                f"  %fetch.{h} = getelementptr i8, ptr %fetched.{h}, i64 %offset.part.{h}",
-                f"  call void @llvm.prefetch.p0(ptr %fetch.{h}, i32 0, i32 3, i32 1)",
-            ]
         for v in range(self.vectors):
             lines += [
                 f"  %from.{v}.{h} = getelementptr float, ptr %panel.{v}.{h}, i64 %at.{h}",
                 f"  %weight.{v}.{h} = load {vector}, ptr %from.{v}.{h}, align 4",
                 f"  %ahead.{v}.{h} = getelementptr float, ptr %from.{v}.{h}, i64 {PREFETCH_STEPS * lanes}",
-                f"  call void @llvm.prefetch.p0(ptr %ahead.{v}.{h}, i32 0, i32 3, i32 1)",
+                f"  call void @llvm.prefetch.p0(ptr %ahead.{v}.{h}, i32 {_READ}, i32 3, i32 1)",
             ]
         for i in range(height):
             lines += [
@@ -215,16 +247,12 @@ done:
         return lines
 
     def _store(self, height: int) -> list[str]:
-        """Return the stores of the sums of a panel, row by row."""
-        h = height
-        lines = [
-            f"  %offset.{h} = mul nsw i64 %p.{h}, %room",
-            f"  %to.{h} = getelementptr float, ptr %sums, i64 %offset.{h}",
-        ]
+        """Return the stores of the sums, row by row."""
+        h, lines = height, list[str]()
         for i, v in product(range(height), range(self.vectors)):
             at = (i * self.vectors + v) * self.lanes
             lines += [
-                f"  %to.{i}.{v}.{h} = getelementptr float, ptr %to.{h}, i64 {at}",
+                f"  %to.{i}.{v}.{h} = getelementptr float, ptr %sums, i64 {at}",
                 f"  store {self._vector} %next.{i}.{v}.{h}, ptr %to.{i}.{v}.{h}, align 4",
             ]
         return lines

@@ -15,12 +15,14 @@ from tests.backends.cpu.kernels.anchored import normal
 
 DEPTH, PITCH, VECTORS, WIDTH = 5, 7, 5, 2
 HEIGHTS = (1, 3, 4)
-PANELS = 3
+BEGINS = (0, 2, 3)
+"""The vectors that panels begin with: the last one overlaps the one before."""
+PANELS = len(BEGINS)
 
 
-def library(lanes: int, heights: tuple[int, ...], fetches_rows: bool) -> tvm.runtime.Module:
+def library(lanes: int, heights: tuple[int, ...], fetches: bool) -> tvm.runtime.Module:
     """Return a kernel for each height and each of two products: (rows, weights, other weights, sums)."""
-    function = TileSums(heights, WIDTH, lanes, 2, fetches_rows)
+    function = TileSums(heights, WIDTH, lanes, 2, fetches_rows=fetches, fetches_results=fetches)
     named = {
         f"h{height}p{product}": kernel(function, height, product)
         for height in range(1, heights[-1] + 1)
@@ -37,19 +39,21 @@ def kernel(function: TileSums, height: int, product: int) -> tirx.PrimFunc:
     rows, one, two, sums = (
         tirx.decl_buffer(shapes.get(name, weights), "float32", name) for name in ("rows", "one", "two", "sums")
     )
-    at = TileCall(
-        height=height, product=product, first=0, panels=PANELS, before=0, all_panels=PANELS, last=VECTORS - WIDTH,
-        pitch=PITCH, stride=DEPTH * function.lanes, depth=DEPTH, room=room,
-    )  # fmt: skip
-    first = [tirx.BufferLoad(buffer, [int64(0)] * len(buffer.ty.shape)) for buffer in (rows, sums, one, two)]
-    nest.add(function.call(at, first[0], first[1], first[2:]))
+    for panel, vector in enumerate(BEGINS):
+        at = TileCall(
+            height=height, product=product, vector=vector, turn=panel, panels=PANELS, pitch=PITCH, result_pitch=room,
+            stride=DEPTH * function.lanes, depth=DEPTH,
+        )  # fmt: skip
+        row, first, second = (tirx.BufferLoad(buffer, [int64(0)] * len(buffer.ty.shape)) for buffer in (rows, one, two))
+        made = tirx.BufferLoad(sums, [int64(panel), int64(0)])
+        nest.add(function.call(at, row, made, [first, second], [made, made] if function.fetches_results else []))
     func = tirx.PrimFunc([rows, one, two, sums], nest.finish())
     return func.with_attr("global_symbol", f"h{height}p{product}")
 
 
-@pytest.mark.parametrize(("lanes", "fetches_rows"), [(4, False), (16, False), (16, True)])
-def test_sums_are_right_at_all_heights(lanes: int, fetches_rows: bool) -> None:
-    made = library(lanes, HEIGHTS, fetches_rows)
+@pytest.mark.parametrize(("lanes", "fetches"), [(4, False), (16, False), (16, True)])
+def test_sums_are_right_at_all_heights(lanes: int, fetches: bool) -> None:
+    made = library(lanes, HEIGHTS, fetches)
     for height in range(1, HEIGHTS[-1] + 1):
         for product in range(2):
             rows = normal((max(HEIGHTS), PITCH), 1)
@@ -58,7 +62,7 @@ def test_sums_are_right_at_all_heights(lanes: int, fetches_rows: bool) -> None:
             sums = tvm.runtime.tensor(np.full((PANELS, room), 7, "float32"))
             made[f"h{height}p{product}"](*map(tvm.runtime.tensor, (rows, *weights)), sums)
             got = sums.numpy()
-            for panel, vector in enumerate((0, 2, 3)):  # the last panel overlaps the one before
+            for panel, vector in enumerate(BEGINS):
                 packed = weights[product][vector : vector + WIDTH]
                 want = np.einsum("ik,vkl->ivl", rows[:height, :DEPTH].astype("float64"), packed.astype("float64"))
                 np.testing.assert_allclose(got[panel, : want.size], want.ravel(), rtol=1e-5, atol=1e-5)
