@@ -78,9 +78,11 @@ class OpenGrid:
         bands = nest.settle("bands", tirx.truncdiv(rows + (most - 1), most))
         cuts = nest.settle("cuts", self._cuts(int64(self.images) * bands, tirx.truncdiv(rows + (bands - 1), bands)))
         kind = ForKind.PARALLEL if self.threads > 1 else ForKind.SERIAL
-        with nest.loop("task", int64(self.images) * bands * cuts, kind) as task:
-            pair = nest.settle("band_of_images", tirx.truncdiv(task, cuts))
-            start, stop = chunk_of(nest, "part", tirx.truncmod(task, cuts), int64(self.parts), cuts)
+        every = nest.settle("bands_of_images", int64(self.images) * bands)
+        with nest.loop("task", every * cuts, kind) as task:
+            band, cut = _place_of(task, every)
+            pair = nest.settle("band_of_images", band)
+            start, stop = chunk_of(nest, "part", cut, int64(self.parts), cuts)
             first, end = chunk_of(nest, "row", tirx.truncmod(pair, bands), rows, bands)
             yield OpenTask(nest.settle("image", tirx.truncdiv(pair, bands)), first, end, start, stop)
 
@@ -96,3 +98,9 @@ class OpenGrid:
 
     def __str__(self) -> str:
         return f"open images, {self.parts} parts of the channels"
+
+
+def _place_of(task: Expr, every: Expr) -> tuple[Expr, Expr]:
+    """Return which of `every` band of images a task has, and which piece of the channels. Neighbouring tasks are one
+    thread's: it has all bands in its piece, as these are uneven where channels are cut."""
+    return tirx.truncmod(task, every), tirx.truncdiv(task, every)

@@ -8,7 +8,7 @@ from tvm.sym import Analyzer
 
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_contraction import OpenBlocking
-from backends.cpu.kernels.shared.open_images import OpenGrid
+from backends.cpu.kernels.shared.open_images import OpenGrid, _place_of
 from backends.tensorir.emit import Expr, int64
 from tests.backends.cpu.kernels.drawn import MACHINE
 
@@ -39,6 +39,15 @@ def test_channels_are_cut_where_rows_are_no_even_shares(
     grid = OpenGrid.of(int64(images), int64(rows), 1, parts, machine=MACHINE, threads=threads)
     bands = -(-rows // number(grid.most_rows))
     assert number(grid._cuts(int64(images * bands), int64(-(-rows // bands)))) == cuts
+
+
+def test_threads_have_all_uneven_bands_of_their_channels() -> None:
+    """3 rows of 309 pixels are bands of one and two rows: a thread had both halves of the channels of one of these."""
+    heights, every, cuts = (1, 2), 2, 2
+    places = [tuple(map(number, _place_of(int64(task), int64(every)))) for task in range(every * cuts)]
+    assert len(set(places)) == every * cuts
+    shares = [sum(heights[band] for band, _ in places[first : first + every]) for first in (0, every)]
+    assert shares == [3, 3]
 
 
 def test_nothing_is_cut_for_one_thread() -> None:
