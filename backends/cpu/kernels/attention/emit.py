@@ -38,6 +38,7 @@ from backends.cpu.kernels.attention.read import (
     local_shape,
     operand,
 )
+from backends.cpu.kernels.attention.softmax import weighing_rows
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.kernels.shared.stitching.loops import stitch
 from backends.cpu.machine import Machine
@@ -119,7 +120,7 @@ class _WholeRows:
     ) -> _WholeRows:
         """Return the form, its buffers allocated."""
         chain = stages.chain
-        rows = Rows(list(stages.rows), stages.weights)
+        rows = Rows(weighing_rows(stages), stages.weights)
         if chain.channels < chain.keys:
             rows = defer_factor(rows)
         entering = stages.entering

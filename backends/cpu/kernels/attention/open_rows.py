@@ -22,6 +22,7 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
+from backends.cpu.kernels.attention.softmax import weight_of
 from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
 from backends.tensorir.roles import Output
 from backends.tensorir.softmax_rows import LEAST
@@ -110,7 +111,7 @@ class OpenRows:
             new_top = tirx.max(self._load(state.top, at), self._load(state.block_top, at))
             self.nest.store(state.block_top, [at], new_top)
         with self._of_rows() as at:
-            self.nest.store(state.scale, [at], tirx.exp(self._load(state.top, at) - self._load(state.block_top, at)))
+            self.nest.store(state.scale, [at], weight_of(self._load(state.top, at) - self._load(state.block_top, at)))
         with self._of_rows() as at:
             self.nest.store(state.top, [at], self._load(state.block_top, at))
         with self.nest.loop("row", rows) as row:
@@ -177,7 +178,7 @@ class OpenRows:
         nest.store(total, [ramp(0, lanes)], splat(tirx.const(0, "float32"), lanes))
         with nest.loop("vector", block.vectors) as vector, self._vector() as v:
             place = row * self.stride + (vector * lanes + v)
-            nest.store(self.scores, [place], tirx.exp(self._load(self.scores, place) - self._load(top, int64(0))))
+            nest.store(self.scores, [place], weight_of(self._load(self.scores, place) - self._load(top, int64(0))))
             nest.store(total, [v], self._load(total, v) + self._load(self.scores, place))
         whole = fold_lanes(nest, [tirx.BufferLoad(total, [ramp(0, lanes)])], lanes, "float32", tirx.Add)
         nest.store(state.block_total, [row], whole)

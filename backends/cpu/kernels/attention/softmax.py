@@ -8,16 +8,21 @@ and what was summed with the old weights is multiplied by `scale`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import Call, Op, Var
 
 from backends.cpu.kernels.attention.read import AttentionStages
 from backends.tensorir.emit import Expr
 from backends.tensorir.softmax_rows import LEAST, check_softmax
 from backends.tensorir.stages import Axis, Stage
 from fusion.declined import Declined
+from fusion.structural import map_nodes
+
+_LEAST_DISTANCE = tirx.const(-87.336540, "float32")
+"""Just above the logarithm of the least normal number of float32, 2^-126."""
+_EXP = Op.get("tirx.exp")
 
 
 def find_softmax(stages: AttentionStages) -> Var:
@@ -27,10 +32,33 @@ def find_softmax(stages: AttentionStages) -> Var:
         Declined: The rows are something else.
     """
     if len(stages.entering) != 1:
-        raise Declined("its rows are no softmax: of more than one kind of scores")
+        raise Declined("its rows are no softmax: not of one kind of scores")
     (entering,) = stages.entering
     check_softmax(stages.rows, entering)
     return entering
+
+
+def weight_of(distance: Expr) -> Expr:
+    """Return e^distance of a score from the maximum of its row, and 0 where that is subnormal.
+
+    Beside the weight of the maximum, which is 1, it is nothing; but each multiply-add with it takes an assist of the
+    core's microcode. A mask of -100, as in Swin, makes such weights: its attention took ten times as long.
+    """
+    exponential = tirx.exp(tirx.Select(distance < _LEAST_DISTANCE, _LEAST_DISTANCE, distance))
+    return tirx.Select(distance < _LEAST_DISTANCE, tirx.const(0.0, "float32"), exponential)
+
+
+def weighing_rows(stages: AttentionStages) -> list[Stage]:
+    """Return the rows between the products, those of a softmax with `weight_of` for their exponentials."""
+    try:
+        find_softmax(stages)
+    except Declined:
+        return list(stages.rows)
+
+    def flushed(call: Call) -> Expr:
+        return weight_of(*call.args) if call.op.same_as(_EXP) else call
+
+    return [replace(stage, value=map_nodes(stage.value, (Call, flushed))) for stage in stages.rows]
 
 
 @dataclass(frozen=True)
@@ -96,8 +124,8 @@ class Online:
         return [
             reduced(block_top, self.scores, tirx.Max, LEAST),
             of_row(self.new_top, tirx.max(at(self.top, row), at(block_top, row))),
-            of_row(self.scale, tirx.exp(at(self.top, row) - top)),
-            Stage(self.weights, (row, key), (), tirx.exp(at(self.scores, row, key) - top)),
+            of_row(self.scale, weight_of(at(self.top, row) - top)),
+            Stage(self.weights, (row, key), (), weight_of(at(self.scores, row, key) - top)),
             reduced(block_total, self.weights, tirx.Add, 0.0),
             of_row(self.new_total, at(self.total, row) * at(self.scale, row) + at(block_total, row)),
             of_row(self.total, at(self.new_total, row)),

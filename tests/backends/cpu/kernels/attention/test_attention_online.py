@@ -133,6 +133,24 @@ def test_masks_come_out_as_in_three_kernels(name: str) -> None:
     np.testing.assert_allclose(made, apart, rtol=0, atol=2e-6 * max(1.0, np.nanmax(np.abs(apart), initial=0)))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("distance", [-88.0, -100.0, -104.0])
+def test_weights_that_are_subnormal_are_zero(distance: float, target: str) -> None:
+    """Each product with one takes an assist of the core's microcode, as masks of -100 make them."""
+    attention = Attention((1,), 24, 8, 70, 20, ("mask",), (1, 24, 70))
+    mask = np.full((1, 24, 70), distance, "float32")
+    mask[..., 40] = 0
+    q, k, v = (np.zeros_like(array) for array in attention.arrays()[:3])
+    v[:] = 1e36
+    v[:, 40] = 0
+    for ran in (
+        run(attention.relax, [q, k, v, mask], target, 1, judge=always),
+        run_in_blocks(attention.relax, [q, k, v, mask], InBlocks(13, 16), target),
+    ):
+        assert ran.templates() == ["attention"]
+        np.testing.assert_array_equal(ran.outputs[0], 0)
+
+
 def _unit(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
     return b.emit(op.nn.softmax(x, -1))
 

@@ -131,6 +131,13 @@ def test_masks_and_errors_are_those_of_the_static_kernel(n: int) -> None:
     assert errors[1] <= 2 * errors[0] + 1e-7
 
 
+def test_weights_that_are_subnormal_are_zero() -> None:
+    q, k, v = (np.zeros_like(array) for array in CASES["a mask per row"](1, 40).arrays()[:3])
+    mask = np.full((1, 1, 40, 40), -100, "float32")
+    v[:], v[:, :, 7], mask[..., 7] = 1e36, 0, 0
+    np.testing.assert_array_equal(called("a mask per row")([q, k, v, mask], (1, 3, 40, 32)), 0)
+
+
 def test_keys_in_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_plan, "_KEYS", 32)
     name = "more keys than rows"
