@@ -23,7 +23,7 @@ _EXAMPLES = {
     "timeout": "timeout=60, seconds",
 }
 _TIMEOUT_S = 60.0
-_TO_COME = {"cuda": "devices of the kind cuda are not available yet: fusion writes kernels for CPUs only"}
+_TO_COME = {"cuda": "devices of the kind cuda are not available yet: fusion writes kernels for them, and starts none"}
 
 
 @dataclass(frozen=True)
