@@ -45,7 +45,11 @@ class CpuCompiler:
     features: frozenset[str]
     machine: Machine
     threads: int
-    device: str = ""
+
+    @property
+    def device(self) -> str:
+        """See `KernelCompiler`: kernels run in this process."""
+        return ""
 
     @cached_property
     def layouts(self) -> CpuLayouts:

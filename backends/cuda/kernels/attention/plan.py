@@ -21,11 +21,6 @@ _OTHER_REGISTERS = 40
 """Of a thread, beside what it keeps of queries, scores and sums: `test_toolkit.py` holds it to what ptxas counts."""
 
 
-_OPERATIONS = 12
-"""What a score takes of the float32 units (scale, maximum, exponential, sum, conversion), beside the products: with it
-values of 128 numbers reach the 73% of an A100's rate that FlashAttention-2 publishes (Dao 2023, abstract)."""
-
-
 @dataclass(frozen=True)
 class AttentionTile:
     """The sizes of tiles.
@@ -180,7 +175,7 @@ def _wave_s(plan: FlashPlan, device: CudaDevice, blocks: int) -> float:
     busy = min(1.0, plan.point.warps * blocks / device.schedulers)
     depth, channels = plan.depth_steps * 16, plan.channels
     multiplying = 2 * plan.rows * keys * (depth + channels) / (device.float16_gflops / device.sms * busy)
-    exponentials = plan.rows * keys * _OPERATIONS / (device.float32_gflops / device.sms * busy)
+    exponentials = plan.rows * keys * device.score_operations / (device.float32_gflops / device.sms * busy)
     brought = plan.key_tiles * plan.stage_bytes
     read = brought * plan.point.warps
     moved = max((brought + read) / device.shared_gbs, brought / device.l2_gbs)
