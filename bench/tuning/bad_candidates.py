@@ -76,7 +76,7 @@ class BadJob:
         failed: Points that are never tried again, by their records.
         measured: Points that were.
         left: Files that are left of it.
-        running: Processes that this one has started and that have not ended.
+        running: Processes that this one has started for it and that have not ended.
     """
 
     made: Mapping[str, int]
@@ -95,6 +95,7 @@ def tune_bad_candidates(
     database: Database, session_type: type[MeasuringSession] = MeasuringSession, points: int = 4
 ) -> BadJob:
     """Tune a drawn operator with such candidates, so many `points` of each kernel."""
+    others = set(_workers())
     ctx, toolchain = context.resolve(threads=1, database=str(database.path)), BadToolchain()
     (workload,) = draw_workloads(_SEED, 1)
     network = network_of(GivenModel(workload.name, workload.module(), {}), ctx, Measuring(ctx))
@@ -109,7 +110,7 @@ def tune_bad_candidates(
             )
             job.add(workload.name, network.kernels, network.network, network.cycles, goes_on=True)
             job.run(_SECONDS)
-        running = _workers()
+        running = tuple(sorted(set(_workers()) - others))
         files = tuple(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in (".c", ".o"))
     failed = sum(point.failed for made in job.log.rounds for point in made.points)
     return BadJob(
