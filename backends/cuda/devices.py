@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from backends.machine_limits import Floor
 
-_WARP = 32
+WARP = 32
+"""Threads of a warp, its lanes."""
 _REGISTER_UNIT = 256
 """Registers are given to a warp in multiples of so many: CUDA occupancy calculator, capabilities 5.0 to 9.0."""
 _RESERVED_SHARED = 1024
@@ -84,15 +85,15 @@ class CudaDevice:
         """
         if shared_bytes > self.block_shared_bytes:
             return 0
-        warps = -(-threads // _WARP)
-        of_warp = -(-registers * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
+        warps = -(-threads // WARP)
+        of_warp = -(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
         by_registers = self.registers // of_warp // warps if of_warp else self.blocks
         by_shared = self.shared_bytes // (shared_bytes + _RESERVED_SHARED)
-        return min(self.blocks, self.threads // (warps * _WARP), by_registers, by_shared)
+        return min(self.blocks, self.threads // (warps * WARP), by_registers, by_shared)
 
     def occupancy(self, threads: int, registers: int, shared_bytes: int = 0) -> float:
         """Return the share of an SM's threads that such blocks fill: see `blocks_at_once`."""
-        return self.blocks_at_once(threads, registers, shared_bytes) * (-(-threads // _WARP)) * _WARP / self.threads
+        return self.blocks_at_once(threads, registers, shared_bytes) * (-(-threads // WARP)) * WARP / self.threads
 
     def floor(self, flops: float, moved_bytes: int, gflops: float | None = None) -> Floor:
         """Return the least time of a kernel that does `flops` operations and moves so many bytes of memory: the roof of

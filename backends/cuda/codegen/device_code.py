@@ -13,10 +13,8 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from math import prod
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Var
 
@@ -25,6 +23,7 @@ from backends.cuda.codegen.launches import launches_of
 from backends.cuda.codegen.nvrtc import assemble
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.abandon import checkpoint
+from fusion.tensors import tensor_bytes
 
 _Fields = dict[str, Any]
 _LAUNCHES = "launches.json"
@@ -121,4 +120,4 @@ def _kernel_of(fields: _Fields) -> CudaKernel:
 
 
 def _bytes_of(buffer: Var) -> int:
-    return prod(shape_of(buffer)) * int(tvm_ffi.dtype(dtype_of(buffer)).itemsize)
+    return tensor_bytes(shape_of(buffer), dtype_of(buffer))

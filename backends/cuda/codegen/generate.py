@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 import tvm
 import tvm.backend
-import tvm_ffi
 from tvm import s_tir, tirx
 
 from backends.cuda.codegen.device_functions import INSTRUCTIONS
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.structural import find
+from fusion.tensors import tensor_bytes
 
 BLOCKS_OF_SM = "fusion.blocks_of_sm"
 """An attribute of a PrimFunc: as many blocks of it an SM is to hold at once, for which ptxas leaves registers. Where it
@@ -149,4 +148,4 @@ def _dynamic_bytes(func: tirx.PrimFunc) -> int:
     """Return the size of the shared memory whose size a launch says."""
     buffers = [node.buffer for node in find(func.body, tirx.AllocBuffer)]
     dynamic = [buffer for buffer in buffers if str(buffer.scope()) == "shared.dyn"]
-    return sum(prod(shape_of(buffer)) * int(tvm_ffi.dtype(dtype_of(buffer)).itemsize) for buffer in dynamic)
+    return sum(tensor_bytes(shape_of(buffer), dtype_of(buffer)) for buffer in dynamic)

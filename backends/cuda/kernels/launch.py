@@ -11,6 +11,9 @@ from tvm.tirx import ForKind
 
 from backends.tensorir.emit import Nest, int64
 
+MOST_ELEMENTS = 2**31 - 1
+"""Of a buffer, or that a kernel counts: indices are int32."""
+
 
 @contextmanager
 def bound_loop(nest: Nest, tag: str, extent: int) -> Iterator[Var]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from backends.cuda.devices import WARP
 from backends.tensorir.emit import Expr
-
-WARP = 32
-"""Lanes of a warp."""
 
 
 def shuffled(value: Expr, distance: int) -> Expr:

@@ -15,13 +15,14 @@ from tvm.tirx import ForKind
 
 from backends.cuda.codegen.device_functions import barrier, call_device, registers
 from backends.cuda.codegen.generate import BLOCKS_OF_SM
+from backends.cuda.devices import WARP
 from backends.cuda.kernels.attention.plan import WARP_ROWS, FlashPlan
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.matmul.cores import Side
 from backends.cuda.kernels.matmul.kernels import results_of
 from backends.cuda.kernels.matmul.tile import Begin
 from backends.cuda.kernels.registers import register
-from backends.cuda.kernels.warps import WARP, shuffled
+from backends.cuda.kernels.warps import shuffled
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Nest, int64
 from backends.tensorir.inlining import Resolver

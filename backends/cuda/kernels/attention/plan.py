@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product as combinations
 
-from backends.cuda.devices import REGISTERS, CudaDevice
+from backends.cuda.devices import REGISTERS, WARP, CudaDevice
 from backends.cuda.kernels.attention.read import AttentionRegion
+from backends.cuda.kernels.fastest import fastest, waves_s
 from backends.cuda.kernels.matmul.cores import TensorCores
 from backends.cuda.kernels.matmul.sums import SumsTile
 from backends.cuda.kernels.matmul.tile import Tile
-from fusion.declined import Declined
 
 WARP_ROWS = 16
 """Queries of a warp: those of one `mma`."""
@@ -38,7 +38,7 @@ class AttentionTile:
     @property
     def threads(self) -> int:
         """Of a block."""
-        return self.warps * 32
+        return self.warps * WARP
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,7 @@ def choose(region: AttentionRegion, device: CudaDevice) -> FlashPlan:
     Raises:
         Declined: No point suits the attention, or none fits the device.
     """
-    plans = [(estimate(plan, device), at, plan) for at, plan in enumerate(points(region))]
-    fitting = [each for each in plans if each[0] is not None]
-    if not fitting:
-        raise Declined("no sizes of tiles suit it")
-    return min(fitting)[2]
+    return fastest(points(region), lambda plan: estimate(plan, device))
 
 
 def estimate(plan: FlashPlan, device: CudaDevice) -> float | None:
@@ -160,8 +156,7 @@ def estimate(plan: FlashPlan, device: CudaDevice) -> float | None:
     at_once = device.blocks_at_once(plan.point.threads, plan.registers, plan.shared_bytes)
     if not at_once or plan.registers == 255:
         return None
-    waves, rest = divmod(plan.blocks, at_once * device.sms)
-    seconds = waves * _wave_s(plan, device, at_once) + _wave_s(plan, device, -(-rest // device.sms))
+    seconds = waves_s(plan.blocks, at_once, device, lambda blocks: _wave_s(plan, device, blocks))
     scores, channels = plan.region.scores, plan.region.channels
     elements = scores.batches * (scores.rows + scores.columns) * (scores.depth + channels)
     return max(seconds, device.floor(0, scores.left.item_bytes * elements).seconds)
@@ -169,8 +164,6 @@ def estimate(plan: FlashPlan, device: CudaDevice) -> float | None:
 
 def _wave_s(plan: FlashPlan, device: CudaDevice, blocks: int) -> float:
     """Return how long an SM takes for so many blocks at once."""
-    if not blocks:
-        return 0.0
     keys = plan.key_tiles * plan.point.keys
     busy = min(1.0, plan.point.warps * blocks / device.schedulers)
     depth, channels = plan.depth_steps * 16, plan.channels

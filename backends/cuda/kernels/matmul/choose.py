@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product as combinations
 
-from backends.cuda.devices import CudaDevice
+from backends.cuda.devices import WARP, CudaDevice
+from backends.cuda.kernels.fastest import fastest, waves_s
 from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
 from backends.cuda.kernels.matmul.plan import Plan, TileShape
 from backends.cuda.kernels.matmul.read import SumOfProducts
-from fusion.declined import Declined
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,7 @@ def choose(product: SumOfProducts, cores: Cores, device: CudaDevice) -> Plan:
     Raises:
         Declined: No point suits the product, or none fits the device.
     """
-    plans = [(estimate(plan, device), at, plan) for at, plan in enumerate(points(product, cores))]
-    fitting = [each for each in plans if each[0] is not None]
-    if not fitting:
-        raise Declined("no sizes of tiles suit it")
-    return min(fitting)[2]
+    return fastest(points(product, cores), lambda plan: estimate(plan, device))
 
 
 def estimate(plan: Plan, device: CudaDevice) -> float | None:
@@ -75,8 +71,7 @@ def estimate(plan: Plan, device: CudaDevice) -> float | None:
     at_once = device.blocks_at_once(plan.point.threads, plan.registers, plan.shared_bytes)
     if not at_once:
         return None
-    waves, rest = divmod(plan.blocks, at_once * device.sms)
-    seconds = waves * _wave_s(plan, device, at_once) + _wave_s(plan, device, -(-rest // device.sms))
+    seconds = waves_s(plan.blocks, at_once, device, lambda blocks: _wave_s(plan, device, blocks))
     product = plan.product
     sums = product.batches * product.rows * product.columns
     once = plan.left.operand.item_bytes * product.depth * product.batches * (product.rows + product.columns) + 4 * sums
@@ -88,11 +83,9 @@ def estimate(plan: Plan, device: CudaDevice) -> float | None:
 
 def _wave_s(plan: Plan, device: CudaDevice, blocks: int) -> float:
     """Return how long an SM takes for so many blocks at once."""
-    if not blocks:
-        return 0.0
     point, item = plan.point, plan.product.left.item_bytes
     depth = plan.tiles_of_split * point.depth
-    warps = point.threads // 32
+    warps = point.threads // WARP
     brought = (point.rows + point.columns) * depth * item
     read = warps * (point.warp_rows + point.warp_columns) * depth * item
     sums = 8 * point.rows * point.columns

@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cuda.codegen.device_functions import barrier, call_device
+from backends.cuda.devices import WARP
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.matmul.cores import Side
 from backends.cuda.kernels.matmul.plan import Plan
@@ -19,7 +20,6 @@ from backends.cuda.kernels.registers import register
 from backends.tensorir.emit import Nest, int64
 
 Expr = Any
-_WARP = 32
 
 
 def emit_product(plan: Plan, results: Callable[[Expr], SumsConsumer]) -> tirx.Stmt:
@@ -90,12 +90,12 @@ class _Writer:
     def add(self, results: Callable[[Expr], SumsConsumer]) -> None:
         """Add all of it."""
         nest, point = self.nest, self.plan.point
-        sums = register(nest, "sums", point.warp_rows * point.warp_columns // _WARP, "float32")
+        sums = register(nest, "sums", point.warp_rows * point.warp_columns // WARP, "float32")
         zero = tirx.const(0, "float32")
-        for at in range(point.warp_rows * point.warp_columns // _WARP):
+        for at in range(point.warp_rows * point.warp_columns // WARP):
             nest.store(sums, [int64(at)], zero)
-        lane = nest.bind("lane", tirx.floormod(self.thread, int64(_WARP)))
-        warp = nest.bind("warp", tirx.floordiv(self.thread, int64(_WARP)))
+        lane = nest.bind("lane", tirx.floormod(self.thread, int64(WARP)))
+        warp = nest.bind("warp", tirx.floordiv(self.thread, int64(WARP)))
         warps = point.columns // point.warp_columns
         row = nest.bind("warp_row", tirx.floordiv(warp, int64(warps)) * point.warp_rows)
         column = nest.bind("warp_column", tirx.floormod(warp, int64(warps)) * point.warp_columns)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from backends.cuda.devices import WARP
+from backends.cuda.kernels.launch import MOST_ELEMENTS
 from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
 from backends.cuda.kernels.matmul.read import SumOfProducts
 from backends.cuda.kernels.matmul.sums import SumsTile
 from backends.cuda.kernels.matmul.tile import Tile
 from backends.tensorir.stages import shape_of
 
-_MOST = 2**31 - 1
 _OTHER_REGISTERS = 32
 """Of a thread, for addresses, beside a fifth more than sums and fragments take: `test_toolkit.py` holds it to what
 `ptxas -v` counts."""
@@ -39,7 +40,7 @@ class TileShape:
     @property
     def threads(self) -> int:
         """Of a block."""
-        return self.rows // self.warp_rows * (self.columns // self.warp_columns) * 32
+        return self.rows // self.warp_rows * (self.columns // self.warp_columns) * WARP
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Plan:
         """Of a thread, about as many as ptxas takes, up to the 255 that there are."""
         point = self.point
         fragments = self.cores.fragment_registers(point.warp_rows, point.warp_columns)
-        numbers = point.warp_rows * point.warp_columns // 32 + fragments
+        numbers = point.warp_rows * point.warp_columns // WARP + fragments
         return min(255, numbers * 6 // 5 + _OTHER_REGISTERS)
 
     @property
@@ -124,7 +125,7 @@ class Plan:
             return "a copy is longer than a line"
         if point.split > 1 and self.tiles_of_split * (point.split - 1) >= self.tiles[2]:
             return "a block has nothing to add up"
-        if point.split * prod(shape_of(self.product.sums)) > _MOST:
+        if point.split * prod(shape_of(self.product.sums)) > MOST_ELEMENTS:
             return "there are more sums than an int32 counts"
         return ""
 

@@ -12,6 +12,7 @@ from tvm.ir import TensorLoad, Var
 from tvm.sym import Analyzer
 
 from backends.cuda.kernels.device_arithmetic import dtype_of_value
+from backends.cuda.kernels.launch import MOST_ELEMENTS
 from backends.cuda.kernels.matmul.operand import MatrixOperand, read_operand
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, elementwise_region
 from backends.tensorir.accesses import range_of
@@ -22,8 +23,6 @@ from fusion.structural import map_nodes
 
 Expr = Any
 _DTYPES = ("float16", "bfloat16", "float32")
-_MOST = 2**31 - 1
-"""Elements of a buffer: indices are int32."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,8 @@ def read_matrices(anchor: Stage, others: Mapping[Var, Stage]) -> MatrixProduct:
         left=read_operand(left, roles.batch, roles.rows, anchor.reduce),
         right=read_operand(right, roles.batch, roles.columns, anchor.reduce),
     )  # fmt: skip
-    if any(prod(shape_of(buffer)) > _MOST for buffer in (product.left.buffer, product.right.buffer, anchor.buffer)):
+    buffers = product.left.buffer, product.right.buffer, anchor.buffer
+    if any(prod(shape_of(buffer)) > MOST_ELEMENTS for buffer in buffers):
         raise Declined("it has more elements than an int32 counts")
     return product
 

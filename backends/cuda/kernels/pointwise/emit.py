@@ -11,7 +11,7 @@ from tvm.ir import Var
 from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_equal
 
-from backends.cuda.kernels.launch import bound_loop
+from backends.cuda.kernels.launch import MOST_ELEMENTS, bound_loop
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, read_pointwise
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
 from backends.tensorir.accesses import flat_index, unravel
@@ -23,8 +23,6 @@ from fusion.declined import Declined
 
 THREADS = 256
 """Of a block: eight of them fill an SM of 2,048 threads."""
-_MOST = 2**31 - 1
-"""Elements of a kernel: its indices are int32."""
 
 
 def emit_pointwise(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -54,7 +52,7 @@ def emit_elements(parts: ElementwiseRegion) -> tirx.Stmt:
         Declined: It is too large.
     """
     elements = prod(shape_of(parts.outputs[0].buffer))
-    if elements > _MOST:
+    if elements > MOST_ELEMENTS:
         raise Declined("it has more elements than an int32 counts")
     lanes = widest_run(parts)
     whole, rest = divmod(elements, lanes)

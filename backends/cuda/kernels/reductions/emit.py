@@ -11,7 +11,7 @@ from tvm.tirx import ForKind
 
 from backends.cuda.codegen.launches import join_launches
 from backends.cuda.kernels.device_arithmetic import combined
-from backends.cuda.kernels.launch import bound_loop
+from backends.cuda.kernels.launch import MOST_ELEMENTS, bound_loop
 from backends.cuda.kernels.pointwise.emit import THREADS, compute_elements, emit_elements, widest_run
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.cuda.kernels.reductions.read import Reductions, read_reductions
@@ -23,8 +23,6 @@ from backends.tensorir.inlining import Resolver
 from backends.tensorir.stages import Stage, dtype_of, shape_of
 from fusion.declined import Declined
 
-_MOST = 2**31 - 1
-"""Elements of a kernel: its indices are int32."""
 _UNROLLED = 4
 """Turns of an innermost loop that are written out."""
 
@@ -74,7 +72,7 @@ def _emit_reduction(parts: Reductions, stage: Stage, behind: ElementwiseRegion |
         Declined: What is behind is of another size, or reads other elements.
     """
     elements = prod(shape_of(stage.buffer))
-    if elements > _MOST:
+    if elements > MOST_ELEMENTS:
         raise Declined("it has more elements than an int32 counts")
     if behind is not None and prod(shape_of(behind.outputs[0].buffer)) != elements:
         raise Declined("what is stored has another size than what is reduced")

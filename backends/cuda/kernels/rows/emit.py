@@ -10,12 +10,13 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
+from backends.cuda.devices import WARP
 from backends.cuda.kernels.device_arithmetic import combined
-from backends.cuda.kernels.launch import bound_loop
+from backends.cuda.kernels.launch import MOST_ELEMENTS, bound_loop
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, copy_lanes
 from backends.cuda.kernels.rows.held import HeldRow, Pass
 from backends.cuda.kernels.rows.read import RowRegion, read_rows
-from backends.cuda.kernels.warps import WARP, shuffled
+from backends.cuda.kernels.warps import shuffled
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import store_flat
@@ -26,8 +27,6 @@ from fusion.declined import Declined
 _THREADS = 128
 _WIDEST = 1024
 """Elements of a row: 32 registers a lane for each value that is held."""
-_MOST = 2**31 - 1
-"""Elements of a kernel: its indices are int32."""
 
 
 def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -51,7 +50,7 @@ def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
     region = read_rows(func)
     if region.width > _WIDEST:
         raise Declined(f"rows of {region.width} elements are too long for a warp")
-    if region.rows * region.width > _MOST:
+    if region.rows * region.width > MOST_ELEMENTS:
         raise Declined("it has more elements than an int32 counts")
     many = _lanes(region)
     vectors = region.width // many

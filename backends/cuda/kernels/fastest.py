@@ -1,0 +1,35 @@
+"""What families share that choose a point by estimates: the waves of its blocks on a device, and the least time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from backends.cuda.devices import CudaDevice
+from fusion.declined import Declined
+
+P = TypeVar("P")
+
+
+def fastest(plans: Iterable[P], estimate: Callable[[P], float | None]) -> P:
+    """Return the plan whose estimate is lowest, the first of several; None is that of one that does not fit the device.
+
+    Raises:
+        Declined: There is none, or none fits.
+    """
+    estimated = ((estimate(plan), plan) for plan in plans)
+    fitting = [(seconds, plan) for seconds, plan in estimated if seconds is not None]
+    if not fitting:
+        raise Declined("no sizes of tiles suit it")
+    return min(fitting, key=lambda each: each[0])[1]
+
+
+def waves_s(blocks: int, at_once: int, device: CudaDevice, wave_s: Callable[[int], float]) -> float:
+    """Return the seconds of a grid whose SMs hold `at_once` blocks each: whole waves, and one of what is left.
+
+    Args:
+        wave_s: Returns how long an SM takes for so many blocks at once, of at least one.
+    """
+    waves, rest = divmod(blocks, at_once * device.sms)
+    last = wave_s(-(-rest // device.sms)) if rest else 0.0
+    return waves * wave_s(at_once) + last
