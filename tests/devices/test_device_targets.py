@@ -39,7 +39,7 @@ def test_sets_of_cpus() -> None:
         (["rpc://host:port/key"], "cannot read the device"),
         (["rpc://host:9090/key?timeout=0"], "cannot read the limit"),
         (["rpc://host:9090/key", "rpc://host:9090/other"], "two devices are one server"),
-        (["cuda:0"], "CPUs only"),
+        (["cuda:0"], "starts none"),
         ([3], "named by a string"),
     ],
 )
