@@ -19,7 +19,7 @@ from backends.tensorir.kernel_info import kernel_info
 from backends.tensorir.legalize_calls import LegalizeCalls
 from backends.tensorir.loop_text import loop_lines
 from backends.tensorir.lower_anchors import LowerAnchors
-from backends.tensorir.result import Kernel
+from backends.tensorir.result import Kernel, Scheduled
 from backends.tensorir.schedule_kernels import ScheduledKernels, ScheduleKernels
 from fusion.abandon import checkpoint
 from fusion.context import Context
@@ -66,7 +66,17 @@ Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
 
 class NeedsSizes(Declined):
-    """A kernel gets slower loops than where sizes are known."""
+    """Kernels get slower loops than where sizes are known."""
+
+    def __init__(self, kernels: Mapping[str, str]) -> None:
+        """
+        Args:
+            kernels: Why no family of kernels takes each without its sizes, by name.
+        """
+        self.kernels = kernels
+        (name, reason), *others = kernels.items()
+        who = f"{name} and {len(others)} more kernels need" if others else f"kernel {name} needs"
+        super().__init__(f"{who} all sizes before the run: {reason}")
 
 
 class PipelineMode(Enum):
@@ -127,6 +137,31 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
 
 
 def graph_passes(
+    ctx: Context, why_not_fused: Profitability, techniques: frozenset[Technique] = ALL
+) -> list[Pass]:
+    """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them.
+
+    Args:
+        why_not_fused: Says which chains of products do not become one kernel.
+        techniques: Those used.
+    """
+    return [*operator_passes(ctx, techniques), *group_passes(ctx, why_not_fused, techniques)]
+
+
+def operator_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> list[Pass]:
+    """Return the first of `graph_passes`, which make a PrimFunc of each operator."""
+    compiler = ctx.compiler
+    return [
+        *preparing_passes(ctx, techniques),
+        # Phase 3: operators become TensorIR
+        CallHostFunctions(),
+        LowerAnchors(compiler.lowerings),
+        LegalizeCalls(compiler.legalizations, compiler.safe_legalizations),
+        relax.transform.DeadCodeElimination(["main"]),  # a value that nobody reads would be a reader of others
+    ]
+
+
+def group_passes(
     ctx: Context,
     why_not_fused: Profitability,
     techniques: frozenset[Technique] = ALL,
@@ -134,24 +169,18 @@ def graph_passes(
     *,
     joins_apart: bool = False,
 ) -> list[Pass]:
-    """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them.
+    """Return the others, which make kernels of groups of these.
 
     Args:
         why_not_fused: Says which chains of products do not become one kernel.
         techniques: Those used.
-        like: The groups that it gets, where those of the same graph at other sizes are known.
+        like: The groups that there are, where they are known.
         joins_apart: Whether concatenations are kernels of their own.
     """
     compiler = ctx.compiler
     concats = Technique.STITCHING in techniques and not joins_apart
     return [
-        *preparing_passes(ctx, techniques),
-        # Phase 3: operators become TensorIR
-        CallHostFunctions(),
-        LowerAnchors(compiler.lowerings),
-        LegalizeCalls(compiler.legalizations, compiler.safe_legalizations),
-        # Phase 4: groups become kernels; a value that nobody reads would be a reader of others
-        relax.transform.DeadCodeElimination(["main"]),
+        # Phase 4: groups become kernels
         FormGroups(why_not_fused, techniques, compiler.memory.start, like),
         relax.transform.FuseTIR(),
         RewriteReshapes(),
@@ -243,10 +272,12 @@ class LoweredGraphs:
     Attributes:
         mod: Its PrimFuncs and the calls between them.
         graphs: `MAIN` and its branches before they were joined to that, and what passes told of each.
+        ungrouped: The same with a PrimFunc for each operator.
     """
 
     mod: tvm.IRModule
     graphs: Mapping[str, PassResult[Facts]]
+    ungrouped: Mapping[str, PassResult[Facts]]
 
     @property
     def groups(self) -> dict[str, Grouping]:
@@ -290,16 +321,35 @@ def lower_graph(
     """Return `mod` and the branches in it as PrimFuncs and the calls between them; with groups `like` those of the same
     graphs at other sizes, where they are given, with concatenations that no other kernel writes, if these join apart,
     and without the chains of products that `why_not_fused` refuses, in the place of the cost tables."""
-    refuse = why_not_fused or ctx.compiler.why_not_fused
     main, branches = split_branches(mod)
     with ctx.target:
-        graphs = {}
-        for name, each in {**branches, MAIN: main}.items():
-            passes = graph_passes(ctx, refuse, like=like.get(name), joins_apart=joins_apart)
-            graphs[name] = _Apply(PipelineMode.WHOLE)(passes, each)
+        ungrouped = {
+            name: _Apply(PipelineMode.WHOLE)(operator_passes(ctx), each)
+            for name, each in {**branches, MAIN: main}.items()
+        }
+    return group_graphs(ungrouped, ctx, like, joins_apart=joins_apart, why_not_fused=why_not_fused)
+
+
+@stage("passes")
+def group_graphs(
+    ungrouped: Mapping[str, PassResult[Facts]],
+    ctx: Context,
+    like: Mapping[str, Grouping] = _NO_GROUPS,
+    *,
+    joins_apart: bool = False,
+    why_not_fused: Profitability | None = None,
+) -> LoweredGraphs:
+    """Return graphs of a PrimFunc for each operator as `lower_graph` does."""
+    refuse = why_not_fused or ctx.compiler.why_not_fused
+    apply = _Apply(PipelineMode.WHOLE)
+    with ctx.target:
+        graphs = {
+            name: apply.behind(each, group_passes(ctx, refuse, like=like.get(name), joins_apart=joins_apart))
+            for name, each in ungrouped.items()
+        }
         lowered = {name: graph.mod for name, graph in graphs.items()}
-        joined = _Apply(PipelineMode.WHOLE)(joining_passes(lowered), lowered[MAIN])
-    return LoweredGraphs(joined.mod, graphs)
+        joined = apply(joining_passes(lowered), lowered[MAIN])
+    return LoweredGraphs(joined.mod, graphs, ungrouped)
 
 
 @stage("passes")
@@ -314,6 +364,11 @@ def begin_kernel(name: str, func: tirx.PrimFunc, ctx: Context) -> Kernel:
 def _schedule_open(ctx: Context, known: Mapping[str, Kernel] = _NO_KERNELS) -> ScheduleKernels:
     sources = ctx.cache is not None
     return ScheduleKernels(ctx.compiler.schedule, name_sources=sources, writer=ctx.writer, known=known)
+
+
+def needs_sizes(made: Scheduled, static: Sequence[tirx.PrimFunc], ctx: Context) -> bool:
+    """Return whether a kernel with symbols has plain loops, while some of its `static` forms have better ones."""
+    return made.is_last_resort and not all(ctx.compiler.schedule(func).is_last_resort for func in static)
 
 
 @stage("passes")
@@ -339,21 +394,18 @@ def lower_open(
         known: By name, kernels of it that have their loops already.
 
     Raises:
-        NeedsSizes: A kernel gets slower loops than where sizes are known.
+        NeedsSizes: Kernels get slower loops than where sizes are known.
     """
     with ctx.target:
         scheduled = _Apply(PipelineMode.WHOLE)([_schedule_open(ctx, known)], mod)
         made = scheduled.fact.get(ScheduledKernels)
         slow = {
-            name: kernel.made
+            name: kernel.made.note
             for name, kernel in made.by_name.items()
-            if kernel.made.is_last_resort
-            and not all(ctx.compiler.schedule(form[name]).is_last_resort for form in (seen.mod, other))
+            if needs_sizes(kernel.made, [form[name] for form in (seen.mod, other)], ctx)
         }
-    for name, kernel in slow.items():
-        others = len(slow) - 1
-        who = f"kernel {name} needs" if not others else f"{name} and {others} more kernels need"
-        raise NeedsSizes(f"{who} all sizes before the run: {kernel.note}")
+    if slow:
+        raise NeedsSizes(slow)
     with stage("lift_weights"):
         lifted, weights = lift_weights(scheduled.mod)
     with stage("report"):
@@ -473,6 +525,11 @@ class _Apply:
                 failures.append(report(f"the pass {name} failed and is left out", error))
             dump(f"{self.prefix}{name}", mod)
         return PassResult(mod, facts, tuple(failures))
+
+    def behind(self, made: PassResult[Facts], passes: list[Pass]) -> PassResult[Facts]:
+        """Return what `passes` make of what others have `made`, and what all of them told."""
+        more = self(passes, made.mod)
+        return PassResult(more.mod, Facts((*made.fact.told, *more.fact.told)), (*made.failures, *more.failures))
 
 
 def name_of(apply: Pass) -> str:

@@ -91,6 +91,11 @@ class Groups:
         """Return every group once, ordered by first member."""
         return list({id(members): members for members in self._members.values()}.values())
 
+    @property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """The places of the members of every group in the order of execution."""
+        return tuple(tuple(node.index for node in group) for group in self.all())
+
     def can_merge(self, *nodes: DataflowNode) -> bool:
         """Return whether no path leads from the groups of `nodes` through another one back into them."""
         goals = {id(self.of(node)): self.of(node) for node in nodes}

@@ -54,7 +54,7 @@ class _Emitter:
 
     def emit(self, group: list[DataflowNode]) -> Iterator[Formed]:
         """Emit the call of one group, and the views of its result; yield what became of their nodes."""
-        kernel, views = _split_views(group)
+        kernel, views = split_views(group)
         if len(kernel) == 1 or not is_call_tir(kernel[0].value):
             yield from (self._emit_alone(node) for node in kernel)
         else:
@@ -63,7 +63,7 @@ class _Emitter:
 
     def _emit_alone(self, node: DataflowNode) -> Formed:
         self.env[node.var] = made = _bind(self.builder, node, self.env)
-        return Formed(made.name, (node.var.name,), 0)
+        return Formed(made.name, (node.var.name,), (node.index,), 0)
 
     def _emit_function(self, kernel: list[DataflowNode]) -> Formed:
         outputs = outputs_of(kernel)
@@ -74,7 +74,8 @@ class _Emitter:
         for index, node in enumerate(outputs):
             item = called if len(outputs) == 1 else self.builder.emit(relax.TupleGetItem(called, index))
             self.env[node.var] = item
-        return Formed(called.name, tuple(node.var.name for node in kernel), saved_bytes(kernel, outputs))
+        members, places = tuple(node.var.name for node in kernel), tuple(node.index for node in kernel)
+        return Formed(called.name, members, places, saved_bytes(kernel, outputs))
 
 
 def fused_primfunc(kernel: Sequence[DataflowNode]) -> tirx.PrimFunc:
@@ -128,7 +129,7 @@ def _group_function(
     return next(func for func in builder.get().functions.values() if isinstance(func, relax.Function))
 
 
-def _split_views(group: list[DataflowNode]) -> tuple[list[DataflowNode], list[DataflowNode]]:
+def split_views(group: list[DataflowNode]) -> tuple[list[DataflowNode], list[DataflowNode]]:
     """Split off trailing reshapes: outside a kernel they are views of its result and cost nothing, but for those that
     the function returns, which would be copies."""
     kernel = list(group)

@@ -41,7 +41,8 @@ class FormGroups(TellingPass[Grouping]):
         profitability: Which chains of products become one kernel; none unless given.
         techniques: What may share a kernel.
         start_bytes: What the start of a kernel is worth, in bytes that need not go through memory.
-        like: The groups of the same graph at other sizes, in place of those that would be best at these.
+        like: The groups of the same graph at other sizes, or of parts of the kernels that were formed of it, in place
+            of those that would be best.
     """
 
     profitability: Profitability = no_template
@@ -53,15 +54,14 @@ class FormGroups(TellingPass[Grouping]):
     def run(self, mod: tvm.IRModule) -> PassResult[Grouping]:
         """Return the module of the groups, and what became of each and of the edges between them."""
         nodes = read_graph(mod)
-        groups, edges = self.join(nodes) if self.like is None else (self.like.of(nodes), [])
-        kept = tuple(
-            Kept(producer.name, node.name, reason, producer.var.name, node.var.name)
-            for producer, node, reason in edges
-            if groups.of(producer) is not groups.of(node)
-        )
+        if self.like is None:
+            groups, edges = self.join(nodes)
+            apart = [edge for edge in edges if groups.of(edge[0]) is not groups.of(edge[1])]
+            kept = tuple(Kept.of(*edge) for edge in apart)
+        else:
+            groups, kept = self.like.of(nodes), self.like.kept
         made, formed = emit_groups(mod, groups, nodes)
-        places = tuple(tuple(node.index for node in group) for group in groups.all())
-        return PassResult(made, Grouping(formed, kept, places))
+        return PassResult(made, Grouping(formed, kept, groups.places))
 
     def join(self, nodes: list[DataflowNode]) -> tuple[Groups, list[Edge]]:
         """Return the groups of `nodes`, and the edges that were kept."""

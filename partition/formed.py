@@ -18,11 +18,13 @@ class Formed:
     Attributes:
         variable: Name of the variable that the call is bound to.
         members: Names of those that its members were bound to.
+        places: Of its members in the order of execution.
         saved: Bytes that need not go through memory any more; see `saved_bytes`.
     """
 
     variable: str
     members: tuple[str, ...]
+    places: tuple[int, ...]
     saved: int
 
 
@@ -40,6 +42,11 @@ class Kept:
     reason: str
     source: str
     target: str
+
+    @classmethod
+    def of(cls, producer: DataflowNode, consumer: DataflowNode, reason: str) -> Kept:
+        """Return the edge between two nodes."""
+        return cls(producer.name, consumer.name, reason, producer.var.name, consumer.var.name)
 
 
 @dataclass(frozen=True)

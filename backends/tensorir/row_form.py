@@ -298,7 +298,10 @@ class _Merge:
         merged, rest = view.split(found)
         if self.parts:
             merged, rest = ([self.analyzer.simplify(index) for index in each] for each in (merged, rest))
-        flat = flat_index(view.dims, merged, Analyzer())
+        # TVM does not find r in r // (2 * n) * (2 * n) + r % (2 * n).
+        own = divided(self.row, view.dims, tirx.floordiv, tirx.floormod)
+        is_own = view.whole and all(map(structural_equal, merged, own))
+        flat = self.row if is_own else flat_index(view.dims, merged, Analyzer())
         if view.whole and not structural_equal(flat, self.row):
             raise Declined(f"block {self.block.name_hint} reads another row of {buffer.name}")
         return view.own, [flat, *rest]

@@ -66,6 +66,14 @@ class Joined:
         functions[_MAIN] = unify([FunctionText.of(mod[_MAIN]) for mod in mods], fit)
         return cls(functions, _join_weights(weights, fit), frozenset(fit.probes[0]))
 
+    def told(self, dims: OpenDims) -> ToldSizes:
+        """Return what tells kernels the sizes that `main` has.
+
+        Raises:
+            Declined: Something else than sizes in that depends on these.
+        """
+        return ToldSizes(self.functions[_MAIN].function(dims.derived), dims, self.symbols)
+
     def module(
         self, dims: OpenDims, take: Callable[[str, tirx.PrimFunc], None] = lambda name, func: None
     ) -> tvm.IRModule:
@@ -78,9 +86,8 @@ class Joined:
         Raises:
             Declined: Something else than sizes in it depends on these, or a kernel cannot be told one.
         """
-        main = self.functions[_MAIN].function(dims.derived)
-        called = {symbol.name_hint: symbol for symbol in find(main, GlobalVar)}
-        told, kernels = ToldSizes(main, dims, self.symbols), {}
+        told, kernels = self.told(dims), {}
+        called = {symbol.name_hint: symbol for symbol in find(told.main, GlobalVar)}
         for name, unified in self.functions.items():
             if name != _MAIN:
                 kernel = told.kernel(name, unified.function())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import tvm
 from tvm import tirx
@@ -14,10 +15,20 @@ from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.made_once import making_once
-from fusion.pipeline import LoweredGraphs, NeedsSizes, OpenWork, begin_kernel, lower_graph, lower_open
+from fusion.pipeline import (
+    LoweredGraphs,
+    NeedsSizes,
+    OpenWork,
+    begin_kernel,
+    group_graphs,
+    lower_graph,
+    lower_open,
+    needs_sizes,
+)
 from fusion.signature import TensorSpec
 from fusion.stages import stage
 from fusion.symbolic.choose_probes import choose_further
+from fusion.symbolic.cut_groups import are_of_parts, cut_groups
 from fusion.symbolic.end_sums import end_sums, within_tables
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.join import Joined, Probe, join_works, with_constants
@@ -27,6 +38,9 @@ from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.settle_weights import Imports, settle
 from fusion.symbolic.sized_imports import FoundModel, Import, SizedImports
+from fusion.symbolic.tell_sizes import ToldSizes
+from fusion.symbolic.unify import FunctionText, unify
+from partition.formed import Grouping
 
 
 @stage("open form")
@@ -70,14 +84,13 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     is_limited = bool(importer.limits)
     importer.limits.clear()  # they are its bounds
     near = begun.near(found)
-    try:
-        model = _lower_like(importer, found, ctx, near)
-    except NeedsSizes:
-        if not near.one.joins_in_place:
-            raise
-        # A convolution, say, writes no pixels behind a class token.
-        model = _lower_like(importer, found, ctx, _Near.of(importer, found, ctx, joins_apart=True))
-    return replace(model, is_limited=is_limited or bool(importer.limits))
+    while True:
+        try:
+            model = _lower_like(importer, found, ctx, near)
+        except NeedsSizes as reason:
+            near = near.cut(found, ctx, reason)
+        else:
+            return replace(model, is_limited=is_limited or bool(importer.limits))
 
 
 @dataclass(frozen=True)
@@ -86,11 +99,13 @@ class _Near:
 
     Attributes:
         one: Its form at the smaller ones.
+        other: That at the larger ones.
         mod: The module with symbols; None where the sizes do not tell enough of it.
         kernels: Of that, by name, with their loops.
     """
 
     one: LoweredGraphs
+    other: LoweredGraphs
     probes: tuple[Probe, Probe]
     fit: Fit
     joined: Joined
@@ -98,15 +113,19 @@ class _Near:
     kernels: Mapping[str, Kernel]
 
     @classmethod
-    def of(cls, importer: SizedImports, found: FoundModel, ctx: Context, *, joins_apart: bool = False) -> _Near:
+    def of(cls, importer: SizedImports, found: FoundModel, ctx: Context) -> _Near:
         """Return what passes make of `found`.
 
         Raises:
             Declined: It is not the same at both sizes.
         """
         first, second = (importer.read(sizes) for sizes in found.near)
-        one = lower_graph(first, ctx, joins_apart=joins_apart)
-        probes = Probe(one.mod), _probe_like(one, second, ctx)
+        one = lower_graph(first, ctx)
+        return cls._joined(one, _lower_alike(one, second, ctx), found, ctx)
+
+    @classmethod
+    def _joined(cls, one: LoweredGraphs, other: LoweredGraphs, found: FoundModel, ctx: Context) -> _Near:
+        probes = Probe(one.mod), Probe(other.mod)
         fit = Fit(found.near, found.graph.extents)
         joined = Joined.of(probes, fit)
         kernels = dict[str, Kernel]()
@@ -115,12 +134,48 @@ class _Near:
             kernels[name] = begin_kernel(name, kernel, ctx)
 
         mod = None if fit.has_doubts else joined.module(found.dims, begin)
-        return cls(one, probes, fit, joined, mod=mod, kernels=kernels)
+        return cls(one, other, probes, fit, joined, mod=mod, kernels=kernels)
+
+    def cut(self, found: FoundModel, ctx: Context, reason: NeedsSizes) -> _Near:
+        """Return what passes make of `found` without the kernels that need all sizes before the run, for this `reason`.
+        Where these write parts of concatenations, as a convolution does not behind a class token, such are kernels of
+        their own; else groups are cut.
+
+        Raises:
+            NeedsSizes: The kernels are one operator each.
+        """
+        if self.one.joins_in_place and are_of_parts(self.one, reason.kernels):
+            return self._grouped(self.one.groups, found, ctx, joins_apart=True)
+        why_not_open = partial(self._why_not_open, self.joined.told(found.dims), ctx)
+        groups = cut_groups((self.one, self.other), reason.kernels, why_not_open)
+        if groups is None:
+            raise reason
+        return self._grouped(groups, found, ctx, joins_apart=not self.one.joins_in_place)
+
+    def _grouped(
+        self, groups: Mapping[str, Grouping], found: FoundModel, ctx: Context, *, joins_apart: bool
+    ) -> _Near:
+        one, other = (
+            group_graphs(each.ungrouped, ctx, groups, joins_apart=joins_apart) for each in (self.one, self.other)
+        )
+        return self._joined(one, other, found, ctx)
+
+    def _why_not_open(self, told: ToldSizes, ctx: Context, funcs: Sequence[tirx.PrimFunc]) -> str:
+        """Return why a kernel that is one of `funcs` at each probe needs all sizes before the run; "" where it does
+        not."""
+        fit = Fit(self.fit.probes, self.fit.known)
+        try:
+            kernel = told.kernel("", unify([FunctionText.of(func) for func in funcs], fit).function())
+        except Declined as reason:
+            return str(reason)
+        with ctx.target:
+            made = ctx.compiler.schedule(kernel)
+            return made.note if needs_sizes(made, funcs, ctx) else ""
 
 
-def _probe_like(one: LoweredGraphs, mod: tvm.IRModule, ctx: Context) -> Probe:
+def _lower_alike(one: LoweredGraphs, mod: tvm.IRModule, ctx: Context) -> LoweredGraphs:
     """Return what passes make of `mod`, which is the model of `one` at other sizes."""
-    return Probe(lower_graph(mod, ctx, one.groups, joins_apart=not one.joins_in_place).mod)
+    return lower_graph(mod, ctx, one.groups, joins_apart=not one.joins_in_place)
 
 
 @dataclass
@@ -162,7 +217,7 @@ def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, near: _
     if mod is None:
         largest = {symbol: taken[-1] for symbol, taken in (found.together or found.bounds).items()}
         further = choose_further(found.dims, found.near, largest)
-        probes = (*probes, _probe_like(near.one, importer.read(further), ctx))
+        probes = (*probes, Probe(_lower_alike(near.one, importer.read(further), ctx).mod))
         fit = Fit((*found.near, further), found.graph.extents)
         joined = Joined.of(probes, fit)
         mod = joined.module(found.dims)
