@@ -140,6 +140,17 @@ PREFETCH_STEPS: Annotated[
 ] = 48
 """How far ahead of their use weights are fetched: about 700 cycles, twice the latency of memory."""
 
+FETCHED_TILES: Annotated[
+    int,
+    Cost(
+        "tiles",
+        "GFLOP/s of 8, 20 and 32 tiles of rows by weights in memory, looking ahead, without fetches, and with the next "
+        "block fetched: 48x512x2048 138 140 164, 120x768x3072 141 155 163, 192x1024x256 125 141 142",
+        "two vCPUs of Zen 3",
+    ),
+] = 32
+"""The most tiles of rows of a task that fetch the next block of weights while they pass one."""
+
 FETCHED_SHARE: Annotated[
     float,
     Cost(

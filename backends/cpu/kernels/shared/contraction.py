@@ -12,6 +12,7 @@ over taps (the window of a convolution) and `depth` contiguous steps of k. The l
             acc[rows, vectors] = 0                     registers
             for tap, for k
               [fetch a part of the next tile's rows]   where they come from beyond L2
+              [fetch weights]                          these, further ahead, or a part of the next block's
               w = weights[panel, tap, k]               `vectors` loads
               acc[i] += splat(a[row i, tap, k]) * w    rows x vectors FMAs, or dot products of pairs of bfloat16
             outputs = epilogue(acc)                    neighbouring panels write neighbouring channels
@@ -30,7 +31,7 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 from backends.cpu import bfloat16
-from backends.cpu.costs import PREFETCH_STEPS
+from backends.cpu.costs import CACHE_LINE, FETCHED_TILES, PREFETCH_STEPS
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, Arithmetic, BFloat16
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents
@@ -123,6 +124,9 @@ def emit(
     panels = [-(-each.extents.vectors // blocking.tile.vectors) * each.extents.groups for each in works]
     chunks = Split(panels[0] if alike else sum(panels), blocking.panel_chunks)
     tasks = work.extents.outer * row_chunks.count * chunks.count
+    tiles = row_chunks.longest * Split.of(work.extents.width, blocking.tile.width).count
+    # Each vector by itself asks for a line as often as it has vectors, and all tiles but the first find it in L2.
+    looks_ahead = tiles == 1 or 4 * work.extents.lanes >= CACHE_LINE
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
         panel_chunk = task % chunks.count
         row_chunk = task // chunks.count % row_chunks.count
@@ -143,6 +147,9 @@ def emit(
                 epilogue=epilogue,
                 fetches_rows=load_rows is None and rows.count > 1 and each.extents.waits_for_rows,
                 packs=packs,
+                looks_ahead=looks_ahead,
+                fetches_blocks=not packs and not looks_ahead and each.padded_weights and tiles <= FETCHED_TILES
+                and chunks.longest > blocking.panel_block,
             )
             mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], sum(panels))
             kernel.emit(*mine, rows, first, many)
@@ -163,6 +170,22 @@ def emit_inside(nest: Nest, work: Contraction, tile: RegisterTile) -> None:
     kernel = MicroKernel.inside(nest, work, tile, int64(0), panel_block=panels)
     rows = Split.of(work.extents.height, tile.height)
     kernel.emit(int64(0), panels, rows, int64(0), rows.count)
+
+
+@dataclass(frozen=True)
+class NextBlock:
+    """Packed weights behind a block of panels, of which the register tiles of that fetch a part each.
+
+    Attributes:
+        panel, panels: The first, and up to how many there are; none where that is not positive.
+        each: Elements that a step of k fetches, rounded up.
+        tile: The tile of rows that is computed.
+    """
+
+    panel: Expr
+    panels: Expr
+    each: Expr
+    tile: Expr = 0
 
 
 @dataclass(frozen=True)
@@ -190,6 +213,9 @@ class MicroKernel:
     Attributes:
         fetches_rows: Whether the rows of the next tile are fetched while one is computed; they lie behind one another.
         packs: Whether the weights lie as they come, and are copied block by block.
+        looks_ahead: Whether packed weights are fetched `PREFETCH_STEPS` of k ahead.
+        fetches_blocks: Whether the next block of them is instead, while the rows pass one.
+        next_block: That one.
     """
 
     nest: Nest
@@ -200,6 +226,9 @@ class MicroKernel:
     epilogue: Epilogue
     fetches_rows: bool = False
     packs: bool = False
+    looks_ahead: bool = True
+    fetches_blocks: bool = False
+    next_block: NextBlock | None = None
 
     @staticmethod
     def inside(
@@ -235,17 +264,32 @@ class MicroKernel:
             start = first_panel + index * block
             many = tirx.min(block, panels - index * block) if block > 1 else 1
             kernel = self._packed(copies, start, many) if copies else self
+            if self.fetches_blocks:
+                kernel = replace(kernel, next_block=self._behind(start + block, panels - (index + 1) * block, tiles))
             kernel._emit_tiles(start, many, rows, first_tile, tiles)
+
+    def _behind(self, start: Expr, panels: Expr, tiles: Expr) -> NextBlock:
+        """Return the block of up to `panels` panels from `start` on, which so many tiles of rows fetch."""
+        work, tile = self.work, self.blocking.tile
+        count = tiles * Split.of(work.extents.width, tile.width).count
+        step = tile.vectors * work.extents.lanes * work.arithmetic.packed
+        each = tirx.truncdiv(int64(count + (step - 1)), int64(count))
+        return NextBlock(start, panels, self.nest.settle("fetched_each", each))
 
     def _emit_tiles(self, start: Expr, many: Expr, rows: Split, first_tile: Expr, tiles: Expr) -> None:
         """Emit the panels of one block times `tiles` row tiles."""
         nest, columns = self.nest, Split.of(self.work.extents.width, self.blocking.tile.width)
         with nest.loop("y_tile", tiles) as step, nest.loop("x_tile", columns.count) as x:
             y = first_tile + step
+            kernel = self if self.next_block is None else self._at_tile(self.next_block, step * columns.count + x)
             for (height, tall), (width, wide) in product(_kinds(rows, y), _kinds(columns, x)):
                 with guard(nest, tall), guard(nest, wide):
                     pixels = [(rows.start(y) + i, columns.start(x) + j) for i in range(height) for j in range(width)]
-                    self.emit_panels(start, many, pixels, (height, width))
+                    kernel.emit_panels(start, many, pixels, (height, width))
+
+    def _at_tile(self, block: NextBlock, tile: Expr) -> MicroKernel:
+        """Return the micro-kernel that computes this tile of rows."""
+        return replace(self, next_block=replace(block, tile=tile))
 
     def _copies(self) -> PackedPanels:
         """Return memory for the panels of a block."""
@@ -296,6 +340,8 @@ class MicroKernel:
         vectors = [(at, lanes) for at in range(0, channels, lanes)] if work.padded_weights else pieces(channels, lanes)
         registers = RegisterRows(nest, len(pixels), vectors)
         tile = _Tile(registers, vectors, pixels, group, channel)
+        block = self.next_block
+        fetch = self._fetch_block(block, turn) if block is not None and turn is not None else None
         with ExitStack() as loops:
             taps = [
                 begin + loops.enter_context(nest.loop(f"tap{axis}", many))
@@ -306,6 +352,8 @@ class MicroKernel:
                 with nest.loop("k", whole) as step:
                     if self.fetches_rows and turn is not None:
                         self._fetch_rows(pixels, turn * whole + step)
+                    if fetch is not None:
+                        fetch(taps, step)
                     self._accumulate(tile, taps, step, work.arithmetic.step)
             if rest:
                 self._accumulate(tile, taps, int64(whole), rest)
@@ -328,6 +376,27 @@ class MicroKernel:
         y, x = pixels[0]
         prefetch(self.nest, self.load_rows(self.outer, int64(0), y + len(pixels), x, (), at))
 
+    def _fetch_block(self, block: NextBlock, turn: Expr) -> Callable[[Sequence[Expr], Expr], None]:
+        """Return what emits, for (taps, step of k) of a tile in the panel `turn` of a block, the fetch of its part of
+        the panel `turn` of the next one; the same line again where that has no such panel."""
+        nest, work, width = self.nest, self.work, self.blocking.tile.vectors * self.work.extents.lanes
+        extents, arithmetic = work.extents, work.arithmetic
+        group, panel = tirx.floordiv(block.panel, self.panels), tirx.floormod(block.panel, self.panels)
+        first = work.load_weights(self.outer, group, panel * width, [int64(0)] * len(extents.taps), int64(0), 1)
+        *outer, _ = first.indices
+        each = nest.settle("fetched_each", tirx.Select(turn < block.panels, block.each, int64(0)))
+        whole = nest.settle("panel_fetched", tirx.Select(turn < block.panels, int64(turn), int64(0)))
+        begin = nest.settle("fetched", (whole * (width * arithmetic.packed) + block.tile * each) * extents.steps)
+
+        def fetch(taps: Sequence[Expr], step: Expr) -> None:
+            at = int64(0)
+            for tap, extent in zip(taps, extents.taps, strict=True):
+                at = at * extent + tap
+            at = at * -(-extents.depth // arithmetic.step) + step
+            prefetch(nest, tirx.BufferLoad(first.source, [*outer, begin + at * each]))
+
+        return fetch
+
     def _accumulate(self, tile: _Tile, taps: Sequence[Expr], step: Expr, many: int) -> None:
         """Emit one step of k, of `many` elements."""
         nest, work, width = self.nest, self.work, self.work.arithmetic.step
@@ -336,7 +405,7 @@ class MicroKernel:
         for at, count in tile.vectors:
             load = load_weights(tile.channel + at, taps, step, count * work.arithmetic.packed)
             weights.append(nest.bind(f"w{at}", work.arithmetic.weights(load, many)))
-        for at, _ in tile.vectors if work.padded_weights else ():
+        for at, _ in tile.vectors if work.padded_weights and self.looks_ahead else ():
             prefetch(nest, load_weights(tile.channel + at, taps, step + PREFETCH_STEPS, 1))
         for row, (y, x) in enumerate(tile.pixels):
             first = self.load_rows(self.outer, tile.group, y, x, taps, step * width)
