@@ -2,14 +2,14 @@
 
 An import leaves out operators whose results have no elements there, and those that know what they make of nothing: the
 others have to be those of all sizes. What an operator makes of nothing is as ONNX says for those of `_OF_NOTHING`;
-others ONNX Runtime refuses, as the largest of no numbers, or they would read what is not there.
+others would read what is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, combinations
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain, combinations
 from math import prod
 
 import numpy as np
@@ -20,13 +20,14 @@ from fusion.bindings import Bindings, variables
 from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.extents import Extent, Sizes
-from fusion.frontends.branched import graphs_of
+from fusion.frontends.branched import MAIN, split_branches
+from fusion.frontends.imported import BranchCall, read_branch_call
 from fusion.symbolic.imported_constants import constants_of
 from fusion.symbolic.open_weights import OpenWeight
-from fusion.symbolic.outline import OpenOutline, outline
+from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
 from fusion.symbolic.sized_imports import FoundModel, SizedImports
 
-_OF_NOTHING = frozenset({"concat", "matmul", "sum"})
+_OF_NOTHING = frozenset({"concat", "matmul", "max", "min", "prod", "scatter_elements", "scatter_nd", "sum"})
 """Operators that may have an operand without elements and a result with some."""
 
 _MOST = 5
@@ -94,7 +95,11 @@ class _Emptied:
         near = self.found.near[0]
         if any(_is_before_first(weight, sizes) > _is_before_first(weight, near) for weight in self.weights):
             raise Declined("the place before the first of an axis would be read")
-        return _left_out(self.near, self.found.graph, list(self.found.dims.shapes(sizes).values()), sizes)
+        walk = _Walk.of(self.near, self.found.graph, sizes)
+        given = zip(walk.graphs[MAIN].params, self.found.dims.shapes(sizes).values(), strict=False)
+        nothing = {param for param, shape in given if 0 in shape}
+        walk.through(MAIN, nothing, set(nothing))
+        return frozenset(walk.left)
 
 
 def _is_before_first(weight: OpenWeight, sizes: Sizes) -> bool:
@@ -119,34 +124,77 @@ def _is_held(weight: OpenWeight, sizes: Sizes, held: Sequence[np.ndarray]) -> bo
     return any(value.shape == each.shape and np.array_equal(value, each) for each in held)
 
 
-def _left_out(
-    near: tvm.IRModule, graph: OpenOutline, shapes: Sequence[Sequence[int]], sizes: Sizes
-) -> frozenset[int]:
-    """Return which operators an import may leave out.
+@dataclass
+class _Walk:
+    """Follows what has no elements through a model and its branches.
 
-    Raises:
-        Declined: One makes something of nothing, for which there is no rule.
+    Attributes:
+        graphs: By name.
+        lines: Of each of them, with the extents at all sizes.
+        firsts: The place of the first of these lines among those of all.
+        left: Places of operators that an import may leave out.
     """
-    *branches, main = graphs_of(near)
-    if branches:
-        raise Declined("it has branches, each with nothings of its own")
-    nothing = {var for var, shape in zip(main.params, shapes, strict=False) if 0 in shape}
-    known, left = set(nothing), set[int]()
-    for place, (binding, (line, extents)) in enumerate(zip(Bindings.of(main).all, graph.lines, strict=False)):
-        read = set(variables(binding.value))
-        counts = _elements(binding.value, extents, sizes)
-        if counts and not any(counts):
-            nothing.add(binding.var)
-        elif isinstance(binding.value, relax.Tuple):
-            pass
-        elif not all(counts) or (read & nothing and line.operator not in _OF_NOTHING):
-            raise Declined(f"{line.operator} makes something of nothing")
-        if binding.var in nothing or read <= known:
-            known.add(binding.var)
-            left.add(place)
-        elif line.operator == "concat" and len(read - nothing) == 1:
-            left.add(place)
-    return frozenset(left)
+
+    graphs: Mapping[str, relax.Function]
+    lines: Mapping[str, Sequence[tuple[OperatorLine, tuple[Extent, ...]]]]
+    firsts: Mapping[str, int]
+    sizes: Sizes
+    left: set[int] = field(default_factory=set, init=False)
+
+    @classmethod
+    def of(cls, mod: tvm.IRModule, graph: OpenOutline, sizes: Sizes) -> _Walk:
+        """Return a walk through `mod`, the operators of which are those of `graph`."""
+        main, branches = split_branches(mod)
+        graphs = {**{name: branch[MAIN] for name, branch in branches.items()}, MAIN: main[MAIN]}
+        counts = [len(Bindings.of(each).all) + 1 for each in graphs.values()]  # what a graph returns is a line too
+        firsts = dict(zip(graphs, accumulate(counts, initial=0), strict=False))
+        lines = {name: graph.lines[firsts[name] :][:count] for name, count in zip(graphs, counts, strict=True)}
+        return cls(graphs, lines, firsts, sizes)
+
+    def through(self, name: str, nothing: set[relax.Var], known: set[relax.Var]) -> None:
+        """Walk through a graph, of the parameters of which those have no elements, and an import knows these.
+
+        Raises:
+            Declined: An operator makes something of nothing, for which there is no rule.
+        """
+        bindings, lines = Bindings.of(self.graphs[name]).all, self.lines[name]
+        for place, (binding, (line, extents)) in enumerate(zip(bindings, lines, strict=False), self.firsts[name]):
+            read = set(variables(binding.value))
+            counts = _elements(binding.value, extents, self.sizes)
+            call = read_branch_call(binding.value)
+            if call is not None:
+                self._through_branches(call, nothing, known, are_empty=bool(counts) and not any(counts))
+            if counts and not any(counts):
+                nothing.add(binding.var)
+            elif isinstance(binding.value, relax.Tuple) or call is not None:
+                pass
+            elif not all(counts) or (read & nothing and line.operator not in _OF_NOTHING):
+                raise Declined(f"{line.operator} makes something of nothing")
+            if binding.var in nothing or read <= known:
+                known.add(binding.var)
+                self.left.add(place)
+            elif line.operator == "concat" and len(read - nothing) == 1:
+                self.left.add(place)
+
+    def _through_branches(
+        self, call: BranchCall, nothing: Collection[relax.Var], known: set[relax.Var], *, are_empty: bool
+    ) -> None:
+        """Walk through the branches of a call, all results of which may be empty."""
+        for name in (call.then, call.otherwise):
+            given = list(zip(self.graphs[name].params, call.arguments, strict=True))
+            empty = {param for param, value in given if value in nothing}
+            self.through(name, empty, {param for param, value in given if known.issuperset(variables(value))})
+            if are_empty:
+                self._leave(name)
+
+    def _leave(self, name: str) -> None:
+        """Note that an import may leave out a branch, and those in it."""
+        first = self.firsts[name]
+        self.left.update(range(first, first + len(self.lines[name])))
+        for binding in Bindings.of(self.graphs[name]).all:
+            if (call := read_branch_call(binding.value)) is not None:
+                self._leave(call.then)
+                self._leave(call.otherwise)
 
 
 def _elements(value: relax.Expr, extents: Sequence[Extent], sizes: Sizes) -> list[int]:

@@ -26,6 +26,9 @@ _MOVES_NOTHING = frozenset(
 )  # fmt: skip
 """Operators that an import may leave out where shapes are such that they change nothing."""
 
+Content = tuple[str, tuple[int, ...]]
+"""The text of an operator without numbers, and these."""
+
 
 @dataclass(frozen=True)
 class OperatorLine:
@@ -43,7 +46,7 @@ class OperatorLine:
     is_known: bool = False
 
     @property
-    def content(self) -> tuple[str, tuple[int, ...]]:
+    def content(self) -> Content:
         """All that it is."""
         return self.text, self.numbers
 
@@ -119,16 +122,26 @@ class OpenOutline:
     def is_at(self, lines: Sequence[OperatorLine], sizes: Sizes, left: frozenset[int] = frozenset()) -> bool:
         """Return whether a model with these operators, which may lack those of the places `left`, is this one at
         `sizes`."""
-        at = 0
+        wanted = list[tuple[Content, bool]]()
         for place, (line, extents) in enumerate(self.lines):
-            wanted = (line.text, tuple(extent.at(sizes) for extent in extents))
-            found = next((number for number in range(at, len(lines)) if lines[number].content == wanted), None)
-            if found is not None and all(each.is_known for each in lines[at:found]):
-                at = found + 1
-            elif place not in left and line.operator not in _MOVES_NOTHING:
-                return False
-        return all(each.is_known for each in lines[at:])
+            numbers = tuple(extent.at(sizes) for extent in extents)
+            wanted.append(((line.text, numbers), place in left or line.operator in _MOVES_NOTHING))
+        # One of many that may be missing takes the line of another: which, is another one from the end.
+        return _are_in_order(wanted, lines) or bool(left and _are_in_order(wanted[::-1], lines[::-1]))
 
     def leaves(self, lines: Sequence[OperatorLine]) -> bool:
         """Return whether a model with these operators leaves some of constants only that are computed in this one."""
         return sum(line.is_known for line in lines) > sum(line.is_known for line, _ in self.lines)
+
+
+def _are_in_order(wanted: Sequence[tuple[Content, bool]], lines: Sequence[OperatorLine]) -> bool:
+    """Return whether `lines` have these contents in this order, but for those that may be missing, and else only
+    operators on constants."""
+    at = 0
+    for content, may_miss in wanted:
+        found = next((number for number in range(at, len(lines)) if lines[number].content == content), None)
+        if found is not None and all(each.is_known for each in lines[at:found]):
+            at = found + 1
+        elif not may_miss:
+            return False
+    return all(each.is_known for each in lines[at:])

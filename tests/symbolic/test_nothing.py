@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 import pytest
@@ -9,18 +11,23 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fusion
 from fusion.errors import FusionError
+from tests.frontends.models import branch, choose
 
 Nodes = list[onnx.NodeProto]
 LAST = numpy_helper.from_array(np.array(-1, np.int64), "last")
 AXIS = numpy_helper.from_array(np.array([1], np.int64), "axis")
 
 
-def compiled(nodes: Nodes, rank: int, batch: int | str = "batch") -> fusion.CompiledModule:
-    """Return the module of a model with the inputs "past" and "x", rows of 8 behind any many of a batch."""
+def compiled(
+    nodes: Nodes, rank: int, batch: int | str = "batch", decided: Sequence[str] = ()
+) -> fusion.CompiledModule:
+    """Return the module of a model with the inputs "past" and "x", rows of 8 behind any many of a batch, and conditions
+    `decided` by the run."""
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, length, 8])
         for name, length in (("past", "cached"), ("x", "length"))
     ]
+    inputs += [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in decided]
     made = helper.make_tensor_value_info("made", TensorProto.FLOAT, [None] * rank)
     graph = helper.make_graph(nodes, "nothing", inputs, [made], [LAST, AXIS])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -81,25 +88,78 @@ def test_the_last_row_of_none_is_refused() -> None:
         module(past, rows(2, 0))
 
 
-def test_the_largest_of_none_is_what_the_static_form_says() -> None:
-    module = compiled([helper.make_node("ReduceMax", ["x"], ["made"], axes=[1], keepdims=0)], 2)
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_the_largest_of_none_is_what_the_static_form_says(keepdims: int) -> None:
+    module = compiled([helper.make_node("ReduceMax", ["x"], ["made"], axes=[1], keepdims=keepdims)], 2 + keepdims)
     past, x = rows(2, 1), rows(2, 3)
-    np.testing.assert_array_equal(module(past, x)[0], x.max(1))
+    np.testing.assert_array_equal(module(past, x)[0], x.max(1, keepdims=bool(keepdims)))
     assert (module(past, rows(2, 0))[0] == -np.inf).all()
-    assert len(module.specializations) == 2, "nothing is known of the one form there"
+    assert len(module.specializations) == 1
+
+
+def test_the_mean_of_none_is_what_the_static_form_says() -> None:
+    module = compiled([helper.make_node("ReduceMean", ["x"], ["made"], axes=[1], keepdims=0)], 2)
+    past, x = rows(2, 1), rows(2, 3)
+    np.testing.assert_allclose(module(past, x)[0], x.mean(1), rtol=1e-5, atol=1e-6)
+    assert (module(past, rows(2, 0))[0] == 0).all()
+    assert len(module.specializations) == 2, "0 / 0 would be no number"
+
+
+@pytest.mark.parametrize("reduction", ["add", "max"])
+def test_a_graph_without_edges(reduction: str) -> None:
+    nodes = [
+        helper.make_node("Gather", ["x", "source"], ["sent"]),
+        helper.make_node("MatMul", ["sent", "weight"], ["messages"]),
+        helper.make_node("ScatterND", ["x", "target", "messages"], ["kept"], reduction=reduction),
+        helper.make_node("Relu", ["kept"], ["made"]),
+    ]
+    weight = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["places", 8]),
+        helper.make_tensor_value_info("source", TensorProto.INT64, ["edges"]),
+        helper.make_tensor_value_info("target", TensorProto.INT64, ["edges", 1]),
+    ]
+    made = helper.make_tensor_value_info("made", TensorProto.FLOAT, [None, 8])
+    graph = helper.make_graph(nodes, "edges", inputs, [made], [numpy_helper.from_array(weight, "weight")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    module = fusion.compile(model, wait=True, cache=False, threads=2)
+    for places, edges in ((6, 9), (6, 0), (1, 1), (40, 130), (1, 0)):
+        x, ends = rows(1, places)[0], np.random.default_rng(edges).integers(0, places, (2, edges))
+        expected = x.copy()
+        (np.add if reduction == "add" else np.maximum).at(expected, ends[1], x[ends[0]] @ weight)
+        found = module(x, ends[0], ends[1][:, None])[0]
+        np.testing.assert_allclose(found, np.maximum(expected, 0), rtol=1e-4, atol=1e-4)
+    (form,) = module.specializations
+    assert form.opened is not None
+    assert "edges 0 to 4096" in form.opened.describe_bounds()
+
+
+def test_a_branch_makes_something_of_nothing_as_its_model_does() -> None:
+    """A decoder may have its first call without a cache in one branch, and the others in another."""
+    behind = branch(joined(helper.make_node("ReduceSum", ["rows", "axis"], ["both"], keepdims=0)), ["both"])
+    alone = branch([helper.make_node("ReduceSum", ["x", "axis"], ["new"], keepdims=0)], ["new"])
+    nodes = [choose("c", ["sums"], behind, alone), helper.make_node("Tanh", ["sums"], ["made"])]
+    module = compiled(nodes, 2, decided=["c"])
+    for cached, length in ((3, 4), (0, 4), (2, 1), (0, 1), (3, 0), (0, 0)):
+        for decided in (True, False):
+            past, x = rows(2, cached), rows(2, length)
+            sums = x.sum(1) + (past.sum(1) if decided else 0)
+            found = module(past, x, np.array(decided))[0]
+            np.testing.assert_allclose(found, np.tanh(sums), rtol=1e-5, atol=1e-5)
+    assert len(module.specializations) == 1
 
 
 def test_sizes_that_may_be_0_alone_are_not_so_together() -> None:
-    """Of a cache and new rows, one may be empty; the last row, and the largest, are of both."""
+    """Of a cache and new rows, one may be empty; the last row, and the mean, are of both."""
     last = compiled(joined(helper.make_node("Gather", ["rows", "last"], ["made"], axis=1)), 2, batch=2)
-    largest = compiled(joined(helper.make_node("ReduceMax", ["rows"], ["made"], axes=[1], keepdims=0)), 2, batch=2)
-    for module, find in ((last, lambda rows: rows[:, -1]), (largest, lambda rows: rows.max(1))):
+    mean = compiled(joined(helper.make_node("ReduceMean", ["rows"], ["made"], axes=[1], keepdims=0)), 2, batch=2)
+    for module, find in ((last, lambda rows: rows[:, -1]), (mean, lambda rows: rows.mean(1))):
         for cached, length in ((3, 1), (0, 5), (0, 1)):
             past, x = rows(2, cached), rows(2, length)
-            np.testing.assert_array_equal(module(past, x)[0], find(np.concatenate([past, x], 1)))
-    (form,) = largest.specializations
+            np.testing.assert_allclose(module(past, x)[0], find(np.concatenate([past, x], 1)), rtol=1e-5, atol=1e-6)
+    (form,) = mean.specializations
     assert form.opened is not None
     assert form.opened.describe_bounds() == "cached 0 to 4096, length 1 to 4096"
-    assert (largest(rows(2, 0), rows(2, 0))[0] == -np.inf).all()
+    assert (mean(rows(2, 0), rows(2, 0))[0] == 0).all()
     with pytest.raises(FusionError, match="outside its axis"):
         last(rows(2, 0), rows(2, 0))
