@@ -10,9 +10,17 @@ import pytest
 from fusion.module.program import Program
 from fusion.module.stand_in import StandIn
 from tests import internal_errors
+from tests.kept_code import sharing_code
 
 # No test shall see what another has compiled; those of the cache have folders of their own.
 os.environ["FUSION_CACHE_SIZE"] = "0"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kept_code() -> Iterator[None]:
+    """Have the code of equal functions made once: see `tests.kept_code`."""
+    with sharing_code():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -29,9 +30,20 @@ def main(engine: str) -> None:
     runner = {"fusion": _run_fusion, "frontend": _run_frontend, "plain_tvm": _run_plain_tvm}[engine]
     cases = load_cases()
     replies.write(json.dumps({"ready": sorted(cases)}) + "\n")
-    for line in sys.stdin:
-        name = line.strip()
-        replies.write(json.dumps({"name": name, **_outcome(runner, cases[name])}) + "\n")
+    with _sharing_code() if engine == "fusion" else nullcontext():
+        for line in sys.stdin:
+            name = line.strip()
+            replies.write(json.dumps({"name": name, **_outcome(runner, cases[name])}) + "\n")
+
+
+def _sharing_code() -> AbstractContextManager[None]:
+    """As in `tests/conftest.py`: many operators have several tests with the same kernels."""
+    import fusion
+
+    fusion.compile  # noqa: B018 -- before TVM, which alone imports PyTorch
+    from tests.kept_code import sharing_code
+
+    return sharing_code()
 
 
 @lru_cache

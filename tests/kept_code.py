@@ -1,0 +1,102 @@
+"""Machine code that the tests of one process share, as many compile the same small models.
+
+TVM's last passes and LLVM take half of a compilation. They make the same code of equal functions, and all that comes
+before, the loops of each kernel included, each test still does itself.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from unittest import mock
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from backends.cpu.codegen import objects
+from fusion.context import Context
+from fusion.forks import Lock
+from fusion.module import write_objects
+from fusion.module.kernel_cache import KernelCache
+
+_GENERATE = objects.generate_module
+_MOST_BYTES = 96 << 20
+"""Of all code: what has not been used for longest is dropped."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    func: tirx.PrimFunc
+    code: bytes
+
+
+@dataclass
+class SharedCode:
+    """The code of functions by all that decides it: loops, name, target and the options of passes."""
+
+    _made: OrderedDict[str, _Made] = field(default_factory=OrderedDict)
+    _bytes: int = 0
+    _lock: Lock = field(default_factory=Lock)
+
+    def keep(self, key: str, func: tirx.PrimFunc, code: bytes) -> None:
+        """Keep the code of a function, and drop other where that is too much."""
+        with self._lock:
+            if key in self._made:
+                return
+            self._made[key] = _Made(func, code)
+            self._bytes += len(code)
+            while self._bytes > _MOST_BYTES:
+                self._bytes -= len(self._made.popitem(last=False)[1].code)
+
+    def find(self, key: str, func: tirx.PrimFunc) -> bytes | None:
+        """Return the code of a function that is equal to `func`."""
+        with self._lock:
+            made = self._made.get(key)
+            if made is None or not tvm_ffi.structural_equal(made.func, func):
+                return None
+            self._made.move_to_end(key)
+            return made.code
+
+
+@dataclass
+class KeptCode:
+    """An `ObjectCache` for one compilation."""
+
+    shared: SharedCode
+    target: str
+    _asked: dict[str, tirx.PrimFunc] = field(default_factory=dict)
+
+    def key(self, symbol: tvm.ir.GlobalVar, func: tirx.PrimFunc) -> str | None:
+        """See `ObjectCache`; `main` has one too, and nothing where a test has put another generator in the place."""
+        if objects.generate_module is not _GENERATE:
+            return None
+        passes = tvm.transform.PassContext.current()
+        key = f"{symbol.name_hint} {tvm_ffi.structural_hash(func)} {self.target} {passes}"
+        self._asked[key] = func
+        return key
+
+    def find(self, key: str) -> bytes | None:
+        """See `ObjectCache`."""
+        return self.shared.find(key, self._asked[key])
+
+    def keep(self, key: str, code: bytes) -> None:
+        """See `ObjectCache`."""
+        self.shared.keep(key, self._asked[key], code)
+
+    def make_room(self) -> None:
+        """See `ObjectCache`."""
+
+
+@contextmanager
+def sharing_code() -> Iterator[None]:
+    """Have the code of equal functions made once while the block lasts, where the cache on disk is off."""
+    shared, open_kernels = SharedCode(), write_objects.open_kernels
+
+    def open_some(ctx: Context) -> KernelCache | KeptCode:
+        return open_kernels(ctx) or KeptCode(shared, str(ctx.compiler.target))
+
+    with mock.patch.object(write_objects, "open_kernels", open_some):
+        yield
