@@ -7,7 +7,8 @@ import sys
 
 _IN_A_CALL_BY_TVM = """
 import signal
-import fusion
+import fusion, fusion.runtime
+fusion.runtime.import_compiler()  # without PyTorch
 from backends.cpu.kernels.shared.lowering import constant_matmul
 from tests.module import small_models
 

@@ -22,6 +22,7 @@ _SECOND = """
 import sys
 import numpy as np
 import fusion
+fusion.compile  # before TVM, which alone imports PyTorch
 from fusion import api
 
 def refuse(model, shapes, ctx):

@@ -15,6 +15,7 @@ import pytest
 import tvm
 
 import fusion
+from tests import without_torch
 from tests.cli.commands import run, run_json
 from tests.frontends.relay import shared_models
 from tests.module import small_models
@@ -151,7 +152,10 @@ def test_a_converted_file_works_in_another_process_and_folder(
 ) -> None:
     assert run(capsys, "convert", RELAY, "--params", params, "-o", tmp_path / "mine.py")[0] == 0
     code = "import mine; print(*mine.load()['main'].params)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env=without_torch.environment(),
+    )  # fmt: skip
     assert done.stdout == "data\n"
 
 

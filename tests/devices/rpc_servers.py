@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+from tests import without_torch
+
 KEY = "board"
 _CODE = """
 import sys
@@ -33,8 +35,9 @@ class Server:
             self.port = int(free.getsockname()[1])
         self.target = f"rpc://127.0.0.1:{self.port}/{KEY}"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _CODE, str(self.port), KEY], start_new_session=True, stdin=subprocess.DEVNULL
-        )
+            [sys.executable, "-c", _CODE, str(self.port), KEY], start_new_session=True, stdin=subprocess.DEVNULL,
+            env=without_torch.environment(),
+        )  # fmt: skip
 
     def wait(self) -> None:
         """Wait until it takes connections."""

@@ -338,8 +338,11 @@ def test_threads_are_bound_to_their_cpus(module: DeviceModule, monkeypatch: pyte
 
 
 _SCRIPT = """
-import itertools, sys
+import itertools, signal, sys
+import fusion
 import numpy as np
+fusion.compile  # before TVM, which alone imports PyTorch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from tests.devices.forced import divided
 from tests.module import small_models
 module = divided(small_models.softmax_of_columns())

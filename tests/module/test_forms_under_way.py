@@ -144,6 +144,7 @@ SLOW = """
     import atexit, os, sys, threading, time
     import numpy as np
     import fusion
+    fusion.compile  # before TVM, which alone imports PyTorch
     from fusion import api
     from tests.module import small_models
 

@@ -195,6 +195,7 @@ def test_the_next_process_takes_it_from_the_cache(tmp_path: Path, monkeypatch: p
     check(fusion.compile(TWO.proto, wait=True), TWO, rows=3)
     code = """
         import fusion
+        fusion.compile  # before TVM, which alone imports PyTorch
         from fusion import api
         from tests.module.open_models import two_inputs
         api.lower_for_all = api.compile_form = None

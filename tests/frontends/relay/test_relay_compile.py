@@ -46,6 +46,6 @@ def test_errors_of_the_translation_show_the_line(tmp_path: Path) -> None:
 
 
 def test_the_parser_is_loaded_only_for_relay(tmp_path: Path) -> None:
-    code = "import fusion, sys; fusion.load; import fusion.frontends; print('lark' in sys.modules)"
+    code = "import fusion, sys; fusion.compile; fusion.load; import fusion.frontends; print('lark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
