@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from placement.cover.regions import PlacedSubgraph
 from tests.backends.to_onnx.examples import FAMILIES, FamilyModule
 from tests.frontends.against_onnxruntime import onnxruntime_runs
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, model
+from tests.naps import busy_nap
 from tests.passes.random_graphs import random_graph
 
 LIBRARIES = ("openvino", "onnxruntime")
@@ -112,13 +112,8 @@ def test_several_callers(library: str) -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_idle_threads_sleep(library: str) -> None:
     module = placed(mlp(), library)
-    for _ in range(20):
-        module(X)
-    time.sleep(0.2)
-    others = threading.active_count()
-    before = time.process_time()
-    time.sleep(0.5)
-    assert time.process_time() - before < 0.1, f"threads of {library} spin, of {others} of Python"
+    busy = busy_nap(lambda: [module(X) for _ in range(20)], 0.5, settle=0.2, enough=0.1)
+    assert busy < 0.1, f"threads of {library} spin, of {threading.active_count()} of Python"
 
 
 def test_behind_our_own_kernels_nothing_is_placed_on_a_guess() -> None:

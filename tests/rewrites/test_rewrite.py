@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.relax import op
@@ -116,17 +117,23 @@ def test_ten_thousand_operators_take_linear_time(shape: str) -> None:
 
         return module(chain, [normal(4)])
 
-    seconds = []
-    for count in (1_000, 10_000):
-        mod, runs = build(count), []
-        for _ in range(3):  # the best of them: a neighbour on the host slows any single one
-            start = time.process_time()
-            after = Rewrite()(mod)
-            runs.append(time.process_time() - start)
-        seconds.append(min(runs))
-        relax.analysis.well_formed(after)
-    assert seconds[1] < 40 * seconds[0] + 0.05
-    assert seconds[1] < 10
+    few, many = build(1_000), build(10_000)
+    of_few, of_many = [], []
+    for _ in range(3):  # the best of them: a neighbour on the host slows any single one
+        of_few.append(cpu_seconds(few))
+        of_many.append(cpu_seconds(many))
+        if is_linear := min(of_many) < min(40 * min(of_few) + 0.05, 10):
+            break
+    assert is_linear, (of_few, of_many)
+
+
+def cpu_seconds(mod: tvm.IRModule) -> float:
+    """Return what the rewriting of a module takes, of which a valid one comes."""
+    start = time.process_time()
+    after = Rewrite()(mod)
+    taken = time.process_time() - start
+    relax.analysis.well_formed(after)
+    return taken
 
 
 def test_a_cascade_of_dead_values_is_not_recursive() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from fusion.passes.regions import TakeRegions
 from fusion.passes.take_subgraphs import TakeSubgraphs
 from placement.cover.places import PlacesByOrder
 from tests.backends.conformance.cases import CASES, Suite
+from tests.naps import busy_nap
 
 LIBRARIES = ("onednn", "openvino", "onnxruntime")
 BACKENDS = ("cpu", *LIBRARIES)
@@ -233,8 +233,5 @@ def test_a_saved_module_computes_the_same(backend: str, tmp_path: Path) -> None:
 
 def test_idle_threads_sleep(backend: str) -> None:
     inputs = Suite.of(SOME).draw(6)
-    for _ in range(20):
-        some(backend)(*inputs)
-    before = time.process_time()
-    time.sleep(0.3)
-    assert time.process_time() - before < 0.06, f"its threads spin, of {threading.active_count()} of Python"
+    busy = busy_nap(lambda: [some(backend)(*inputs) for _ in range(20)], 0.3, settle=0.0, enough=0.06)
+    assert busy < 0.06, f"its threads spin, of {threading.active_count()} of Python"
