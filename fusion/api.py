@@ -17,7 +17,6 @@ from fusion.collector import seldom
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
-from fusion.device_module import DeviceModule, divide
 from fusion.devices.targets import DeviceTarget, parse_devices
 from fusion.errors import (
     InvalidModelError,
@@ -65,6 +64,7 @@ from fusion.tensors import numpy_dtype
 from fusion.threads import require_threads
 
 if TYPE_CHECKING:
+    from fusion.device_module import DeviceModule
     from fusion.frontends.relay.parameters import Parameters
 
 Shapes = Mapping[str, Sequence[int]]
@@ -214,6 +214,9 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
 
 def _device_module(model: Any, given: NamedShapes, ctx: Context, devices: tuple[DeviceTarget, ...]) -> DeviceModule:
     """Return `model` divided among `devices`; nothing of it is kept in the cache but its kernels."""
+    # Here, not above: of all compilations only these need plans, which take 50 ms to import.
+    from fusion.device_module import DeviceModule, divide
+
     inputs, _ = read_signature(model)
     inputs, named = name_dims(inputs, given)
     shapes = complete_shapes(inputs, named)

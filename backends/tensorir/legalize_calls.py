@@ -9,6 +9,7 @@ from functools import cache
 import tvm
 from tvm import relax, topi
 
+from backends.tensorir.calls_alike import CallsAlike
 from backends.tensorir.legalize.common import FLegalize
 from fusion.bindings import Bindings
 from fusion.errors import UnsupportedOperatorError
@@ -41,8 +42,9 @@ class LegalizeCalls(TellingPass[None]):
             UnsupportedOperatorError: Forms need to know shapes, and only the run knows those of an operand.
             Exception: What the form of the first call raises that no form takes; a ValueError where one leaves it.
         """
-        raised, failures = list[Exception](), Failures()
-        forms = {name: self._guarded(name, raised, failures) for name in {*_of_tvm(), *self.forms}}
+        raised, failures, alike = list[Exception](), Failures(), CallsAlike()
+        names = {*_of_tvm(), *self.forms}
+        forms = {name: alike.remembering(self._guarded(name, raised, failures)) for name in names}
         legal = relax.transform.LegalizeOps(forms)(mod)
         if raised:
             raise raised[0]
