@@ -51,7 +51,7 @@ def kernel(function: TileSums, height: int, product: int) -> tirx.PrimFunc:
     return func.with_attr("global_symbol", f"h{height}p{product}")
 
 
-@pytest.mark.parametrize(("lanes", "fetches"), [(4, False), (16, False), (16, True)])
+@pytest.mark.parametrize(("lanes", "fetches"), [(4, False), (8, True), (16, False), (16, True)])
 def test_sums_are_right_at_all_heights(lanes: int, fetches: bool) -> None:
     made = library(lanes, HEIGHTS, fetches)
     for height in range(1, HEIGHTS[-1] + 1):
