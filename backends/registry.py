@@ -18,6 +18,7 @@ from fusion.options import FALLBACK
 
 if TYPE_CHECKING:
     from backends.backend import ModelRunner
+    from backends.device_run import DeviceRuntime
 
 _log = logging.getLogger("fusion.backends")
 
@@ -33,6 +34,8 @@ _LIBRARIES = {
 """Modules whose `LIBRARY` runs parts of a graph by the packages of this name."""
 _PACKAGES = {"onednn": ("onednn-cpu-iomp", "intel-openmp", "intel-cmplr-lib-rt")}
 """Which those are, where the name is another."""
+_RUNTIMES = {"cuda": "backends.cuda.runtime.runtime"}
+"""By kind of targets whose code no CPU runs, the modules whose `RUNTIME` does, without the compiler."""
 _MODEL_RUNNER = "backends.onnxruntime.backend"
 """The module whose `BACKEND` runs what no kernels are written for."""
 
@@ -80,6 +83,23 @@ def backend_for(kind: str) -> Backend:
     raise TargetError(
         f"target kind {kind!r} is not available", hint='use "llvm", "llvm -mcpu=NAME" or "cuda -arch=sm_80"'
     )
+
+
+def device_runtimes() -> dict[str, DeviceRuntime]:
+    """Return what runs code of devices on this machine, by the kind of target; nothing of the compiler is imported."""
+    return {kind: import_module(module).RUNTIME for kind, module in _RUNTIMES.items()}
+
+
+def device_runtime(kind: str) -> DeviceRuntime:
+    """Return what runs code of targets of `kind`.
+
+    Raises:
+        TargetError: Nothing does.
+    """
+    if kind not in _RUNTIMES:
+        raise TargetError(f"nothing here runs code for targets of the kind {kind!r}", hint="update fusion")
+    runtime: DeviceRuntime = import_module(_RUNTIMES[kind]).RUNTIME
+    return runtime
 
 
 def libraries() -> tuple[str, ...]:

@@ -190,6 +190,8 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
         _require_memory(bound)
     else:
         _require_shapes(bound, reason)
+    if settings.device:
+        require_static(bound, f"kernels for {settings.device} are compiled for one size of each dimension")
     if all(spec.is_static for spec in bound):
         overrides = _overrides(pinned, given, ctx, new)
         form = _specialize(pinned, shapes, ctx)

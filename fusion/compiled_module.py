@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusion.cpus import allowed_cpus
-from fusion.errors import InputError
+from fusion.errors import InputError, OptionError
 from fusion.forks import Lock
 from fusion.module.copy_item import copy_item
 from fusion.module.input_slot import to_value
+from fusion.module.offload_program import OffloadProgram
 from fusion.module.open_form import OpenForm
 from fusion.module.overrides import Overrides
 from fusion.module.random_inputs import inputs_of_shapes, random_inputs
@@ -59,32 +60,41 @@ class CompiledModule:
         self._output_names = tuple(spec.name for spec in outputs)
         self._saving = Lock()
 
-    def __call__(self, *arrays: Any, wait: bool | None = None) -> tuple[np.ndarray, ...]:
+    def __call__(self, *arrays: Any, wait: bool | None = None, stream: Any = None) -> tuple[np.ndarray, ...]:
         """Return the outputs for `arrays`, one for each input, in the order of `inputs`. See `run`."""
         if len(arrays) != len(self._names):
             raise self._wrong_count(len(arrays))
+        if stream is not None:
+            return self._run_on(arrays, stream)
         if self._fixed is not None:
             return self._fixed.program.run(arrays)
         if wait is not None:
             check_flag("wait", wait)
         return self._forms.program(arrays, wait).run(arrays)
 
-    def run(self, inputs: Mapping[str, Any], *, wait: bool | None = None) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any], *, wait: bool | None = None, stream: Any = None) -> dict[str, np.ndarray]:
         """Return the outputs by name for `inputs`, arrays by name.
 
         Arrays are NumPy's or any other that speak DLPack and lie on the CPU. Those that are contiguous are read in
         place. Each output is a new array. A value for one of `overridable` takes the place of the weight in this call;
         the first call with other weights than before compiles the model with these as inputs.
 
+        A module of a CUDA device takes arrays on that device too, in place: then its outputs stay there and speak
+        DLPack (`torch.from_dlpack`), and the call returns before they are computed. Until then nothing may write to the
+        inputs but what is behind the run on its stream.
+
         Args:
             wait: Whether to wait until the model is compiled for these shapes where they are new; None for what
                 `compile` was given. With False ONNX Runtime answers meanwhile, where it can.
+            stream: Of the caller, in whose order a run on a CUDA device is: a handle, or an object of PyTorch or CuPy.
+                None is the default stream of CUDA where an input is on the device, else one of the module's own.
 
         Raises:
-            InputError: A name is missing or unknown; an array has the wrong rank, shape or dtype.
+            InputError: A name is missing or unknown; an array has the wrong rank, shape or dtype, or is on another
+                device.
             ExecutionError: The run failed.
             LimitError: There is no memory for what a run writes to.
-            OptionError: `wait` is no bool.
+            OptionError: `wait` is no bool; `stream` is no stream, or the module runs on no CUDA device.
             TargetError: The module is for a machine of another kind.
             FusionError: The shapes are new, and the model cannot be compiled for them: as `fusion.compile`.
         """
@@ -93,8 +103,8 @@ class CompiledModule:
         except Exception:  # a name is missing, or whatever a mapping of the caller's own raises
             raise self._wrong_names(inputs) from None
         if len(inputs) != len(arrays):
-            return self._overriding(inputs).run(inputs, wait=wait)
-        return dict(zip(self._output_names, self(*arrays, wait=wait)))  # noqa: B905 -- strict takes 0.5 us
+            return self._overriding(inputs).run(inputs, wait=wait, stream=stream)
+        return dict(zip(self._output_names, self(*arrays, wait=wait, stream=stream)))  # noqa: B905 -- strict takes 0.5 us
 
     def map(self, inputs: Iterable[Any], workers: int | None = None) -> Generator[Any, None, None]:
         """Yield the outputs for each of `inputs`, in order, from several runs at a time: each takes longer than alone,
@@ -283,6 +293,20 @@ class CompiledModule:
     def dynamic(self) -> bool:
         """Whether the module is compiled anew for each new input shape."""
         return self._fixed is None
+
+    def _run_on(self, arrays: Sequence[Any], stream: Any) -> tuple[np.ndarray, ...]:
+        """Return the outputs of a run in the order of the caller's stream.
+
+        Raises:
+            OptionError: The module runs on no device that has streams.
+        """
+        program = None if self._fixed is None else self._fixed.program
+        if isinstance(program, OffloadProgram):
+            return program.run_on(arrays, stream)
+        if program is not None and self.settings.device:
+            return program.run(arrays)  # which says why there is no device
+        hint = 'leave it out, or compile the model with target="cuda"'
+        raise OptionError("stream= is of a CUDA device", why="the module runs on CPUs", hint=hint)
 
     def _wrong_count(self, count: int) -> InputError:
         return InputError(

@@ -16,6 +16,7 @@ from backends.cuda.codegen.device_code import write_code
 from backends.cuda.devices import CudaDevice
 from backends.cuda.lowerings import LOWERINGS
 from backends.cuda.policies import CudaLayouts, CudaRounding
+from backends.cuda.runtime.device import capability_of
 from backends.cuda.schedule import schedule
 from backends.cuda.target import resolve_target
 from backends.kernel import UNSCHEDULED
@@ -40,12 +41,17 @@ class CudaCompiler:
     target: tvm.target.Target
     machine: CudaDevice
     threads: int
-    features: frozenset[str] = frozenset()
+    features: frozenset[str]
 
     @property
     def device(self) -> str:
         """See `KernelCompiler`."""
-        return f"{self.machine.arch} ({self.machine.name})"
+        return f"{' and '.join(self.archs)} ({self.machine.name})"
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """What there is machine code for, ascending."""
+        return tuple(sorted(self.features, key=capability_of))
 
     @cached_property
     def layouts(self) -> CudaLayouts:
@@ -113,11 +119,11 @@ class CudaCompiler:
 
     def device_code(self, kernels: Mapping[str, tirx.PrimFunc]) -> bytes:
         """See `KernelCompiler`."""
-        return write_code(kernels, self.machine.arch)
+        return write_code(kernels, self.archs)
 
     def foreign(self) -> str:
         """See `KernelCompiler`."""
-        return f"the target is {self.device}, which this version starts no kernels on"
+        return f"the target is {self.device}, and kernels of CUDA devices are not measured yet"
 
     def describe(self) -> dict[str, str]:
         """See `KernelCompiler`."""
@@ -142,7 +148,7 @@ class CudaCompiler:
         raise self._not_here()
 
     def _not_here(self) -> TargetError:
-        return TargetError(f"this process runs no code for {self.device}", hint="use the module's saved file")
+        return TargetError(f"no linker makes code for {self.device}", why="it is `device_code`", hint="report it")
 
 
 @dataclass(frozen=True)
@@ -153,8 +159,8 @@ class CudaBackend:
 
     def compiler(self, fields: Mapping[str, object], threads: int) -> CudaCompiler:
         """See `Backend`."""
-        target, device = resolve_target(fields)
-        return CudaCompiler(target, device, threads)
+        found = resolve_target(fields)
+        return CudaCompiler(found.target, found.device, threads, frozenset(found.archs))
 
 
 BACKEND = CudaBackend()

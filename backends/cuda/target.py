@@ -1,32 +1,118 @@
-"""The CUDA device that a target names."""
+"""The CUDA devices that a target names, or the one that is there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import tvm
 
 from backends.cuda.devices import DEVICES, CudaDevice
+from backends.cuda.runtime.device import OLDEST, FoundDevice, capability_of, find_devices
 from fusion.errors import TargetError
 
+_UNITS = {(8, 6): 128, (8, 7): 128, (8, 9): 128}
+"""Multiply-adds of float32 of an SM in a cycle, where capabilities differ from the figures before them: CUDA C++
+programming guide, "Arithmetic instructions"."""
 
-def resolve_target(fields: Mapping[str, object]) -> tuple[tvm.target.Target, CudaDevice]:
-    """Return the target of these fields and what is known of its device.
+
+@dataclass(frozen=True)
+class CudaTarget:
+    """What code is made for.
+
+    Attributes:
+        target: Of the first of `archs`.
+        archs: The architectures that there is machine code for, ascending.
+        device: The figures of the first, by which kernels are chosen.
+    """
+
+    target: tvm.target.Target
+    archs: tuple[str, ...]
+    device: CudaDevice
+
+
+def resolve_target(fields: Mapping[str, object]) -> CudaTarget:
+    """Return what these fields of a target name: architectures, "-arch=sm_80,sm_90", or else the first device here.
 
     Raises:
-        TargetError: It names no architecture, or one that there are no figures of.
+        TargetError: An architecture has no figures, or none is named and there is no device, or one that is too old.
     """
-    arch, known = str(fields.get("arch") or ""), ", ".join(DEVICES)
-    if not arch:
+    named = [each for each in str(fields.get("arch") or "").split(",") if each]
+    if named:
+        archs = sorted(dict.fromkeys(named), key=lambda arch: (len(arch), arch))
+        device = {arch: _known(arch) for arch in archs}[archs[0]]
+    else:
+        device = figures_of(_found())
+        archs = [device.arch]
+    return CudaTarget(tvm.target.Target({"kind": "cuda", "arch": device.arch}), tuple(archs), device)
+
+
+def _known(arch: str) -> CudaDevice:
+    if arch in DEVICES:
+        return DEVICES[arch]
+    here = [device for device in _devices() if device.arch == arch and device.capability >= OLDEST]
+    if here:
+        return figures_of(here[0])
+    raise TargetError(
+        f"there are no figures of CUDA devices of architecture {arch!r}",
+        why="kernels are chosen by them",
+        hint=f'write "cuda -arch=NAME", of {", ".join(DEVICES)}, or several of these',
+    )
+
+
+def _devices() -> tuple[FoundDevice, ...]:
+    try:
+        return find_devices()
+    except TargetError:
+        return ()
+
+
+def _found() -> FoundDevice:
+    try:
+        device = find_devices()[0]
+    except TargetError as error:
         raise TargetError(
-            'the target "cuda" names no architecture',
-            why="kernels are chosen for one, and this version asks no driver which device is there",
-            hint=f'write "cuda -arch=NAME", of {known}',
-        )
-    if arch not in DEVICES:
+            'the target "cuda" is the device that is there, and there is none',
+            why=f"{error.what}: {error.why}",
+            hint=f'write "cuda -arch=NAME", of {", ".join(DEVICES)}, to compile for another machine; {error.hint}',
+        ) from error
+    if device.capability < OLDEST:
         raise TargetError(
-            f"there are no figures of CUDA devices of architecture {arch!r}",
-            why="kernels are chosen by them",
-            hint=f'write "cuda -arch=NAME", of {known}',
+            "the CUDA device is too old",
+            why=f"kernels are written for {DEVICES_FROM} and later, and {device.label} is a {device}",
+            hint='use target="llvm", which runs on this machine\'s CPU',
         )
-    return tvm.target.Target({"kind": "cuda", "arch": arch}), DEVICES[arch]
+    return device
+
+
+def figures_of(found: FoundDevice) -> CudaDevice:
+    """Return the figures of a device that is there: those of the data sheet where it is that of the table, otherwise
+    what the driver says of it, and of the rest those of the table before it, by its clock and number of SMs."""
+    known = [each for each in DEVICES.values() if capability_of(each.arch) <= found.capability]
+    base = max(known, key=lambda each: capability_of(each.arch))
+    if base.arch == found.arch and base.sms == found.sms:
+        return base
+    units = _UNITS.get(found.capability, base.float32_units)
+    clock = found.clock_khz * 1e3 or base.clock_hz
+    faster = found.sms * clock / (base.sms * base.clock_hz)
+    return replace(
+        base,
+        name=found.name,
+        arch=found.arch,
+        sms=found.sms,
+        threads=found.threads,
+        blocks=found.blocks,
+        l2_bytes=found.l2_bytes,
+        shared_bytes=found.shared_bytes,
+        block_shared_bytes=found.block_shared_bytes,
+        gbs=2 * found.memory_khz * found.bus_bits / 8 / 1e6 or base.gbs,
+        float32_units=units,
+        float32_gflops=2 * units * found.sms * clock / 1e9,
+        float16_gflops=base.float16_gflops * faster,
+        tfloat32_gflops=base.tfloat32_gflops * faster,
+        source=f"the driver of this machine; tensor cores, and L2 a cycle, as of {base.name}",
+    )
+
+
+DEVICES_FROM = next(iter(DEVICES))
+"""The oldest architecture with figures."""

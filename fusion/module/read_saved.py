@@ -26,6 +26,7 @@ from fusion.module.manifest import (
     is_number,
     read_header,
 )
+from fusion.module.offload_program import offload
 from fusion.module.open_plan import OpenRunPlan
 from fusion.module.open_program import OpenProgram
 from fusion.module.plan import RunPlan
@@ -113,7 +114,7 @@ def _load_form(form: StoredForm, manifest: Manifest, archive: Archive, share: bo
     return Specialization(
         inputs=form.inputs,
         outputs=form.outputs,
-        program=_load_program(form, code, subgraphs, manifest.settings.threads, archive),
+        program=_load_program(form, code, subgraphs, manifest.settings, archive),
         code=code,
         kernels=form.kernels,
         fallbacks=form.fallbacks,
@@ -173,15 +174,18 @@ def _map_weights(archive: Archive, member: str, stored: Sequence[StoredWeight]) 
 
 
 def _load_program(
-    form: StoredForm, code: Code | None, subgraphs: dict[str, bytes], threads: int, archive: Archive
+    form: StoredForm, code: Code | None, subgraphs: dict[str, bytes], settings: Settings, archive: Archive
 ) -> Program:
+    threads = settings.threads
     registered = register_fallbacks(subgraphs, threads)
     if code is None:
         if len(registered) != 1:
             raise archive.damaged("its manifest lists neither a plan nor a fallback model")
         return FallbackProgram(registered[0], form.inputs)
-    library = _load_library(archive, form.code)
+    library = None if settings.device else _load_library(archive, form.code)
     try:
+        if library is None:
+            return offload(code, form.inputs, settings)
         if code.opened is not None:
             return OpenProgram(library, code.opened, code.weights, inputs=form.inputs, threads=threads)
         return KernelProgram(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from backends.registry import device_runtime
 from fusion.errors import TargetError
 from fusion.module.cpu_features import host_architecture, host_system, missing_features, needed_features
 
@@ -20,7 +22,7 @@ class Settings:
     Attributes:
         target: The target as JSON text of TVM.
         architecture: First part of its triple, such as "x86_64".
-        features: LLVM's names of the CPU features the code may use.
+        features: LLVM's names of the CPU features the code may use; of a device, the architectures there is code for.
         threads: Worker threads at run time.
         device: What runs the kernels, where that is no CPU; otherwise "".
     """
@@ -31,27 +33,28 @@ class Settings:
     threads: int
     device: str = ""
 
+    @property
+    def kind(self) -> str:
+        """The kind of the target."""
+        return str(json.loads(self.target)["kind"])
+
 
 def settings_of(ctx: Context) -> Settings:
     """Return what a module compiled with `ctx` must remember."""
     triple = str(ctx.target.attrs.get("mtriple", ""))
     architecture = triple.partition("-")[0] or host_architecture()
-    features = needed_features(architecture, ctx.compiler.features)
+    names = ctx.compiler.features
+    features = tuple(sorted(names)) if ctx.compiler.device else needed_features(architecture, names)
     return Settings(str(ctx.target), architecture, features, ctx.threads, ctx.compiler.device)
 
 
 def refusal(settings: Settings) -> TargetError | None:
     """Return why this machine cannot run code made for `settings`, None where it can.
 
-    Its architecture or system is another one, its CPU lacks features, which the error names, or a device runs it.
+    Its architecture or system is another one, its CPU lacks features, which the error names, or it has no device.
     """
     if settings.device:
-        return TargetError(
-            f"the module was compiled for {settings.device}, and this version starts no kernels on such a device",
-            why="it has no runtime for them, whatever driver there is",
-            hint="save it, and start its kernels as docs/design/cuda.md says, or compile the model with "
-            'target="llvm" to run it on this machine\'s CPU',
-        )
+        return _why_no_device(settings)
     here, there = (host_architecture(), host_system()), (settings.architecture, system_of(settings))
     if there != here:
         return TargetError(
@@ -67,6 +70,14 @@ def refusal(settings: Settings) -> TargetError | None:
             hint=f'compile the model again on this machine, or for an older CPU: target="llvm -mcpu={older}"',
         )
     return None
+
+
+def _why_no_device(settings: Settings) -> TargetError | None:
+    """Return why no device here runs the code, with what it was compiled for."""
+    error = device_runtime(settings.kind).refusal(settings.features)
+    if error is None:
+        return None
+    return TargetError(error.what, where=f"a module for {settings.device}", why=error.why, hint=error.hint)
 
 
 def check_runnable(settings: Settings) -> None:

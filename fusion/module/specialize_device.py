@@ -1,4 +1,4 @@
-"""From a lowered model to the code of a device and the plan of its calls, which this process keeps and does not run."""
+"""From a lowered model to the code of a device and the plan of its calls, and what runs them where the device is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
 from fusion.module.build import plan_calls
 from fusion.module.foreign_program import ForeignProgram
+from fusion.module.offload_program import offload
 from fusion.module.plan import RunPlan
 from fusion.module.settings import refusal, settings_of
 from fusion.module.share_weights import share_weights
@@ -28,14 +29,14 @@ _HINT = 'compile the model with target="llvm"'
 
 
 def specialize_device(imported: ImportedModel, lowered: Lowered | None, ctx: Context) -> Specialization:
-    """Return the form of a model whose kernels run on the device of `ctx`.
+    """Return the form of a model whose kernels run on the device of `ctx`; without one here, it can be saved.
 
     Raises:
+        LimitError: The memory of the device here does not suffice.
         UnsupportedOperatorError: A part of it has no kernel there; all such operators are named.
         NotInstalledError: The compiler of kernels is not there.
     """
-    reason = refusal(settings_of(ctx))
-    assert reason is not None
+    settings = settings_of(ctx)
     if lowered is None or imported.fallbacks:
         nodes = ", ".join(f"{node.op} {node.node!r}: {node.reason}" for node in imported.fallbacks[:_NAMED])
         raise UnsupportedOperatorError(f"{ctx.compiler.device} runs no part of ONNX Runtime", why=nodes, hint=_HINT)
@@ -50,13 +51,14 @@ def specialize_device(imported: ImportedModel, lowered: Lowered | None, ctx: Con
         if isinstance(func, tirx.PrimFunc) and symbol.name_hint in called
     }
     with stage("machine code"):
-        code = ctx.compiler.device_code(functions)
-    graph = lowered.graph
+        library = ctx.compiler.device_code(functions)
+    graph, reason = lowered.graph, refusal(settings)
+    code = Code(plan, share_weights(lowered.weights), lambda: library, linked=True)
     return Specialization(
         inputs=imported.inputs,
         outputs=imported.outputs,
-        program=ForeignProgram(reason),
-        code=Code(plan, share_weights(lowered.weights), lambda: code, linked=True),
+        program=offload(code, imported.inputs, settings) if reason is None else ForeignProgram(reason),
+        code=code,
         kernels=lowered.kernels,
         fallbacks=(),
         subgraphs={},

@@ -2,8 +2,10 @@
 
     launches.json           by PrimFunc, what is started one after another, and the memory between
     matmul.0.cu             CUDA C of its first kernel
-    matmul.0.sm_80.cubin    what NVRTC makes of it for the architecture asked for
+    matmul.0.sm_80.cubin    what NVRTC makes of it for each architecture asked for
     matmul.0.ptx            and for later ones
+
+`backends/cuda/runtime/code_file.py` reads it where there is no compiler.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -73,8 +75,8 @@ def generate_kernels(name: str, func: tirx.PrimFunc, arch: str) -> DeviceKernels
     return DeviceKernels(len(func.params), tuple(map(_bytes_of, found.between)), tuple(launches))
 
 
-def write_code(functions: Mapping[str, tirx.PrimFunc], arch: str) -> bytes:
-    """Return the file of PrimFuncs with loops.
+def write_code(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> bytes:
+    """Return the file of PrimFuncs with loops, whose CUDA C is for the first of `archs` and what comes after it.
 
     Raises:
         NotInstalledError: There is no NVRTC.
@@ -84,15 +86,18 @@ def write_code(functions: Mapping[str, tirx.PrimFunc], arch: str) -> bytes:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as members:
         for name, func in functions.items():
             check()
-            kernels[name] = generate_kernels(name, func, arch)
+            kernels[name] = generate_kernels(name, func, archs[0])
             for launch in kernels[name].launches:
-                code = assemble(launch.kernel.source, arch)
-                for suffix, data in (("cu", launch.kernel.source), (f"{arch}.cubin", code.cubin), ("ptx", code.ptx)):
-                    members.writestr(zipfile.ZipInfo(f"{launch.name}.{suffix}", _TIME), data)
+                made = {arch: assemble(launch.kernel.source, arch) for arch in archs}
+                data = {"cu": launch.kernel.source.encode(), "ptx": made[archs[-1]].ptx}
+                data |= {f"{arch}.cubin": code.cubin for arch, code in made.items()}
+                for suffix, member in data.items():
+                    members.writestr(zipfile.ZipInfo(f"{launch.name}.{suffix}", _TIME), member)
         described = {name: asdict(each) for name, each in kernels.items()}
         for each in _launches(described):
             del each["kernel"]["source"]
-        members.writestr(zipfile.ZipInfo(_LAUNCHES, _TIME), json.dumps({"arch": arch, "kernels": described}, indent=1))
+        held = json.dumps({"archs": archs, "kernels": described}, indent=1)
+        members.writestr(zipfile.ZipInfo(_LAUNCHES, _TIME), held)
     return file.getvalue()
 
 

@@ -141,6 +141,11 @@ __attribute__((visibility("default"))) EmulatedKernel emulated_kernel = {{
 """
 
 
+def kernel_library(kernel: CudaKernel) -> tuple[str, str]:
+    """Return where the code of a kernel is for the CPU, and that of the emulator which runs it."""
+    return str(_library(_unit(kernel))._name), str(_emulator()._name)
+
+
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="emulated")

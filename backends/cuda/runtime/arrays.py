@@ -1,0 +1,181 @@
+"""Results that stay on a device."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from backends.cuda.runtime.device import OpenDevice
+from backends.cuda.runtime.dlpack import CUDA, export
+from backends.cuda.runtime.driver import LEGACY_STREAM
+from backends.cuda.runtime.resources import DeviceEvent, DeviceMemory
+from fusion.errors import FusionError, InputError, LimitError
+
+_KEPT = 8
+"""Blocks of one size that are kept for later results."""
+_CPU = 1
+
+
+class ResultMemory:
+    """Memory for results. What a result no longer needs, later ones of its size get: in a loop, calls meet the same
+    addresses again, and so graphs that are there."""
+
+    def __init__(self, device: OpenDevice, done: DeviceEvent) -> None:
+        """`done` is behind the last run that writes to any of it."""
+        self.device = device
+        self._done = done
+        self._idle: dict[int, list[tuple[DeviceMemory, DeviceEvent | None]]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def take(self, size: int, stream: int) -> DeviceMemory:
+        """Return so many bytes, which `stream` may write; the context is current.
+
+        Raises:
+            LimitError: There are none.
+        """
+        with self._lock:
+            found = self._idle[size].pop() if self._idle[size] else None
+        if found is not None:
+            memory, last = found
+            if last is not None:
+                last.hold_up(stream)
+            return memory
+        try:
+            return DeviceMemory(self.device, size, "a result")
+        except LimitError:
+            self.shrink()
+            return DeviceMemory(self.device, size, "a result")
+
+    def give(self, memory: DeviceMemory, *, is_read: bool) -> None:
+        """Take back the memory of a result that is gone.
+
+        Args:
+            is_read: Whether somebody may still read it on the default stream, or one that this waits for; who reads on
+                another stream has to keep the result until then, as with tensors of PyTorch.
+        """
+        last = None
+        if is_read:
+            try:
+                with self.device.current():
+                    last = DeviceEvent(self.device)
+                    last.record(LEGACY_STREAM)
+            except FusionError:  # the context has ended, or this process came out of a fork
+                return
+        with self._lock:
+            self._idle[memory.size].append((memory, last))
+            surplus = self._idle[memory.size][:-_KEPT]
+            del self._idle[memory.size][:-_KEPT]
+        self._wait(surplus)
+
+    def shrink(self) -> None:
+        """Free what is idle."""
+        with self._lock:
+            idle = [each for blocks in self._idle.values() for each in blocks]
+            self._idle.clear()
+        self._wait(idle)
+
+    def _wait(self, blocks: list[tuple[DeviceMemory, DeviceEvent | None]]) -> None:
+        """Return when nobody uses blocks any more, which are freed then."""
+        if not blocks:
+            return
+        with contextlib.suppress(FusionError), self.device.current():
+            for event in (self._done, *(last for _, last in blocks if last is not None)):
+                event.wait()
+
+
+class DeviceArray:
+    """A result of a module, on its device. It speaks DLPack: `torch.from_dlpack(array)`, `cupy.from_dlpack(array)`.
+
+    Kernels may still write it; who takes it by DLPack waits for them on the stream it names, without holding up this
+    process. `numpy()` waits and copies.
+
+    Attributes:
+        shape: Its extents; it is dense.
+        dtype: NumPy's.
+    """
+
+    def __init__(
+        self, memory: DeviceMemory, pool: ResultMemory, ready: DeviceEvent, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._memory, self._pool, self._ready = memory, pool, ready
+        self._was_taken = False
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return len(self.shape)
+
+    @property
+    def device(self) -> str:
+        """Where it is, such as "cuda:0"."""
+        return self._pool.device.found.label
+
+    def numpy(self) -> np.ndarray:
+        """Return a copy of it.
+
+        Raises:
+            ExecutionError: A kernel of the run failed.
+        """
+        copy, device = np.empty(self.shape, self.dtype), self._pool.device
+        with device.current():
+            self._ready.wait()
+            if copy.nbytes:
+                device.call("cuMemcpyDtoH_v2", copy.ctypes.data, self._memory.address, copy.nbytes)
+        return copy
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's numbers of the device."""
+        return CUDA, self._pool.device.found.ordinal
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a capsule of it; its memory lives as long as what is made of that.
+
+        Args:
+            stream: On which the consumer will read it: None or 1 for the default one, 2 for that of the thread, or a
+                handle; -1 where the consumer waits itself.
+            max_version: Of DLPack, that the consumer reads.
+            dl_device: Where it is wanted: here, or on the CPU, (1, 0), as a copy.
+            copy: Whether a copy is wanted.
+
+        Raises:
+            BufferError: It is wanted elsewhere, or as a copy on the device.
+            InputError: `stream` is none.
+        """
+        kind, ordinal = dl_device or self.__dlpack_device__()
+        if kind == _CPU and copy is not False:
+            return self.numpy().__dlpack__()
+        if copy or (kind, ordinal) != self.__dlpack_device__():
+            raise BufferError(f"a tensor on {self.device} is given as it is, or as a copy on the CPU")
+        if stream is not None and (not isinstance(stream, int) or stream < -1 or stream == 0):
+            why, hint = "the handle 0 may mean two streams", "pass 1 for the default one"
+            raise InputError(f"{stream!r} is no stream of CUDA", why=why, hint=hint)
+        if stream != -1:
+            with self._pool.device.current():
+                self._ready.hold_up(LEGACY_STREAM if stream is None else stream)
+        self._was_taken = True
+        versioned = max_version is not None and tuple(max_version) >= (1, 0)
+        return export(self, self._memory.address, ordinal, self.shape, self.dtype, versioned=versioned)
+
+    def __repr__(self) -> str:
+        """Return dtype, shape and device."""
+        return f"<DeviceArray {self.dtype}{list(self.shape)} on {self.device}>"
+
+    def __del__(self) -> None:
+        # Half made, it has none of these.
+        pool, memory = self.__dict__.get("_pool"), self.__dict__.get("_memory")
+        if pool is not None and memory is not None:
+            pool.give(memory, is_read=self._was_taken)
+
+

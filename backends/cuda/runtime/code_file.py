@@ -1,0 +1,113 @@
+"""Reads the file of `backends/cuda/codegen/device_code.py` where there is no compiler."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backends.cuda.runtime.device import FoundDevice, fitting_arch, runs_on
+from fusion.errors import TargetError
+
+
+@dataclass(frozen=True)
+class CodeLaunch:
+    """A kernel as it is started.
+
+    Attributes:
+        name: Of its members.
+        symbol: Of its function.
+        blocks, threads: Of the grid and of a block, which have one dimension.
+        shared_bytes: Of the shared memory that the launch asks for.
+        arguments: Of each of its pointers, which parameter of the PrimFunc it is, or behind these which buffer between.
+    """
+
+    name: str
+    symbol: str
+    blocks: int
+    threads: int
+    shared_bytes: int
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CodeFunction:
+    """What a PrimFunc starts.
+
+    Attributes:
+        parameters: How many it has.
+        between: Bytes of each buffer that a kernel hands to a later one.
+    """
+
+    parameters: int
+    between: tuple[int, ...]
+    launches: tuple[CodeLaunch, ...]
+
+
+class CodeFile:
+    """The code of a model.
+
+    Attributes:
+        archs: Those it has machine code for; PTX is for devices later than the last.
+        functions: By PrimFunc.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        """Read the file.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        try:
+            self._members = zipfile.ZipFile(io.BytesIO(data))
+            described = json.loads(self._members.read("launches.json"))
+            self.archs = tuple(map(str, described["archs"]))
+            self.functions = {str(name): _function(each) for name, each in described["kernels"].items()}
+        except (zipfile.BadZipFile, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"the code of its kernels cannot be read: {error!r}") from error
+
+    def code(self, name: str, device: FoundDevice) -> bytes:
+        """Return machine code of a kernel for a device, or its PTX where the device is later than all of that.
+
+        Raises:
+            TargetError: There is none.
+            ValueError: The file is damaged.
+        """
+        fitting = fitting_arch(self.archs, device.capability)
+        if not fitting and not runs_on(self.archs[-1], device.capability, is_ptx=True):
+            raise TargetError(
+                f"the module has code for {' and '.join(self.archs)}, and {device.label} is {device.arch}",
+                hint=f'compile the model again with target="cuda -arch={device.arch}"',
+            )
+        try:
+            return self._members.read(f"{name}.{fitting}.cubin" if fitting else f"{name}.ptx") + b"\0"
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise ValueError(f"the code of the kernel {name!r} cannot be read: {error!r}") from error
+
+
+def _function(fields: Mapping[str, Any]) -> CodeFunction:
+    made = CodeFunction(
+        int(fields["parameters"]),
+        tuple(map(int, fields["between"])),
+        tuple(map(_launch, fields["launches"])),
+    )
+    known = made.parameters + len(made.between)
+    for launch in made.launches:
+        if any(not 0 <= argument < known for argument in launch.arguments) or launch.blocks < 1 or launch.threads < 1:
+            raise ValueError(f"the kernel {launch.name!r} cannot be started as the file says")
+    return made
+
+
+def _launch(fields: Mapping[str, Any]) -> CodeLaunch:
+    kernel = fields["kernel"]
+    return CodeLaunch(
+        str(fields["name"]),
+        str(kernel["symbol"]),
+        int(kernel["blocks"]),
+        int(kernel["threads"]),
+        int(kernel["shared_bytes"]),
+        tuple(map(int, fields["arguments"])),
+    )

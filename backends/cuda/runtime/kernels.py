@@ -1,0 +1,162 @@
+"""The kernels of a model on a device, and a run of them: one launch after another, or all at once as a graph."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from ctypes import c_uint64, c_void_p
+from dataclasses import dataclass
+
+from backends.cuda.runtime.code_file import CodeFile, CodeLaunch
+from backends.cuda.runtime.device import OpenDevice
+from backends.cuda.runtime.driver import MAX_DYNAMIC_SHARED_BYTES, KernelNode
+from backends.cuda.runtime.resources import CodeModule, own
+from backends.device_run import DevicePlace, DeviceRun, KernelStart
+from fusion.errors import TargetError
+
+_UNASKED_SHARED = 48 << 10
+"""Bytes of shared memory that a launch gets without its function's being asked for them."""
+BETWEEN = "between"
+"""The kind of the places of buffers between the kernels of one PrimFunc."""
+
+
+@dataclass(frozen=True)
+class LoadedLaunch:
+    """A kernel on the device, with the positions of its pointers in the table of a run's addresses."""
+
+    function: int
+    blocks: int
+    threads: int
+    shared_bytes: int
+    pointers: tuple[int, ...]
+
+
+class LoadedKernels:
+    """The launches of a run.
+
+    Attributes:
+        between_bytes: Of the memory that the kernels of one PrimFunc hand each other; all PrimFuncs share it.
+        places: Of the table of addresses: each place that a kernel reads or writes, and its offset there.
+    """
+
+    def __init__(self, device: OpenDevice, file: CodeFile, run: DeviceRun, alignment: int) -> None:
+        """Load the code.
+
+        Raises:
+            TargetError: It does not run on the device.
+            ValueError: The file has another plan than `run`.
+        """
+        self._device = device
+        self._modules: list[CodeModule] = []
+        self._handles: dict[str, int] = {}
+        self._table: dict[tuple[DevicePlace, int], int] = {}
+        self.between_bytes = 0
+        launches = []
+        for start in run.starts:
+            launches += self._start(file, start, alignment)
+        self._launches = tuple(launches)
+
+    @property
+    def places(self) -> tuple[tuple[DevicePlace, int], ...]:
+        """See the class."""
+        return tuple(self._table)
+
+    def _start(self, file: CodeFile, start: KernelStart, alignment: int) -> list[LoadedLaunch]:
+        function = file.functions.get(start.kernel)
+        if function is None or function.parameters != len(start.tensors):
+            raise ValueError(f"there is no kernel {start.kernel!r} of {len(start.tensors)} tensors in its code")
+        places, offset = [(place, 0) for place in start.tensors], 0
+        for size in function.between:
+            places.append((DevicePlace(BETWEEN, 0), offset))
+            offset += -(-size // alignment) * alignment
+        self.between_bytes = max(self.between_bytes, offset)
+        positions = [self._table.setdefault(place, len(self._table)) for place in places]
+        return [
+            LoadedLaunch(
+                self._function(file, each), each.blocks, each.threads, each.shared_bytes,
+                tuple(positions[argument] for argument in each.arguments),
+            )
+            for each in function.launches
+        ]  # fmt: skip
+
+    def _function(self, file: CodeFile, launch: CodeLaunch) -> int:
+        if launch.name in self._handles:
+            return self._handles[launch.name]
+        found = self._device.found
+        if launch.shared_bytes > found.block_shared_bytes:
+            raise TargetError(
+                f"a kernel needs {launch.shared_bytes:,} bytes of shared memory, and {found.label} has"
+                f" {found.block_shared_bytes:,} for a block",
+                why=f"the module is for {' and '.join(file.archs)}, and the device is a {found.name} ({found.arch})",
+                hint='compile the model for this device: target="cuda"',
+            )
+        module = CodeModule(self._device, file.code(launch.name, found))
+        with self._device.current():
+            function = module.function(launch.symbol)
+            if launch.shared_bytes > _UNASKED_SHARED:
+                self._device.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED_BYTES, launch.shared_bytes)
+        self._modules.append(module)
+        self._handles[launch.name] = function
+        return function
+
+    def launch(self, addresses: Sequence[int], stream: int) -> None:
+        """Start all kernels on `stream`, one by one; `addresses` are those of `places`."""
+        table = _Table(addresses)
+        for each in self._launches:
+            self._device.call(
+                "cuLaunchKernel", each.function, each.blocks, 1, 1, each.threads, 1, 1, each.shared_bytes, stream,
+                table.pointers(each), None,
+            )  # fmt: skip
+
+    def graph(self, addresses: Sequence[int]) -> DeviceGraph:
+        """Return all kernels as a graph for these addresses."""
+        return DeviceGraph(self._device, self._launches, addresses)
+
+
+class _Table:
+    """The addresses of a run, as launches point to them."""
+
+    def __init__(self, addresses: Sequence[int]) -> None:
+        self._values = (c_uint64 * len(addresses))(*addresses)
+        self._begin = ctypes.addressof(self._values)
+
+    def pointers(self, launch: LoadedLaunch) -> ctypes.Array[c_void_p]:
+        """Return pointers to the kernel's pointers."""
+        return (c_void_p * len(launch.pointers))(*(self._begin + 8 * position for position in launch.pointers))
+
+
+class DeviceGraph:
+    """The kernels of a run with their addresses, which one call starts.
+
+    It is made of nodes, each behind the one before it, and not captured from a stream: whatever else this thread does
+    meanwhile, such as freeing memory that nobody holds any more, would end a capture.
+    """
+
+    def __init__(self, device: OpenDevice, launches: Sequence[LoadedLaunch], addresses: Sequence[int]) -> None:
+        """The context is current."""
+        self._device, table = device, _Table(addresses)
+        graph = device.make("cuGraphCreate", 0)
+        try:
+            node = c_void_p()
+            for number, each in enumerate(launches):
+                pointers, before = table.pointers(each), ctypes.pointer(c_void_p(node.value))
+                made = KernelNode(
+                    each.function, each.blocks, 1, 1, each.threads, 1, 1, each.shared_bytes, ctypes.addressof(pointers)
+                )
+                device.call(
+                    "cuGraphAddKernelNode_v2", ctypes.byref(node), graph, before if number else None, min(number, 1),
+                    ctypes.byref(made),
+                )  # fmt: skip
+            self._handle = device.make("cuGraphInstantiateWithFlags", graph, 0)
+        finally:
+            device.status("cuGraphDestroy", graph)
+        own(self, device, "cuGraphExecDestroy", self._handle)
+
+    def launch(self, stream: int) -> None:
+        """Start it; the context is current."""
+        self._device.call("cuGraphLaunch", self._handle, stream)
+
+
+def addresses_of(places: Sequence[tuple[DevicePlace, int]], at: Mapping[DevicePlace, int]) -> list[int]:
+    """Return the addresses of `places`, where each begins being in `at`."""
+    return [at[place] + offset for place, offset in places]

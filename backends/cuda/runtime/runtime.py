@@ -1,0 +1,43 @@
+"""What the core asks of CUDA devices: which there are, and a model on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backends.cuda.runtime.code_file import CodeFile
+from backends.cuda.runtime.device import choose_device, driver_version, find_devices
+from backends.cuda.runtime.executable import CudaExecutable
+from backends.device_run import DeviceRun
+from fusion.errors import FusionError, TargetError
+
+
+@dataclass(frozen=True)
+class CudaRuntime:
+    """A `DeviceRuntime`."""
+
+    def describe(self) -> dict[str, str]:
+        """See `DeviceRuntime`."""
+        try:
+            found = {device.label: str(device) for device in find_devices()}
+            return {**found, "cuda driver": f"of CUDA {driver_version()}"}
+        except FusionError as error:
+            return {"cuda": f"{error.what}: {error.why}"}
+
+    def refusal(self, archs: Sequence[str], ordinal: int | None = None) -> TargetError | None:
+        """See `DeviceRuntime`."""
+        try:
+            choose_device(archs, ordinal)
+        except TargetError as error:
+            return error
+        return None
+
+    def load(
+        self, code: bytes, run: DeviceRun, weights: Sequence[Any], ordinal: int | None = None
+    ) -> CudaExecutable:
+        """See `DeviceRuntime`."""
+        return CudaExecutable(choose_device(CodeFile(code).archs, ordinal), code, run, weights)
+
+
+RUNTIME = CudaRuntime()

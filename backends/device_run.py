@@ -1,0 +1,115 @@
+"""What a run of a model starts on a device, as plain data: kernels one after another, and where their tensors lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fusion.errors import TargetError
+from fusion.signature import TensorSpec
+
+
+@dataclass(frozen=True)
+class DevicePlace:
+    """Where a tensor lies, at its beginning.
+
+    Attributes:
+        kind: "input", "weight", "storage" (of activations) or "result", memory that is new in each run.
+        index: Which of the kind.
+    """
+
+    kind: str
+    index: int
+
+
+@dataclass(frozen=True)
+class KernelStart:
+    """A PrimFunc of `KernelCompiler.device_code` and its tensors, in the order of its parameters."""
+
+    kernel: str
+    tensors: tuple[DevicePlace, ...]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """An output of a run.
+
+    Attributes:
+        place: Where the kernels leave it.
+        is_own: Whether that is a "result" that no other output has, so that the caller may have the memory.
+    """
+
+    place: DevicePlace
+    shape: tuple[int, ...]
+    dtype: str
+    is_own: bool
+
+
+@dataclass(frozen=True)
+class DeviceRun:
+    """A run.
+
+    Attributes:
+        inputs: Of which all shapes are known.
+        storages: Bytes of each; what never lives at a time shares one.
+        results: Bytes of each "result".
+        starts: In order.
+        outputs: In order.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    storages: tuple[int, ...]
+    results: tuple[int, ...]
+    starts: tuple[KernelStart, ...]
+    outputs: tuple[RunResult, ...]
+
+
+class DeviceExecutable(Protocol):
+    """Code, weights and memory of a model on one device. Threads may run it at a time."""
+
+    def receive(self, value: Any, spec: TensorSpec, stream: Any) -> Any:
+        """Return an array on the device as a tensor with `shape`, `ndim` and `dtype`, for the same `stream` as the run;
+        None for what lies elsewhere and may be read here.
+
+        Raises:
+            InputError: It is on another device.
+        """
+        ...
+
+    def run(self, values: Sequence[Any], stream: Any) -> tuple[Any, ...]:
+        """Return the outputs for arrays of NumPy, or what `receive` returned: NumPy's where all are, otherwise tensors
+        on the device, which speak DLPack, and behind which kernels may still run.
+
+        Args:
+            stream: The caller's, in whose order the run is; None for one of the module's own, or where an array is on
+                the device, its default one.
+        """
+        ...
+
+
+class DeviceRuntime(Protocol):
+    """Runs `KernelCompiler.device_code` on the devices of this machine, without any compiler."""
+
+    def describe(self) -> dict[str, str]:
+        """Return the devices by names that targets know, or why there are none."""
+        ...
+
+    def refusal(self, archs: Sequence[str], ordinal: int | None = None) -> TargetError | None:
+        """Return why no device here, or not the one of this number, runs code for `archs`; None where one does."""
+        ...
+
+    def load(
+        self, code: bytes, run: DeviceRun, weights: Sequence[Any], ordinal: int | None = None
+    ) -> DeviceExecutable:
+        """Return the code on a device, with its memory.
+
+        Args:
+            weights: Tensors of this process.
+
+        Raises:
+            TargetError: No device runs it.
+            LimitError: Its memory does not suffice.
+            ValueError: The code is damaged.
+        """
+        ...

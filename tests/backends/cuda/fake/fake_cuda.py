@@ -1,0 +1,146 @@
+"""The driver that tests run modules on: `fake_cuda.cc`, as a library, and code that it takes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from backends.cuda.codegen.generate import CudaKernel
+from backends.cuda.codegen.nvrtc import Assembled
+from backends.cuda.runtime import driver
+from backends.cuda.runtime.dlpack import export
+from backends.cuda.runtime.executable import CudaExecutable
+from fusion import CompiledModule
+from fusion.module.offload_program import OffloadProgram
+from tests.backends.cuda.emulator.emulate import COMPILER, WHY_NOT, kernel_library
+
+__all__ = ["WHY_NOT", "FakeCuda", "FakeTensor", "fake_assemble", "fake_library"]
+SOURCE = Path(__file__).with_name("fake_cuda.cc")
+_DYNAMIC = 163 << 10
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fake_cuda")
+
+
+@functools.cache
+def fake_library() -> Path:
+    """Return the library, under the name that drivers have."""
+    made = Path(_folder().name) / driver.LIBRARY
+    compile_fake(made)
+    return made
+
+
+def compile_fake(made: Path, *options: str) -> None:
+    """Compile it."""
+    assert COMPILER is not None
+    command = [COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", *options, str(SOURCE), "-o", str(made), "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def fake_assemble(source: str, arch: str) -> Assembled:
+    """Return what the fake driver takes for machine code of CUDA C, and for PTX: where the emulator's code of it is."""
+    found = re.search(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(([^)]*)\)', source)
+    assert found is not None
+    symbol, parameters = found.groups()
+    library, emulator = kernel_library(CudaKernel(source, symbol, (), 1, 1, _DYNAMIC))
+    text = source[source.index('extern "C" __global__') :]
+    is_cut = int("extern __shared__" in text and text.count("__shared__") == 1)
+    rest = f"{arch.removeprefix('sm_')}\n{emulator}\n{library}\n{symbol}\n{parameters.count(',') + 1}\n{is_cut}\n"
+    return Assembled(f"FAKE CUBIN\n{rest}".encode(), f"FAKE PTX\n{rest}".encode())
+
+
+class FakeCuda:
+    """The fake driver of this process: what devices it has, and what it was asked."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(str(fake_library()))
+        self._library.fake_reset.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
+        self._library.fake_used.restype = ctypes.c_size_t
+        self._library.fake_message.restype = ctypes.c_char_p
+
+    def reset(self, devices: int = 1, capability: int = 80, memory: int = 1 << 30, shared: int = 163 << 10) -> None:
+        """Have so many devices, of which nobody knows yet."""
+        self._library.fake_reset(devices, capability, memory, shared)
+        driver._drivers.clear()
+
+    def set_capability(self, ordinal: int, capability: int) -> None:
+        """Have another kind of device."""
+        self._library.fake_capability(ordinal, capability)
+
+    def fail(self, name: str, error: int, after: int = 0) -> None:
+        """Have a function fail, once, after so many calls."""
+        self._library.fake_fail(name.encode(), error, after)
+
+    def calls(self, name: str) -> int:
+        """Return how often a function was called."""
+        return int(self._library.fake_calls(name.encode()))
+
+    def used(self, ordinal: int = 0) -> int:
+        """Return the bytes that are allocated on a device."""
+        return int(self._library.fake_used(ordinal))
+
+    @property
+    def message(self) -> str:
+        """What ended a context."""
+        return str(self._library.fake_message().decode())
+
+
+def executable_of(module: CompiledModule) -> CudaExecutable:
+    """Return what runs a module."""
+    (form,) = module.specializations
+    assert isinstance(form.program, OffloadProgram)
+    assert isinstance(form.program._executable, CudaExecutable)
+    return form.program._executable
+
+
+class FakeTensor:
+    """A tensor as libraries have it that compute on a device: written on a stream of its own, later than now, and freed
+    with the last that holds it, whatever streams have to do with it still."""
+
+    def __init__(self, array: np.ndarray, ordinal: int = 0, offset: int = 0) -> None:
+        self.shape, self.dtype, self.ordinal = array.shape, array.dtype, ordinal
+        opened = driver.open_driver()
+        self._driver, self._context = opened, opened.make("cuDevicePrimaryCtxRetain", ordinal)
+        self._pinned = None
+        with self.current():
+            address = ctypes.c_uint64()
+            opened.call("cuMemAlloc_v2", ctypes.byref(address), array.nbytes + offset)
+            self._begin, self.address = address.value, address.value + offset
+            self.stream, self._event = opened.make("cuStreamCreate", 1), opened.make("cuEventCreate", 2)
+            self._pinned = opened.make("cuMemHostAlloc", array.nbytes, 0)
+            ctypes.memmove(self._pinned, array.ctypes.data, array.nbytes)
+            opened.call("cuMemcpyHtoDAsync_v2", self.address, self._pinned, array.nbytes, self.stream)
+            opened.call("cuEventRecord", self._event, self.stream)
+        self.asked: list[int | None] = []
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        self._driver.call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self._driver.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.ordinal
+
+    def __dlpack__(self, *, stream: int | None = None) -> object:
+        self.asked.append(stream)
+        with self.current():
+            self._driver.call("cuStreamWaitEvent", stream or 1, self._event, 0)
+        return export(self, self.address, self.ordinal, self.shape, self.dtype, versioned=len(self.asked) % 2 == 0)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception), self.current():
+            self._driver.call("cuMemFree_v2", self._begin)

@@ -1,0 +1,150 @@
+"""Modules on a device: results, the order of what streams do, graphs, threads and memory, on the fake driver."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fusion
+from fusion.errors import InputError, OptionError
+from tests.backends.cuda.fake.fake_cuda import FakeCuda, FakeTensor
+from tests.backends.cuda.test_models import feed_forward_in_float64
+
+Saved = dict[str, Path]
+
+
+def numbers(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((2, 9, 32)).astype(np.float32)
+
+
+def near(y: np.ndarray, x: np.ndarray) -> None:
+    np.testing.assert_allclose(y, feed_forward_in_float64(x), rtol=2e-5, atol=1e-7)
+
+
+def test_a_run_of_arrays_is_one_graph_in_memory_that_is_allocated_once(saved: Saved, fake: FakeCuda) -> None:
+    module = fusion.load(saved["feed_forward"])
+    for seed in range(4):
+        x = numbers(seed)
+        near(module(x)[0], x)
+    assert fake.calls("cuMemAlloc_v2") == fake.calls("cuMemHostAlloc") == 1
+    assert fake.calls("cuGraphInstantiateWithFlags") == 1
+    assert fake.calls("cuGraphLaunch") == 3
+    x = np.asfortranarray(numbers(5))
+    near(module.run({"x": x})["y"], x)
+    near(module(x, stream=1)[0], x)
+    del module
+    gc.collect()
+    assert fake.used() == 0
+
+
+def test_arrays_on_the_device_stay_there(saved: Saved, fake: FakeCuda) -> None:
+    """Its tensors are written on another stream later than the call, and freed with the last that holds them."""
+    module = fusion.load(saved["feed_forward"])
+    before, results, arrays = fake.calls("cuMemcpyHtoDAsync_v2"), [], [numbers(seed) for seed in range(3)]
+    for x in arrays:
+        tensor = FakeTensor(x)
+        results.append(module(tensor)[0])
+        assert tensor.asked == [1]  # the default stream
+        del tensor
+    assert fake.calls("cuMemcpyHtoDAsync_v2") == before + 3  # those of the tensors
+    assert fake.calls("cuMemcpyDtoHAsync_v2") == 0
+    for x, y in zip(arrays, results, strict=True):
+        assert (y.shape, y.dtype, y.device, y.ndim) == ((2, 9, 10), np.float32, "cuda:0", 3)
+        assert "float32[2, 9, 10] on cuda:0" in repr(y)
+        near(y.numpy(), x)
+
+
+def test_a_result_goes_on_as_it_is(saved: Saved, fake: FakeCuda) -> None:
+    """The consumer's stream waits for the run, this process does not; the memory lives as long as what was made."""
+    module, doubled = fusion.load(saved["lookup"]), np.array([3, -1, 0, 6])
+    y, z = module(FakeTensor(doubled))
+    expected = (np.arange(84, dtype=np.float32).reshape(7, 12) / 8)[doubled]
+    assert y.__dlpack_device__() == (2, 0)
+    before = fake.calls("cuStreamSynchronize") + fake.calls("cuEventSynchronize")
+    capsules = [z.__dlpack__(stream=stream) for stream in (None, 1, 2, -1)]
+    capsules.append(z.__dlpack__(stream=1, max_version=(1, 1), dl_device=(2, 0), copy=False))
+    assert fake.calls("cuStreamSynchronize") + fake.calls("cuEventSynchronize") == before
+    assert ["versioned" in repr(capsule) for capsule in capsules] == [False] * 4 + [True]
+    np.testing.assert_array_equal(z.numpy(), expected)
+    np.testing.assert_array_equal(y.numpy(), expected.sum(1))
+    np.testing.assert_array_equal(np.from_dlpack(z, device="cpu"), expected)
+    used = fake.used()
+    del z, y
+    gc.collect()
+    assert fake.used() == used  # the capsules have it
+    for wrong in ({"stream": 0}, {"stream": "default"}):
+        with pytest.raises(InputError, match="no stream"):
+            module(FakeTensor(doubled))[0].__dlpack__(**wrong)
+    with pytest.raises(BufferError, match="as it is"):
+        module(FakeTensor(doubled))[0].__dlpack__(copy=True)
+
+
+def test_a_loop_meets_the_same_addresses_and_graphs(saved: Saved, fake: FakeCuda) -> None:
+    module, x = fusion.load(saved["feed_forward"]), numbers(1)
+    tensor = FakeTensor(x)
+    for _ in range(6):
+        near(module(tensor)[0].numpy(), x)
+    assert fake.calls("cuGraphInstantiateWithFlags") == 1
+    assert fake.calls("cuGraphLaunch") == 5
+    held = [module(tensor)[0] for _ in range(24)]  # each with addresses of its own: graphs are dropped
+    for y in held:
+        near(y.numpy(), x)
+
+
+def test_one_module_reads_what_another_made(saved: Saved, fake: FakeCuda) -> None:
+    """Nobody waits between two modules; the second is right because the default stream is one for both."""
+    lookup, again = fusion.load(saved["lookup"]), fusion.load(saved["lookup"])
+    x = np.array([1, 2, 3, 4])
+    first, second = lookup(FakeTensor(x))[1], again(FakeTensor(x))[1]
+    np.testing.assert_array_equal(first.numpy(), second.numpy())
+    np.testing.assert_array_equal(lookup(x)[1], first.numpy())
+
+
+def test_a_run_is_in_the_order_of_the_callers_stream(saved: Saved, fake: FakeCuda) -> None:
+    module, x = fusion.load(saved["feed_forward"]), numbers(2)
+
+    class Stream:
+        def __init__(self, tensor: FakeTensor) -> None:
+            self.handle = tensor.stream
+
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, self.handle
+
+    tensor = FakeTensor(x)
+    for stream in (tensor.stream, Stream(tensor)):
+        (y,) = module(tensor, stream=stream)
+        assert tensor.asked[-1] == tensor.stream
+        near(y.numpy(), x)
+    near(module.run({"x": x}, stream=tensor.stream)["y"], x)
+    for wrong in (0, -1, "s", True):
+        with pytest.raises(OptionError, match="no stream of CUDA"):
+            module(x, stream=wrong)
+
+
+def test_tensors_that_kernels_cannot_read_in_place(saved: Saved, fake: FakeCuda) -> None:
+    module, x = fusion.load(saved["feed_forward"]), numbers(3)
+    near(module(FakeTensor(x, offset=4))[0].numpy(), x)  # it does not begin at 16 bytes
+    turned = FakeTensor(x)
+    turned.shape = (2, 9, 31)
+    with pytest.raises(InputError, match="wrong shape"):
+        module(turned)
+    with pytest.raises(InputError, match="is not an array"):
+        module("x")
+
+
+def test_threads_call_two_modules_at_a_time(saved: Saved, fake: FakeCuda) -> None:
+    modules = [fusion.load(saved["feed_forward"]) for _ in range(2)]
+
+    def call(seed: int) -> None:
+        x = numbers(seed)
+        value = x if seed % 3 else FakeTensor(x)
+        (y,) = modules[seed % 2](value)
+        near(y if isinstance(y, np.ndarray) else y.numpy(), x)
+
+    with ThreadPoolExecutor(4) as callers:
+        list(callers.map(call, range(24)))
+    assert list(fusion.load(saved["feed_forward"]).map([numbers(8)] * 2))[1][0].shape == (2, 9, 10)
