@@ -99,8 +99,9 @@ def compile(
             tuple of a `torch.nn.Module`, its example inputs and, if it takes them, a dict of keyword arguments, or a
             Relay module: its text, the path of that, an object with `astext`, or a tuple of it and its parameters.
         target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
-            -mcpu=cortex-a72" another architecture; "cuda -arch=sm_80" or "sm_90" a CUDA device. A module that cannot
-            run here can be saved, and needs every shape.
+            -mcpu=cortex-a72" another architecture; "cuda" the CUDA device that is here, "cuda -arch=sm_80,sm_90" those
+            of such architectures and later ones. A module that cannot run here can be saved; it needs every shape, as
+            one for a CUDA device does.
             A list, ["llvm:0-0", "llvm:1-1"], is several devices, sets of this machine's CPUs and servers of TVM RPC
             ("rpc://host:9090/key"), among which the model is divided: the module is a `DeviceModule`, needs every
             shape, and has `stream`.

@@ -93,7 +93,7 @@ class ExecutionError(FusionError):
 
 
 class DeviceLostError(FusionError):
-    """A device that a compiled module runs on does not answer any more."""
+    """A device that a compiled module runs on does not answer any more, or not this process."""
 
     code = "F303"
 

@@ -23,7 +23,9 @@ def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
 
     Raises:
         SavedFileError: There is no such file, it is damaged or cut short, or another version of fusion or TVM wrote it.
-        TargetError: It was compiled for another CPU architecture, or for CPU features that this machine lacks.
+        TargetError: It was compiled for another CPU architecture, for CPU features that this machine lacks, or for a
+            CUDA device, and there is none that runs it.
+        LimitError: It does not fit the memory of the device.
         NotInstalledError: ONNX Runtime runs parts of it, and is not installed.
     """
     check_flag("verify", verify)

@@ -45,6 +45,7 @@ def doctor(options: argparse.Namespace) -> int:
         Finding("python", platform.python_version()),
         *_packages(),
         *_machine(),
+        *_devices(),
         _linker(),
         _pool(),
         _cache(),
@@ -91,6 +92,14 @@ def _machine() -> list[Finding]:
     return [
         *(Finding(name, value) for name, value in ctx.compiler.describe().items()),
         Finding("threads", f"{ctx.threads} ({_cpu_time()})"),
+    ]
+
+
+def _devices() -> list[Finding]:
+    from backends.registry import device_runtimes
+
+    return [
+        Finding(name, value) for runtime in device_runtimes().values() for name, value in runtime.describe().items()
     ]
 
 

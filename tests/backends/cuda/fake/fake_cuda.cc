@@ -5,6 +5,7 @@
 // - a copy or a kernel meets memory that is gone: the context ends, as after a fault (700);
 // - device memory and pinned memory begin as ones in each bit (NaN), and are so again when freed;
 // - addresses on the device are none of this process: who follows one ends with a segmentation fault;
+// - streams that tests have mixed take turns, where nothing orders them;
 // - copies that do not wait take pinned memory only; nodes of a graph that do not wait for each other run last to first.
 //
 // Compiled with -DWITH_CUDA_H the functions are held to the prototypes of NVIDIA's header.
@@ -24,6 +25,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #ifdef WITH_CUDA_H
@@ -79,6 +81,7 @@ struct Block { size_t size; int ordinal; };
 std::recursive_mutex mutex;
 Device devices[MOST];
 int count = 1, process = 0;
+bool mixes = false;
 Context* contexts[MOST];
 std::map<uint64_t, Block> blocks;  // by address on the device
 std::map<uint64_t, size_t> pinned;
@@ -111,12 +114,24 @@ void fault(Context* context, int error, const std::string& text) {
   if (!context->error) { context->error = error; message = text; }
 }
 
+void step(Stream* stream) {
+  auto job = std::move(stream->queue.front());
+  stream->queue.pop_front();
+  ++stream->done;
+  const bool before = std::exchange(stream->running, true);
+  if (!stream->context->error) job();
+  stream->running = before;
+}
+
+// While a stream is waited for, others go on too, a step at a time, if tests ask for that: as on a device, what nothing
+// orders is done in any order.
 void drain(Stream* stream, uint64_t point) {
   while (stream->done < point && !stream->queue.empty()) {
-    auto job = std::move(stream->queue.front());
-    stream->queue.pop_front();
-    ++stream->done;
-    if (!stream->context->error) job();
+    step(stream);
+    if (!mixes) continue;
+    for (Stream* other : std::vector<Stream*>(streams.begin(), streams.end())) {
+      if (other != stream && !other->running && !other->queue.empty() && !stream->running) step(other);
+    }
   }
 }
 
@@ -213,7 +228,9 @@ API void fake_reset(int number, int capability, size_t memory, int shared) {
   calls.clear();
   failures.clear();
   message.clear();
+  mixes = false;
 }
+API void fake_mix(int does) { mixes = does; }
 API void fake_capability(int ordinal, int capability) { devices[ordinal].capability = capability; }
 API void fake_fail(const char* name, int error, int after) { failures[name] = {after, error}; }
 API int fake_calls(const char* name) { return calls[name]; }

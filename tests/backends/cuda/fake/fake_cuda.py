@@ -10,19 +10,17 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from backends.cuda.codegen.generate import CudaKernel
 from backends.cuda.codegen.nvrtc import Assembled
 from backends.cuda.runtime import driver
-from backends.cuda.runtime.dlpack import export
-from backends.cuda.runtime.executable import CudaExecutable
-from fusion import CompiledModule
-from fusion.module.offload_program import OffloadProgram
+from backends.cuda.runtime.dlpack import ForeignTensor, export
 from tests.backends.cuda.emulator.emulate import COMPILER, WHY_NOT, kernel_library
 
-__all__ = ["WHY_NOT", "FakeCuda", "FakeTensor", "fake_assemble", "fake_library"]
+__all__ = ["WHY_NOT", "FakeCuda", "FakeReader", "FakeTensor", "fake_assemble", "fake_library"]
 SOURCE = Path(__file__).with_name("fake_cuda.cc")
 _DYNAMIC = 163 << 10
 
@@ -78,6 +76,10 @@ class FakeCuda:
         """Have another kind of device."""
         self._library.fake_capability(ordinal, capability)
 
+    def mix_streams(self) -> None:
+        """Have streams that nothing orders take turns."""
+        self._library.fake_mix(1)
+
     def fail(self, name: str, error: int, after: int = 0) -> None:
         """Have a function fail, once, after so many calls."""
         self._library.fake_fail(name.encode(), error, after)
@@ -96,12 +98,33 @@ class FakeCuda:
         return str(self._library.fake_message().decode())
 
 
-def executable_of(module: CompiledModule) -> CudaExecutable:
-    """Return what runs a module."""
-    (form,) = module.specializations
-    assert isinstance(form.program, OffloadProgram)
-    assert isinstance(form.program._executable, CudaExecutable)
-    return form.program._executable
+class FakeReader:
+    """What another library does with a tensor: it copies it on a stream, later than now."""
+
+    def __init__(self, value: Any, stream: int) -> None:
+        self._driver, self._stream = driver.open_driver(), stream
+        self._context = self._driver.make("cuDevicePrimaryCtxRetain", value.__dlpack_device__()[1])
+        tensor = ForeignTensor(value.__dlpack__(stream=stream))
+        self._array = np.empty(tensor.shape, tensor.dtype)
+        with _current(self._driver, self._context):
+            self._pinned = self._driver.make("cuMemHostAlloc", self._array.nbytes, 0)
+            self._driver.call("cuMemcpyDtoHAsync_v2", self._pinned, tensor.address, self._array.nbytes, stream)
+
+    def wait(self) -> np.ndarray:
+        """Return what it read, waiting for its own stream only."""
+        with _current(self._driver, self._context):
+            self._driver.call("cuStreamSynchronize", self._stream)
+        ctypes.memmove(self._array.ctypes.data, self._pinned, self._array.nbytes)
+        return self._array
+
+
+@contextlib.contextmanager
+def _current(opened: driver.Driver, context: int) -> Iterator[None]:
+    opened.call("cuCtxPushCurrent_v2", context)
+    try:
+        yield
+    finally:
+        opened.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
 
 class FakeTensor:
@@ -112,35 +135,26 @@ class FakeTensor:
         self.shape, self.dtype, self.ordinal = array.shape, array.dtype, ordinal
         opened = driver.open_driver()
         self._driver, self._context = opened, opened.make("cuDevicePrimaryCtxRetain", ordinal)
-        self._pinned = None
-        with self.current():
+        with _current(opened, self._context):
             address = ctypes.c_uint64()
             opened.call("cuMemAlloc_v2", ctypes.byref(address), array.nbytes + offset)
             self._begin, self.address = address.value, address.value + offset
             self.stream, self._event = opened.make("cuStreamCreate", 1), opened.make("cuEventCreate", 2)
-            self._pinned = opened.make("cuMemHostAlloc", array.nbytes, 0)
-            ctypes.memmove(self._pinned, array.ctypes.data, array.nbytes)
-            opened.call("cuMemcpyHtoDAsync_v2", self.address, self._pinned, array.nbytes, self.stream)
+            pinned = opened.make("cuMemHostAlloc", array.nbytes, 0)
+            ctypes.memmove(pinned, array.ctypes.data, array.nbytes)
+            opened.call("cuMemcpyHtoDAsync_v2", self.address, pinned, array.nbytes, self.stream)
             opened.call("cuEventRecord", self._event, self.stream)
         self.asked: list[int | None] = []
-
-    @contextlib.contextmanager
-    def current(self) -> Iterator[None]:
-        self._driver.call("cuCtxPushCurrent_v2", self._context)
-        try:
-            yield
-        finally:
-            self._driver.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self.ordinal
 
     def __dlpack__(self, *, stream: int | None = None) -> object:
         self.asked.append(stream)
-        with self.current():
+        with _current(self._driver, self._context):
             self._driver.call("cuStreamWaitEvent", stream or 1, self._event, 0)
         return export(self, self.address, self.ordinal, self.shape, self.dtype, versioned=len(self.asked) % 2 == 0)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception), self.current():
+        with contextlib.suppress(Exception), _current(self._driver, self._context):
             self._driver.call("cuMemFree_v2", self._begin)

@@ -11,7 +11,7 @@ import pytest
 
 import fusion
 from fusion.errors import InputError, OptionError
-from tests.backends.cuda.fake.fake_cuda import FakeCuda, FakeTensor
+from tests.backends.cuda.fake.fake_cuda import FakeCuda, FakeReader, FakeTensor
 from tests.backends.cuda.test_models import feed_forward_in_float64
 
 Saved = dict[str, Path]
@@ -81,6 +81,25 @@ def test_a_result_goes_on_as_it_is(saved: Saved, fake: FakeCuda) -> None:
             module(FakeTensor(doubled))[0].__dlpack__(**wrong)
     with pytest.raises(BufferError, match="as it is"):
         module(FakeTensor(doubled))[0].__dlpack__(copy=True)
+
+
+def test_who_reads_a_result_waits_for_the_run_on_the_stream_it_names(saved: Saved, fake: FakeCuda) -> None:
+    module, x = fusion.load(saved["feed_forward"]), numbers(7)
+    other = FakeTensor(x)
+    for stream in (1, other.stream):
+        near(FakeReader(module(FakeTensor(x))[0], stream).wait(), x)
+    # The memory of a result that is gone is written again when the default stream has read it.
+    reader = FakeReader(module(FakeTensor(x))[0], 1)
+    module(FakeTensor(numbers(8)), stream=other.stream)[0].numpy()
+    near(reader.wait(), x)
+
+
+def test_runs_on_several_streams_have_the_memory_one_after_the_other(saved: Saved, fake: FakeCuda) -> None:
+    fake.mix_streams()
+    module, tensors = fusion.load(saved["feed_forward"]), [FakeTensor(numbers(seed)) for seed in range(4)]
+    results = [module(tensor, stream=tensor.stream)[0] for tensor in tensors]
+    for seed in (3, 1, 0, 2):
+        near(results[seed].numpy(), numbers(seed))
 
 
 def test_a_loop_meets_the_same_addresses_and_graphs(saved: Saved, fake: FakeCuda) -> None:
