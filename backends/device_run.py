@@ -95,6 +95,14 @@ class DeviceRuntime(Protocol):
         """Return the devices by names that targets know, or why there are none."""
         ...
 
+    def target_of(self, ordinals: Sequence[int]) -> str:
+        """Return the target of the devices of these numbers.
+
+        Raises:
+            TargetError: There is no such device.
+        """
+        ...
+
     def refusal(self, archs: Sequence[str], ordinal: int | None = None) -> TargetError | None:
         """Return why no device here, or not the one of this number, runs code for `archs`; None where one does."""
         ...

@@ -17,7 +17,7 @@ from fusion.collector import seldom
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
-from fusion.devices.targets import DeviceTarget, parse_devices
+from fusion.devices.targets import DeviceTarget, parse_devices, target_of
 from fusion.errors import (
     InvalidModelError,
     OptionError,
@@ -102,9 +102,9 @@ def compile(
             -mcpu=cortex-a72" another architecture; "cuda" the CUDA device that is here, "cuda -arch=sm_80,sm_90" those
             of such architectures and later ones. A module that cannot run here can be saved; it needs every shape, as
             one for a CUDA device does.
-            A list, ["llvm:0-0", "llvm:1-1"], is several devices, sets of this machine's CPUs and servers of TVM RPC
-            ("rpc://host:9090/key"), among which the model is divided: the module is a `DeviceModule`, needs every
-            shape, and has `stream`.
+            A list, ["llvm:0-0", "llvm:1-1"], is several devices, sets of this machine's CPUs, CUDA devices ("cuda:0")
+            and servers of TVM RPC ("rpc://host:9090/key"), among which the model is divided: the module is a
+            `DeviceModule`, needs every shape, and has `stream`.
         shapes: Shape of each input that the model leaves open; none is needed where the names of the open dimensions
             have sizes in other shapes. Without it such a model is compiled when it is first called. A dimension may
             have a name in place of a size: it stays open, and has one size in a call with others of that name. A weight
@@ -148,7 +148,7 @@ def compile(
             hint="leave threads= out",
         )
     ctx = context.resolve(
-        "llvm" if devices else target,
+        target_of(devices) if devices else target,
         threads=max(device.threads for device in devices) if devices else threads,
         effort=effort,
         strict=strict,

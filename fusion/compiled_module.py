@@ -12,6 +12,7 @@ from fusion.cpus import allowed_cpus
 from fusion.errors import InputError, OptionError
 from fusion.forks import Lock
 from fusion.module.copy_item import copy_item
+from fusion.module.foreign_program import ForeignProgram
 from fusion.module.input_slot import to_value
 from fusion.module.offload_program import OffloadProgram
 from fusion.module.open_form import OpenForm
@@ -303,8 +304,8 @@ class CompiledModule:
         program = None if self._fixed is None else self._fixed.program
         if isinstance(program, OffloadProgram):
             return program.run_on(arrays, stream)
-        if program is not None and self.settings.device:
-            return program.run(arrays)  # which says why there is no device
+        if isinstance(program, ForeignProgram):
+            return program.run(arrays)
         hint = 'leave it out, or compile the model with target="cuda"'
         raise OptionError("stream= is of a CUDA device", why="the module runs on CPUs", hint=hint)
 

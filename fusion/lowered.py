@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import tvm
+from tvm import tirx
 
 from backends.kernel import KernelInfo
 from fusion.model_graph import ModelGraph
@@ -22,6 +23,7 @@ class Lowered:
         notes: What passes declined to do and why, one sentence each.
         graph: The model before and after, for reports.
         subgraphs: What libraries took of it, by the keys that `main` calls them by.
+        sources: The PrimFuncs before they got loops, by name.
     """
 
     mod: tvm.IRModule
@@ -30,3 +32,4 @@ class Lowered:
     notes: tuple[str, ...] = ()
     graph: ModelGraph = field(default_factory=ModelGraph)
     subgraphs: Mapping[str, bytes] = field(default_factory=dict)
+    sources: Mapping[str, tirx.PrimFunc] = field(default_factory=dict)

@@ -262,6 +262,7 @@ def lower(
         notes=notes,
         graph=reported.graph,
         subgraphs=made.subgraphs(),
+        sources={name: kernel.source for name, kernel in made.kernels.by_name.items()},
     )
 
 

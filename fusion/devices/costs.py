@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusion.devices.cut_graph import CutGraph, GraphStep
-from fusion.devices.targets import DeviceTarget
+from fusion.devices.targets import DeviceTarget, OffloadDevice
 from placement.devices import OTHER, Device, Link, Topology
 from placement.problem import PlacementProblem
 from placement.tasks import TaskEdge, TaskGraph, TaskNode
@@ -16,16 +16,27 @@ Links = Mapping[int, Link]
 """What copies between this process and the servers among the devices take, by their positions."""
 HAND_OFF = Link(latency_us=60.0, gbs=8.0)
 """From one CPU to another of a process: a thread wakes the other, which reads what the first one's caches hold."""
+PCI_EXPRESS = Link(latency_us=20.0, gbs=8.0)
+"""From this process to a device beside the CPU: assumed, not measured. A CPU copies to pinned memory first, so that
+fewer than the 25 GB/s of 16 lanes of the fourth generation remain."""
 
 
-def estimated(graph: CutGraph, devices: Sequence[DeviceTarget]) -> list[Seconds]:
+def estimated(graph: CutGraph, devices: Sequence[DeviceTarget], host: Seconds | None = None) -> list[Seconds]:
     """Return what kernels take on each device by the backend's estimates, which are those of the most threads; with
-    fewer the work is divided among these."""
+    fewer the work is divided among these.
+
+    Args:
+        host: Of the CPU, where the model is lowered for a device beside it.
+    """
     most = max(device.threads for device in devices)
-    kernels = graph.lowered.kernels.items()
-    return [
-        {name: info.estimate_us * 1e-6 * most / device.threads for name, info in kernels} for device in devices
-    ]
+    own = {name: info.estimate_us * 1e-6 for name, info in graph.lowered.kernels.items()}
+
+    def of(device: DeviceTarget) -> Seconds:
+        if isinstance(device, OffloadDevice):
+            return own
+        return {name: each * most / device.threads for name, each in (own if host is None else host).items()}
+
+    return list(map(of, devices))
 
 
 def placement_problem(

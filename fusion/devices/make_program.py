@@ -10,31 +10,37 @@ from functools import partial
 import numpy as np
 from tvm import relax
 
+from backends.tensorir.result import Kernel
 from fusion import pool
-from fusion.context import Context
+from fusion.context import Context, resolve
 from fusion.devices.choose_stages import Pipeline, StagePlan, latency_alone, plan_latency, plan_throughput
 from fusion.devices.confirm_latency import confirm_latency
-from fusion.devices.costs import Seconds, estimated, placement_problem, without_cost
+from fusion.devices.costs import PCI_EXPRESS, Seconds, estimated, placement_problem, without_cost
 from fusion.devices.cut_graph import CutGraph, Part, bytes_of
 from fusion.devices.device_memory import why_too_small
 from fusion.devices.device_plans import DevicePlans
 from fusion.devices.device_program import UNDER_WAY, DeviceProgram
 from fusion.devices.device_thread import DeviceThread
+from fusion.devices.host_kernels import host_estimates, host_kernels, with_kernels
 from fusion.devices.local_program import LocalProgram
 from fusion.devices.measured_costs import measure_kernels
+from fusion.devices.offload_stage import OffloadStage
 from fusion.devices.requests import DeviceStage, Flow, StageProgram
 from fusion.devices.rpc_program import RpcProgram
 from fusion.devices.rpc_session import RpcSession
-from fusion.devices.targets import DeviceTarget, RpcServer
+from fusion.devices.targets import DeviceTarget, OffloadDevice, RpcServer
 from fusion.errors import ExecutionError, ShapeError, TargetError
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
 from fusion.module.build import Built, build
 from fusion.module.fallback_program import register_fallbacks
 from fusion.module.linker import link
+from fusion.module.offload_program import offload
 from fusion.module.program import KernelProgram
 from fusion.module.random_inputs import random_inputs
+from fusion.module.settings import settings_of
 from fusion.module.share_weights import share_weights
+from fusion.module.specialize_device import device_code
 from fusion.options import FAST
 from fusion.shapes import static_shape
 from fusion.signature import TensorSpec
@@ -48,17 +54,20 @@ def make_program(
     """Return what runs `lowered`, the kernels of `imported`, on `devices`."""
     lowered = replace(lowered, weights=share_weights(lowered.weights))
     graph = CutGraph(lowered, len(imported.inputs))
+    host = resolve(threads=ctx.threads) if ctx.compiler.device else ctx
+    kernels = host_kernels(lowered, host.compiler) if ctx.compiler.device else {}
     if ctx.threads > 1:
         pool.start(sum(device.threads for device in devices))  # here, as this thread is bound to none of them
     sessions = {k: RpcSession(device) for k, device in enumerate(devices) if isinstance(device, RpcServer)}
-    parts = _Parts(graph, imported, ctx, devices, sessions)
+    parts = _Parts(graph, imported, ctx, devices, sessions, host, kernels)
     threads = [DeviceThread(device) for device in devices]
     times = _times(parts, threads, imported, ctx)
     links = {k: session.measure_link() for k, session in sessions.items()}
+    links |= {k: PCI_EXPRESS for k, device in enumerate(devices) if isinstance(device, OffloadDevice)}
     alone = placement_problem(graph, devices, times.alone, links, requests=1)
     once = plan_latency(alone)
     together = placement_problem(graph, devices, times.together, links, requests=UNDER_WAY)
-    many = plan_throughput(together, servers=set(sessions))
+    many = plan_throughput(together, servers=set(links))
     flow = parts.flow(once.pipelines[0], threads)
     by_one = latency_alone(alone)
     if times.arrays and len(once.stages) > 1 and by_one is not None:
@@ -109,7 +118,7 @@ class _Times:
 
 def _times(parts: _Parts, threads: Sequence[DeviceThread], imported: ImportedModel, ctx: Context) -> _Times:
     """Return what was measured, or the estimates: at the least effort, and where the inputs are no numbers."""
-    estimates, sessions = estimated(parts.graph, parts.devices), parts.sessions
+    estimates, sessions = estimated(parts.graph, parts.devices, parts.host_seconds()), parts.sessions
     if ctx.effort == FAST:
         return _Times(estimates, estimates, "times are the backend's estimates")
     tasks = tuple(range(len(parts.graph.tasks)))
@@ -155,16 +164,25 @@ def _about(source: str, graph: CutGraph) -> tuple[str, ...]:
 
 @dataclass(eq=False)
 class _Parts:
-    """The machine code of tasks; what several plans run together is made once."""
+    """The machine code of tasks; what several plans run together is made once.
+
+    Attributes:
+        ctx: By which the model is lowered.
+        host: By which kernels of the CPU are compiled.
+        kernels: Those of the model with loops for the CPU, where `ctx` is for another device.
+    """
 
     graph: CutGraph
     imported: ImportedModel
     ctx: Context
     devices: tuple[DeviceTarget, ...]
     sessions: Mapping[int, RpcSession]
+    host: Context
+    kernels: Mapping[str, Kernel]
     _built: dict[tuple[int, ...], tuple[Part, Built]] = field(default_factory=dict, init=False)
     _local: dict[tuple[int, ...], LocalProgram] = field(default_factory=dict, init=False)
     _remote: dict[tuple[int, tuple[int, ...]], RpcProgram] = field(default_factory=dict, init=False)
+    _offloaded: dict[tuple[int, tuple[int, ...]], OffloadStage] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         subgraphs = {**self.imported.subgraphs, **self.graph.lowered.subgraphs}
@@ -178,7 +196,25 @@ class _Parts:
 
     def program(self, device: int, tasks: tuple[int, ...]) -> StageProgram:
         """Return what runs `tasks` on a device."""
+        if isinstance(self.devices[device], OffloadDevice):
+            return self.offloaded(device, tasks)
         return self.remote(device, tasks) if device in self.sessions else self.local(tasks)
+
+    def host_seconds(self) -> Seconds | None:
+        """Return what kernels are estimated to take on the CPU, where that is not what the model was lowered for."""
+        return host_estimates(self.graph.lowered, self.kernels, self.host.compiler) if self.kernels else None
+
+    def offloaded(self, device: int, tasks: tuple[int, ...]) -> OffloadStage:
+        """Return what runs `tasks` on a device beside the CPU."""
+        if (device, tasks) not in self._offloaded:
+            target = self.devices[device]
+            assert isinstance(target, OffloadDevice)
+            part = self.graph.part(tasks)
+            specs = _specs(part.reads)
+            code = device_code(part.lowered, len(specs), self.ctx)
+            program = offload(code, specs, settings_of(self.ctx), target.ordinal)
+            self._offloaded[device, tasks] = OffloadStage(code, program)
+        return self._offloaded[device, tasks]
 
     def local(self, tasks: tuple[int, ...]) -> LocalProgram:
         """Return what runs `tasks` in this process."""
@@ -190,7 +226,7 @@ class _Parts:
                 built.plan,
                 part.lowered.weights,
                 inputs=_specs(part.reads),
-                threads=self.ctx.threads,
+                threads=self.host.threads,
                 subgraphs=self._subgraphs,
             )
             self._local[tasks] = LocalProgram(kernels)
@@ -215,12 +251,13 @@ class _Parts:
         """Return `tasks` as a model of their own, and its code."""
         if tasks not in self._built:
             part = self.graph.part(tasks)
-            self._built[tasks] = part, build(part.lowered, len(part.reads), self.ctx)
+            lowered = with_kernels(part.lowered, self.kernels)
+            self._built[tasks] = part, build(lowered, len(part.reads), self.host)
         return self._built[tasks]
 
     def flow(self, pipeline: Pipeline, threads: Sequence[DeviceThread]) -> Flow:
         """Return what runs the stages of `pipeline`."""
-        made = [self.part(stage.tasks)[0] for stage in pipeline.stages]
+        made = [self.graph.part(stage.tasks) for stage in pipeline.stages]
         stage_of = {var: index for index, part in enumerate(made) for var in part.writes}
         weights = [var for var in dict.fromkeys(self.graph.results) if var in self.graph.weights]
         places = {var: at for at, var in enumerate(dict.fromkeys([*self.graph.inputs, *weights, *stage_of]))}

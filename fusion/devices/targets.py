@@ -1,4 +1,4 @@
-"""Reads which devices a list of targets names: sets of this machine's CPUs, and servers of TVM RPC."""
+"""Reads which devices a list of targets names: sets of this machine's CPUs, servers of TVM RPC, and CUDA devices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from backends.registry import device_runtime
 from fusion.cpus import cpu_numbers
 from fusion.errors import TargetError
 
@@ -16,6 +17,7 @@ _CORES = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 _MEMORY = re.compile(r"(\d{1,12})([KMGT])", re.IGNORECASE)
 _SECONDS = re.compile(r"\d{1,6}")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_OFFLOAD_HINT = "name a CUDA device by its number: cuda:0, and ?memory=8G behind it"
 _HINT = 'name sets of CPUs, as taskset numbers them: target=["llvm:0-0", "llvm:1-1?memory=512M"]'
 _RPC_HINT = "name a server of TVM RPC: rpc://host:9090/key, and ?memory=512M or ?timeout=60 behind it"
 _EXAMPLES = {
@@ -23,7 +25,9 @@ _EXAMPLES = {
     "timeout": "timeout=60, seconds",
 }
 _TIMEOUT_S = 60.0
-_TO_COME = {"cuda": "devices of the kind cuda are not available yet: fusion writes kernels for them, and starts none"}
+_OFFLOADED = ("cuda",)
+"""Kinds of devices that run kernels of their own, beside the CPU."""
+_ORDINAL = re.compile(r"\d{1,3}")
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,33 @@ class RpcServer:
         return 1
 
 
-DeviceTarget = CoreSet | RpcServer
+@dataclass(frozen=True)
+class OffloadDevice:
+    """A device: one beside the CPUs of this machine, with kernels of its own.
+
+    Attributes:
+        name: As the target named it.
+        kind, ordinal: Of the target, and the driver's number of the device.
+        memory: Bytes that the model may keep there; infinite where the target sets no limit.
+    """
+
+    name: str
+    kind: str
+    ordinal: int
+    memory: float = math.inf
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """None of this machine, that is, of the thread that calls the driver."""
+        return ()
+
+    @property
+    def threads(self) -> int:
+        """Threads of the host for it."""
+        return 1
+
+
+DeviceTarget = CoreSet | RpcServer | OffloadDevice
 
 
 def parse_devices(targets: Sequence[str]) -> tuple[DeviceTarget, ...]:
@@ -92,6 +122,15 @@ def parse_devices(targets: Sequence[str]) -> tuple[DeviceTarget, ...]:
     devices = tuple(map(_parse, targets))
     allowed, owner = cpu_numbers(), dict[int, str]()
     servers = [(device.host, device.port) for device in devices if isinstance(device, RpcServer)]
+    beside = [(device.kind, device.ordinal) for device in devices if isinstance(device, OffloadDevice)]
+    if len(set(beside)) < len(beside):
+        raise TargetError("two devices are one", why="a CUDA device is named twice", hint="name each device once")
+    if servers and beside:
+        raise TargetError(
+            "servers of TVM RPC and CUDA devices cannot share a model yet",
+            why="code for servers is made of another lowering of it",
+            hint="name devices of this machine, or servers and CPUs",
+        )
     if len(set(servers)) < len(servers):
         raise TargetError("two devices are one server", why="it serves one at a time", hint="name each server once")
     for device in devices:
@@ -109,13 +148,26 @@ def parse_devices(targets: Sequence[str]) -> tuple[DeviceTarget, ...]:
     return devices
 
 
+def target_of(devices: Sequence[DeviceTarget]) -> str:
+    """Return the target that a model is lowered for which these devices run: that of those beside the CPU, if there are
+    any, whose kernels CPUs can get loops for too.
+
+    Raises:
+        TargetError: There is no such device.
+    """
+    beside = [device for device in devices if isinstance(device, OffloadDevice)]
+    if not beside:
+        return "llvm"
+    return device_runtime(beside[0].kind).target_of([device.ordinal for device in beside])
+
+
 def _parse(target: str) -> DeviceTarget:
     if not isinstance(target, str):
         raise TargetError(f"a device is named by a string, not {type(target).__name__}", hint=_HINT)
     name = target.strip()
     kind, _, text = name.partition(":")
-    if kind in _TO_COME:
-        raise TargetError(f"cannot use the device {target!r}: {_TO_COME[kind]}", hint=_HINT)
+    if kind in _OFFLOADED:
+        return _offload(name, kind, text)
     if kind == "rpc":
         return _server(name)
     if kind != "llvm":
@@ -127,6 +179,13 @@ def _parse(target: str) -> DeviceTarget:
     if last < first:
         raise TargetError(f"cannot read the CPUs of the device {target!r}", hint=_HINT)
     return CoreSet(name, tuple(range(first, last + 1)), **limits)
+
+
+def _offload(name: str, kind: str, text: str) -> OffloadDevice:
+    number, _, asked = text.partition("?")
+    if not _ORDINAL.fullmatch(number):
+        raise TargetError(f"cannot read the device {name!r}", hint=_OFFLOAD_HINT)
+    return OffloadDevice(name, kind, int(number), **_limits(name, asked, ("memory",)) if "?" in name else {})
 
 
 def _server(name: str) -> RpcServer:

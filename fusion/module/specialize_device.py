@@ -40,20 +40,8 @@ def specialize_device(imported: ImportedModel, lowered: Lowered | None, ctx: Con
     if lowered is None or imported.fallbacks:
         nodes = ", ".join(f"{node.op} {node.node!r}: {node.reason}" for node in imported.fallbacks[:_NAMED])
         raise UnsupportedOperatorError(f"{ctx.compiler.device} runs no part of ONNX Runtime", why=nodes, hint=_HINT)
-    _require_templates(lowered.kernels, ctx.compiler.device)
-    with ctx.target:
-        mod, plan = plan_calls(lowered.mod, len(imported.inputs))
-    _require_kernels_alone(mod, plan, ctx.compiler.device)
-    called = {call.kernel for call in plan.calls}
-    functions = {
-        symbol.name_hint: func
-        for symbol, func in mod.functions.items()
-        if isinstance(func, tirx.PrimFunc) and symbol.name_hint in called
-    }
-    with stage("machine code"):
-        library = ctx.compiler.device_code(functions)
+    code = device_code(lowered, len(imported.inputs), ctx)
     graph, reason = lowered.graph, refusal(settings)
-    code = Code(plan, share_weights(lowered.weights), lambda: library, linked=True)
     return Specialization(
         inputs=imported.inputs,
         outputs=imported.outputs,
@@ -65,6 +53,28 @@ def specialize_device(imported: ImportedModel, lowered: Lowered | None, ctx: Con
         notes=(*imported.notes, *lowered.notes),
         graph=lambda: graph,
     )
+
+
+def device_code(lowered: Lowered, n_inputs: int, ctx: Context) -> Code:
+    """Return the code of `lowered`, or of a part of a model, for the device of `ctx`; its `main` takes so many inputs
+    before the weights.
+
+    Raises:
+        UnsupportedOperatorError, NotInstalledError: As `specialize_device`.
+    """
+    _require_templates(lowered.kernels, ctx.compiler.device)
+    with ctx.target:
+        mod, plan = plan_calls(lowered.mod, n_inputs)
+    _require_kernels_alone(mod, plan, ctx.compiler.device)
+    called = {call.kernel for call in plan.calls}
+    functions = {
+        symbol.name_hint: func
+        for symbol, func in mod.functions.items()
+        if isinstance(func, tirx.PrimFunc) and symbol.name_hint in called
+    }
+    with stage("machine code"):
+        library = ctx.compiler.device_code(functions)
+    return Code(plan, share_weights(lowered.weights), lambda: library, linked=True)
 
 
 def _require_templates(kernels: Mapping[str, KernelInfo], device: str) -> None:

@@ -39,7 +39,10 @@ def test_sets_of_cpus() -> None:
         (["rpc://host:port/key"], "cannot read the device"),
         (["rpc://host:9090/key?timeout=0"], "cannot read the limit"),
         (["rpc://host:9090/key", "rpc://host:9090/other"], "two devices are one server"),
-        (["cuda:0"], "starts none"),
+        (["cuda:"], "cannot read the device"),
+        (["cuda:0?memory=1"], "cannot read the limit"),
+        (["cuda:0", "cuda:0?memory=1G"], "two devices are one"),
+        (["cuda:0", "rpc://host:9090/key"], "cannot share a model"),
         ([3], "named by a string"),
     ],
 )

@@ -95,6 +95,19 @@ def _describe(driver: Driver, ordinal: int) -> FoundDevice:
     return FoundDevice(ordinal, name.value.decode(errors="replace"), memory, **known)
 
 
+def device_of(ordinal: int) -> FoundDevice:
+    """Return the device of this number.
+
+    Raises:
+        TargetError: There is none.
+    """
+    devices = find_devices()
+    if ordinal >= len(devices):
+        listed = ", ".join(f"{each.label} ({each.name})" for each in devices)
+        raise TargetError(f"there is no device cuda:{ordinal}", why=f"there are {listed}", hint="name one of these")
+    return devices[ordinal]
+
+
 def driver_version() -> str:
     """Return the version of CUDA that the driver knows, as "12.4".
 
@@ -136,12 +149,8 @@ def choose_device(archs: Sequence[str], ordinal: int | None = None) -> FoundDevi
     Raises:
         TargetError: There is none, or it is of another architecture.
     """
-    devices, archs = find_devices(), sorted(archs, key=capability_of)
-    if ordinal is not None:
-        if ordinal >= len(devices):
-            listed = ", ".join(f"{each.label} ({each.name})" for each in devices)
-            raise TargetError(f"there is no device cuda:{ordinal}", why=f"there are {listed}", hint="name one of these")
-        devices = devices[ordinal : ordinal + 1]
+    archs = sorted(archs, key=capability_of)
+    devices = find_devices() if ordinal is None else (device_of(ordinal),)
     for device in devices:
         if fitting_arch(archs, device.capability) or runs_on(archs[-1], device.capability, is_ptx=True):
             return device

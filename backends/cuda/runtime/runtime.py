@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.cuda.runtime.code_file import CodeFile
-from backends.cuda.runtime.device import choose_device, driver_version, find_devices
+from backends.cuda.runtime.device import choose_device, device_of, driver_version, find_devices
 from backends.cuda.runtime.executable import CudaExecutable
 from backends.device_run import DeviceRun
 from fusion.errors import FusionError, TargetError
@@ -24,6 +24,11 @@ class CudaRuntime:
             return {**found, "cuda driver": f"of CUDA {driver_version()}"}
         except FusionError as error:
             return {"cuda": f"{error.what}: {error.why}"}
+
+    def target_of(self, ordinals: Sequence[int]) -> str:
+        """See `DeviceRuntime`."""
+        archs = {device_of(ordinal).arch: None for ordinal in ordinals}
+        return f"cuda -arch={','.join(archs)}"
 
     def refusal(self, archs: Sequence[str], ordinal: int | None = None) -> TargetError | None:
         """See `DeviceRuntime`."""
