@@ -9,6 +9,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
+from backends.cuda.codegen.nvcc import compile_source, find_nvcc
 from fusion.errors import InternalError, NotInstalledError
 
 PACKAGE = "nvidia-cuda-nvrtc-cu12"
@@ -37,6 +38,7 @@ def find_in_package(name: str, pattern: str) -> str | None:
     return next((str(path) for folder in folders or () for path in sorted(Path(folder).glob(pattern))), None)
 
 
+@functools.cache
 def find_nvrtc() -> str | None:
     """Return the library of the package from PyPI, or the system's; None where there is neither."""
     return find_in_package("cuda_nvrtc", "lib/libnvrtc.so.*") or ctypes.util.find_library("nvrtc")
@@ -45,10 +47,15 @@ def find_nvrtc() -> str | None:
 def assemble(source: str, arch: str) -> Assembled:
     """Return the code of CUDA C for devices such as "sm_80".
 
+    Where there is no NVRTC, nvcc of the machine makes it, which takes seconds a kernel.
+
     Raises:
-        NotInstalledError: There is no NVRTC.
+        NotInstalledError: There is neither.
         InternalError: It refuses the text, which is ours; the reason is what it says.
     """
+    nvcc = find_nvcc() if find_nvrtc() is None else None
+    if nvcc is not None:
+        return Assembled(*compile_source(nvcc, source, arch))
     nvrtc, program = _library(), ctypes.c_void_p()
     # TVM names what nothing reads (177).
     options = [f"--gpu-architecture={arch}".encode(), b"-diag-suppress=177"]
@@ -67,8 +74,8 @@ def _library() -> ctypes.CDLL:
     if path is None:
         raise NotInstalledError(
             "there is no compiler of CUDA C",
-            why="NVRTC makes code of kernels for CUDA devices, and is not installed",
-            hint=f"pip install fusion[cuda], or {PACKAGE}",
+            why="NVRTC or nvcc makes code of kernels for CUDA devices, and neither is installed",
+            hint=f"pip install fusion[cuda], or {PACKAGE}; or install NVIDIA's toolkit, with its nvcc in the PATH",
         )
     return ctypes.CDLL(path)
 

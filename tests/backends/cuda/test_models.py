@@ -182,6 +182,7 @@ def test_a_device_that_is_not_known_is_an_error(target: str, error: str) -> None
 
 def test_without_nvrtc_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "find_nvrtc", lambda: None)
+    monkeypatch.setattr(nvrtc, "find_nvcc", lambda: None)
     nvrtc._library.cache_clear()
     with pytest.raises(NotInstalledError, match="no compiler of CUDA C") as error:
         fusion.compile(feed_forward(), target=TARGET)

@@ -1,0 +1,58 @@
+"""nvcc makes code where there is no NVRTC; scripts stand for it, and that of the machine where it has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backends.cuda.codegen import nvrtc
+from backends.cuda.codegen.generate import generate_kernel
+from backends.cuda.codegen.nvcc import compile_source, find_nvcc
+from fusion.errors import FusionError, InternalError, NotInstalledError
+from tests.backends.cuda.test_emulator import reversed_exponentials
+
+WRITES = 'for last; do :; done; echo "$1 $2" > "$last"'
+
+
+def script(folder: Path, text: str) -> str:
+    """Return a program of this text."""
+    path = folder / "nvcc"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_it_takes_the_place_of_nvrtc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "find_nvrtc", lambda: None)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    script(tmp_path, WRITES)
+    code = nvrtc.assemble("// a kernel", "sm_80")
+    assert code == nvrtc.Assembled(b"-cubin -arch=sm_80\n", b"-ptx -arch=sm_80\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        ('echo "kernel.cu(3): error: no such name" >&2; exit 2', InternalError, "no such name"),
+        ('echo "nvcc fatal: no host compiler" >&2; exit 1', NotInstalledError, "no host compiler"),
+    ],
+)
+def test_what_it_refuses_is_told(text: str, error: type[FusionError], told: str, tmp_path: Path) -> None:
+    with pytest.raises(error) as raised:
+        compile_source(script(tmp_path, text), "// a kernel", "sm_80")
+    assert told in raised.value.why
+    assert raised.value.hint
+    with pytest.raises(NotInstalledError):
+        compile_source(str(tmp_path / "no-such-program"), "// a kernel", "sm_80")
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
+def test_that_of_the_machine_takes_what_the_generator_writes() -> None:
+    nvcc = find_nvcc()
+    assert nvcc is not None
+    kernel = generate_kernel(reversed_exponentials, "reversed", "sm_80")
+    cubin, ptx = compile_source(nvcc, kernel.source, "sm_80")
+    assert cubin.startswith(b"\x7fELF")
+    assert b".target sm_80" in ptx
+    assert kernel.symbol.encode() in ptx
