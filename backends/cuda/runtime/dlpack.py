@@ -44,13 +44,9 @@ class _ManagedVersioned(ctypes.Structure):
 
 _Deleter = ctypes.CFUNCTYPE(None, c_void_p)
 _python = ctypes.pythonapi
-_new = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", _python))
 _is_valid = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, c_char_p)(("PyCapsule_IsValid", _python))
 _pointer = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(("PyCapsule_GetPointer", _python))
 _rename = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, c_char_p)(("PyCapsule_SetName", _python))
-# A capsule that is being freed must not become an object of Python's again.
-_is_valid_freed = ctypes.PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", _python))
-_pointer_freed = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", _python))
 
 
 class ForeignTensor:
@@ -70,12 +66,7 @@ class ForeignTensor:
         Raises:
             ValueError: It is no capsule of DLPack, was taken before, or has a dtype that NumPy and ml_dtypes lack.
         """
-        kinds = ((_VERSIONED, _USED_VERSIONED, _ManagedVersioned), (_NAME, _USED, _Managed))
-        found = next((each for each in kinds if _is_valid(capsule, each[0])), None)
-        if found is None:
-            raise ValueError("it is no capsule of DLPack, or one that was taken before")
-        name, used, kind = found
-        managed: Any = kind.from_address(_pointer(capsule, name))
+        managed, used = _managed(capsule)
         _rename(capsule, used)
         if managed.deleter:
             weakref.finalize(self, _Deleter(managed.deleter), ctypes.addressof(managed)).atexit = False
@@ -92,6 +83,18 @@ class ForeignTensor:
     def ndim(self) -> int:
         """How many axes it has."""
         return len(self.shape)
+
+
+def _managed(capsule: Any) -> tuple[Any, bytes]:
+    """Return what is in a capsule, and the name that says that it was taken.
+
+    Raises:
+        ValueError: It is no capsule of DLPack, or was taken.
+    """
+    for name, used, kind in ((_VERSIONED, _USED_VERSIONED, _ManagedVersioned), (_NAME, _USED, _Managed)):
+        if _is_valid(capsule, name):
+            return kind.from_address(_pointer(capsule, name)), used
+    raise ValueError("it is no capsule of DLPack, or one that was taken before")
 
 
 def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -111,40 +114,27 @@ def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
     return np.dtype(f"{letter}{bits // 8}")
 
 
-_exported: dict[int, tuple[object, ...]] = {}
-"""By address of each structure that a consumer has, what it needs."""
+class _Memory:
+    """Memory of a device as NumPy takes it for an array, which nobody reads: that holds this, and this the owner."""
 
-
-def _forget(managed: int) -> None:
-    _exported.pop(managed, None)
-
-
-def _free_capsule(capsule: int) -> None:
-    """Let go of a tensor whose capsule nobody took."""
-    for name in (_NAME, _VERSIONED):
-        if _is_valid_freed(capsule, name):
-            _exported.pop(_pointer_freed(capsule, name), None)
-
-
-_forgets = _Deleter(_forget)
-_frees_capsule = ctypes.PYFUNCTYPE(None, c_void_p)(_free_capsule)
+    def __init__(self, owner: object, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "version": 3, "data": (address, False), "shape": shape, "typestr": f"<u{dtype.itemsize}",
+        }  # fmt: skip
 
 
 def export(
-    holder: object, address: int, device: int, shape: tuple[int, ...], dtype: np.dtype[Any], *, versioned: bool
+    owner: object, address: int, device: int, shape: tuple[int, ...], dtype: np.dtype[Any], *, versioned: bool
 ) -> Any:
-    """Return a capsule of a dense tensor on a CUDA device, whose memory is there as long as `holder`."""
-    managed = _ManagedVersioned() if versioned else _Managed()
-    extents = (c_int64 * max(len(shape), 1))(*shape)
-    steps = (c_int64 * max(len(shape), 1))(*_dense(shape))
-    code = _BFLOAT if dtype == ml_dtypes.bfloat16 else _CODES[dtype.kind]
-    managed.tensor = _DlTensor(
-        address, CUDA, device, len(shape), code, dtype.itemsize * 8, 1, ctypes.cast(extents, POINTER(c_int64)),
-        ctypes.cast(steps, POINTER(c_int64)), 0,
-    )  # fmt: skip
-    managed.deleter = ctypes.cast(_forgets, c_void_p)
-    if isinstance(managed, _ManagedVersioned):
-        managed.major = 1
-    place = ctypes.addressof(managed)
-    _exported[place] = (managed, extents, steps, holder)
-    return _new(place, _VERSIONED if versioned else _NAME, ctypes.cast(_frees_capsule, c_void_p))
+    """Return a capsule of a dense tensor on a CUDA device, whose memory is there as long as `owner`.
+
+    NumPy makes it, as of memory of its own, and here it is told where that is: what frees a tensor may be called while
+    an exception is on its way, which a function of Python's, called by ctypes, would lose.
+    """
+    array = np.asarray(_Memory(owner, address, shape, dtype))
+    capsule = array.__dlpack__(max_version=(1, 0)) if versioned else array.__dlpack__()
+    managed, _ = _managed(capsule)
+    managed.tensor.device_type, managed.tensor.device_id = CUDA, device
+    managed.tensor.code = _BFLOAT if dtype == ml_dtypes.bfloat16 else _CODES[dtype.kind]
+    return capsule

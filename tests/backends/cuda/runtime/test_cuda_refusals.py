@@ -30,7 +30,7 @@ from fusion.errors import (
     TargetError,
 )
 from tests.backends.cuda.fake.fake_cuda import FakeCuda, FakeTensor, compile_fake, fake_library
-from tests.backends.cuda.runtime.test_runs import near, numbers
+from tests.backends.cuda.runtime.test_offloaded_runs import near, numbers
 from tests.backends.cuda.test_models import feed_forward
 from tests.forked import answer_of_child
 from tests.module import small_models
