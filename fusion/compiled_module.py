@@ -246,7 +246,7 @@ class CompiledModule:
         Raises:
             InputError, ExecutionError: As `run` does.
             NotInstalledError: The machine's limits are not known yet, and measuring them takes the compiler.
-            OptionError: `seconds` is no number of seconds, or more than an hour.
+            OptionError: `seconds` is no number of seconds, or more than an hour; or the module runs on a CUDA device.
             ShapeError: `inputs` is None, and the module has open dimensions and has not been called; or it lacks the
                 shape of an input.
         """
@@ -256,6 +256,12 @@ class CompiledModule:
         self._forms.finish()
         values = random_inputs(self._known_inputs()) if inputs is None else inputs_of_shapes(self.inputs, inputs)
         self.run(values, wait=True)
+        if self.settings.device:
+            raise OptionError(
+                "kernels of a CUDA device are not timed yet",
+                why="a profile compares with the limits of this machine's CPU",
+                hint="explain() has their estimates; NVIDIA's nsys times them",
+            )
         arrays = [to_value(values[spec.name], spec) for spec in self.inputs]
         form = self._fixed if self._fixed is not None else self._forms.form_of(arrays)
         return profile(form, arrays, self.settings.threads, seconds)

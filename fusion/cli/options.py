@@ -62,7 +62,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add what steers a compilation."""
     add_shapes(parser)
     add_params(parser)
-    targets = '"llvm" (this machine, default), "llvm -mcpu=NAME", "cuda" or "cuda -arch=NAME"'
+    targets = '"llvm" (this machine, default), "llvm -mcpu=NAME", "cuda [-arch=NAME]"'
     parser.add_argument("--target", metavar="T", help=targets)
     parser.add_argument("--effort", metavar="E", help="fast (default); balanced: measures kernels, 30 s; or max: 10 m")
     parser.add_argument("--threads", type=int, metavar="N", help="worker threads; all allowed CPUs by default")

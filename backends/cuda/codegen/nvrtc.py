@@ -50,13 +50,14 @@ def assemble(source: str, arch: str) -> Assembled:
     Where there is no NVRTC, nvcc of the machine makes it, which takes seconds a kernel.
 
     Raises:
-        NotInstalledError: There is neither.
+        NotInstalledError: There is neither, or it does not know the architecture.
         InternalError: It refuses the text, which is ours; the reason is what it says.
     """
     nvcc = find_nvcc() if find_nvrtc() is None else None
     if nvcc is not None:
         return Assembled(*compile_source(nvcc, source, arch))
     nvrtc, program = _library(), ctypes.c_void_p()
+    _require_arch(nvrtc, arch)
     # TVM names what nothing reads (177).
     options = [f"--gpu-architecture={arch}".encode(), b"-diag-suppress=177"]
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None), "")
@@ -78,6 +79,21 @@ def _library() -> ctypes.CDLL:
             hint=f"pip install fusion[cuda], or {PACKAGE}; or install NVIDIA's toolkit, with its nvcc in the PATH",
         )
     return ctypes.CDLL(path)
+
+
+def _require_arch(nvrtc: ctypes.CDLL, arch: str) -> None:
+    """Raise where NVRTC makes no code for an architecture: of one that is new, where NVRTC is old."""
+    count = ctypes.c_int()
+    _check(nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count)), "")
+    known = (ctypes.c_int * count.value)()
+    _check(nvrtc.nvrtcGetSupportedArchs(known), "")
+    # sm_90a is sm_90, with instructions that later devices lack.
+    if arch.removeprefix("sm_").rstrip("af") not in map(str, known):
+        raise NotInstalledError(
+            f"this NVRTC makes no code for {arch}",
+            why=f"it knows {', '.join(f'sm_{each}' for each in known)}",
+            hint=f"install another: pip install --upgrade {PACKAGE}, or that of a later CUDA",
+        )
 
 
 def _check(failed: int, log: str) -> None:

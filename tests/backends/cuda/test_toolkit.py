@@ -13,6 +13,7 @@ from tvm.relax import op
 
 from backends.cuda.codegen.device_code import generate_kernels
 from backends.cuda.codegen.generate import generate_kernel
+from backends.cuda.codegen.nvrtc import assemble
 from backends.cuda.devices import A100, DEVICES
 from backends.cuda.kernels.attention.emit import emit_attention
 from backends.cuda.kernels.attention.plan import points
@@ -24,7 +25,7 @@ from backends.cuda.kernels.pointwise.emit import emit_pointwise
 from backends.cuda.kernels.rows.emit import emit_rows
 from backends.cuda.lowerings import LOWERINGS
 from backends.cuda.schedule import schedule
-from fusion.errors import InternalError
+from fusion.errors import InternalError, NotInstalledError
 from tests.backends.cpu.kernels.memory_bound import prim_func
 from tests.backends.cuda.multiplied import plan_of
 from tests.backends.cuda.test_attention_kernels import attention
@@ -124,6 +125,12 @@ def test_each_tile_of_an_attention_has_the_registers_that_the_estimate_says(
         used = resources_of(generate_kernel(emit_attention(func, plan), "attention", arch), arch, tmp_path)
         assert used.spilled_bytes == used.shared_bytes == 0
         assert 0.55 < used.registers / plan.registers < 1.5
+
+
+def test_an_architecture_that_nvrtc_does_not_know() -> None:
+    with pytest.raises(NotInstalledError, match="makes no code for sm_19") as error:
+        assemble("", "sm_19")
+    assert "sm_80" in error.value.why
 
 
 def test_what_is_no_cuda_c_is_an_error_with_the_text_of_the_compiler(tmp_path: Path) -> None:

@@ -203,6 +203,8 @@ def test_the_target_cuda_is_the_device_that_is_there(fake: FakeCuda, capsys: pyt
     np.testing.assert_allclose(module(x)[0], small_models.mlp_numpy(x), rtol=1e-5)
     assert module.explain().splitlines()[0] == "compiled for sm_86 (Fake 0)"
     assert resolve_target({"arch": "sm_86"}).device.block_shared_bytes == 99 << 10
+    with pytest.raises(OptionError, match="not timed yet"):
+        module.profile({"x": x})
     with pytest.raises(OptionError, match="measures kernels"):
         fusion.compile(small_models.mlp(), "cuda", effort="balanced")
     with pytest.raises(TargetError, match="'sm_75'"):
