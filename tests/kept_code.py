@@ -37,9 +37,9 @@ class _Made:
 class SharedCode:
     """The code of functions by all that decides it: loops, name, target and the options of passes."""
 
-    _made: OrderedDict[str, _Made] = field(default_factory=OrderedDict)
-    _bytes: int = 0
-    _lock: Lock = field(default_factory=Lock)
+    _made: OrderedDict[str, _Made] = field(default_factory=OrderedDict, init=False)
+    _bytes: int = field(default=0, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def keep(self, key: str, func: tirx.PrimFunc, code: bytes) -> None:
         """Keep the code of a function, and drop other where that is too much."""
@@ -67,7 +67,7 @@ class KeptCode:
 
     shared: SharedCode
     target: str
-    _asked: dict[str, tirx.PrimFunc] = field(default_factory=dict)
+    _asked: dict[str, tirx.PrimFunc] = field(default_factory=dict, init=False)
 
     def key(self, symbol: tvm.ir.GlobalVar, func: tirx.PrimFunc) -> str | None:
         """See `ObjectCache`; `main` has one too, and nothing where a test has put another generator in the place."""

@@ -27,9 +27,15 @@ MACHINE_PATH = re.compile(r"(?<![\w.~}-])/(?:work|root|tmp|home)/\w")
 REGISTRY = re.compile(r"(?:pypi|files\.pythonhosted|download\.pytorch)\.org/(?:simple|whl)")
 
 
-def functions(path: Path) -> Iterator[tuple[str, int]]:
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """The sources, read once."""
+    return {path: ast.parse(path.read_text()) for path in SOURCES}
+
+
+def functions(path: Path, tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Yield the place and the number of lines of each function in a file, docstring included."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", lines
@@ -42,8 +48,8 @@ def longest(sizes: dict[str, int], limit: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def function_sizes() -> dict[str, int]:
-    return {place: lines for path in SOURCES for place, lines in functions(path)}
+def function_sizes(trees: dict[Path, ast.Module]) -> dict[str, int]:
+    return {place: lines for path, tree in trees.items() for place, lines in functions(path, tree)}
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +93,11 @@ def test_unsafe_calls_are_seen(code: str) -> None:
     assert any(unsafe(node) for node in ast.walk(ast.parse(code)))
 
 
-def test_no_code_runs_from_data() -> None:
+def test_no_code_runs_from_data(trees: dict[Path, ast.Module]) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} {call}"
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
         if (call := unsafe(node))
     ]
     assert not found
@@ -107,26 +113,25 @@ def test_sources_name_no_machine() -> None:
     assert not found
 
 
-def class_names(path: Path) -> list[str]:
+def class_names(tree: ast.Module) -> list[str]:
     """Return the names of the public classes that a file defines for others."""
-    nodes = ast.parse(path.read_text()).body
-    return [node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
 
 
-def test_every_class_has_a_name_of_its_own() -> None:
+def test_every_class_has_a_name_of_its_own(trees: dict[Path, ast.Module]) -> None:
     places: dict[str, list[str]] = {}
-    for path in SOURCES:
-        for name in class_names(path):
+    for path, tree in trees.items():
+        for name in class_names(tree):
             places.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert not {name: files for name, files in places.items() if len(files) > 1}
 
 
-def test_private_state_is_no_argument() -> None:
+def test_private_state_is_no_argument(trees: dict[Path, ast.Module]) -> None:
     """A field of a dataclass whose name is private and that has a default says `init=False`."""
     found = [
         f"{path.relative_to(ROOT)}:{field.lineno} {field.target.id}"
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(each) for each in node.decorator_list)
         for field in node.body
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)

@@ -8,7 +8,6 @@ import pytest
 
 from tests.onnx_nodes import table
 from tests.onnx_nodes.suite import Worker
-from tests.onnx_nodes.worker import load_cases
 
 _EXPECTED = table.read_outcomes()
 
@@ -16,6 +15,7 @@ _EXPECTED = table.read_outcomes()
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
     made = Worker("fusion")
+    made.start()
     yield made
     made.stop()
 
@@ -28,28 +28,17 @@ def test_outcome(name: str, worker: Worker) -> None:
     assert found.outcome == expected.outcome, hint
 
 
-def test_every_test_is_in_the_table() -> None:
-    assert set(_EXPECTED) == set(load_cases())
+def test_every_test_is_in_the_table(worker: Worker) -> None:
+    assert set(_EXPECTED) == set(worker.names)
 
 
-def test_table_meets_its_targets() -> None:
+def test_table_meets_its_targets(worker: Worker) -> None:
     """At least 60% native; at least 90% native or fallback among tests on plain tensors without strings."""
-    plain = [name for name, case in load_cases().items() if _on_plain_tensors(case.model.graph)]
     native = sum(found.outcome == "native" for found in _EXPECTED.values())
-    running = sum(_EXPECTED[name].outcome != "unsupported" for name in plain)
+    running = sum(_EXPECTED[name].outcome != "unsupported" for name in worker.plain)
     assert native >= 0.6 * len(_EXPECTED)
-    assert running >= 0.9 * len(plain)
+    assert running >= 0.9 * len(worker.plain)
 
 
 def test_nothing_that_plain_tvm_passes_is_worse_here() -> None:
     assert [name for name in sorted(table.read_plain_tvm()) if _EXPECTED[name].outcome != "native"] == []
-
-
-def _on_plain_tensors(graph: object) -> bool:
-    from onnx import TensorProto
-
-    values = [*graph.input, *graph.output]  # type: ignore[attr-defined]
-    return all(
-        value.type.HasField("tensor_type") and value.type.tensor_type.elem_type != TensorProto.STRING
-        for value in values
-    )

@@ -22,18 +22,31 @@ Runner = Callable[[Any], tuple[str, list[str]]]
 
 
 def main(engine: str) -> None:
-    """Serve names from stdin until it closes; `engine` is "fusion", "frontend" (ours over TVM's own pipeline) or
-    "plain_tvm"."""
+    """Say which tests there are, and which of them are of plain tensors; then serve names from stdin until it closes.
+
+    `engine` is "fusion", "frontend" (ours over TVM's own pipeline) or "plain_tvm".
+    """
     warnings.simplefilter("ignore")
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # libraries that print must not corrupt the replies
     runner = {"fusion": _run_fusion, "frontend": _run_frontend, "plain_tvm": _run_plain_tvm}[engine]
     cases = load_cases()
-    replies.write(json.dumps({"ready": sorted(cases)}) + "\n")
+    plain = [name for name, case in cases.items() if _on_plain_tensors(case.model.graph)]
+    replies.write(json.dumps({"ready": sorted(cases), "plain": plain}) + "\n")
     with _sharing_code() if engine == "fusion" else nullcontext():
         for line in sys.stdin:
             name = line.strip()
             replies.write(json.dumps({"name": name, **_outcome(runner, cases[name])}) + "\n")
+
+
+def _on_plain_tensors(graph: Any) -> bool:
+    from onnx import TensorProto
+
+    values = [*graph.input, *graph.output]
+    return all(
+        value.type.HasField("tensor_type") and value.type.tensor_type.elem_type != TensorProto.STRING
+        for value in values
+    )
 
 
 def _sharing_code() -> AbstractContextManager[None]:
