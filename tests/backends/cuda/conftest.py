@@ -9,7 +9,7 @@ import pytest
 from backends.cuda.codegen import device_code
 from backends.cuda.codegen.nvrtc import Assembled, find_nvrtc
 from backends.cuda.runtime import driver
-from tests.backends.cuda.fake.fake_cuda import FakeCuda, fake_assemble, fake_library
+from tests.backends.cuda.fake.fake_cuda import WHY_NOT, FakeCuda, fake_assemble, fake_library
 
 
 @pytest.fixture
@@ -24,6 +24,8 @@ def assembler(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     """Have the fake driver in the place of the machine's, with one device of 1 GB, sm_80, and code that it takes."""
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
     monkeypatch.setattr(driver, "LIBRARY", str(fake_library()))
     monkeypatch.setattr(device_code, "assemble", fake_assemble)
     made = FakeCuda()

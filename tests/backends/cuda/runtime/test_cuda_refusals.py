@@ -29,7 +29,7 @@ from fusion.errors import (
     SavedFileError,
     TargetError,
 )
-from tests.backends.cuda.fake.fake_cuda import FakeCuda, FakeTensor, compile_fake, fake_library
+from tests.backends.cuda.fake.fake_cuda import WHY_NOT, FakeCuda, FakeTensor, compile_fake, fake_library
 from tests.backends.cuda.runtime.test_offloaded_runs import near, numbers
 from tests.backends.cuda.test_models import feed_forward
 from tests.forked import answer_of_child
@@ -229,6 +229,6 @@ def test_open_dimensions_are_told(fake: FakeCuda) -> None:
 HEADERS = [path for path in (Path("/usr/local/cuda/include"),) if (path / "cuda.h").is_file()]
 
 
-@pytest.mark.skipif(not HEADERS, reason="there is no cuda.h")
+@pytest.mark.skipif(not HEADERS or bool(WHY_NOT), reason=WHY_NOT or "there is no cuda.h")
 def test_the_fake_has_the_functions_of_the_header(tmp_path: Path) -> None:
     compile_fake(tmp_path / "fake.so", "-DWITH_CUDA_H", f"-I{HEADERS[0]}", "-fsyntax-only")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 import fusion
+from backends.cuda.codegen import device_code
 from fusion.errors import InputError, OptionError
-from tests.backends.cuda.fake.fake_cuda import FakeCuda, FakeReader, FakeTensor
+from tests.backends.cuda.fake.fake_cuda import FakeCuda, FakeReader, FakeTensor, fake_assemble
 from tests.backends.cuda.test_models import feed_forward_in_float64
+from tests.module import small_models
 
 Saved = dict[str, Path]
 
@@ -153,6 +156,19 @@ def test_tensors_that_kernels_cannot_read_in_place(saved: Saved, fake: FakeCuda)
         module(turned)
     with pytest.raises(InputError, match="is not an array"):
         module("x")
+
+
+def test_a_copy_and_a_form_from_the_cache_run(fake: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSION_CACHE", str(tmp_path))
+    monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
+    x, assembled = np.ones((3, 8), np.float32), []
+    monkeypatch.setattr(device_code, "assemble", lambda *given: assembled.append(given) or fake_assemble(*given))
+    module = fusion.compile(small_models.mlp(), "cuda")
+    made = len(assembled)
+    again = fusion.compile(small_models.mlp(), "cuda")
+    assert len(assembled) == made > 0
+    for each in (module, again, copy.deepcopy(again)):
+        np.testing.assert_allclose(each(x)[0], small_models.mlp_numpy(x), rtol=1e-5)
 
 
 def test_threads_call_two_modules_at_a_time(saved: Saved, fake: FakeCuda) -> None:
