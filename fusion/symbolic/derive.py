@@ -7,9 +7,9 @@ extent of the symbols so far is a quotient of one of them, or else a sum of seve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from math import gcd, prod
 
 import numpy as np
@@ -118,17 +118,25 @@ class _Deducer:
 
     def _is_sum(self, column: Column) -> bool:
         """Add the sum of multiples of products that `column` is, if it is one."""
-        values = {term: [prod(sizes[name] for name in term) for sizes in self.sizes] for term in self._terms}
-        for count in _TERMS:
-            for terms in combinations(values, count):
-                factors = _solved([values[term] for term in terms], column)
-                if factors is not None:
-                    *multiples, rest = factors
-                    parts = [Extent(0, factor, term) for factor, term in zip(multiples, terms, strict=True)]
-                    parts[-1] = Extent(rest, multiples[-1], terms[-1])
-                    self._add(DerivedSize(self._name("_and_".join("_".join(term) for term in terms)), tuple(parts)))
-                    return True
+        known = (terms for count in _TERMS for terms in combinations(self._terms, count))
+        for terms in chain(known, self._products_of_sums()):
+            values = [[prod(sizes[name] for name in term) for sizes in self.sizes] for term in terms]
+            factors = _solved(values, column)
+            if factors is not None:
+                *multiples, rest = factors
+                parts = [Extent(0, factor, term) for factor, term in zip(multiples, terms, strict=True)]
+                parts[-1] = Extent(rest, multiples[-1], terms[-1])
+                self._add(DerivedSize(self._name("_and_".join("_".join(term) for term in terms)), tuple(parts)))
+                return True
         return False
+
+    def _products_of_sums(self) -> Iterator[tuple[tuple[str, ...], ...]]:
+        """Yield the terms of products of two symbols to which numbers are added: as many rows as a batch has behind a
+        token of each are batch * words + batch, and the model may have no batch * words."""
+        for one, other in combinations(sorted(self.sizes[0]), 2):
+            yield (one, other), (one,)
+            yield (one, other), (other,)
+            yield (one, other), (one,), (other,)
 
     def _name(self, name: str) -> str:
         """Return `name`, or one like it where there is such a symbol."""

@@ -121,7 +121,15 @@ class _Near:
         """
         first, second = (importer.read(sizes) for sizes in found.near)
         one = lower_graph(first, ctx)
-        return cls._joined(one, _lower_alike(one, second, ctx), found, ctx)
+        other = _lower_alike(one, second, ctx)
+        try:
+            return cls._joined(one, other, found, ctx)
+        except Declined:
+            if not (one.joins_in_place or other.joins_in_place):
+                raise
+        # Which parts of concatenations are worth writing in place depends on their sizes.
+        one, other = (group_graphs(each.ungrouped, ctx, one.groups, joins_apart=True) for each in (one, other))
+        return cls._joined(one, other, found, ctx)
 
     @classmethod
     def _joined(cls, one: LoweredGraphs, other: LoweredGraphs, found: FoundModel, ctx: Context) -> _Near:

@@ -15,6 +15,7 @@ import fusion
 
 RNG = np.random.default_rng(18)
 WIDTH = 24
+ROWS = {"before": 4, "x": 56, "behind": 4}
 Shape = tuple[int, ...]
 
 
@@ -77,6 +78,29 @@ def test_what_a_kernel_cannot_store_at_any_size_is_one_of_its_own(
     assert [form.opened is not None for form in module.specializations] == [True], module.explain()
     (line,) = [line for line in module.explain().splitlines() if edge in line]
     assert "their kernel needs all sizes before the run: " in line
+
+
+def test_concatenations_that_are_worth_it_at_larger_sizes_only() -> None:
+    """Of three images one kernel writes its rows between others in place, of two it does not; the second concatenation
+    is in place at both."""
+    values = [make_tensor_value_info(name, TensorProto.FLOAT, ["batch", rows, 64]) for name, rows in ROWS.items()]
+    nodes = [
+        make_node("Relu", ["x"], ["kept"]),
+        make_node("Concat", ["before", "kept", "behind"], ["rows"], axis=1),
+        make_node("MatMul", ["x", "weight"], ["left"]),
+        make_node("Softmax", ["x"], ["right"], axis=-1),
+        make_node("Concat", ["left", "right"], ["columns"], axis=2),
+    ]
+    made = [make_tensor_value_info(name, TensorProto.FLOAT, [None] * 3) for name in ("rows", "columns")]
+    graph = make_graph(nodes, "joined", values, made, [numpy_helper.from_array(_normal(64, 64), "weight")])
+    network = make_model(graph, opset_imports=[make_opsetid("", 17)], ir_version=8)
+    module = fusion.compile(network, wait=True, cache=False, threads=2)
+    session = onnxruntime.InferenceSession(network.SerializeToString(), providers=["CPUExecutionProvider"])
+    for batch in (2, 1, 5):
+        given = {name: _normal(batch, rows, 64) for name, rows in ROWS.items()}
+        for found, wanted in zip(module.run(given).values(), session.run(None, given), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert [form.opened is not None for form in module.specializations] == [True], module.explain()
 
 
 def _normal(*shape: int) -> np.ndarray:

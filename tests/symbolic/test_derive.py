@@ -56,6 +56,15 @@ def test_quotients_that_differ_somewhere_are_told_apart(offset: int, divisor: in
         assert at(found, width) == numbers(width)
 
 
+def test_rows_of_a_batch_behind_a_token_of_each_are_a_sum() -> None:
+    """No number of the model is batch * words alone."""
+    seen = [{"batch": 2 + 3 * place % 7, "words": 101 + 55 * place + 6 * place * place} for place in range(6)]
+    lines = [(OperatorLine("op", "#", (each["words"] + 1, each["batch"] * (each["words"] + 1) * 8)),) for each in seen]
+    (size,) = deduce(lines, seen).derived
+    for batch, words in ((1, 1), (0, 9), (7, 300)):
+        assert size.at({"batch": batch, "words": words}) == batch * (words + 1) * 8
+
+
 def test_quotients_of_quotients_are_symbols_and_their_multiples_extents() -> None:
     found = deduced(lambda width: (width, (width + 1) // 2, (width + 3) // 4, 8 * ((width + 3) // 4) + 1))
     half, quarter = found.derived
