@@ -125,6 +125,7 @@ class KernelCompiler(Protocol):
             `device_code`, for a run starts kernels one by one, in memory of the device's own.
         features: Names of the instruction sets that code may use.
         threads: Worker threads at run time.
+        halves: Types of 16 bits that products are made of as they are; of the others products are widened.
         machine: What it knows of the machine, a dataclass of plain values: part of the keys of caches.
         layouts: What the order of a tensor's axes in memory is chosen by.
         rounding: What operands are rounded to bfloat16 by.
@@ -145,6 +146,9 @@ class KernelCompiler(Protocol):
 
     @property
     def threads(self) -> int: ...
+
+    @property
+    def halves(self) -> frozenset[str]: ...
 
     @property
     def machine(self) -> Any: ...
@@ -169,6 +173,10 @@ class KernelCompiler(Protocol):
 
     def why_not_precision(self, precision: str) -> str:
         """Return why the machine has no instructions for operands of `precision`; "" where it has."""
+        ...
+
+    def at_precision(self, precision: str) -> KernelCompiler:
+        """Return what writes kernels whose products take their operands so, where no dtype in the graph says it."""
         ...
 
     def why_not_taken(self, kernel: tirx.PrimFunc) -> str:

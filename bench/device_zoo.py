@@ -31,7 +31,7 @@ def main() -> int:
     options = _parser().parse_args()
     covered = True
     for target in options.target or _TARGETS:
-        ctx = replace(context.resolve(target, cache=False), strict=False)
+        ctx = replace(context.resolve(target, cache=False, precision=options.precision), strict=False)
         for name in options.models or zoo.available(zoo.ZOO):
             covered &= _compile(zoo.make(name), ctx, code=options.code)
     return 0 if covered else 1
@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.device_zoo", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="of any set of the zoo (default: the first)")
     parser.add_argument("--target", action="append", help=f"as of fusion.compile (default: {' and '.join(_TARGETS)})")
+    parser.add_argument("--precision", default="fp32", help="as of fusion.compile (default: fp32)")
     parser.add_argument("--code", action="store_true", help="make the code of each kernel that has loops")
     return parser
 

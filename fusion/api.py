@@ -120,7 +120,8 @@ def compile(
             `explain` says so.
         strict: Refuse a model of which a part needs the fallback backend, or which a defect keeps from its first form.
         precision: "fp32"; "bf16": matmuls and convolutions round their operands to bfloat16 and sum in float32, and a
-            CPU without instructions for that (x86's AVX512_BF16) is an error; "bf16-or-fp32": float32 on such a CPU.
+            CPU without instructions for that (x86's AVX512_BF16) is an error; "bf16-or-fp32": float32 on such a CPU;
+            "tf32": on CUDA devices they round operands of float32 to 10 bits behind the point (tfloat32) instead.
         params: Values of parameters of a Relay module's `main`, which become constants; the others stay inputs. A dict
             of arrays, or the path of an .npz or of what `relay.save_param_dict` wrote; a file may hold more than that.
         dynamic_shapes: Of a torch module, as for `torch.export.export`: the dimensions that stay open.

@@ -21,6 +21,7 @@ from fusion.options import (
     FALLBACK,
     FAST,
     GENERATOR,
+    ROUNDED,
     check_backends,
     check_effort,
     check_flag,
@@ -40,7 +41,8 @@ class Context:
     Attributes:
         compiler: Writes the kernels, for one target and number of threads.
         strict: Whether an operator that needs the fallback backend is an error.
-        precision: "bf16" where matmuls and convolutions may round their operands to bfloat16, otherwise "fp32".
+        precision: "bf16" where matmuls and convolutions may round their operands to bfloat16, "tf32" where those of
+            float32 may to tfloat32 (10 bits behind the point), otherwise "fp32".
         effort: "balanced" or "max" where kernels are chosen by measuring them on this machine, otherwise "fast".
         cache: Where compiled forms are kept; None where they are not, as with a `Library`, whose version nobody knows.
         libraries: What parts of the graph are offered to first, by name, in this order.
@@ -104,7 +106,7 @@ def resolve(
 
     Raises:
         TargetError: The target is unknown, there is no such machine, or it lacks the instructions of
-            `precision="bf16"`.
+            `precision`.
         OptionError: `effort`, `threads`, `backends`, `precision`, `cache`, `database` or a variable of the cache has a
             value that is not allowed, or the effort is to measure kernels and the target is another machine than this.
     """
@@ -127,13 +129,15 @@ def resolve(
     named = None if foreign else given  # of another machine nothing was measured here
     by_default = database is None and effort != FAST
     learns = not foreign and database is not False
+    resolved = _resolve_precision(precision, compiler)
+    compiler = compiler.at_precision(resolved)
     measured = try_digest(named)
     cached = cache and not asked.matching and measured is not None
     return Context(
         compiler,
         # Beside a device nothing runs what it has no kernels for.
         strict=bool(strict) or bool(compiler.device) or (backends is not None and FALLBACK not in backends),
-        precision=_resolve_precision(precision, compiler),
+        precision=resolved,
         effort=effort,
         cache=find_place() if cached else None,
         libraries=asked.matching,
@@ -185,16 +189,17 @@ def _find_libraries(names: Sequence[str]) -> _Asked:
 
 
 def _resolve_precision(precision: str, compiler: KernelCompiler) -> str:
-    """Return "fp32" or "bf16"."""
+    """Return "fp32", "bf16" or "tf32"."""
     check_precision(precision)
     wanted, _, otherwise = precision.partition("-or-")
     lacking = compiler.why_not_precision(wanted)
     if not lacking or otherwise:
         return otherwise if lacking else wanted
+    instead = f'"{BF16_OR_FP32}" for float32 on such a CPU' if wanted == "bf16" else '"fp32"'
     raise TargetError(
-        'the CPU has no instruction for bfloat16, which precision="bf16" needs',
+        f'the target has no instruction for {ROUNDED[wanted]}, which precision="{wanted}" needs',
         why=lacking,
-        hint=f'use precision="{BF16_OR_FP32}" for float32 on such a CPU',
+        hint=f"use precision={instead}",
     )
 
 

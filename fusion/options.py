@@ -15,7 +15,9 @@ EFFORTS = (FAST, BALANCED, MAX)
 GENERATOR, FALLBACK = "cpu", "onnxruntime"
 BACKENDS = (GENERATOR, FALLBACK)
 BF16_OR_FP32 = "bf16-or-fp32"
-PRECISIONS = ("fp32", "bf16", BF16_OR_FP32)
+PRECISIONS = ("fp32", "bf16", BF16_OR_FP32, "tf32")
+ROUNDED = {"bf16": "bfloat16", "tf32": "tfloat32"}
+"""What operands are rounded to, by precision."""
 # More than any machine has CPUs for one process; a pool of ten thousand threads fails when it starts.
 _MOST_THREADS = 1024
 _LONGEST = 3600

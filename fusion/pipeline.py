@@ -33,6 +33,7 @@ from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
 from fusion.measuring import measuring
 from fusion.model_graph import ModelGraph
+from fusion.options import ROUNDED
 from fusion.passes.call_host_functions import CallHostFunctions
 from fusion.passes.concats import PlaceConcats, Placement
 from fusion.passes.fold_constants import FoldConstants
@@ -113,7 +114,7 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         LowerEinsum(),
         FoldConstants(),
         *([Rewrite()] if Technique.REWRITES in techniques else []),
-        WidenHalf(),
+        *([] if "float16" in ctx.compiler.halves else [WidenHalf()]),
         WidenConv1d(),
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),
@@ -251,7 +252,8 @@ def lower(
     made = _Made(imported, graphs, mod, weights, scheduled.fact.get(ScheduledKernels))
     with stage("report"):
         reported = made.report(ctx.compiler)
-    rounding = ("matmuls and convolutions take operands in bfloat16",) if ctx.precision == "bf16" else ()
+    rounded = ROUNDED.get(ctx.precision)
+    rounding = (f"matmuls and convolutions take operands in {rounded}",) if rounded else ()
     failed = (failure for part in (*graphs.values(), joined, scheduled) for failure in part.failures)
     failures = dict.fromkeys((*failed, *reported.failures))
     notes = (*failures, *ctx.skipped, *rounding, *made.notes(), *measured.notes(), *chosen.notes)

@@ -124,9 +124,6 @@ def _why_not_chained(groups: Groups, rows: DataflowNode, first: DataflowNode, no
         middle and not _is_row_wise(middle, scores)
     ):
         return "what stands between the products is not row-wise"
-    operands = (argument for product in (_anchor(before), node) for argument in call_arguments(product.value))
-    if any(str(operand.ty.dtype.dtype) != "float32" for operand in operands):
-        return "the products are not of float32"
     return "" if groups.can_merge(rows, first, node) else "a path between them leaves the kernel"
 
 

@@ -81,11 +81,22 @@ class CpuCompiler:
         """See `KernelCompiler`."""
         return SAFE
 
+    @property
+    def halves(self) -> frozenset[str]:
+        """See `KernelCompiler`."""
+        return frozenset({"bfloat16"})
+
     def why_not_precision(self, precision: str) -> str:
         """See `KernelCompiler`."""
+        if precision == "tf32":
+            return "tensor cores of CUDA devices have it"
         if precision != "bf16" or self.machine.dot_bfloat16:
             return ""
         return f"LLVM's feature {DOT_BFLOAT16!r} is not among those of the target"
+
+    def at_precision(self, precision: str) -> CpuCompiler:
+        """See `KernelCompiler`; operands in bfloat16 are so in the graph."""
+        return self
 
     def why_not_taken(self, kernel: tirx.PrimFunc) -> str:
         """See `KernelCompiler`."""

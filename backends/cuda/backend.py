@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from tvm import tirx
 from backends.backend import Load, Lowering, ObjectCache, ObjectWriter
 from backends.cuda.codegen.device_code import write_code
 from backends.cuda.devices import CudaDevice
+from backends.cuda.kernels.attention import estimate_attention
+from backends.cuda.kernels.device_arithmetic import NARROW
 from backends.cuda.lowerings import LOWERINGS
 from backends.cuda.policies import CudaLayouts, CudaRounding
 from backends.cuda.runtime.device import capability_of
@@ -27,8 +29,8 @@ from backends.tensorir.legalize import LEGALIZATIONS, SAFE
 from backends.tensorir.legalize.common import FLegalize
 from backends.tensorir.result import Scheduled
 from backends.tensorir.space import Choices, Point
+from fusion.declined import Declined
 from fusion.errors import TargetError
-from partition.profitability import no_template
 
 _SECTOR = 32
 """Bytes that one access of memory brings at least."""
@@ -36,12 +38,17 @@ _SECTOR = 32
 
 @dataclass(frozen=True)
 class CudaCompiler:
-    """A `KernelCompiler` for one device."""
+    """A `KernelCompiler` for one device.
+
+    Attributes:
+        tfloat32: Whether products of float32 round their operands for tensor cores.
+    """
 
     target: tvm.target.Target
     machine: CudaDevice
     threads: int
     features: frozenset[str]
+    tfloat32: bool = False
 
     @property
     def device(self) -> str:
@@ -61,7 +68,7 @@ class CudaCompiler:
     @property
     def rounding(self) -> CudaRounding:
         """See `KernelCompiler`."""
-        return CudaRounding()
+        return CudaRounding(self.machine)
 
     @property
     def memory(self) -> MemoryCosts:
@@ -84,22 +91,37 @@ class CudaCompiler:
         """See `KernelCompiler`."""
         return SAFE
 
+    @property
+    def halves(self) -> frozenset[str]:
+        """See `KernelCompiler`."""
+        return NARROW
+
     def why_not_precision(self, precision: str) -> str:
         """See `KernelCompiler`."""
-        return "" if precision == "fp32" else "kernels for CUDA devices are not chosen with operands in bfloat16 yet"
+        return ""
+
+    def at_precision(self, precision: str) -> CudaCompiler:
+        """See `KernelCompiler`; operands in bfloat16 are so in the graph."""
+        return replace(self, tfloat32=precision == "tf32")
 
     def why_not_taken(self, kernel: tirx.PrimFunc) -> str:
         """See `KernelCompiler`."""
-        made = schedule(kernel, self.machine)
+        made = self.schedule(kernel)
         return made.note if made.template == UNSCHEDULED else ""
 
     def why_not_fused(self, kernel: tirx.PrimFunc) -> str:
         """See `KernelCompiler`."""
-        return no_template(kernel)
+        try:
+            return estimate_attention(kernel, self.machine, tfloat32=self.tfloat32).reason
+        except Declined as reason:
+            return str(reason)
 
     def estimate_fusion(self, kernel: tirx.PrimFunc) -> Estimate | None:
         """See `KernelCompiler`."""
-        return None
+        try:
+            return estimate_attention(kernel, self.machine, tfloat32=self.tfloat32)
+        except Declined:
+            return None
 
     def choices(self, kernel: tirx.PrimFunc) -> Choices | None:
         """See `KernelCompiler`."""
@@ -107,7 +129,7 @@ class CudaCompiler:
 
     def schedule(self, kernel: tirx.PrimFunc, point: Point | None = None, *, plain: bool = False) -> Scheduled:
         """See `KernelCompiler`; there are no plain loops for a device."""
-        return schedule(kernel, self.machine)
+        return schedule(kernel, self.machine, tfloat32=self.tfloat32)
 
     def generate_module(self, kernels: tvm.IRModule) -> tvm.runtime.Module:
         """See `KernelCompiler`."""

@@ -34,16 +34,18 @@ class CudaLayouts:
 
 @dataclass(frozen=True)
 class CudaRounding:
-    """A `RoundingPolicy`: nothing is rounded, for products of bfloat16 are chosen for no network yet."""
+    """A `RoundingPolicy`: whatever tensor cores multiply is faster so than in float32."""
+
+    device: CudaDevice
 
     def takes_batches(self, right: Sequence[int]) -> bool:
-        """Return that it may not be bfloat16."""
-        return False
+        """Return that it may be bfloat16."""
+        return True
 
     def takes_convolution(self, call: relax.Call) -> bool:
-        """Return that it is not faster so."""
-        return False
+        """Return whether it is one product, and not groups of small ones."""
+        return int(call.attrs.groups) == 1
 
     def stays_near(self, size: int) -> bool:
-        """Return that it does not stay in a core's caches."""
-        return False
+        """Return whether it is in the L2 cache, with as much beside it."""
+        return 2 * size <= self.device.l2_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from backends.cuda.devices import CudaDevice
-from backends.cuda.kernels import attention, checks, matmul, pointwise, reductions, rows
+from backends.cuda.kernels import attention, checks, matmul, pointwise, reductions, rows, transposes
 from backends.cuda.kernels.template import CudaTemplate
 from backends.kernel import UNSCHEDULED
 from backends.tensorir.result import Scheduled
@@ -13,20 +13,24 @@ from fusion.declined import Declined
 from fusion.failures import cause
 
 TEMPLATES: tuple[CudaTemplate, ...] = (
-    attention.TEMPLATE, matmul.TEMPLATE, rows.TEMPLATE, pointwise.TEMPLATE, reductions.TEMPLATE, checks.TEMPLATE,
+    attention.TEMPLATE, matmul.TEMPLATE, rows.TEMPLATE, transposes.TEMPLATE, pointwise.TEMPLATE, reductions.TEMPLATE,
+    checks.TEMPLATE,
 )  # fmt: skip
 """In the order in which they are asked."""
 
 
-def schedule(func: tirx.PrimFunc, device: CudaDevice) -> Scheduled:
+def schedule(func: tirx.PrimFunc, device: CudaDevice, *, tfloat32: bool = False) -> Scheduled:
     """Return the loops of one kernel; without any, and with the reasons of all templates, where none takes it.
 
     A template that fails is one that declines, as on a CPU.
+
+    Args:
+        tfloat32: Whether products of float32 round their operands to tfloat32.
     """
     refusals = []
     for template in TEMPLATES:
         try:
-            return template.schedule(func, device)
+            return template.schedule(func, device, tfloat32)
         except Declined as reason:
             refusals.append(f"{template.name} declined: {reason}")
         except MemoryError:

@@ -66,7 +66,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="T", help=targets)
     parser.add_argument("--effort", metavar="E", help="fast (default); balanced: measures kernels, 30 s; or max: 10 m")
     parser.add_argument("--threads", type=int, metavar="N", help="worker threads; all allowed CPUs by default")
-    parser.add_argument("--precision", metavar="P", help="fp32 (default), bf16 or bf16-or-fp32")
+    parser.add_argument("--precision", metavar="P", help="fp32 (default), bf16, bf16-or-fp32 or tf32")
     parser.add_argument("--strict", action="store_true", help="refuse models that need a fallback")
     parser.add_argument("--no-cache", action="store_true", help="compile anew, and keep nothing for the next time")
     add_database(parser, "measurements of kernels: balanced adds to them")

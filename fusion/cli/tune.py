@@ -37,7 +37,7 @@ def add_parser(verbs: Any) -> None:
     add_shapes(parser)
     parser.add_argument("--target", metavar="T", default="llvm", help='"llvm" (this machine, default)')
     parser.add_argument("--threads", type=int, metavar="N", help="of the kernels; all allowed CPUs by default")
-    parser.add_argument("--precision", metavar="P", help="fp32 (default), bf16 or bf16-or-fp32")
+    parser.add_argument("--precision", metavar="P", help="fp32 (default), bf16, bf16-or-fp32 or tf32")
     parser.add_argument("--report", type=user_path, metavar="FILE", help="write a page of what was measured (HTML)")
     add_database(parser, "database; by default that of the cache folder. The model of the machine lies beside it")
     add_json(parser)

@@ -55,6 +55,15 @@ def test_a_cpu_without_the_instructions_is_an_error() -> None:
         context.resolve(HASWELL, precision="bf16")
 
 
+def test_tfloat32_is_of_cuda_devices() -> None:
+    with pytest.raises(TargetError, match="no instruction for tfloat32") as error:
+        context.resolve(precision="tf32")
+    assert 'precision="fp32"' in error.value.hint
+    for precision, rounds in (("tf32", True), ("fp32", False)):
+        ctx = context.resolve("cuda -arch=sm_80", precision=precision)
+        assert (ctx.precision, ctx.compiler.tfloat32) == (precision, rounds)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("precision", ["fp16", "", None, 16])
 def test_unknown_precisions_are_refused(precision: object) -> None:
     with pytest.raises(OptionError, match="use one of fp32, bf16, bf16-or-fp32"):

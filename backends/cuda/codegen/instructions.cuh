@@ -72,6 +72,12 @@ __device__ __forceinline__ void round_tfloat32(unsigned* bits) {
 #pragma unroll
   for (int i = 0; i < MANY; ++i) bits[i] = as_tfloat32(bits[i]);
 }
+// Rounds a lane's sums of two rows and two columns each; even columns come before odd ones.
+__device__ __forceinline__ void pack_tfloat32(unsigned* to, int at, const float* from, int first) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    to[at + i % 2 * 2 + i / 2] = as_tfloat32(static_cast<unsigned>(__float_as_int(from[first + i])));
+}
 __device__ __forceinline__ void take_word(unsigned* to, int at, const void* from) {
   to[at] = *static_cast<const unsigned*>(from);
 }

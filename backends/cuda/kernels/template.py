@@ -18,8 +18,9 @@ class CudaTemplate:
     Attributes:
         name: In reports.
         schedule: Returns a kernel with loops bound to blocks and threads, at the point that is estimated to be fastest
-            on a device. Raises `Declined` with the reason why it is none of the family's.
+            on a device; where the last argument says so, products of float32 round their operands to tfloat32. Raises
+            `Declined` with the reason why it is none of the family's.
     """
 
     name: str
-    schedule: Callable[[tirx.PrimFunc, CudaDevice], Scheduled]
+    schedule: Callable[[tirx.PrimFunc, CudaDevice, bool], Scheduled]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import ml_dtypes
 import numpy as np
 import pytest
 from tvm import relax
@@ -15,6 +14,7 @@ from backends.cuda.devices import A100
 from backends.cuda.kernels.attention.emit import emit_attention
 from backends.cuda.kernels.attention.plan import AttentionTile, FlashPlan, choose
 from backends.cuda.kernels.attention.read import read_attention
+from backends.cuda.kernels.matmul.plan import cores_of
 from fusion.declined import Declined
 from tests.backends.cpu.kernels.memory_bound import prim_func
 from tests.backends.cuda.emulator.emulate import ORDERS, emulate
@@ -35,12 +35,17 @@ def attention(between: Between = lambda scores, *rest: scores, behind: Between =
 
 
 def run(
-    build: Between, *arrays: np.ndarray, point: AttentionTile | None = None, orders: Sequence[int] = ORDERS[:2]
+    build: Between,
+    *arrays: np.ndarray,
+    point: AttentionTile | None = None,
+    orders: Sequence[int] = ORDERS[:2],
+    tfloat32: bool = False,
 ) -> np.ndarray:
     """Return the output, which begins as NaN, and check the banks of shared memory and the sectors of memory."""
     func = prim_func(build, arrays)
     region = read_attention(func)
-    plan = choose(region, A100) if point is None else FlashPlan(region, point)
+    cores = cores_of(region.scores, tfloat32=tfloat32)
+    plan = choose(region, cores, A100) if point is None else FlashPlan(region, cores, point)
     kernel = generate_kernel(emit_attention(func, plan), "attention", "sm_80")
     *inputs, output = func.params
     shape = tuple(int(dim) for dim in output.ty.shape)
@@ -65,29 +70,38 @@ def expected(
     return grown / grown.sum(-1, keepdims=True) @ v
 
 
-def check(found: np.ndarray, wanted: np.ndarray) -> None:
-    digits = 2**-7 if found.dtype == ml_dtypes.bfloat16 else 2**-10
+_DIGITS = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-17, "tfloat32": 2**-9}
+
+
+def check(found: np.ndarray, wanted: np.ndarray, dtype: str = "") -> None:
+    digits = _DIGITS[dtype or str(found.dtype)]
     np.testing.assert_allclose(found.astype("float64"), wanted, rtol=2 * digits, atol=2 * digits)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+_SIZES = [
+    (AttentionTile(1, 32, 2), 16, 32, 16, 16),
+    (AttentionTile(2, 32, 3), 35, 70, 32, 16),
+    (AttentionTile(1, 32, 2), 9, 5, 24, 40),
+    (None, 1, 77, 64, 64),
+    (AttentionTile(4, 64, 2), 70, 200, 64, 64),
+    (None, 50, 50, 80, 80),
+]
+
+
 @pytest.mark.parametrize(
-    ("point", "rows", "keys", "depth", "channels"),
+    ("dtype", "point", "rows", "keys", "depth", "channels"),
     [
-        (AttentionTile(1, 32, 2), 16, 32, 16, 16),
-        (AttentionTile(2, 32, 3), 35, 70, 32, 16),
-        (AttentionTile(4, 64, 2), 70, 200, 64, 64),
-        (AttentionTile(1, 32, 2), 9, 5, 24, 40),
-        (None, 50, 50, 80, 80),
-        (None, 1, 77, 64, 64),
+        *((dtype, *sizes) for dtype in ("float16", "bfloat16") for sizes in _SIZES),
+        *((dtype, *sizes) for dtype in ("float32", "tfloat32") for sizes in _SIZES[1:4]),
     ],
 )
 def test_rows_keys_and_channels_of_any_number(
-    point: AttentionTile | None, rows: int, keys: int, depth: int, channels: int, dtype: str
+    dtype: str, point: AttentionTile | None, rows: int, keys: int, depth: int, channels: int
 ) -> None:
-    arrays = inputs((2, rows, depth), (2, keys, depth), (2, keys, channels), dtype=dtype)
-    found = run(attention(), *arrays, point=point)
-    check(found, expected(*arrays))
+    shapes = (2, rows, depth), (2, keys, depth), (2, keys, channels)
+    arrays = inputs(*shapes, dtype=dtype.removeprefix("t"))
+    found = run(attention(), *arrays, point=point, tfloat32=dtype == "tfloat32")
+    check(found, expected(*arrays), dtype)
 
 
 def test_masks_and_scales_between_the_products() -> None:
@@ -123,19 +137,40 @@ def test_what_is_behind_is_computed_in_the_kernel() -> None:
     check(found, np.maximum(expected(*arrays) + 0.5, 0))
 
 
-def test_keys_that_lie_turned_and_one_row_of_keys_for_several_heads() -> None:
-    q, k, v = inputs((2, 4, 20, 16), (1, 16, 48), (48, 32))
+@pytest.mark.parametrize("dtype", _DIGITS)
+def test_keys_that_lie_turned_and_one_row_of_keys_for_several_heads(dtype: str) -> None:
+    q, k, v = inputs((2, 4, 20, 16), (1, 16, 48), (48, 32), dtype=dtype.removeprefix("t"))
 
     def build(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
         return op.matmul(op.nn.softmax(op.matmul(q, k), -1), v)
 
-    check(run(build, q, k, v, point=AttentionTile(2, 32, 2)), expected(q, k.swapaxes(-1, -2), v))
+    found = run(build, q, k, v, point=AttentionTile(2, 32, 2), tfloat32=dtype == "tfloat32")
+    check(found, expected(q, k.swapaxes(-1, -2), v), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "tfloat32"])
+def test_values_that_lie_turned(dtype: str) -> None:
+    q, k, v = inputs((2, 20, 16), (2, 48, 16), (2, 32, 48), dtype="float32")
+
+    def build(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var) -> relax.Expr:
+        turned = [op.permute_dims(each, [0, 2, 1]) for each in (k, v)]
+        return op.matmul(op.nn.softmax(op.matmul(q, turned[0]), -1), turned[1])
+
+    found = run(build, q, k, v, point=AttentionTile(2, 32, 2), tfloat32=dtype == "tfloat32")
+    check(found, expected(q, k, v.swapaxes(-1, -2)), dtype)
+
+
+def test_results_that_are_stored_head_by_head_are_rows_of_all_heads() -> None:
+    """Of heads of 24 numbers, a thread stores 8 at once."""
+    arrays = inputs((2, 3, 20, 16), (2, 3, 40, 16), (2, 3, 40, 24))
+    build = attention(behind=lambda sums: op.permute_dims(sums, [0, 2, 1, 3]))
+    check(run(build, *arrays, point=AttentionTile(2, 32, 2)), expected(*arrays).transpose(0, 2, 1, 3))
 
 
 @pytest.mark.parametrize(
     ("build", "dtype", "reason"),
     [
-        (attention(), "float32", "it multiplies float32"),
+        (attention(), "float64", "it multiplies float64"),
         (lambda b, q, k, v: op.matmul(op.nn.softmax(op.matmul(q, k), -2), v), "float16", "softmax"),
         (lambda b, q, k, v: op.matmul(op.exp(op.matmul(q, k)), v), "float16", "four reductions"),
         (lambda b, q, k, v: op.matmul(v, op.nn.softmax(op.matmul(q, k), -1)), "float16", "second product"),
@@ -150,3 +185,5 @@ def test_what_it_does_not_compute_is_declined(build: Between, dtype: str, reason
 def test_all_orders_of_threads_agree() -> None:
     arrays = inputs((1, 40, 32), (1, 100, 32), (1, 100, 32))
     check(run(attention(), *arrays, point=AttentionTile(2, 32, 3), orders=ORDERS), expected(*arrays))
+    arrays = [array.astype("float32") for array in arrays]
+    check(run(attention(), *arrays, point=AttentionTile(2, 32, 2), orders=ORDERS), expected(*arrays))

@@ -20,7 +20,7 @@ from backends.cuda.kernels.attention.plan import points
 from backends.cuda.kernels.attention.read import read_attention
 from backends.cuda.kernels.matmul.choose import FLOAT_UNITS, TENSOR_CORES
 from backends.cuda.kernels.matmul.kernels import emit_matmul
-from backends.cuda.kernels.matmul.plan import TileShape
+from backends.cuda.kernels.matmul.plan import TileShape, cores_of
 from backends.cuda.kernels.pointwise.emit import emit_pointwise
 from backends.cuda.kernels.rows.emit import emit_rows
 from backends.cuda.lowerings import LOWERINGS
@@ -107,7 +107,7 @@ def test_convolutions_and_reductions_do_not_spill(arch: str, tmp_path: Path) -> 
         prim_func(lambda b, x: op.nn.max_pool2d(x, (3, 3), (2, 2), layout="NHWC"), [image]),
         prim_func(lambda b, x: op.nn.softmax(x, -1), [np.zeros((64, 5000), np.float32)]),
     ]
-    for func, template in zip(funcs, ["product", "reductions", "reductions", "reductions"], strict=True):
+    for func, template in zip(funcs, ["product", "reductions", "reductions", "rows"], strict=True):
         made = schedule(func, DEVICES[arch])
         assert made.template == template
         for launch in generate_kernels("kernel", made.func, arch).launches:
@@ -115,13 +115,21 @@ def test_convolutions_and_reductions_do_not_spill(arch: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("channels", [32, 64, 80, 128, 192])
+@pytest.mark.parametrize(
+    ("dtype", "channels"),
+    [
+        *(("float16", channels) for channels in (32, 64, 80, 128, 192)),
+        *((dtype, channels) for dtype in ("float32", "tfloat32") for channels in (64, 96)),
+    ],
+)
 def test_each_tile_of_an_attention_has_the_registers_that_the_estimate_says(
-    channels: int, arch: str, tmp_path: Path
+    dtype: str, channels: int, arch: str, tmp_path: Path
 ) -> None:
-    func = prim_func(attention(), [np.zeros((16, 512, channels), "float16")] * 3)
-    plans = [plan for plan in points(read_attention(func)) if plan.registers < 255 and plan.point.stages == 2]
-    for plan in plans[: None if channels == 64 else 1]:
+    func = prim_func(attention(), [np.zeros((16, 512, channels), dtype.removeprefix("t"))] * 3)
+    region = read_attention(func)
+    cores = cores_of(region.scores, tfloat32=dtype == "tfloat32")
+    plans = [plan for plan in points(region, cores) if plan.registers < 255 and plan.point.stages == 2]
+    for plan in plans[: None if (dtype, channels) == ("float16", 64) else 1]:
         used = resources_of(generate_kernel(emit_attention(func, plan), "attention", arch), arch, tmp_path)
         assert used.spilled_bytes == used.shared_bytes == 0
         assert 0.55 < used.registers / plan.registers < 1.5

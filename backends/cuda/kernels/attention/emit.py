@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -13,10 +14,11 @@ from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
-from backends.cuda.codegen.device_functions import barrier, call_device, registers
+from backends.cuda.codegen.device_functions import barrier, call_device
 from backends.cuda.codegen.generate import BLOCKS_OF_SM
 from backends.cuda.devices import WARP
-from backends.cuda.kernels.attention.plan import WARP_ROWS, FlashPlan
+from backends.cuda.kernels.attention.plan import FlashPlan
+from backends.cuda.kernels.attention.products import WARP_ROWS, size
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.matmul.cores import Side
 from backends.cuda.kernels.matmul.kernels import results_of
@@ -31,8 +33,6 @@ from backends.tensorir.stages import shape_of
 from fusion.declined import Declined
 
 Expr = Any
-_HALVES = 2
-"""Rows of a lane: l / 4 and l / 4 + 8 of the 16 of its warp. Four lanes share each."""
 
 
 def emit_attention(func: tirx.PrimFunc, plan: FlashPlan) -> tirx.PrimFunc:
@@ -47,12 +47,13 @@ def emit_attention(func: tirx.PrimFunc, plan: FlashPlan) -> tirx.PrimFunc:
         for tile in range(tiles):
             wait_copies<stages - 2>(); barrier
             copy_async(tile `tile + stages - 1`); commit_copies()
-            scores = mma(rows, ldmatrix(keys))
+            scores = mma(rows, ldmatrix(keys))                                    # float32: multiply-adds
             scores = epilogue(scores)                                             # -inf behind the last key
             new_top = max(top, max(scores)), of four lanes by shuffles
             scores = exp(scores - new_top)
             total = total * exp(top - new_top) + sum(scores)                      # of the lane's own keys
-            sums = sums * exp(top - new_top) + mma(scores, ldmatrix(values))      # the scores as they lie in registers
+            sums = sums * exp(top - new_top) + mma(scores, ldmatrix(values))      # the scores as they lie in registers;
+                                                                                  # float32: through shared memory
         sums = sums / total, of four lanes by shuffles
         shared = sums
         for vector in block's tile, a thread each: output[vector] = behind(shared[vector], ...)
@@ -74,6 +75,18 @@ def emit_attention(func: tirx.PrimFunc, plan: FlashPlan) -> tirx.PrimFunc:
     return func.with_body(nest.finish()).with_attr(BLOCKS_OF_SM, plan.blocks_of_sm)
 
 
+def _unravel_parts(parts: Sequence[tuple[Var, int]], shape: Sequence[int]) -> list[Expr]:
+    """Return the indices of an element in a shape, of positions in so many of its leading axes each. All scores may be
+    more than an int32 counts: no index is made of a position among all."""
+    indices: list[Expr] = []
+    for var, extent in parts:
+        begin = end = len(indices)
+        while end < len(shape) and prod(shape[begin:end]) < extent:
+            end += 1
+        indices += unravel(var, shape[begin:end]) if end > begin else []
+    return indices + [int64(0)] * (len(shape) - len(indices))
+
+
 @dataclass(frozen=True)
 class _Writer:
     """Adds what the threads of one block do.
@@ -81,11 +94,10 @@ class _Writer:
     Attributes:
         place: The batch, and which of the tiles of its rows.
         warp_row: The first row of the warp in the block's tile.
-        lane_row: That of the lane's rows in the warp's tile which is in its upper half.
         shared: The block's shared memory.
-        scores: Of the warp's rows and a tile of keys: four registers for each 8 keys.
+        scores: Of the warp's rows and a tile of keys, those of the lane.
         sums: Of the warp's rows and the channels, so too.
-        top, total: Maximum and sum of the lane's two rows; `scale` multiplies what was summed before a tile.
+        top, total: Maximum and sum of each of the lane's rows; `scale` multiplies what was summed before a tile.
     """
 
     plan: FlashPlan
@@ -95,7 +107,6 @@ class _Writer:
     shared: Var
     lane: Var
     warp_row: Var
-    lane_row: Var
     scores: Var
     sums: Var
     top: Var
@@ -106,13 +117,12 @@ class _Writer:
     def of(cls, plan: FlashPlan, nest: Nest, place: tuple[Var, Var], thread: Var, shared: Var) -> _Writer:
         """Return the writer, its registers declared and begun."""
         lane = nest.bind("lane", tirx.floormod(thread, int64(WARP)))
-        sizes = {"scores": plan.point.keys // 2, "sums": plan.channels // 2}
-        sizes |= dict.fromkeys(("top", "total", "scale"), _HALVES)
-        made = {name: register(nest, name, size, "float32") for name, size in sizes.items()}
+        sizes = {"scores": size(plan.point.keys), "sums": size(plan.channels)}
+        sizes |= dict.fromkeys(("top", "total", "scale"), plan.products.rows)
+        made = {name: register(nest, name, many, "float32") for name, many in sizes.items()}
         writer = cls(
             plan=plan, nest=nest, place=place, thread=thread, shared=shared, lane=lane,
-            warp_row=nest.bind("warp_row", tirx.floordiv(thread, int64(WARP)) * WARP_ROWS),
-            lane_row=nest.bind("lane_row", tirx.floordiv(lane, int64(4))), **made,
+            warp_row=nest.bind("warp_row", tirx.floordiv(thread, int64(WARP)) * WARP_ROWS), **made,
         )  # fmt: skip
         for buffer, value in (("sums", 0.0), ("top", LEAST), ("total", 0.0)):
             writer._fill(made[buffer], sizes[buffer], value)
@@ -132,10 +142,7 @@ class _Writer:
         call_device(nest, f"wait_copies<{stages - 1}>")
         barrier(nest)
         queries = Side(plan.queries, self.shared, int64(0), self.warp_row, WARP_ROWS)
-        rows = [
-            plan.cores.fragments(nest, "rows", queries, self.lane, depth=step * 16, is_left=True)
-            for step in range(plan.depth_steps)
-        ]
+        held = plan.products.hold(nest, queries, self.lane, plan.depth)
         with nest.run("tile", plan.key_tiles) as tile:
             call_device(nest, f"wait_copies<{stages - 2}>")
             barrier(nest)
@@ -144,10 +151,17 @@ class _Writer:
                     self._copy(tile + (stages - 1), tirx.floormod(tile + (stages - 1), int64(stages)))
             call_device(nest, "commit_copies")
             at = nest.bind("at", self._stage_at(tirx.floormod(tile, int64(stages))))
-            self._score(rows, at, tile)
+            self._score(held, queries, at, tile)
             self._weigh()
-            self._sum(at + plan.keys.bytes)
-        self._finish(queries)
+            values = Side(plan.values, self.shared, at + plan.keys.bytes, int64(0), plan.channels)
+            plan.products.sum(nest, self.sums, self.scores, self._weights(), values, self.lane)
+        self._finish()
+
+    def _weights(self) -> Side:
+        """Return the place of the warp's weights in shared memory."""
+        plan = self.plan
+        at = tirx.floordiv(self.warp_row, int64(WARP_ROWS)) * plan.weight_bytes + plan.weights_begin
+        return Side(plan.weights, self.shared, at, int64(0), WARP_ROWS)
 
     def _stage_at(self, stage: Expr) -> Expr:
         return stage * self.plan.stage_bytes + self.plan.queries.bytes
@@ -160,17 +174,15 @@ class _Writer:
         plan.keys.copy(nest, (self.shared, at), keys, self.thread, plan.point.threads)
         plan.values.copy(nest, (self.shared, at + plan.keys.bytes), values, self.thread, plan.point.threads)
 
-    def _score(self, rows: Sequence[Var], at: Expr, tile: Expr) -> None:
+    def _score(self, held: Sequence[Var], queries: Side, at: Expr, tile: Expr) -> None:
         """Add the scores of a tile of keys."""
         nest, plan = self.nest, self.plan
-        self._fill(self.scores, plan.point.keys // 2, 0.0)
+        self._fill(self.scores, size(plan.point.keys), 0.0)
         keys = Side(plan.keys, self.shared, at, int64(0), plan.point.keys)
-        for step, row in enumerate(rows):
-            columns = plan.cores.fragments(nest, "columns", keys, self.lane, depth=step * 16, is_left=False)
-            plan.cores.add_row(nest, (self.scores, 0), (row, 0), columns, plan.point.keys)
+        plan.products.score(nest, self.scores, held, queries, keys, self.lane)
         many = plan.region.scores.columns
-        with self._each(plan.point.keys // 2) as (slot, half, column):
-            row = self.place[1] * plan.rows + self.warp_row + self.lane_row + half * 8
+        with self._each_score() as (slot, _, own_row, column):
+            row = self.place[1] * plan.rows + self.warp_row + own_row
             key = nest.bind("key", tile * plan.point.keys + column)
             value = self._logit(nest.bind("row", tirx.min(row, int64(plan.region.scores.rows - 1))), key, slot)
             if many % plan.point.keys:
@@ -188,7 +200,8 @@ class _Writer:
         for var, extent in ((batch, scores.batches), (row, scores.rows), (key, scores.columns)):
             analyzer.bind(var, Range(int64(0), int64(extent)))
         position = analyzer.simplify((batch * scores.rows + row) * scores.columns + key)
-        indices = [analyzer.simplify(index) for index in unravel(position, shape)]
+        parts = ((batch, scores.batches), (row, scores.rows), (key, scores.columns))
+        indices = [analyzer.simplify(index) for index in _unravel_parts(parts, shape)]
 
         def load(buffer: Var, index: Sequence[Expr]) -> Expr:
             if not buffer.same_as(region.made):
@@ -200,58 +213,48 @@ class _Writer:
         resolver = Resolver(region.stages, load, analyzer)
         place = dict(zip((axis.var for axis in region.logits.spatial), indices, strict=True))
         value = resolver.resolve(region.logits.value, place)
-        self.nest.extend(tirx.Bind(var, bound) for var, bound in resolver.bindings)
+        for var, bound in reversed(resolver.bindings):
+            value = tirx.Let(var, bound, value)  # where the caller reads it: behind the last key there may be no mask
         return value
 
     def _weigh(self) -> None:
         """Add what turns scores into weights, and what that changes of the sums before."""
-        nest, size = self.nest, self.plan.point.keys // 2
-        new_top = register(nest, "new_top", _HALVES, "float32")
-        with self._halves() as half:
-            nest.store(new_top, [half], tirx.BufferLoad(self.top, [half]))
-        with self._each(size) as (slot, half, _):
-            largest = tirx.max(tirx.BufferLoad(new_top, [half]), tirx.BufferLoad(self.scores, [slot]))
-            nest.store(new_top, [half], largest)
-        with self._halves() as half:
-            top, new = tirx.BufferLoad(self.top, [half]), tirx.BufferLoad(new_top, [half])
-            for distance in (1, 2):
-                nest.store(new_top, [half], tirx.max(new, shuffled(new, distance)))
-            nest.store(self.scale, [half], tirx.exp(top - new))
-            nest.store(self.top, [half], new)
-            scaled = tirx.BufferLoad(self.total, [half]) * tirx.BufferLoad(self.scale, [half])
-            nest.store(self.total, [half], scaled)
-        with self._each(size) as (slot, half, _):
+        nest, rows = self.nest, self.plan.products.rows
+        new_top = register(nest, "new_top", rows, "float32")
+        with self._rows() as row:
+            nest.store(new_top, [row], tirx.BufferLoad(self.top, [row]))
+        with self._each_score() as (slot, row, *_):
+            largest = tirx.max(tirx.BufferLoad(new_top, [row]), tirx.BufferLoad(self.scores, [slot]))
+            nest.store(new_top, [row], largest)
+        with self._rows() as row:
+            top, new = tirx.BufferLoad(self.top, [row]), tirx.BufferLoad(new_top, [row])
+            for distance in self.plan.products.distances:
+                nest.store(new_top, [row], tirx.max(new, shuffled(new, distance)))
+            nest.store(self.scale, [row], tirx.exp(top - new))
+            nest.store(self.top, [row], new)
+            scaled = tirx.BufferLoad(self.total, [row]) * tirx.BufferLoad(self.scale, [row])
+            nest.store(self.total, [row], scaled)
+        with self._each_score() as (slot, row, *_):
             score = tirx.BufferLoad(self.scores, [slot])
-            nest.store(self.scores, [slot], tirx.exp(score - tirx.BufferLoad(self.top, [half])))
-            nest.store(self.total, [half], tirx.BufferLoad(self.total, [half]) + score)
-        with self._each(self.plan.channels // 2) as (slot, half, _):
-            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) * tirx.BufferLoad(self.scale, [half]))
+            nest.store(self.scores, [slot], tirx.exp(score - tirx.BufferLoad(self.top, [row])))
+            nest.store(self.total, [row], tirx.BufferLoad(self.total, [row]) + score)
+        with self._each_sum() as (slot, row):
+            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) * tirx.BufferLoad(self.scale, [row]))
 
-    def _sum(self, at: Expr) -> None:
-        """Add the product of weights and values: pairs of keys lie in registers as `mma` takes the left operand."""
-        nest, plan, cores = self.nest, self.plan, self.plan.cores
-        weights = register(nest, "weights", plan.point.keys // 4, "uint32")
-        for pair in range(plan.point.keys // 4):
-            call_device(nest, f"pack_{cores.dtype}", *registers(weights, pair), *registers(self.scores, pair * 2))
-        values = Side(plan.values, self.shared, at, int64(0), plan.channels)
-        for step in range(plan.point.keys // 16):
-            columns = cores.fragments(nest, "columns", values, self.lane, depth=step * 16, is_left=False)
-            cores.add_row(nest, (self.sums, 0), (weights, step * 4), columns, plan.channels)
-
-    def _finish(self, queries: Side) -> None:
+    def _finish(self) -> None:
         """Add the division by the totals, and what makes the results."""
         nest, plan = self.nest, self.plan
-        with self._halves() as half:
-            total = tirx.BufferLoad(self.total, [half])
-            for distance in (1, 2):
-                nest.store(self.total, [half], total + shuffled(total, distance))
-        with self._each(plan.channels // 2) as (slot, half, _):
-            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) / tirx.BufferLoad(self.total, [half]))
+        with self._rows() as row:
+            total = tirx.BufferLoad(self.total, [row])
+            for distance in plan.products.distances:
+                nest.store(self.total, [row], total + shuffled(total, distance))
+        with self._each_sum() as (slot, row):
+            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) / tirx.BufferLoad(self.total, [row]))
         call_device(nest, "wait_copies<0>")
         barrier(nest)
         columns = Side(plan.values, self.shared, int64(0), int64(0), plan.channels)
         put = plan.sums.put(nest, self.shared, self.warp_row, int64(0))
-        plan.cores.store(self.sums, queries, columns, self.lane, put)
+        plan.cores.store(self.sums, self._weights(), columns, self.lane, put)
         barrier(nest)
         region = plan.region
         results = results_of(region.behind, region.sums, region.channels)
@@ -263,15 +266,21 @@ class _Writer:
             self.nest.store(buffer, [slot], tirx.const(value, "float32"))
 
     @contextmanager
-    def _halves(self) -> Iterator[Var]:
-        """Open a loop over the lane's two rows."""
-        with self.nest.run("half", _HALVES, ForKind.UNROLLED) as half:
-            yield half
+    def _rows(self) -> Iterator[Var]:
+        """Open a loop over the lane's rows."""
+        with self.nest.run("row", self.plan.products.rows, ForKind.UNROLLED) as row:
+            yield row
 
     @contextmanager
-    def _each(self, many: int) -> Iterator[tuple[Var, Expr, Expr]]:
-        """Open a loop over a lane's registers of a product: which, of which of its rows, and of which column."""
-        with self.nest.run("slot", many, ForKind.UNROLLED) as slot:
-            half = tirx.floordiv(tirx.floormod(slot, int64(4)), int64(2))
-            column = tirx.floordiv(slot, int64(4)) * 8 + tirx.floormod(self.lane, int64(4)) * 2
-            yield slot, half, column + tirx.floormod(slot, int64(2))
+    def _each_score(self) -> Iterator[tuple[Var, Expr, Expr, Expr]]:
+        """Open a loop over the lane's scores: which, in which of its rows, and in which row and column of the warp."""
+        keys = self.plan.point.keys
+        with self.nest.run("slot", size(keys), ForKind.UNROLLED) as slot:
+            yield slot, *self.plan.products.place(slot, self.lane, keys)
+
+    @contextmanager
+    def _each_sum(self) -> Iterator[tuple[Var, Expr]]:
+        """Open a loop over the lane's sums: which, and in which of its rows."""
+        channels = self.plan.channels
+        with self.nest.run("slot", size(channels), ForKind.UNROLLED) as slot:
+            yield slot, self.plan.products.place(slot, self.lane, channels)[0]

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from itertools import product as combinations
 
 from backends.cuda.devices import REGISTERS, WARP, CudaDevice
+from backends.cuda.kernels.attention.products import WARP_ROWS, FloatProducts, TensorProducts, WarpProducts, size
 from backends.cuda.kernels.attention.read import AttentionRegion
 from backends.cuda.kernels.fastest import fastest, waves_s
-from backends.cuda.kernels.matmul.cores import TensorCores
+from backends.cuda.kernels.matmul.choose import choose as choose_product
+from backends.cuda.kernels.matmul.choose import estimate as estimate_product
+from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
+from backends.cuda.kernels.matmul.read import SumOfProducts
 from backends.cuda.kernels.matmul.sums import SumsTile
 from backends.cuda.kernels.matmul.tile import Tile
 
-WARP_ROWS = 16
-"""Queries of a warp: those of one `mma`."""
 _WIDEST = 224
 """Numbers of a query, a key or a value."""
 _OTHER_REGISTERS = 40
@@ -43,15 +45,23 @@ class AttentionTile:
 
 @dataclass(frozen=True)
 class FlashPlan:
-    """An attention at one point."""
+    """An attention at one point.
+
+    Attributes:
+        cores: What multiplies.
+    """
 
     region: AttentionRegion
+    cores: Cores
     point: AttentionTile
 
     @property
-    def cores(self) -> TensorCores:
-        """What multiplies."""
-        return TensorCores(self.region.scores.dtype)
+    def products(self) -> WarpProducts:
+        """How a warp multiplies."""
+        if isinstance(self.cores, TensorCores):
+            return TensorProducts(self.cores)
+        assert isinstance(self.cores, FloatUnits)
+        return FloatProducts(self.cores, 1 if self.region.scores.right.by_depth else 4)
 
     @property
     def rows(self) -> int:
@@ -61,25 +71,38 @@ class FlashPlan:
     @property
     def queries(self) -> Tile:
         """The block's queries; so for `keys` and `values`, of which each stage has a tile."""
-        return Tile(self.region.scores.left, self.rows, _line(self.region.scores.depth))
+        left = self.region.scores.left
+        return Tile(left, self.rows, _line(self.region.scores.depth), self.cores.turned(left))
 
     @property
     def keys(self) -> Tile:
-        return Tile(self.region.scores.right, self.point.keys, _line(self.region.scores.depth))
+        right = self.region.scores.right
+        return Tile(right, self.point.keys, _line(self.region.scores.depth), self.cores.turned(right))
 
     @property
     def values(self) -> Tile:
-        return Tile(self.region.values, _line(self.region.channels), self.point.keys)
+        return Tile(self.region.values, _line(self.channels), self.point.keys)
 
     @property
-    def depth_steps(self) -> int:
-        """Steps of 16 numbers of a query."""
-        return -(-self.region.scores.depth // 16)
+    def weights(self) -> Tile:
+        """The weights of a warp in shared memory, which lie as its queries do, but for float32 in no memory at all."""
+        return Tile(self.region.scores.left, WARP_ROWS, self.point.keys, turned=2)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the weights of a warp in shared memory."""
+        return self.weights.bytes if isinstance(self.cores, FloatUnits) else 0
+
+    @property
+    def depth(self) -> int:
+        """Numbers of a query that are multiplied: whole steps."""
+        return -(-self.region.scores.depth // self.cores.step) * self.cores.step
 
     @property
     def channels(self) -> int:
-        """Numbers of a value that are multiplied: whole steps of 16."""
-        return -(-self.region.channels // 16) * 16
+        """Numbers of a value that are multiplied: so many as a warp takes at once."""
+        unit = max(16, self.cores.units(self.region.scores.left, self.region.values)[1])
+        return -(-self.region.channels // unit) * unit
 
     @property
     def stage_bytes(self) -> int:
@@ -90,18 +113,24 @@ class FlashPlan:
     def sums(self) -> SumsTile:
         """What the block makes."""
         extents = (self.region.scores.batches, self.region.scores.rows, self.region.channels)
-        return SumsTile(self.rows, _line(self.region.channels), self.cores.padding, extents)
+        return SumsTile(self.rows, _line(self.channels), self.cores.padding, extents)
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block: the queries and the stages, and after them, in their place, the sums."""
-        return max(self.queries.bytes + self.point.stages * self.stage_bytes, self.sums.bytes)
+        """Shared memory of a block: the queries, the stages and weights, and after them, in their place, the sums."""
+        return max(self.weights_begin + self.point.warps * self.weight_bytes, self.sums.bytes)
+
+    @property
+    def weights_begin(self) -> int:
+        """Where in shared memory the weights begin."""
+        return self.queries.bytes + self.point.stages * self.stage_bytes
 
     @property
     def registers(self) -> int:
         """Of a thread, about as many as ptxas takes, up to the 255 that there are."""
-        kept = self.depth_steps * 4 + self.point.keys // 2 + self.point.keys // 4 + self.channels // 2
-        return min(255, kept + _OTHER_REGISTERS)
+        keys, products = self.point.keys, self.products
+        kept = products.held_registers(self.depth) + products.weight_registers(keys, self.channels)
+        return min(255, kept + size(keys) + size(self.channels) + _OTHER_REGISTERS)
 
     @property
     def blocks_of_sm(self) -> int:
@@ -123,6 +152,10 @@ class FlashPlan:
         """Of the grid."""
         return self.region.scores.batches * self.row_tiles
 
+    def __str__(self) -> str:
+        point = self.point
+        return f"{point.warps} warps of {WARP_ROWS} queries, tiles of {point.keys} keys, {point.stages} stages"
+
     def why_not(self) -> str:
         """Return why the point does not suit the attention; "" where it does, and then its kernel is right."""
         if max(self.region.scores.depth, self.region.channels) > _WIDEST:
@@ -130,24 +163,26 @@ class FlashPlan:
         tiles = (self.queries, self.keys, self.values)
         if any(tile.line % tile.operand.many for tile in tiles):
             return "a copy is longer than a line"
+        if isinstance(self.cores, FloatUnits) and not self.queries.operand.by_depth:
+            return "the numbers of a query do not lie next to each other"
         return ""
 
 
-def points(region: AttentionRegion) -> Iterator[FlashPlan]:
+def points(region: AttentionRegion, cores: Cores) -> Iterator[FlashPlan]:
     """Yield the plans that suit an attention, those that win where the estimate is the same first."""
     for warps, keys, stages in combinations((4, 8, 2, 1), (64, 32), (2, 3)):
-        plan = FlashPlan(region, AttentionTile(warps, keys, stages))
+        plan = FlashPlan(region, cores, AttentionTile(warps, keys, stages))
         if not plan.why_not():
             yield plan
 
 
-def choose(region: AttentionRegion, device: CudaDevice) -> FlashPlan:
+def choose(region: AttentionRegion, cores: Cores, device: CudaDevice) -> FlashPlan:
     """Return the plan whose estimate is lowest.
 
     Raises:
         Declined: No point suits the attention, or none fits the device.
     """
-    return fastest(points(region), lambda plan: estimate(plan, device))
+    return fastest(points(region, cores), lambda plan: estimate(plan, device))
 
 
 def estimate(plan: FlashPlan, device: CudaDevice) -> float | None:
@@ -162,12 +197,29 @@ def estimate(plan: FlashPlan, device: CudaDevice) -> float | None:
     return max(seconds, device.floor(0, scores.left.item_bytes * elements).seconds)
 
 
+def estimate_apart(plan: FlashPlan, device: CudaDevice) -> float:
+    """Return the time of the same attention in three kernels, in seconds: two products, each at the point that would be
+    chosen, rows that read scores and write weights, and two starts more.
+
+    Raises:
+        Declined: No point suits one of the products.
+    """
+    region, seconds = plan.region, 2 * device.kernel_s
+    for product, sums in ((region.scores, region.made), (region.weighted, region.sums)):
+        alone = SumOfProducts(**vars(product), sums=sums, behind=region.behind)
+        found = estimate_product(choose_product(alone, plan.cores, device), device)
+        assert found is not None
+        seconds += found
+    weights = region.scores.batches * region.scores.rows * region.scores.columns
+    rows = device.floor(device.score_operations * weights, 2 * region.scores.left.item_bytes * weights)
+    return seconds + rows.seconds
+
+
 def _wave_s(plan: FlashPlan, device: CudaDevice, blocks: int) -> float:
     """Return how long an SM takes for so many blocks at once."""
     keys = plan.key_tiles * plan.point.keys
     busy = min(1.0, plan.point.warps * blocks / device.schedulers)
-    depth, channels = plan.depth_steps * 16, plan.channels
-    multiplying = 2 * plan.rows * keys * (depth + channels) / (device.float16_gflops / device.sms * busy)
+    multiplying = 2 * plan.rows * keys * (plan.depth + plan.channels) / (plan.cores.gflops(device) / device.sms * busy)
     exponentials = plan.rows * keys * device.score_operations / (device.float32_gflops / device.sms * busy)
     brought = plan.key_tiles * plan.stage_bytes
     read = brought * plan.point.warps

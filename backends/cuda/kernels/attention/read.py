@@ -13,7 +13,7 @@ from tvm.sym import Analyzer
 
 from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
 from backends.cuda.kernels.matmul.operand import MatrixOperand
-from backends.cuda.kernels.matmul.read import MatrixProduct, behind_sums, read_matrices
+from backends.cuda.kernels.matmul.read import MatrixProduct, behind_sums, check_sizes, read_matrices
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.tensorir.emit import int64
 from backends.tensorir.softmax_rows import check_softmax
@@ -29,7 +29,7 @@ class AttentionRegion:
 
     Attributes:
         scores: The product of queries and keys, whose rows are those of `sums` and whose columns are keys.
-        values: The right operand of the second product; its `outer` are channels, its `depth` are keys.
+        weighted: The second product, of weights and values: its columns are channels, its depth are keys.
         made: The buffer of the scores, as `logits` read them.
         logits: What the softmax is of: a stage of the shape of the scores, by elementwise stages of them.
         stages: Those stages, by what they make.
@@ -38,12 +38,17 @@ class AttentionRegion:
     """
 
     scores: MatrixProduct
-    values: MatrixOperand
+    weighted: MatrixProduct
     made: Var
     logits: Stage
     stages: Mapping[Var, Stage]
     sums: Var
     behind: ElementwiseRegion
+
+    @property
+    def values(self) -> MatrixOperand:
+        """The right operand of the second product; its `outer` are channels, its `depth` are keys."""
+        return self.weighted.right
 
     @property
     def channels(self) -> int:
@@ -56,7 +61,7 @@ def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
 
     Raises:
         Declined: It has other reductions than two products and a softmax, what stands between is not elementwise, the
-            products have other batches and rows, or multiply other numbers than float16 or bfloat16.
+            products have other batches and rows, or multiply other numbers than float32, float16 or bfloat16.
     """
     stages = read_stages(func)
     outputs = output_buffers(func, stages)
@@ -70,6 +75,7 @@ def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
     before = {stage.buffer: stage for stage in stages if stage.combine is None and stage not in between}
     scores, weighted = read_matrices(first, before), read_matrices(second, before)
     _check_operands(scores, weighted)
+    check_sizes(scores.left.buffer, scores.right.buffer, weighted.right.buffer, second.buffer)
     made, *wide = in_float32([first, *between[: between.index(second)]], ())
     rows = wide[next(at for at, stage in enumerate(wide) if stage.combine is not None) :]
     elementwise = wide[: len(wide) - len(rows)]
@@ -81,7 +87,7 @@ def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
         raise Declined("the scores change their shape")
     sums, behind = behind_sums([stage for stage in between[between.index(second) :]], second, outputs)
     return AttentionRegion(
-        scores=scores, values=weighted.right, made=made.buffer, logits=logits,
+        scores=scores, weighted=weighted, made=made.buffer, logits=logits,
         stages={stage.buffer: stage for stage in elementwise}, sums=sums, behind=behind,
     )  # fmt: skip
 
@@ -100,7 +106,7 @@ def _check_operands(scores: MatrixProduct, weighted: MatrixProduct) -> None:
     """Raise where the rows of the second product are not those of the first, in their order."""
     operands = (scores.left, scores.right, weighted.right)
     dtypes = {dtype_of(operand.buffer) for operand in operands}
-    if len(dtypes) != 1 or not dtypes <= NARROW:
+    if len(dtypes) != 1 or not dtypes <= NARROW | {"float32"}:
         raise Declined(f"it multiplies {', '.join(sorted(dtypes))}")
     if (weighted.batches, weighted.rows, weighted.depth) != (scores.batches, scores.rows, scores.columns):
         raise Declined("the products have other batches, rows or keys")

@@ -12,7 +12,7 @@ from backends.tensorir.result import Scheduled
 _NAME = "checks"
 
 
-def _schedule(func: tirx.PrimFunc, device: CudaDevice) -> Scheduled:
+def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Scheduled:
     return Scheduled(emit_check(func), _NAME, "256 threads")
 
 

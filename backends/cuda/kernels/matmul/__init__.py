@@ -16,9 +16,9 @@ from backends.tensorir.result import Scheduled
 _NAME = "product"
 
 
-def _schedule(func: tirx.PrimFunc, device: CudaDevice) -> Scheduled:
+def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Scheduled:
     product = read_product(func)
-    plan = choose(product, cores_of(product), device)
+    plan = choose(product, cores_of(product, tfloat32=tfloat32), device)
     kernels = emit_matmul(func, plan)
     between = kernels[0].params[len(func.params) :]
     made = join_launches(func, between, [kernel.body for kernel in kernels]) if between else kernels[0]

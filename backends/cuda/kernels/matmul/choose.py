@@ -14,7 +14,7 @@ from itertools import product as combinations
 
 from backends.cuda.devices import WARP, CudaDevice
 from backends.cuda.kernels.fastest import fastest, waves_s
-from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
+from backends.cuda.kernels.matmul.cores import Cores, TensorCores
 from backends.cuda.kernels.matmul.plan import Plan, TileShape
 from backends.cuda.kernels.matmul.read import SumOfProducts
 
@@ -90,11 +90,5 @@ def _wave_s(plan: Plan, device: CudaDevice, blocks: int) -> float:
     read = warps * (point.warp_rows + point.warp_columns) * depth * item
     sums = 8 * point.rows * point.columns
     busy = min(1.0, warps * blocks / device.schedulers)
-    multiplying = 2 * point.rows * point.columns * depth / (_gflops(plan.cores, device) / device.sms * busy)
+    multiplying = 2 * point.rows * point.columns * depth / (plan.cores.gflops(device) / device.sms * busy)
     return blocks * 1e-9 * max(multiplying, (brought + read + sums) / device.shared_gbs, brought / device.l2_gbs)
-
-
-def _gflops(cores: Cores, device: CudaDevice) -> float:
-    if isinstance(cores, FloatUnits):
-        return device.float32_gflops
-    return device.tfloat32_gflops if cores.step == 8 else device.float16_gflops

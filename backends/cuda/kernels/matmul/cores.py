@@ -11,6 +11,7 @@ from tvm.ir import Var
 from tvm.tirx import ForKind
 
 from backends.cuda.codegen.device_functions import address, call_device, registers
+from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels.matmul.operand import MatrixOperand
 from backends.cuda.kernels.matmul.tile import Tile
 from backends.cuda.kernels.registers import register
@@ -58,6 +59,9 @@ class Cores(Protocol):
     @property
     def step(self) -> int: ...
 
+    def gflops(self, device: CudaDevice) -> float:
+        """Return how fast a device multiplies so, in 1e9 operations per second."""
+
     def units(self, left: MatrixOperand, right: MatrixOperand) -> tuple[int, int]:
         """Return of what the rows and the columns of a warp's tile are multiples."""
 
@@ -67,7 +71,7 @@ class Cores(Protocol):
     def fragment_registers(self, rows: int, columns: int) -> int:
         """Return how many registers of a thread hold what one step multiplies."""
 
-    def multiply(self, nest: Nest, sums: Var, left: Side, right: Side, lane: Expr, *, depth: int) -> None:
+    def multiply(self, nest: Nest, sums: Var, left: Side, right: Side, lane: Expr, *, depth: Expr) -> None:
         """Add one step at `depth` of the tiles to the thread's sums."""
 
     def store(self, sums: Var, left: Side, right: Side, lane: Expr, put: Store) -> None:
@@ -89,8 +93,15 @@ class TensorCores:
     padding: int = 8
 
     @property
+    def is_tfloat32(self) -> bool:
+        return self.dtype == "tfloat32"
+
+    @property
     def step(self) -> int:
-        return 8 if self.dtype == "tfloat32" else 16
+        return 8 if self.is_tfloat32 else 16
+
+    def gflops(self, device: CudaDevice) -> float:
+        return device.tfloat32_gflops if self.is_tfloat32 else device.float16_gflops
 
     def units(self, left: MatrixOperand, right: MatrixOperand) -> tuple[int, int]:
         return 16, 16
@@ -101,7 +112,7 @@ class TensorCores:
     def fragment_registers(self, rows: int, columns: int) -> int:
         return rows // 16 * 4 + columns // 16 * 4
 
-    def multiply(self, nest: Nest, sums: Var, left: Side, right: Side, lane: Expr, *, depth: int) -> None:
+    def multiply(self, nest: Nest, sums: Var, left: Side, right: Side, lane: Expr, *, depth: Expr) -> None:
         rows = self.fragments(nest, "rows", left, lane, depth=depth, is_left=True)
         columns = self.fragments(nest, "columns", right, lane, depth=depth, is_left=False)
         for row in range(left.many // 16):
@@ -121,35 +132,41 @@ class TensorCores:
                 column = tirx.floormod(lane, int64(4)) * 2 + at % columns * 8
                 put(row, column, registers(sums, at * 4 + half * 2), 2)
 
-    def fragments(self, nest: Nest, name: str, side: Side, lane: Expr, *, depth: int, is_left: bool) -> Var:
+    def fragments(
+        self, nest: Nest, name: str, side: Side, lane: Expr, *, depth: Expr, is_left: bool, is_paired: bool = False
+    ) -> Var:
         """Return four registers for each 16 of `outer`: of its halves, at the lower and the upper half of depth.
 
         Args:
             is_left: Whether the second register is of the upper half of `outer`, as `mma` takes the left operand;
                 otherwise of depth.
+            is_paired: Whether the lower half of depth are its even numbers, and the upper half its odd ones; of
+                tfloat32 only.
         """
         kept = register(nest, name, side.many // 16 * 4, "uint32")
         for block in range(side.many // 16):
-            if self._is_by_words(side.tile.operand):
+            if is_paired or self._is_by_words(side.tile.operand):
                 for slot in range(4):
                     upper = (slot % 2, slot // 2) if is_left else (slot // 2, slot % 2)
-                    low = tirx.floormod(lane, int64(4)) + upper[1] * 4
+                    own = tirx.floormod(lane, int64(4))
+                    at_depth = own * 2 + upper[1] if is_paired else own + upper[1] * 4
                     outer = side.outer + block * 16 + upper[0] * 8 + tirx.floordiv(lane, int64(4))
-                    word = side.at(outer, low, depth + low)
+                    low = outer if side.tile.operand.by_depth else at_depth
+                    word = side.at(outer, low, depth + at_depth)
                     call_device(nest, "take_word", *registers(kept, block * 4 + slot), word)
             else:
                 at = self._row_at(side, lane, block, depth=depth, is_left=is_left)
                 function = "load_matrices" if side.tile.operand.by_depth else "load_transposed"
                 call_device(nest, function, *registers(kept, block * 4), at)
-        if self.dtype == "tfloat32":
+        if self.is_tfloat32:
             call_device(nest, f"round_tfloat32<{side.many // 16 * 4}>", kept)
         return kept
 
     def _is_by_words(self, operand: MatrixOperand) -> bool:
         """Return whether lanes read words one by one: `ldmatrix` transposes only what has 2 bytes."""
-        return self.dtype == "tfloat32" and not operand.by_depth
+        return self.is_tfloat32 and not operand.by_depth
 
-    def _row_at(self, side: Side, lane: Expr, block: int, *, depth: int, is_left: bool) -> Expr:
+    def _row_at(self, side: Side, lane: Expr, block: int, *, depth: Expr, is_left: bool) -> Expr:
         """Return where the row is that the lane names to `ldmatrix`, of 16 of `outer` times a step."""
         row = tirx.floormod(lane, int64(8))
         first = tirx.floormod(tirx.floordiv(lane, int64(8)), int64(2))
@@ -171,6 +188,9 @@ class FloatUnits:
     step: int = 4
     padding: int = 4
 
+    def gflops(self, device: CudaDevice) -> float:
+        return device.float32_gflops
+
     def units(self, left: MatrixOperand, right: MatrixOperand) -> tuple[int, int]:
         return 4 * _run_of(left), 8 * _run_of(right)
 
@@ -180,7 +200,7 @@ class FloatUnits:
     def fragment_registers(self, rows: int, columns: int) -> int:
         return (rows // 4 + columns // 8) * self.step
 
-    def multiply(self, nest: Nest, sums: Var, left: Side, right: Side, lane: Expr, *, depth: int) -> None:
+    def multiply(self, nest: Nest, sums: Var, left: Side, right: Side, lane: Expr, *, depth: Expr) -> None:
         row, column = tirx.floordiv(lane, int64(8)), tirx.floormod(lane, int64(8))
         rows = self._fragments(nest, "rows", left, row, lanes=4, depth=depth)
         columns = self._fragments(nest, "columns", right, column, lanes=8, depth=depth)
@@ -197,7 +217,7 @@ class FloatUnits:
                 at_column = column * column_run + j * 8
                 put(at_row, at_column, registers(sums, i * columns + j), column_run)
 
-    def _fragments(self, nest: Nest, name: str, side: Side, lane: Expr, *, lanes: int, depth: int) -> Var:
+    def _fragments(self, nest: Nest, name: str, side: Side, lane: Expr, *, lanes: int, depth: Expr) -> Var:
         """Return the step's numbers of each row or column that the lane has, depth by depth."""
         many = side.many // lanes
         kept = register(nest, name, many * self.step, "float32")

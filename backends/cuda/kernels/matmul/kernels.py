@@ -64,7 +64,8 @@ def results_of(behind: ElementwiseRegion, sums: Var, columns: int) -> SumsConsum
     def add(nest: Nest, begin: Expr, lanes: Lanes, taken: Var) -> None:
         compute_elements(nest, behind, begin, lanes, {sums: taken})
 
-    return SumsConsumer(_divisor(widest_run(behind, {sums}), columns), add)
+    many = _divisor(widest_run(behind, {sums}), columns)
+    return SumsConsumer(_divisor(many, behind.innermost) if behind.is_turned else many, add)
 
 
 def _added(plan: Plan, partial: Var) -> ElementwiseRegion:

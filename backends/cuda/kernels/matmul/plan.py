@@ -8,7 +8,7 @@ from math import prod
 from backends.cuda.devices import WARP
 from backends.cuda.kernels.launch import MOST_ELEMENTS
 from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
-from backends.cuda.kernels.matmul.read import SumOfProducts
+from backends.cuda.kernels.matmul.read import MatrixProduct, SumOfProducts
 from backends.cuda.kernels.matmul.sums import SumsTile
 from backends.cuda.kernels.matmul.tile import Tile
 from backends.tensorir.stages import shape_of
@@ -130,7 +130,7 @@ class Plan:
         return ""
 
 
-def cores_of(product: SumOfProducts, *, tfloat32: bool = False) -> Cores:
+def cores_of(product: MatrixProduct, *, tfloat32: bool = False) -> Cores:
     """Return what multiplies the numbers of a product.
 
     Args:

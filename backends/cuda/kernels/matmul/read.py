@@ -15,7 +15,7 @@ from backends.cuda.kernels.device_arithmetic import dtype_of_value
 from backends.cuda.kernels.launch import MOST_ELEMENTS
 from backends.cuda.kernels.matmul.operand import MatrixOperand, read_operand
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, elementwise_region
-from backends.tensorir.accesses import range_of
+from backends.tensorir.accesses import flat_index, range_of
 from backends.tensorir.inlining import Resolver, uses
 from backends.tensorir.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of, substitute
 from fusion.declined import Declined
@@ -80,6 +80,7 @@ def read_product(func: tirx.PrimFunc) -> SumOfProducts:
         raise Declined("it is empty")
     sums, behind = behind_sums(stages, anchor, outputs)
     product = read_matrices(anchor, {stage.buffer: stage for stage in stages if stage is not anchor})
+    check_sizes(product.left.buffer, product.right.buffer, anchor.buffer)
     if dtype_of(product.left.buffer) != dtype_of(product.right.buffer) or product.dtype not in _DTYPES:
         raise Declined("it multiplies other numbers than two of one type")
     if product.rows * product.columns == 1 and product.batches > 1:
@@ -96,16 +97,18 @@ def read_matrices(anchor: Stage, others: Mapping[Var, Stage]) -> MatrixProduct:
     factors = _factors(anchor, others)
     roles = _AxisRoles.of(anchor, factors)
     left, right = factors[1 - roles.right_at], factors[roles.right_at]
-    product = MatrixProduct(
+    return MatrixProduct(
         batches=_extent(roles.batch), rows=_extent(roles.rows), columns=_extent(roles.columns),
         depth=_extent(anchor.reduce),
         left=read_operand(left, roles.batch, roles.rows, anchor.reduce),
         right=read_operand(right, roles.batch, roles.columns, anchor.reduce),
     )  # fmt: skip
-    buffers = product.left.buffer, product.right.buffer, anchor.buffer
+
+
+def check_sizes(*buffers: Var) -> None:
+    """Raise where what lies in memory has more elements than an int32 counts."""
     if any(prod(shape_of(buffer)) > MOST_ELEMENTS for buffer in buffers):
         raise Declined("it has more elements than an int32 counts")
-    return product
 
 
 def _factors(anchor: Stage, others: Mapping[Var, Stage]) -> list[Expr]:
@@ -170,7 +173,43 @@ def behind_sums(
     if anchor.buffer in outputs:
         own = tirx.BufferLoad(anchor.buffer, [axis.var for axis in anchor.spatial])
         kept.append(Stage(anchor.buffer, anchor.spatial, (), _narrowed(sums, own)))
-    return sums, elementwise_region(kept, outputs)
+    behind = elementwise_region(kept, outputs)
+    return sums, replace(behind, order=_order(behind, sums))
+
+
+def _order(behind: ElementwiseRegion, sums: Var) -> tuple[int, ...]:
+    """Return the places of the axes of the outputs as the sums have them, outermost first; in their own order where
+    sums are read at other positions than each once, with all axes after each other."""
+    analyzer, own = Analyzer(), tuple(range(len(behind.axes)))
+    positions: list[Expr] = []
+    for axis in behind.axes:
+        analyzer.bind(axis.var, range_of(axis))
+
+    def load(buffer: Var, indices: Sequence[Expr]) -> Expr:
+        if buffer.same_as(sums):
+            positions.append(flat_index(shape_of(sums), indices, analyzer))
+        return tirx.BufferLoad(buffer, list(indices))
+
+    for stage in behind.outputs:
+        Resolver(behind.stages, load, analyzer).resolve(stage.value, {})
+    if not positions or any(not analyzer.can_prove_equal(each, positions[0]) for each in positions[1:]):
+        return own
+    long = [place for place in own if behind.axes[place].extent != 1]
+    steps = {place: _step(positions[0], behind.axes[place], analyzer) for place in long}
+    found, inner = sorted(long, key=lambda place: -steps[place]), 1
+    for place in reversed(found):
+        if steps[place] != inner:
+            return own
+        inner *= int(behind.axes[place].extent)
+    if found == long or inner != prod(shape_of(sums)):
+        return own
+    return (*(place for place in own if place not in long), *found)
+
+
+def _step(position: Expr, axis: Axis, analyzer: Analyzer) -> int:
+    """Return by how much a position grows from one element of an axis to the next; 0 where that is no number."""
+    moved = analyzer.simplify(substitute(position, {axis.var: axis.var + 1}) - position)
+    return int(moved.value) if isinstance(moved, tirx.IntImm) else 0
 
 
 def _narrowed(sums: Var, load: TensorLoad) -> Expr:

@@ -12,7 +12,7 @@ from backends.tensorir.result import Scheduled
 _NAME = "pointwise"
 
 
-def _schedule(func: tirx.PrimFunc, device: CudaDevice) -> Scheduled:
+def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Scheduled:
     return Scheduled(emit_pointwise(func), _NAME, "16 bytes a thread, 256 threads")
 
 

@@ -79,26 +79,29 @@ def _compute(nest: Nest, parts: ElementwiseRegion, at: Expr, lanes: Lanes, exten
 
 
 def compute_elements(nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: Lanes, made: Mapping[Var, Var]) -> None:
-    """Add what one thread does for the elements of the outputs from the row-major position `begin` on.
+    """Add what one thread does for the elements of the outputs from the position `begin` on, in their order.
 
     Args:
-        made: Registers with the same elements of what the kernel has computed, by the buffers that the stages read.
+        made: Registers with the same elements of what the kernel has computed, by the buffers that the stages read;
+            where the region is turned, it is so that they are read at these positions.
 
     Raises:
         Declined: Other elements of these are read.
     """
-    indices = unravel(begin + lanes.var, [axis.extent for axis in parts.axes])
+    counted = unravel(begin + lanes.var, [parts.axes[place].extent for place in parts.order])
+    indices = [index for _, index in sorted(zip(parts.order, counted, strict=True), key=lambda each: each[0])]
     place = dict(zip((axis.var for axis in parts.axes), indices, strict=True))
     analyzer = lanes.analyzer()
     whole = [analyzer.simplify(index) for index in indices]
 
     def load(buffer: Var, index: Sequence[Expr]) -> Expr:
         """What is read where the outputs are written is read at one position, which shows that neighbours adjoin."""
-        is_whole = shape_of(buffer) == shape_of(parts.outputs[0].buffer) and all(map(structural_equal, index, whole))
+        is_alike = shape_of(buffer) == shape_of(parts.outputs[0].buffer) and all(map(structural_equal, index, whole))
+        is_whole = is_alike and not parts.is_turned
         if buffer not in made:
             return load_flat(buffer, begin + lanes.var) if is_whole else tirx.BufferLoad(buffer, list(index))
         at = flat_index(shape_of(buffer), index, analyzer)
-        if not is_whole and not analyzer.can_prove_equal(at, begin + lanes.var):
+        if not (is_whole or parts.is_turned or analyzer.can_prove_equal(at, begin + lanes.var)):
             raise Declined(f"{buffer.name} is read at another position")
         return tirx.BufferLoad(made[buffer], [lanes.var])
 
@@ -113,7 +116,12 @@ def compute_elements(nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: L
         nest.extend(store_flat(to, lanes.var, value) for to, value in zip(results, values, strict=True))
     nest.add_loop(lanes.var, int64(lanes.many), ForKind.UNROLLED, body)
     for result, stage in zip(results, parts.outputs, strict=True):
-        copy_lanes(nest, stage.buffer, begin, result, int64(0), many=lanes.many)
+        first = lanes.begin(tirx.BufferLoad(stage.buffer, whole)) if parts.is_turned else begin
+        if first is not None:
+            copy_lanes(nest, stage.buffer, first, result, int64(0), many=lanes.many)
+            continue
+        stored = tirx.BufferStore(stage.buffer, tirx.BufferLoad(result, [lanes.var]), whole)
+        nest.add_loop(lanes.var, int64(lanes.many), ForKind.UNROLLED, [stored])
 
 
 def widest_run(parts: ElementwiseRegion, given: Collection[Var] = ()) -> int:

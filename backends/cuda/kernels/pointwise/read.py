@@ -23,11 +23,25 @@ class ElementwiseRegion:
         axes: Of the outputs, all of which have them.
         outputs: The stages that are stored, over these axes.
         stages: All stages, by what they make.
+        order: The places of the axes in the order in which elements are counted, outermost first: another one where
+            outputs lie transposed to what they are made of.
     """
 
     axes: tuple[Axis, ...]
     outputs: tuple[Stage, ...]
     stages: Mapping[Var, Stage]
+    order: tuple[int, ...]
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether elements are counted in another order than they are stored."""
+        return self.order != tuple(range(len(self.axes)))
+
+    @property
+    def innermost(self) -> int:
+        """Extent of the axis whose elements are counted one after another."""
+        extents = [int(self.axes[place].extent) for place in self.order]
+        return next((extent for extent in reversed(extents) if extent != 1), 1)
 
 
 def read_pointwise(func: tirx.PrimFunc) -> ElementwiseRegion:
@@ -63,7 +77,7 @@ def elementwise_region(stages: Sequence[Stage], outputs: Collection[Var]) -> Ele
         raise Declined("the outputs are empty")
     axes = written[0].spatial
     moved = tuple(_over(stage, axes) for stage in written)
-    return ElementwiseRegion(axes, moved, {stage.buffer: stage for stage in wide})
+    return ElementwiseRegion(axes, moved, {stage.buffer: stage for stage in wide}, tuple(range(len(axes))))
 
 
 def _over(stage: Stage, axes: tuple[Axis, ...]) -> Stage:

@@ -1,4 +1,5 @@
-"""Stages over rows, such as softmax and normalisations: the lanes of a warp share a row and keep it in registers."""
+"""Stages over rows, such as softmax and normalisations: the lanes of a warp, or the warps of a block, share a row
+and keep it in registers."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from backends.tensorir.result import Scheduled
 _NAME = "rows"
 
 
-def _schedule(func: tirx.PrimFunc, device: CudaDevice) -> Scheduled:
-    return Scheduled(emit_rows(func), _NAME, "a row in registers of up to 32 lanes, 128 threads")
+def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Scheduled:
+    return Scheduled(emit_rows(func), _NAME, "a row in registers of up to 32 lanes, or of a block")
 
 
 TEMPLATE = CudaTemplate(_NAME, _schedule)

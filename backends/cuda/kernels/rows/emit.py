@@ -1,4 +1,4 @@
-"""The loops of stages over rows, of which each is the work of some lanes of a warp."""
+"""The loops of stages over rows, of which each is the work of some lanes of a warp, or of all warps of a block."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
+from backends.cuda.codegen.device_functions import barrier
 from backends.cuda.devices import WARP
 from backends.cuda.kernels.device_arithmetic import combined
 from backends.cuda.kernels.launch import MOST_ELEMENTS, bound_loop
@@ -25,12 +26,16 @@ from backends.tensorir.stages import Stage, dtype_of, loads, shape_of
 from fusion.declined import Declined
 
 _THREADS = 128
-_WIDEST = 1024
-"""Elements of a row: 32 registers a lane for each value that is held."""
+_OF_THREAD = 32
+"""Elements of a row that a thread holds at most, a register each for each value that is held."""
+_MOST_THREADS = 1024
 
 
 def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return `func` with loops bound to blocks and threads, of one dimension each: 1 to 32 lanes of a warp share a row.
+
+    Rows that are too long for a warp are shared by all warps of a block, of up to 1,024 threads, which hand each other
+    their results through shared memory.
 
     ```
     for block, thread in T.grid(ceil(rows / 16), 128):               # blockIdx.x, threadIdx.x: 8 lanes for a row of 64
@@ -40,6 +45,7 @@ def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
             x[chunk * 4 : chunk * 4 + 4] = a[row, column : column + 4]
             for lane in T.unroll(4): most = max(most, x[chunk * 4 + lane])
         for distance in 4, 2, 1: most = max(most, shuffle_xor(most, distance))
+        # of several warps: shared[warp] = most; barrier; most = max(shared[0], shared[1], ...)
         ...
         if block * 16 + thread // 8 < rows: b[row, column : column + 4] = y[chunk * 4 : chunk * 4 + 4]
     ```
@@ -48,18 +54,19 @@ def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
         Declined: `read_rows` cannot read it, or its rows are too long or too many.
     """
     region = read_rows(func)
-    if region.width > _WIDEST:
-        raise Declined(f"rows of {region.width} elements are too long for a warp")
+    if region.width > _OF_THREAD * _MOST_THREADS:
+        raise Declined(f"rows of {region.width} elements are too long for a block")
     if region.rows * region.width > MOST_ELEMENTS:
         raise Declined("it has more elements than an int32 counts")
     many = _lanes(region)
     vectors = region.width // many
-    group = min(WARP, 1 << (vectors - 1).bit_length())
-    of_block = _THREADS // group
+    group = _threads_of_row(vectors, region.width)
+    threads = max(_THREADS, group)
+    of_block = threads // group
     nest = Nest()
     with (
         bound_loop(nest, "blockIdx.x", -(-region.rows // of_block)) as block,
-        bound_loop(nest, "threadIdx.x", _THREADS) as thread,
+        bound_loop(nest, "threadIdx.x", threads) as thread,
     ):
         wanted = block * of_block + tirx.floordiv(thread, int64(group))
         is_whole = region.rows % of_block == 0
@@ -75,6 +82,15 @@ def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
         nest.extend(tirx.AllocBuffer(register) for register in writer.held.registers)
         nest.extend(body)
     return func.with_body(nest.finish())
+
+
+def _threads_of_row(vectors: int, width: int) -> int:
+    """Return how many threads share a row, a power of two: lanes of a warp, or where these would hold too much, warps
+    of which each thread has at least two accesses."""
+    if width <= WARP * _OF_THREAD:
+        return min(WARP, 1 << (vectors - 1).bit_length())
+    wanted = max(-(-width // _OF_THREAD), min(vectors // 2, _MOST_THREADS // 2))
+    return int(min(_MOST_THREADS, 1 << (wanted - 1).bit_length()))
 
 
 def _lanes(region: RowRegion) -> int:
@@ -94,7 +110,7 @@ class _Share:
     """What one thread has of a row: `chunks` times `many` neighbours.
 
     Attributes:
-        group: Lanes that share the row, a power of two.
+        group: Threads that share the row, a power of two.
         member: Which of them the thread is.
         is_stored: Whether the thread's row is one of its own; None where that is so of all threads.
     """
@@ -148,17 +164,32 @@ class _Writer:
             self.whole.add(stage.buffer)
 
     def _reduce(self, stage: Stage, result: Var) -> None:
-        """Add the reduction of what each thread has, then of what the lanes of a group have."""
+        """Add the reduction of what each thread has, then of what the lanes of a warp have, then of its warps."""
         so_far = tirx.BufferLoad(result, [int64(0)])
         self.nest.add(store_flat(result, int64(0), stage.identity))
         self._over_row(stage, lambda slot, value: store_flat(result, int64(0), combined(stage, so_far, value)))
         other = self.held.register("other", dtype_of(result), 1)
-        distance = self.share.group // 2
+        distance = min(self.share.group, WARP) // 2
         while distance:
             self.nest.add(store_flat(other, int64(0), shuffled(so_far, distance)))
             both = combined(stage, so_far, tirx.BufferLoad(other, [int64(0)]))
             self.nest.add(store_flat(result, int64(0), both))
             distance //= 2
+        if self.share.group > WARP:
+            self._reduce_warps(stage, result)
+
+    def _reduce_warps(self, stage: Stage, result: Var) -> None:
+        """Add the reduction of what the warps of a block have, each thread of which gets the result."""
+        warps, so_far = self.share.group // WARP, tirx.BufferLoad(result, [int64(0)])
+        shared = tirx.decl_buffer((warps,), dtype_of(result), f"{result.name}shared", scope="shared")
+        self.held.registers.append(shared)
+        with self.nest.when(tirx.floormod(self.share.member, int64(WARP)).equal(int64(0))):
+            self.nest.add(store_flat(shared, tirx.floordiv(self.share.member, int64(WARP)), so_far))
+        barrier(self.nest)
+        self.nest.add(store_flat(result, int64(0), tirx.BufferLoad(shared, [int64(0)])))
+        for warp in range(1, warps):
+            both = combined(stage, so_far, tirx.BufferLoad(shared, [int64(warp)]))
+            self.nest.add(store_flat(result, int64(0), both))
 
     def _compute_once(self, stage: Stage, result: Var) -> None:
         """Add a number of the row, which all lanes of its group compute alike."""

@@ -1,0 +1,19 @@
+"""Elementwise regions that read a tensor transposed: tiles of it are turned in shared memory."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from backends.cuda.devices import CudaDevice
+from backends.cuda.kernels.template import CudaTemplate
+from backends.cuda.kernels.transposes.emit import emit_transpose
+from backends.tensorir.result import Scheduled
+
+_NAME = "transposes"
+
+
+def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Scheduled:
+    return Scheduled(emit_transpose(func), _NAME, "tiles of 32 x 32, 256 threads")
+
+
+TEMPLATE = CudaTemplate(_NAME, _schedule)

@@ -1,0 +1,52 @@
+"""`python -m tests.backends.cuda.emulate_zoo [MODEL ...]`: run models of the zoo on the emulator, against float64.
+
+Compiles each for sm_80, runs the kernels of its plan one after another, and compares with the evaluation of the model
+in float64, as the gate of the benchmarks does. NVRTC is not needed. Ends with 1 where a kernel is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from unittest import mock
+
+import numpy as np
+
+import fusion
+from backends.cuda.codegen import device_code
+from backends.cuda.codegen.nvrtc import Assembled
+from bench import zoo
+from bench.gate import error_of
+from bench.reference.evaluate import evaluate
+from tests.backends.cuda.planned import run_planned
+
+_SMALLEST = ("bert_tiny", "ppocr_cls")
+_LIMITS = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 1e-1}
+"""By how much results may differ, of what the gate compares with 1e-3 in float32."""
+
+
+def main() -> int:
+    """Return 0 if all models are right."""
+    parser = argparse.ArgumentParser(prog="python -m tests.backends.cuda.emulate_zoo", description=__doc__)
+    default = f"default: {', '.join(_SMALLEST)}"
+    parser.add_argument("models", nargs="*", metavar="MODEL", default=_SMALLEST, help=default)
+    parser.add_argument("--precision", choices=list(_LIMITS), default="fp32", help="as of fusion.compile")
+    options = parser.parse_args()
+    return 0 if all([_run(name, options.precision) for name in options.models]) else 1
+
+
+def _run(name: str, precision: str) -> bool:
+    model, started = zoo.make(name), time.monotonic()
+    inputs = model.inputs(2250)
+    with mock.patch.object(device_code, "assemble", return_value=Assembled(b"", b"")):
+        module = fusion.compile(model.path, "cuda -arch=sm_80", shapes=dict(model.shapes), precision=precision)
+    made = run_planned(module, *(np.ascontiguousarray(inputs[spec.name]) for spec in module.inputs))
+    wanted = evaluate(model.path, inputs)
+    error = max(error_of(found, wanted[spec.name]) for found, spec in zip(made, module.outputs, strict=True))
+    print(f"{name} {precision}: error {error:.2e}, {time.monotonic() - started:.0f} s", flush=True)
+    return error <= _LIMITS[precision]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
