@@ -117,6 +117,14 @@ def test_a_loop_meets_the_same_addresses_and_graphs(saved: Saved, fake: FakeCuda
         near(y.numpy(), x)
 
 
+def test_a_module_that_goes_ends_its_run_first(saved: Saved, fake: FakeCuda) -> None:
+    module, x = fusion.load(saved["feed_forward"]), numbers(9)
+    (y,) = module(FakeTensor(x))
+    del module
+    gc.collect()
+    near(y.numpy(), x)
+
+
 def test_one_module_reads_what_another_made(saved: Saved, fake: FakeCuda) -> None:
     """Nobody waits between two modules; the second is right because the default stream is one for both."""
     lookup, again = fusion.load(saved["lookup"]), fusion.load(saved["lookup"])
