@@ -140,6 +140,17 @@ PREFETCH_STEPS: Annotated[
 ] = 48
 """How far ahead of their use weights are fetched: about 700 cycles, twice the latency of memory."""
 
+FEW_TILES: Annotated[
+    int,
+    Cost(
+        "tiles",
+        "MiniLM of 12, 20 and 36 tokens, tiles of six rows, times with each vector fetched ahead over those with the "
+        "next block: 0.95 to 1.04 in three runs, 1.14, 1.09",
+        "two vCPUs of Zen 3",
+    ),
+] = 2
+"""With so many tiles of rows a task waits much of its time for its first block of weights, which nobody fetches."""
+
 FETCHED_TILES: Annotated[
     int,
     Cost(

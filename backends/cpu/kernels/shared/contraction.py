@@ -31,7 +31,7 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 from backends.cpu import bfloat16
-from backends.cpu.costs import CACHE_LINE, FETCHED_TILES, PREFETCH_STEPS
+from backends.cpu.costs import CACHE_LINE, FETCHED_TILES, FEW_TILES, PREFETCH_STEPS
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, Arithmetic, BFloat16
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents
@@ -126,7 +126,7 @@ def emit(
     tasks = work.extents.outer * row_chunks.count * chunks.count
     tiles = row_chunks.longest * Split.of(work.extents.width, blocking.tile.width).count
     # Each vector by itself asks for a line as often as it has vectors, and all tiles but the first find it in L2.
-    looks_ahead = tiles == 1 or 4 * work.extents.lanes >= CACHE_LINE
+    looks_ahead = tiles <= FEW_TILES or 4 * work.extents.lanes >= CACHE_LINE
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
         panel_chunk = task % chunks.count
         row_chunk = task // chunks.count % row_chunks.count

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from backends.cpu.codegen.generate import generate_module
-from backends.cpu.costs import FETCHED_TILES
+from backends.cpu.costs import FETCHED_TILES, FEW_TILES
 from backends.cpu.kernels.shared.contraction import Blocking, emit
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.row_product import rows_times
@@ -94,15 +94,15 @@ def test_tiles_fetch_the_next_block_together(rows: int, panels: int, block: int,
 @pytest.mark.parametrize(
     ("rows", "panels", "block", "target", "each_step"),
     [
-        (8, 7, 2, AVX2, 1), (TALLEST, 7, 2, AVX2, VECTORS), (8, 2, 2, AVX2, 0),
+        (8, 7, 2, AVX2, 1), (FEW_TILES * TALLEST, 7, 2, AVX2, VECTORS), (8, 2, 2, AVX2, 0),
         ((FETCHED_TILES + 1) * TALLEST, 7, 2, AVX2, 0), (8, 7, 2, AVX512, VECTORS),
     ],
 )  # fmt: skip
 def test_narrow_vectors_are_not_fetched_one_by_one(
     rows: int, panels: int, block: int, target: str, each_step: int
 ) -> None:
-    """A step of one tile fetches its own vectors `PREFETCH_STEPS` ahead, as does a step of vectors that are lines; of
-    several tiles one line of the next block, if there is one and the tiles are few."""
+    """A step of few tiles fetches its own vectors `PREFETCH_STEPS` ahead, as does a step of vectors that are lines; of
+    more tiles one line of the next block, if there is one and the tiles are few."""
     func = product(rows, panels, block, target=target)
     heights = len({rows // TALLEST, -(-rows // TALLEST)}) if rows % TALLEST else 1
     assert len(fetches(func)) == each_step * heights
