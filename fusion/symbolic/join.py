@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import tvm
@@ -40,60 +40,82 @@ class Probe:
         return {name: FunctionText.of(func) for name, func in functions.items() if name != _MAIN}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Joined:
     """What modules at several sizes have in common.
 
     Attributes:
-        functions: By name; `weights` are the last parameters of `main`.
+        main: What `main` is, the last of whose parameters are `weights`.
         weights: Of those that depend on sizes, what they may be.
+        dims: The dimensions of the model.
         symbols: Those that functions may have.
+        kernels: The other functions, by name.
     """
 
-    functions: Mapping[str, Unified]
+    main: Unified
     weights: tuple[tvm.runtime.Tensor | tuple[OpenWeight, ...], ...]
+    dims: OpenDims
     symbols: frozenset[str]
+    kernels: dict[str, Unified] = field(default_factory=dict, init=False)
+    _made: dict[str, tirx.PrimFunc] = field(default_factory=dict, init=False)
 
     @classmethod
-    def of(cls, probes: Sequence[Probe], fit: Fit) -> Joined:
+    def of(
+        cls, probes: Sequence[Probe], fit: Fit, dims: OpenDims, take: Callable[[str, tirx.PrimFunc], None] | None = None
+    ) -> Joined:
         """Return what the modules of `probes`, made at those of `fit`, have in common.
+
+        Args:
+            take: Gets each kernel with symbols as soon as it is known what it is, as long as `fit` has no doubts: if it
+                has some in the end, what was taken may be others.
 
         Raises:
             Declined: They differ in more than sizes, for this reason.
         """
-        functions = {name: unify([_text(probe, name) for probe in probes], fit) for name in probes[0].kernels}
         mods, weights = zip(*lift_weights_alike([probe.mod for probe in probes]), strict=True)
-        functions[_MAIN] = unify([FunctionText.of(mod[_MAIN]) for mod in mods], fit)
-        return cls(functions, _join_weights(weights, fit), frozenset(fit.probes[0]))
+        main = unify([FunctionText.of(mod[_MAIN]) for mod in mods], fit)
+        joined = cls(main, _join_weights(weights, fit), dims, frozenset(fit.probes[0]))
+        for name in probes[0].kernels:
+            joined.kernels[name] = unify([_text(probe, name) for probe in probes], fit)
+            if take is not None and not fit.has_doubts and (kernel := joined._try_kernel(name)) is not None:
+                take(name, kernel)
+        return joined
 
-    def told(self, dims: OpenDims) -> ToldSizes:
+    def told(self) -> ToldSizes:
         """Return what tells kernels the sizes that `main` has.
 
         Raises:
             Declined: Something else than sizes in that depends on these.
         """
-        return ToldSizes(self.functions[_MAIN].function(dims.derived), dims, self.symbols)
+        return ToldSizes(self.main.function(self.dims.derived), self.dims, self.symbols)
 
-    def module(
-        self, dims: OpenDims, take: Callable[[str, tirx.PrimFunc], None] = lambda name, func: None
-    ) -> tvm.IRModule:
+    def module(self) -> tvm.IRModule:
         """Return the module with symbols, whose `main` computes sizes that follow from those of the inputs, while the
         kernels are told them: see `ToldSizes`.
-
-        Args:
-            take: Gets each kernel as soon as it is made.
 
         Raises:
             Declined: Something else than sizes in it depends on these, or a kernel cannot be told one.
         """
-        told, kernels = self.told(dims), {}
-        called = {symbol.name_hint: symbol for symbol in find(told.main, GlobalVar)}
-        for name, unified in self.functions.items():
-            if name != _MAIN:
-                kernel = told.kernel(name, unified.function())
-                kernels[told.symbol(called.get(name, GlobalVar(name)))] = kernel
-                take(name, kernel)
-        return tvm.IRModule({**kernels, GlobalVar(_MAIN): told.telling()})
+        called = {symbol.name_hint: symbol for symbol in find(self._told.main, GlobalVar)}
+        made = {name: self._kernel(name) for name in self.kernels}
+        kernels = {self._told.symbol(called.get(name, GlobalVar(name))): kernel for name, kernel in made.items()}
+        return tvm.IRModule({**kernels, GlobalVar(_MAIN): self._told.telling()})
+
+    @cached_property
+    def _told(self) -> ToldSizes:
+        return self.told()
+
+    def _kernel(self, name: str) -> tirx.PrimFunc:
+        if name not in self._made:
+            self._made[name] = self._told.kernel(name, self.kernels[name].function())
+        return self._made[name]
+
+    def _try_kernel(self, name: str) -> tirx.PrimFunc | None:
+        """Return a kernel; None where it declines, which `module` tells."""
+        try:
+            return self._kernel(name)
+        except Declined:
+            return None
 
 
 def _text(probe: Probe, name: str) -> FunctionText:

@@ -134,15 +134,15 @@ class _Near:
     @classmethod
     def _joined(cls, one: LoweredGraphs, other: LoweredGraphs, found: FoundModel, ctx: Context) -> _Near:
         probes = Probe(one.mod), Probe(other.mod)
-        fit = Fit(found.near, found.graph.extents)
-        joined = Joined.of(probes, fit)
-        kernels = dict[str, Kernel]()
+        fit, kernels = Fit(found.near, found.graph.extents), dict[str, Kernel]()
 
         def begin(name: str, kernel: tirx.PrimFunc) -> None:
             kernels[name] = begin_kernel(name, kernel, ctx)
 
-        mod = None if fit.has_doubts else joined.module(found.dims, begin)
-        return cls(one, other, probes, fit, joined, mod=mod, kernels=kernels)
+        joined = Joined.of(probes, fit, found.dims, begin)
+        if fit.has_doubts:
+            return cls(one, other, probes, fit, joined, mod=None, kernels={})
+        return cls(one, other, probes, fit, joined, mod=joined.module(), kernels=kernels)
 
     def cut(self, found: FoundModel, ctx: Context, reason: NeedsSizes) -> _Near:
         """Return what passes make of `found` without the kernels that need all sizes before the run, for this `reason`.
@@ -154,7 +154,7 @@ class _Near:
         """
         if self.one.joins_in_place and are_of_parts(self.one, reason.kernels):
             return self._grouped(self.one.groups, found, ctx, joins_apart=True)
-        why_not_open = partial(self._why_not_open, self.joined.told(found.dims), ctx)
+        why_not_open = partial(self._why_not_open, self.joined.told(), ctx)
         groups = cut_groups((self.one, self.other), reason.kernels, why_not_open)
         if groups is None:
             raise reason
@@ -227,8 +227,8 @@ def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, near: _
         further = choose_further(found.dims, found.near, largest)
         probes = (*probes, Probe(_lower_alike(near.one, importer.read(further), ctx).mod))
         fit = Fit((*found.near, further), found.graph.extents)
-        joined = Joined.of(probes, fit)
-        mod = joined.module(found.dims)
+        joined = Joined.of(probes, fit, found.dims)
+        mod = joined.module()
     seen = [Imports(told, found.dims, near=found.near, bounds=found.bounds) for told in importer.stages(found, ctx)]
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
     mod = with_constants(mod, weights)
