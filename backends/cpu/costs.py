@@ -151,6 +151,17 @@ FEW_TILES: Annotated[
 ] = 2
 """With so many tiles of rows a task waits much of its time for its first block of weights, which nobody fetches."""
 
+LINES_AT_ONCE: Annotated[
+    int,
+    Cost(
+        "lines",
+        "what a core of any CPU since Skylake waits for at once; of 6 rows of 8 lanes 1920x480x480 takes 1.06 of the "
+        "static kernel's time with all lines fetched before the first step of k, 1.26 with one a step",
+        "two vCPUs of Zen 3",
+    ),
+] = 12
+"""How many lines of a tile's result are fetched before its sums are made; of more one is in each step."""
+
 FETCHED_TILES: Annotated[
     int,
     Cost(

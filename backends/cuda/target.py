@@ -12,8 +12,8 @@ from backends.cuda.runtime.device import OLDEST, FoundDevice, capability_of, fin
 from fusion.errors import TargetError
 
 _UNITS = {(8, 6): 128, (8, 7): 128, (8, 9): 128}
-"""Multiply-adds of float32 of an SM in a cycle, where capabilities differ from the figures before them: CUDA C++
-programming guide, "Arithmetic instructions"."""
+"""Float32 units of an SM, where capabilities differ from the figures before them: CUDA C++ programming guide,
+"Arithmetic instructions"."""
 
 
 @dataclass(frozen=True)

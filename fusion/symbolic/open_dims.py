@@ -14,8 +14,9 @@ from fusion.extents import DerivedSize, Extent, Sizes, with_derived
 from fusion.signature import TensorSpec
 
 Shape = tuple[int, ...]
-LARGEST = 4096
-"""Of a symbol that nothing in the model bounds."""
+LARGEST, LARGEST_BATCH = 1 << 12, 1 << 16
+"""Of a symbol that nothing in the model bounds, and of one that is the first dimension of an input: batches, and rows of a
+table, which no constant of a model grows with."""
 _PAIRS = (
     (2, 3), (5, 7), (11, 13), (17, 19), (31, 47), (41, 43), (59, 61), (67, 71), (79, 83), (97, 101), (103, 107),
     (109, 113),
@@ -103,7 +104,7 @@ class OpenDims:
 
     def taken(self, symbol: str) -> range:
         """Return the sizes that a symbol of the inputs may have."""
-        return self.steps.get(symbol, range(1, LARGEST + 1))
+        return self.steps.get(symbol, range(1, self._largest(symbol) + 1))
 
     def choices(self, symbol: str, usual: range) -> list[int]:
         """Return those of the `usual` sizes that a symbol takes, or others where a table ends before these."""
@@ -115,7 +116,7 @@ class OpenDims:
         """Return the same where `symbol` has `size` or sizes that are `step` or a multiple of it apart from that."""
         if step == 1:
             return self
-        return replace(self, steps={**self.steps, symbol: range(size % step or step, LARGEST + 1, step)})
+        return replace(self, steps={**self.steps, symbol: range(size % step or step, self._largest(symbol) + 1, step)})
 
     def fixed(self, symbol: str, size: int) -> OpenDims:
         """Return the same where `symbol` is no symbol, as it has one size."""
@@ -214,6 +215,9 @@ class OpenDims:
         """Return the smallest size that `symbol` takes from `size` on, or the largest of all."""
         taken = self.taken(symbol)
         return self._taken_at(symbol, max(0, -((taken.start - size) // taken.step)))
+
+    def _largest(self, symbol: str) -> int:
+        return LARGEST_BATCH if symbol in self.leading else LARGEST
 
     def _taken_at(self, symbol: str, place: int) -> int:
         taken = self.taken(symbol)

@@ -24,7 +24,7 @@ from fusion.symbolic.derive import Deduction, deduce, telling
 from fusion.symbolic.fit import Fit, NotLinearError
 from fusion.symbolic.imported_constants import ImportedConstants, constants_of
 from fusion.symbolic.narrow import Narrowing
-from fusion.symbolic.open_dims import CallAtFault, OpenDims
+from fusion.symbolic.open_dims import LARGEST, CallAtFault, OpenDims
 from fusion.symbolic.outline import OpenOutline, OperatorLine, has_strides, outline
 from fusion.symbolic.relate import find_relations, said_relations
 from fusion.symbolic.settle_weights import Constants
@@ -385,8 +385,9 @@ class SizedImports:
 
         dims, taken = found.dims, found.dims.taken(symbol)
         limits = len(self.limits)
-        if is_same(taken[-1]):
-            return taken[-1]
+        for size in dict.fromkeys((taken[-1], dims.at_most(symbol, LARGEST))):
+            if is_same(size):
+                return size
         sizes = [dims.at_most(symbol, size) for size in _BOUNDED]
         same = [*takewhile(is_same, sizes)]
         if not same and not is_same(found.near[0][symbol] + taken.step):

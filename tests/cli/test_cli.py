@@ -85,7 +85,7 @@ def test_compile_leaves_dimensions_open(folder: Path, tmp_path: Path, capsys: py
         code, found = run_json(capsys, "run", output, "--shape", f"x={rows},8")
         assert (code, found["outputs"]["y"]["shape"]) == (0, [rows, 4])
     code, out, _ = run(capsys, "explain", output, "--html", tmp_path / "page.html")
-    assert (code, "all sizes: rows 0 to 4096" in out) == (0, True)
+    assert (code, "all sizes: rows 0 to 65536" in out) == (0, True)
     page = (tmp_path / "page.html").read_text()
     assert "x float32 rows x 8 (drawn at rows " in page
     assert "matmul" in page
@@ -96,7 +96,7 @@ def test_shapes_may_name_what_stays_open(folder: Path, tmp_path: Path, capsys: p
     assert run(capsys, "compile", folder / "free.onnx", "-o", output, "--shape", "x=n,8")[0] == 0
     assert [spec.declared for spec in fusion.load(output).inputs] == [["n", 8]]
     _, out, _ = run(capsys, "explain", folder / "free.onnx", "--shape", "x=n,8")
-    assert "all sizes: n 0 to 4096" in out
+    assert "all sizes: n 0 to 65536" in out
     np.save(tmp_path / "x.npy", np.ones((6, 8), np.float32))
     given = ["--shape", "x=n,8", "--input", f"x={tmp_path / 'x.npy'}"]
     code, found = run_json(capsys, "run", folder / "free.onnx", *given)

@@ -164,7 +164,7 @@ def test_named_dimensions_have_one_form_for_all_sizes() -> None:
     compiled.finish()
     (form,) = compiled.specializations
     assert form.opened is not None
-    assert form.opened.describe_bounds() == "batch 1 to 4096, length 1 to 60"
+    assert form.opened.describe_bounds() == "batch 1 to 65536, length 1 to 60"
     for shape in ((1, 1), (2, 5), (3, 60), (1, 17), (33, 2)):
         ids, mask = torch.randint(0, 50, shape), torch.ones(shape, dtype=torch.int64)
         mask[:, shape[1] // 2 + 1 :] = 0

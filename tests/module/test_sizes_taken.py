@@ -23,9 +23,9 @@ ALL = "all sizes"
 MODELS = {"lines": lines(), "neck": neck(), "same pads": same_pads()}
 FIRST = {"lines": (1, 8, 40), "neck": (1, 32, 48), "same pads": (1, 33, 64)}
 BOUNDS = {
-    "lines": "batch 0 to 4096, width 1 to 4096",
-    "neck": "batch 0 to 4096, height 4 to 4096 in steps of 4, width 4 to 4096 in steps of 4",
-    "same pads": "batch 0 to 4096, height 5 to 4093 in steps of 4, width 4 to 4096 in steps of 4",
+    "lines": "batch 0 to 65536, width 1 to 4096",
+    "neck": "batch 0 to 65536, height 4 to 4096 in steps of 4, width 4 to 4096 in steps of 4",
+    "same pads": "batch 0 to 65536, height 5 to 4093 in steps of 4, width 4 to 4096 in steps of 4",
 }
 WHY = {
     "lines": "height 8 alone, as at others ",

@@ -131,7 +131,7 @@ def test_a_graph_without_edges(reduction: str) -> None:
         np.testing.assert_allclose(found, np.maximum(expected, 0), rtol=1e-4, atol=1e-4)
     (form,) = module.specializations
     assert form.opened is not None
-    assert "edges 0 to 4096" in form.opened.describe_bounds()
+    assert "edges 0 to 65536" in form.opened.describe_bounds()
 
 
 def test_a_branch_makes_something_of_nothing_as_its_model_does() -> None:

@@ -20,15 +20,11 @@ from itertools import product
 
 from tvm import tirx
 
-from backends.cpu.costs import CACHE_LINE, PREFETCH_STEPS
+from backends.cpu.costs import CACHE_LINE, LINES_AT_ONCE, PREFETCH_STEPS
 from backends.tensorir.emit import Expr, int64
 
 _READ, _WRITE = 0, 1
 """What `llvm.prefetch` is told that a line is fetched for."""
-
-_FETCHED_AT_ONCE = 12
-"""Lines, as many as a core of any CPU since Skylake waits for at once. With 6 rows of 8 lanes a fetch a step is one of
-11 loads in 6 cycles: 1920x480x480 took 1.26 of the static kernel's time so on Zen 3, 1.06 with all before the first."""
 
 _REGISTERS = {8: ("ymm", 16), 16: ("zmm", 32)}
 """By lanes, what x86 calls its vector registers and how many it has. Vectors of 4 lanes are NEON's, which have 32."""
@@ -222,7 +218,7 @@ done:
         rows 1.35 times as long."""
         h = height
         lines = -(-4 * self.lanes * self.vectors // CACHE_LINE)
-        if height * lines <= _FETCHED_AT_ONCE:
+        if height * lines <= LINES_AT_ONCE:
             return self._fetch_lines(height, lines), []
         first = [
             f"  %many.lines.{h} = mul nsw i64 %height, {self.vectors}",
