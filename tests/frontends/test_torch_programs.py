@@ -153,6 +153,17 @@ def test_one_tensor_given_for_two_inputs_is_an_example_of_both() -> None:
     assert not np.allclose(found, module(ids, ids).detach().numpy(), atol=1e-3)
 
 
+def test_an_input_that_has_the_name_of_a_builtin_is_taken_at_all_sizes() -> None:
+    """`torch.nn.Sequential` calls its own `input`, of which torch makes `input_1` in a copy of the graph."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()).eval()
+    program = torch.export.export(module, (torch.zeros(2, 4),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    compiled = fusion.compile(program, threads=1)
+    for rows in (3, 5_000):
+        x = torch.randn(rows, 4)
+        np.testing.assert_allclose(compiled(x)[0], module(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert [form.opened is not None for form in compiled.specializations] == [True]
+
+
 def test_named_dimensions_have_one_form_for_all_sizes() -> None:
     module = Attention().eval()
     batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=60)

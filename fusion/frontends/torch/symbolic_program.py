@@ -82,6 +82,7 @@ def _substitute(graph: fx.Graph, sizes: Sizes) -> fx.Graph:
         is_kept = node.op != "call_function" or next(_tensors(value), None) is not None
         known[node] = found.node_copy(node, known.__getitem__) if is_kept else value
         if is_kept:
+            known[node].name = node.name  # which a copy has another of where Python has such a builtin: `input`
             known[node].meta.pop("tensor_meta", None)  # its shape has symbols
             known[node].meta["val"] = value
     return found
