@@ -15,8 +15,8 @@ from fusion.signature import TensorSpec
 
 Shape = tuple[int, ...]
 LARGEST, LARGEST_BATCH = 1 << 12, 1 << 16
-"""Of a symbol that nothing in the model bounds, and of one that is the first dimension of an input: a batch, or the rows
-of a table."""
+"""Of a symbol that nothing in the model bounds, and of one that is the first dimension of an input, as a batch or the
+rows of a table."""
 _PAIRS = (
     (2, 3), (5, 7), (11, 13), (17, 19), (31, 47), (41, 43), (59, 61), (67, 71), (79, 83), (97, 101), (103, 107),
     (109, 113),
