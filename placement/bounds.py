@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placement.problem import LATENCY, PlacementProblem
+from placement.segments import Segment, segment_problem, segments_of, shortest_ends
 
 _ROUNDS = 400
 """Steps of the subgradient method; on 3 to 16 devices the bound is then within 0.1% of the linear program's."""
@@ -14,12 +15,35 @@ def lower_bound(problem: PlacementProblem, objective: str) -> float:
     """Return seconds that no plan of the objective is below."""
     if not len(problem.tasks):
         return 0.0
-    longest = float(path_bounds(problem).max()) if objective == LATENCY else _largest_task(problem)
-    return max(longest, area_bound(problem))
+    area = area_bound(problem)
+    if objective != LATENCY:
+        return max(area, _largest_task(problem))
+    return max(area, float(path_bounds(problem).max()), segments_bound(problem))
 
 
 def _largest_task(problem: PlacementProblem) -> float:
     return max(min(seconds) for seconds in problem.seconds)
+
+
+def segments_bound(problem: PlacementProblem) -> float:
+    """Return the bound on the latency that is the shortest path over segments, each with the bounds of its own."""
+    segments = segments_of(problem)
+    if len(segments) < 2:
+        return 0.0
+    return float(shortest_ends([segment_bounds(problem, each) for each in segments])[-1].min())
+
+
+def segment_bounds(problem: PlacementProblem, segment: Segment) -> np.ndarray:
+    """Return times that no plan of a segment is below, from the device of its entry (row) to that of its end."""
+    has_entry, has_end = segment.entry >= 0, segment.exit < len(problem.tasks)
+    parts = [segment_problem(problem, segment, k) for k in (problem.devices if has_entry else [None])]
+    seconds = np.array(parts[0].seconds)
+    between = seconds[int(has_entry) : len(seconds) - has_end]
+    area = _area(between) if len(between) > 1 else 0.0
+    if has_end:
+        ends: np.ndarray = np.array([np.maximum(heads(part)[-1], area) for part in parts]) + seconds[-1]
+        return ends
+    return np.array([[max(area, (heads(part) + np.array(part.seconds)).min(axis=1).max())] for part in parts])
 
 
 def path_bounds(problem: PlacementProblem) -> np.ndarray:
@@ -59,9 +83,14 @@ def area_bound(problem: PlacementProblem) -> float:
     It is the linear program min max_k sum_i p_ik x_ik; by duality any prices w_k >= 0 with sum 1 give the bound
     sum_i min_k w_k p_ik, and the best prices are approached by multiplicative weights.
     """
-    seconds = np.array(problem.seconds)
-    prices = np.full(len(problem.devices), 1.0 / len(problem.devices))
-    best, average = 0.0, np.zeros(len(problem.devices))
+    return _area(np.array(problem.seconds))
+
+
+def _area(seconds: np.ndarray) -> float:
+    """Return that bound on the work of some tasks, rows, on each device."""
+    devices = seconds.shape[1]
+    prices = np.full(devices, 1.0 / devices)
+    best, average = 0.0, np.zeros(devices)
     for step in range(1, _ROUNDS + 1):
         bound, load = _priced(seconds, prices)
         best = max(best, bound)

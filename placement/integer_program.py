@@ -22,11 +22,13 @@ class ProgramSolution:
         values: Of the variables, in their order; None where it found no solution.
         bound: What no solution is below.
         proven: Whether the solution is the best there is, or it is proven that there is none.
+        duals: What a unit of each row is worth, of a program without integers.
     """
 
     values: Sequence[float] | None
     bound: float
     proven: bool
+    duals: Sequence[float] = ()
 
 
 @dataclass
@@ -59,6 +61,10 @@ class IntegerProgram:
     def choice(self, allowed: bool = True) -> int:
         """Add a variable that is 0 or 1, or 0 where 1 is not allowed, and return its position."""
         return self.variable(0.0, float(allowed), integral=True)
+
+    def add_cost(self, column: int, cost: float) -> None:
+        """Let the variable cost so much more."""
+        self._costs[column] += cost
 
     def at_least(self, terms: Mapping[int, float], value: float) -> None:
         """Add the row: sum of coefficients times variables >= value."""
@@ -116,5 +122,10 @@ def _solution(solver: Any, highspy: Any) -> ProgramSolution:
     info, status = solver.getInfo(), solver.getModelStatus()
     found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     ended = status in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
-    values = list(solver.getSolution().col_value) if found else None
-    return ProgramSolution(values, max(float(info.mip_dual_bound), 0.0) if found else 0.0, ended)
+    solution = solver.getSolution()
+    return ProgramSolution(
+        values=list(solution.col_value) if found else None,
+        bound=max(float(info.mip_dual_bound), 0.0) if found else 0.0,
+        proven=ended,
+        duals=list(solution.row_dual),
+    )

@@ -7,26 +7,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bench.devices.networks import operators_of
+from bench.devices.split_batch import split_batch
 from fusion.declined import Declined
-from placement.choose import BASELINES, choose_plan
+from placement.choose import BASELINES, choose_plan, mix_requests
 from placement.devices import Topology
 from placement.methods.exact import ExactProgram
 from placement.plan import DevicePlan
-from placement.problem import OBJECTIVES, PlacementProblem
+from placement.problem import LATENCY, OBJECTIVES, PlacementProblem
 from placement.tasks import tasks_of
 
 
 @dataclass(frozen=True)
 class PlanResult:
-    """Plans of one network for one objective; times in seconds.
+    """Plans of one network for one objective; times in seconds of a request.
 
     Attributes:
         found: What each method found.
-        plan: The plan that was chosen.
+        placed: The best plan in which each operator is on one device.
+        placed_bound: That no such plan is below.
+        plan: The best plan, which may divide the images of a request (latency) or place the requests of a stream each
+            in its way (throughput).
         method: That found it.
         bound: That no plan is below.
-        planning: CPU time of the planner.
-        exact: What HiGHS found from there; None where it was not asked.
+        planning: CPU time of the planner for `placed`.
+        more: CPU time for `plan` besides.
+        exact: What HiGHS found from `placed`; None where it was not asked.
         solving: CPU time of HiGHS.
     """
 
@@ -35,10 +40,13 @@ class PlanResult:
     operators: int
     objective: str
     found: Mapping[str, float]
+    placed: float
+    placed_bound: float
     plan: float
     method: str
     bound: float
     planning: float
+    more: float
     exact: float | None
     solving: float
 
@@ -50,24 +58,39 @@ class PlanResult:
 
 def measure(network: str, batch: int, topology: Topology, exact_seconds: float) -> Iterator[PlanResult]:
     """Yield what is found for each objective; with a time for HiGHS, what it finds then."""
-    problem = PlacementProblem(tasks_of(operators_of(network, batch), topology), topology)
+    operators = operators_of(network, batch)
+    problem = PlacementProblem(tasks_of(operators, topology), topology)
     for objective in OBJECTIVES:
         started = time.process_time()
         choice = choose_plan(problem, objective)
-        planning = time.process_time() - started
-        exact, bound = _exact(problem, objective, choice.plan, exact_seconds) if exact_seconds else (None, 0.0)
+        placed = time.process_time()
+        plan, method, bound = choice.seconds, choice.method, choice.bound
+        if objective == LATENCY and batch > 1:
+            split = split_batch(operators, batch, topology)
+            bound = split.bound
+            if split.choice.seconds < plan:
+                plan, method = split.choice.seconds, f"{'+'.join(map(str, split.sizes))} images"
+        elif objective != LATENCY:
+            mixed = mix_requests(choice)
+            plan, method, bound = mixed.seconds, mixed.method, mixed.bound
+        divided = time.process_time()
+        exact, proven = _exact(problem, objective, choice.plan, exact_seconds) if exact_seconds else (None, 0.0)
+        placed_bound = max(choice.bound, proven)
         yield PlanResult(
             network=network,
             batch=batch,
             operators=len(problem.tasks),
             objective=objective,
-            found={name: plan.seconds for name, plan in choice.others.items()},
-            plan=choice.plan.seconds,
-            method=choice.method,
-            bound=max(choice.bound, bound),
-            planning=planning,
+            found={name: found.seconds for name, found in choice.others.items()},
+            placed=choice.seconds,
+            placed_bound=placed_bound,
+            plan=plan,
+            method=method,
+            bound=placed_bound if objective == LATENCY and batch == 1 else bound,
+            planning=placed - started,
+            more=divided - placed,
             exact=exact,
-            solving=time.process_time() - started - planning,
+            solving=time.process_time() - divided,
         )
 
 

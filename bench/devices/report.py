@@ -13,21 +13,28 @@ from placement.choose import BASELINES
 from placement.problem import OBJECTIVES
 
 _HEADER = (
-    "network", "batch", "operators", *(method.name for method in BASELINES), "plan", "by", "bound", "gap",
-    "x baseline", "x fastest", "at most x", "planning s", "exact", "exact s",
+    "network", "batch", "operators", *(method.name for method in BASELINES), "placed", "its bound", "gap", "plan", "by",
+    "bound", "gap", "x baseline, placed", "x baseline", "x fastest", "at most x", "planning s", "more s", "exact",
+    "exact s",
 )  # fmt: skip
 
 
 def line(result: PlanResult) -> str:
     """Return one result in a line."""
-    return f"{result.network} x {result.batch}, {result.objective}: {_us(result.plan)} us by {result.method}"
+    ratios = ", ".join(f"{ratio(result):.2f}" for ratio in _RATIOS)
+    return (
+        f"{result.network} x {result.batch}, {result.objective}: {_us(result.plan)} us by {result.method}"
+        f" (ratios: {ratios}; CPU s: {result.planning:.1f}, {result.more:.1f})"
+    )
 
 
 def text(results: Sequence[PlanResult]) -> str:
     """Return the report as Markdown: a table for each objective."""
     parts = [
-        "Microseconds: of one request (latency), between two requests (throughput). x baseline = best simple method / "
-        "plan; at most x = best simple method / bound, which no plan can exceed.",
+        "Microseconds: of one request (latency), between two requests (throughput). placed = each operator on one "
+        "device; plan = also with the images of a request divided, or with several placements for the requests of a "
+        "stream. x baseline = best simple method / plan; at most x = best simple method / bound, which no plan can "
+        "exceed.",
     ]
     for objective in OBJECTIVES:
         found = [result for result in results if result.objective == objective]
@@ -46,18 +53,27 @@ def _row(result: PlanResult) -> markdown.Row:
         str(result.batch),
         str(result.operators),
         *(_us(result.found.get(method.name)) for method in BASELINES),
+        _us(result.placed),
+        _us(result.placed_bound),
+        _gap(result.placed, result.placed_bound),
         _us(result.plan),
         result.method,
         _us(result.bound),
-        f"{max(result.plan / result.bound - 1, 0.0):.1%}",
+        _gap(result.plan, result.bound),
         *(f"{ratio(result):.2f}" for ratio in _RATIOS),
         f"{result.planning:.1f}",
+        f"{result.more:.1f}",
         _us(result.exact),
         f"{result.solving:.1f}" if result.exact is not None else "",
     )
 
 
+def _gap(plan: float, bound: float) -> str:
+    return f"{max(plan / bound - 1, 0.0):.1%}"
+
+
 _RATIOS: tuple[Callable[[PlanResult], float], ...] = (
+    lambda result: result.baseline / result.placed,
     lambda result: result.baseline / result.plan,
     lambda result: result.found.get("fastest device", math.inf) / result.plan,
     lambda result: result.baseline / result.bound,
@@ -66,7 +82,7 @@ _RATIOS: tuple[Callable[[PlanResult], float], ...] = (
 
 def _means(results: Sequence[PlanResult]) -> markdown.Row:
     means = [math.exp(sum(math.log(ratio(each)) for each in results) / len(results)) for ratio in _RATIOS]
-    before = _HEADER.index("x baseline") - 1
+    before = _HEADER.index("x baseline, placed") - 1
     after = len(_HEADER) - 1 - before - len(means)
     return ("geometric mean", *[""] * before, *(f"{mean:.2f}" for mean in means), *[""] * after)
 

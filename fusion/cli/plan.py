@@ -48,9 +48,9 @@ def plan(options: argparse.Namespace) -> int:
         return _plan_sets(options)
     # Here, not above: planning takes imports that no other verb needs.
     from fusion.report.device_plan import placed_operators, plan_dict, plan_text
-    from placement.choose import choose_plan
+    from placement.choose import choose_plan, mix_requests
     from placement.devices_file import read_devices
-    from placement.problem import LATENCY, PlacementProblem
+    from placement.problem import LATENCY, THROUGHPUT, PlacementProblem
     from placement.tasks import tasks_of
 
     topology = read_devices(Path(options.devices[0]))
@@ -60,13 +60,15 @@ def plan(options: argparse.Namespace) -> int:
     problem = PlacementProblem(tasks_of(placed_operators(forms[0]), topology), topology)
     with progress("planning"):
         choice = choose_plan(problem, options.objective or LATENCY)
-    text = plan_text(problem, choice)
+        if choice.plan.objective == THROUGHPUT:
+            choice = mix_requests(choice)
+    text = plan_text(choice)
     if options.html is not None:
         from fusion.report.gantt import write_plan_page
 
-        write_plan_page(problem, choice, Path(options.html), Path(options.model).stem)
+        write_plan_page(choice, Path(options.html), Path(options.model).stem)
         text += f"\nwrote {options.html}"
-    show(text, plan_dict(problem, choice), options.json)
+    show(text, plan_dict(choice), options.json)
     return 0
 
 

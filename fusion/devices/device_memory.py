@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -72,6 +73,8 @@ class MemoryLedger:
             raise LimitError("a device has too little memory for its part of the model", why=why, hint=hint)
         always = kept_always(flows)
         self._room = {thread: thread.device.memory - size for thread, size in always.items()}
+        self._needs = {flow: kept_by_request(flow) for flow in flows}
+        self._is_limited = any(room < math.inf for room in self._room.values())
         forget = partial(self._room.update, dict(self._room))  # in a forked process nobody has any of it
         self._changed = threading.Condition(Lock(forget))
 
@@ -81,7 +84,9 @@ class MemoryLedger:
         Raises:
             LimitError: There was none for `PATIENCE_S`: a stream that nobody reads may have it.
         """
-        needs = kept_by_request(flow)
+        if not self._is_limited:
+            return True
+        needs = self._needs[flow]
         with self._changed:
             if not self._changed.wait_for(lambda: not self._full(needs), PATIENCE_S if wait else 0.0):
                 if wait:
@@ -93,8 +98,10 @@ class MemoryLedger:
 
     def give(self, flow: Flow) -> None:
         """Take back what a request of `flow` needed."""
+        if not self._is_limited:
+            return
         with self._changed:
-            for thread, size in kept_by_request(flow).items():
+            for thread, size in self._needs[flow].items():
                 self._room[thread] += size
             self._changed.notify_all()
 

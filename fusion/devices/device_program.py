@@ -108,6 +108,8 @@ def run_once(flow: Flow, values: Sequence[np.ndarray], number: int = 0) -> tuple
     device that is idle it runs in the calling thread."""
     if len(flow.stages) == 1 and flow.threads[0].borrow():
         try:
+            if flow.is_whole:
+                return flow.run_whole(values)
             return Request(flow, number, values, DeviceThread.run_here).answer.result()
         finally:
             flow.threads[0].give_back()

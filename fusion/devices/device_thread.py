@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -30,6 +30,7 @@ class DeviceThread:
 
     def __init__(self, device: DeviceTarget) -> None:
         self.device = device
+        self._cpus = set(device.cpus)
         self._jobs: list[tuple[Priority, int, Job]] = []
         self._numbers = itertools.count()
         self._users = 0
@@ -113,14 +114,32 @@ class DeviceThread:
             if self._jobs:
                 self._changed.notify_all()
 
-    def run_here(self, _: Priority, job: Job) -> None:
-        """Run `job` in the calling thread, which has borrowed the device, bound to the CPUs meanwhile."""
+    @contextlib.contextmanager
+    def bound(self) -> Iterator[None]:
+        """Have the calling thread, which has borrowed the device, bound to the CPUs in the block.
+
+        Raises:
+            ResourceError: The process may not use them any more.
+        """
         before = os.sched_getaffinity(0)
+        if before == self._cpus:  # a caller that is bound like this anyway
+            yield
+            return
         try:
-            job(self._bind())
+            if failure := self._bind():
+                raise failure
+            yield
         finally:
             with contextlib.suppress(OSError):  # the process may not use some of them any more
                 os.sched_setaffinity(0, before)
+
+    def run_here(self, _: Priority, job: Job) -> None:
+        """Run `job` in the calling thread, which has borrowed the device, bound to the CPUs meanwhile."""
+        try:
+            with self.bound():
+                job(None)
+        except ResourceError as failure:  # not of the job, which raises nothing
+            job(failure)
 
     def run(self, call: Callable[[], T]) -> T:
         """Return what `call` returns in the thread, or raise what it raises."""

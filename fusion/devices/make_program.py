@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +15,7 @@ from fusion import pool
 from fusion.context import Context, resolve
 from fusion.devices.choose_stages import Pipeline, StagePlan, latency_alone, plan_latency, plan_throughput
 from fusion.devices.confirm_latency import confirm_latency
-from fusion.devices.costs import PCI_EXPRESS, Seconds, estimated, placement_problem, without_cost
+from fusion.devices.costs import PCI_EXPRESS, Links, Seconds, estimated, placement_problem, without_cost
 from fusion.devices.cut_graph import CutGraph, Part, bytes_of
 from fusion.devices.device_memory import why_too_small
 from fusion.devices.device_plans import DevicePlans
@@ -45,7 +45,11 @@ from fusion.options import FAST
 from fusion.shapes import static_shape
 from fusion.signature import TensorSpec
 from fusion.tensors import as_numpy
+from placement.devices import Link
 from placement.problem import LATENCY
+
+_LEAST_SHARE = 0.05
+"""Of a run on a server that kernels are taken to have, whatever its copies were measured to take."""
 
 
 def make_program(
@@ -61,9 +65,9 @@ def make_program(
     sessions = {k: RpcSession(device) for k, device in enumerate(devices) if isinstance(device, RpcServer)}
     parts = _Parts(graph, imported, ctx, devices, sessions, host, kernels)
     threads = [DeviceThread(device) for device in devices]
-    times = _times(parts, threads, imported, ctx)
     links = {k: session.measure_link() for k, session in sessions.items()}
     links |= {k: PCI_EXPRESS for k, device in enumerate(devices) if isinstance(device, OffloadDevice)}
+    times = _times(parts, threads, imported, links, ctx)
     alone = placement_problem(graph, devices, times.alone, links, requests=1)
     once = plan_latency(alone)
     together = placement_problem(graph, devices, times.together, links, requests=UNDER_WAY)
@@ -116,44 +120,57 @@ class _Times:
     arrays: Sequence[np.ndarray] = ()
 
 
-def _times(parts: _Parts, threads: Sequence[DeviceThread], imported: ImportedModel, ctx: Context) -> _Times:
+def _times(
+    parts: _Parts, threads: Sequence[DeviceThread], imported: ImportedModel, links: Links, ctx: Context
+) -> _Times:
     """Return what was measured, or the estimates: at the least effort, and where the inputs are no numbers."""
     estimates, sessions = estimated(parts.graph, parts.devices, parts.host_seconds()), parts.sessions
     if ctx.effort == FAST:
         return _Times(estimates, estimates, "times are the backend's estimates")
     tasks = tuple(range(len(parts.graph.tasks)))
-    here = [thread for k, thread in enumerate(threads) if k not in sessions]
     try:
         arrays = list(random_inputs(imported.inputs).values())
         program = parts.local(tasks)
-        calls = [partial(measure_kernels, program.kernels, arrays, thread.device.threads) for thread in here]
-        alone = list(map(DeviceThread.run, here, calls))
-        with ThreadPoolExecutor(max(1, len(here))) as callers:
-            together = list(callers.map(DeviceThread.run, here, calls))
-        there = {k: parts.remote(k, tasks).seconds(arrays) for k in sessions}
+        calls: list[Callable[[], Seconds | float]] = [
+            partial(_whole_run, parts, k, tasks, arrays, links[k])
+            if k in sessions
+            else partial(measure_kernels, program.kernels, arrays, thread.device.threads)
+            for k, thread in enumerate(threads)
+        ]
+        alone = list(map(DeviceThread.run, threads, calls))
+        with ThreadPoolExecutor(len(threads)) as callers:
+            together = list(callers.map(DeviceThread.run, threads, calls))
     except (ShapeError, ExecutionError) as error:
         return _Times(estimates, estimates, f"times are estimates, as measuring failed: {error.what}")
     return _Times(
-        _with_servers(alone, there, estimates, parts),
-        _with_servers(together, there, estimates, parts),
+        _with_servers(alone, estimates, parts),
+        _with_servers(together, estimates, parts),
         "times were measured on each device, of streams while all were busy",
         arrays,
     )
 
 
-def _with_servers(
-    here: Sequence[Seconds], there: Mapping[int, float], estimates: Sequence[Seconds], parts: _Parts
-) -> list[Seconds]:
-    """Return the times of kernels on all devices: those of a server are as on the first device here, or as estimated
-    where there is none, scaled so that a run takes what it was measured to take there."""
-    known, found = list(here), list[Seconds]()
-    shape = here[0] if here else estimates[0]
+def _whole_run(
+    parts: _Parts, server: int, tasks: tuple[int, ...], arrays: Sequence[np.ndarray], link: Link
+) -> float:
+    """Return what all kernels take on a server: what a run takes, less the copies that plans count for it besides."""
+    taken = parts.remote(server, tasks).seconds(arrays)
+    copies = sum(link.seconds(size) for task in tasks for size in parts.graph.copies(task))
+    return max(taken - copies, _LEAST_SHARE * taken)
+
+
+def _with_servers(measured: Sequence[Seconds | float], estimates: Sequence[Seconds], parts: _Parts) -> list[Seconds]:
+    """Return the times of kernels on all devices: those of a server, of which the time of all is known, are as on the
+    first device here, or as estimated where there is none, and scaled to that time."""
+    shape = next((each for each in measured if not isinstance(each, float)), estimates[0])
     whole = sum(shape.get(name, 0.0) for task in parts.graph.tasks for step in task for name in step.kernels)
-    for k in range(len(parts.devices)):
-        if k in there:
-            found.append({name: seconds * there[k] / whole for name, seconds in shape.items()} if whole else shape)
+    found = list[Seconds]()
+    for each in measured:
+        if isinstance(each, float):
+            factor = each / whole if whole else 1.0
+            found.append({name: seconds * factor for name, seconds in shape.items()})
         else:
-            found.append(known.pop(0))
+            found.append(each)
     return found
 
 

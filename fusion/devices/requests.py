@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -81,10 +82,29 @@ class Flow:
     readers: tuple[int, ...]
     seconds: float
 
-    @property
+    @cached_property
     def threads(self) -> tuple[DeviceThread, ...]:
         """The threads of its devices."""
         return tuple(dict.fromkeys(stage.thread for stage in self.stages))
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether it is one stage that takes the inputs and returns the results, as if the model were not divided."""
+        stage = self.stages[0] if len(self.stages) == 1 else None
+        return stage is not None and (stage.reads, stage.writes) == (self.inputs, self.results)
+
+    def run_whole(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return the results of its one stage, in the calling thread, which has borrowed the device.
+
+        Raises:
+            FusionError: The stage failed; the error names it and its device.
+        """
+        (stage,) = self.stages
+        try:
+            with stage.thread.bound():
+                return stage.run(arrays)
+        except Exception as error:
+            raise named_error(error, 0, self) from error
 
 
 class Request:
@@ -131,7 +151,7 @@ class Request:
                 raise copy.copy(failure)  # each raise adds to the traceback of what it raises
             self._note(index, stage, stage.run([self._values[place] for place in stage.reads]))
         except BaseException as error:  # whatever it is, nobody may wait for this request
-            self._fail(_named(error, index, self.flow))
+            self._fail(named_error(error, index, self.flow))
             if isinstance(error, KeyboardInterrupt):  # it is the caller's own thread
                 raise
 
@@ -173,7 +193,7 @@ class Request:
                 self.answer.set_exception(error)
 
 
-def _named(error: BaseException, index: int, flow: Flow) -> FusionError:
+def named_error(error: BaseException, index: int, flow: Flow) -> FusionError:
     """Return `error` as one that says where it came from, of its own class where that is ours."""
     where = f"stage {index + 1} of {len(flow.stages)}, on the device {flow.stages[index].thread.device.name}"
     if isinstance(error, FusionError):

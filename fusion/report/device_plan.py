@@ -12,7 +12,7 @@ from fusion.module.specialization import Specialization
 from fusion.report.table import format_table
 from placement.choose import PlanChoice
 from placement.devices import Work
-from placement.problem import PlacementProblem
+from placement.problem import LATENCY
 from placement.simulate import loads
 from placement.tasks import PlacedOperator
 
@@ -69,18 +69,17 @@ def _work(kernel: KernelInfo) -> Work:
     return Work(kernel.work, kernel.flops, kernel.bytes)
 
 
-def plan_text(problem: PlacementProblem, choice: PlanChoice) -> str:
+def plan_text(choice: PlanChoice) -> str:
     """Return a plan as a few lines and a table of what each device does."""
-    data = plan_dict(problem, choice)
+    data = plan_dict(choice)
     rows = [
         (each["device"], str(each["tasks"]), f"{each['busy_us']:.0f}", f"{each['memory_mb']:.1f}", each["first"])
         for each in data["devices"]
     ]
     others = ", ".join(f"{name} {seconds:.0f}" for name, seconds in data["methods_us"].items())
     return "\n".join([
-        f"{choice.plan.objective}: {data['plan_us']:.0f} us by {choice.method}",
-        f"no plan is below {data['bound_us']:.0f} us"
-        f" ({data['gap']:.1%} less)",
+        f"{choice.plan.objective}: {data['plan_us']:.0f} us {_each(choice)} by {choice.method}",
+        f"no plan is below {data['bound_us']:.0f} us (gap {data['gap']:.1%})",
         format_table(("device", "kernels", "busy us", "MB", "first kernel"), rows),
         f"copies between devices: {data['copies']}",
         f"us by method: {others}",
@@ -88,9 +87,16 @@ def plan_text(problem: PlacementProblem, choice: PlanChoice) -> str:
     ])  # fmt: skip
 
 
-def plan_dict(problem: PlacementProblem, choice: PlanChoice) -> dict[str, Any]:
+def _each(choice: PlanChoice) -> str:
+    if choice.plan.objective == LATENCY:
+        return "for one request"
+    return "a request" + (f", in rounds of {choice.requests}," if choice.requests > 1 else "")
+
+
+def plan_dict(choice: PlanChoice) -> dict[str, Any]:
     """Return a plan as plain data."""
-    plan, busy = choice.plan, loads(problem, choice.plan.placement)
+    problem, plan = choice.problem, choice.plan
+    busy = loads(problem, plan.placement)
     devices = []
     for k, device in enumerate(problem.topology.devices):
         tasks = [task for task in plan.order if plan.placement[task] == k]
@@ -104,9 +110,10 @@ def plan_dict(problem: PlacementProblem, choice: PlanChoice) -> dict[str, Any]:
     return {
         "objective": plan.objective,
         "method": choice.method,
-        "plan_us": plan.seconds * 1e6,
+        "requests": choice.requests,
+        "plan_us": choice.seconds * 1e6,
         "bound_us": choice.bound * 1e6,
-        "gap": max(1 - choice.bound / plan.seconds, 0.0) if plan.seconds else 0.0,
+        "gap": choice.gap,
         "devices": devices,
         "copies": len(plan.copies),
         "methods_us": {name: found.seconds * 1e6 for name, found in choice.others.items()},

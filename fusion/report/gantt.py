@@ -80,23 +80,23 @@ def _lane(name: str, kind: str, bars: list[Bar], plan: DevicePlan) -> Lane:
     return Lane(name, kind, ordered, busy / plan.period if plan.period else 0.0)
 
 
-def write_plan_page(problem: PlacementProblem, choice: PlanChoice, path: Path, title: str) -> None:
+def write_plan_page(choice: PlanChoice, path: Path, title: str) -> None:
     """Write `path`, a page that needs nothing else.
 
     Raises:
         OptionError: The file cannot be written.
     """
-    write_html(path, render_plan(problem, choice, title))
+    write_html(path, render_plan(choice, title))
 
 
-def render_plan(problem: PlacementProblem, choice: PlanChoice, title: str) -> str:
+def render_plan(choice: PlanChoice, title: str) -> str:
     """Return the page of the plan of `choice`."""
-    lanes = lanes_of(problem, choice.plan)
+    lanes = lanes_of(choice.problem, choice.plan)
     span = max((bar.end for lane in lanes for bar in lane.bars), default=0.0) or 1.0
-    data = plan_dict(problem, choice)
+    data = plan_dict(choice)
     return page_environment().get_template("plan.html.j2").render(
         title=title, version=fusion.__version__, plan=data, lanes=lanes, span=span, ticks=list(_ticks(span)),
-        bound=choice.bound, latency=choice.plan.latency * 1e6, declined=choice.declined,
+        bound=choice.bound * choice.requests, latency=choice.plan.latency * 1e6, declined=choice.declined,
     )  # fmt: skip
 
 

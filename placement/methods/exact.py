@@ -8,11 +8,13 @@ from itertools import permutations
 from fusion.declined import Declined
 from placement.bounds import lower_bound
 from placement.methods.exact_latency import FixedPart, LatencyProgram
+from placement.methods.exact_segments import SegmentPrograms
 from placement.methods.exact_throughput import ThroughputProgram
 from placement.methods.method import FoundPlan
 from placement.plan import DevicePlan
 from placement.problem import LATENCY, THROUGHPUT, PlacementProblem
 from placement.ready_order import ready_order
+from placement.segments import segments_of
 from placement.simulate import schedule, schedule_once, schedule_stream
 
 UNITS = 100.0
@@ -23,15 +25,17 @@ _SLACK = 1 + 1e-6
 
 @dataclass(frozen=True)
 class ExactProgram:
-    """HiGHS on the whole problem.
+    """HiGHS on the whole problem; of single requests, where memories have room for any plan, on its segments.
 
     Attributes:
         known: A plan to begin with; it decides how large the program's numbers are.
         seconds: After which the best plan so far is taken.
+        by_segments: Whether to take the graph apart where that can be done.
     """
 
     known: DevicePlan | None = None
     seconds: float = 600.0
+    by_segments: bool = True
     name: str = "exact"
 
     def find(self, problem: PlacementProblem, objective: str) -> FoundPlan:
@@ -45,7 +49,12 @@ class ExactProgram:
         unit = horizon / UNITS
         if not unit:
             return FoundPlan(schedule(problem, objective, self.known.placement if self.known else ()))
-        return (self._latency if objective == LATENCY else self._throughput)(problem, unit)
+        if objective != LATENCY:
+            return self._throughput(problem, unit)
+        segments = segments_of(problem) if self.by_segments and sum(problem.memory) <= min(problem.room) else []
+        if len(segments) < 2:
+            return self._latency(problem, unit)
+        return SegmentPrograms(problem, segments, self.known, self.seconds, _solve_part).find()
 
     def _latency(self, problem: PlacementProblem, unit: float) -> FoundPlan:
         scaled = problem.in_units(unit)
@@ -68,6 +77,10 @@ class ExactProgram:
         if solution.values is None:
             raise Declined("HiGHS found no plan in time")
         return FoundPlan(schedule_stream(problem, program.read(solution.values)), solution.bound * unit)
+
+
+def _solve_part(problem: PlacementProblem, known: DevicePlan, seconds: float) -> FoundPlan:
+    return ExactProgram(known, seconds, by_segments=False).find(problem, LATENCY)
 
 
 def _longest(problem: PlacementProblem) -> float:

@@ -36,7 +36,7 @@ class LocalSearch:
     """
 
     known: DevicePlan
-    visits: int = 16_000_000
+    visits: int = 6_000_000
     seed: int = 0
     name: str = "local search"
 

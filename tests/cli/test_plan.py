@@ -44,7 +44,8 @@ def test_a_plan(capsys: pytest.CaptureFixture[str], model: Path, objective: str)
     assert code == 0
     assert data["objective"] == objective
     assert 0 < data["bound_us"] <= data["plan_us"] * (1 + 1e-9)
-    assert data["plan_us"] == min(data["methods_us"].values())
+    best = min(data["methods_us"].values())  # a stream may mix placements, a call has one of these
+    assert data["plan_us"] <= best if objective == "throughput" else data["plan_us"] == best
     assert sum(device["tasks"] for device in data["devices"]) == len(data["placement"])
 
 

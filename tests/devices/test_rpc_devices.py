@@ -6,6 +6,8 @@ import gc
 import itertools
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,22 +16,25 @@ import numpy as np
 import pytest
 
 import fusion
+from bench.devices.rpc_servers import KEY, Server, free_port, server, wait_for
 from fusion.device_module import DeviceModule
 from fusion.errors import DeviceLostError, ExecutionError, TargetError
+from tests import without_torch
 from tests.devices.forced import TARGETS, alternating, divided, replicated
-from tests.devices.rpc_servers import Server, server
 from tests.devices.test_runs import arrays, concatenated
 from tests.module import small_models
 
 LOCAL = TARGETS[0]
 X = np.ones((3, 8), np.float32)
+LOST_S = 5.0
+"""In which a server that is lost must be told."""
 DEADLINE_S = 60.0
 """For what must not hang."""
 
 
 @pytest.fixture(scope="module")
 def board() -> Iterator[Server]:
-    with server() as made:
+    with server(without_torch.environment()) as made:
         yield made
 
 
@@ -58,7 +63,7 @@ def test_a_server_is_planned_for(board: Server) -> None:
 @pytest.mark.parametrize(("number", "query"), [(signal.SIGKILL, ""), (signal.SIGSTOP, "?timeout=1")])
 def test_a_lost_server_is_an_error_that_names_it(number: int, query: str) -> None:
     """It is killed, or stops: nothing hangs, no thread is left, and what was under way is told."""
-    with server() as made:
+    with server(without_torch.environment()) as made:
         before = set(threading.enumerate())
         target = made.target + query
         module = divided(small_models.softmax_of_columns(), targets=[LOCAL, target])
@@ -69,7 +74,7 @@ def test_a_lost_server_is_an_error_that_names_it(number: int, query: str) -> Non
         started = time.monotonic()
         with pytest.raises(DeviceLostError) as lost:
             list(stream)
-        assert time.monotonic() < started + DEADLINE_S
+        assert time.monotonic() < started + LOST_S
         assert target in lost.value.what
         assert "request" in lost.value.where
         assert target in lost.value.where
@@ -80,6 +85,30 @@ def test_a_lost_server_is_an_error_that_names_it(number: int, query: str) -> Non
             thread.end()
         assert set(threading.enumerate()) <= before
         made.signal(signal.SIGCONT) if number == signal.SIGSTOP else None
+
+
+def test_a_server_behind_a_slow_link(board: Server) -> None:
+    """What copies take is measured, and what a link that breaks takes with it is told."""
+    port, here = free_port(), "127.0.0.1"
+    words = [f"{here}:{port}", f"{here}:{board.port}", "--latency-us", "5000", "--gbs", "0.05"]
+    # A process: calls of TVM RPC let no other thread of this one run Python.
+    relay = subprocess.Popen([sys.executable, "-m", "bench.devices.relay", *words])
+    try:
+        wait_for(port)
+        module = divided(small_models.softmax_of_columns(), targets=[LOCAL, f"rpc://{here}:{port}/{KEY}"])
+        link = module._program.plans.problem.topology.links[0][1]
+        assert 20_000 <= link.latency_us < 60_000  # to each copy belong two calls, there and back
+        assert link.gbs < 0.06
+        stream = module.stream(itertools.repeat(X))
+        next(stream)
+        relay.kill()
+        started = time.monotonic()
+        with pytest.raises(DeviceLostError, match="is lost"):
+            list(stream)
+        assert time.monotonic() < started + LOST_S
+    finally:
+        relay.kill()
+        relay.wait()
 
 
 def test_what_is_no_server_is_told(board: Server) -> None:

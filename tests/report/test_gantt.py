@@ -29,6 +29,5 @@ def test_lanes_are_the_plan(objective: str, seed: int) -> None:
 
 
 def test_names_are_text() -> None:
-    problem = draw_problem(1)
-    page = render_plan(problem, choose_plan(problem, OBJECTIVES[0]), "<script>")
+    page = render_plan(choose_plan(draw_problem(1), OBJECTIVES[0]), "<script>")
     assert "<script>" not in page
