@@ -66,23 +66,23 @@ def find_mix(problem: PlacementProblem, known: Sequence[Sequence[int]], seconds:
         Declined: Nothing is known, or the memories have no room for what the mix keeps.
     """
     whole = [(k,) * len(problem.tasks) for k in problem.devices]
-    search = _Columns(problem, [tuple(each) for each in (*known, *whole) if _is_possible(problem, each)])
-    if not search.placements:
+    master = _RestrictedMaster(problem, [tuple(each) for each in (*known, *whole) if _is_possible(problem, each)])
+    if not master.placements:
         raise Declined("no placement fits the memories")
     ends = time.monotonic() + seconds
-    shares, prices, period = search.solve()
-    while len(problem.tasks) <= _MOST_TASKS and period > search.bound * (1 + _CLOSE):
+    shares, prices, period = master.solve()
+    while len(problem.tasks) <= _MOST_TASKS and period > master.bound * (1 + _CLOSE):
         left = ends - time.monotonic()
-        if left <= 0 or not search.add(prices, period, left):
+        if left <= 0 or not master.add(prices, period, left):
             break
-        shares, prices, period = search.solve()
-    counts = _counts(search, shares)
-    placements = [each for each, count in zip(search.placements, counts, strict=True) for _ in range(count)]
+        shares, prices, period = master.solve()
+    counts = _counts(master, shares)
+    placements = [each for each, count in zip(master.placements, counts, strict=True) for _ in range(count)]
     if not _fits(problem, placements):
         raise Declined("the memories have no room for all that a mix of placements keeps")
     rounds = _rounds(problem, placements)
     plan = schedule_stream(rounds, [device for placement in placements for device in placement])
-    return StreamMix(rounds, plan, len(placements), search.bound)
+    return StreamMix(rounds, plan, len(placements), master.bound)
 
 
 def _is_possible(problem: PlacementProblem, placement: Sequence[int]) -> bool:
@@ -99,8 +99,8 @@ def _fits(problem: PlacementProblem, placements: Sequence[Sequence[int]]) -> boo
 
 
 @dataclass
-class _Columns:
-    """The placements so far."""
+class _RestrictedMaster:
+    """The restricted master program of column generation: the placements so far, and what each loads."""
 
     problem: PlacementProblem
     placements: list[tuple[int, ...]]
@@ -156,7 +156,7 @@ class _Columns:
         return True
 
 
-def _counts(columns: _Columns, shares: Sequence[float]) -> list[int]:
+def _counts(master: _RestrictedMaster, shares: Sequence[float]) -> list[int]:
     """Return how many requests of a round have each placement: the shortest round that is nearly the best."""
     best, least = list[int](), math.inf
     for requests in range(1, _MOST_REQUESTS + 1):
@@ -164,7 +164,7 @@ def _counts(columns: _Columns, shares: Sequence[float]) -> list[int]:
         by_rest = sorted(range(len(shares)), key=lambda at: counts[at] - shares[at] * requests)
         for at in by_rest[: requests - sum(counts)]:
             counts[at] += 1
-        period = columns.period(counts) / requests
+        period = master.period(counts) / requests
         if period < least * (1 - _WORTH):
             best, least = counts, period
     return best

@@ -25,7 +25,7 @@ import numpy as np
 from bench import command, markdown, zoo
 from bench.devices.live import MODULE
 from bench.devices.relay import Relay
-from bench.devices.rpc_servers import KEY, Server
+from bench.devices.rpc_servers import KEY, RpcServerProcess
 from bench.remote import EngineError, RemoteProcess
 from fusion.cpus import cpu_numbers
 from fusion.options import EFFORTS, FAST
@@ -83,7 +83,7 @@ class SlowLink:
         limit = f"root tbf rate {self._gbs * 8e9:.0f}bit burst 256kb latency 100ms".split()
         _run("tc", "qdisc", "add", "dev", outside, *limit)
         _run(*within, "tc", "qdisc", "add", "dev", inside, *limit)
-        self._server = Server(port=_SERVER_PORT, before=(*within, *self._bind))
+        self._server = RpcServerProcess(port=_SERVER_PORT, before=(*within, *self._bind))
         self._open.callback(self._server.end)
         relay = subprocess.Popen([
             *within, sys.executable, "-m", "bench.devices.relay", f"0.0.0.0:{_RELAY_PORT}", f"127.0.0.1:{_SERVER_PORT}",
@@ -96,7 +96,7 @@ class SlowLink:
         self.target, self.kind = f"rpc://{self._net}.2:{_RELAY_PORT}/{KEY}", "tc in a namespace, delay by a relay"
 
     def _open_relay(self) -> None:
-        self._server = Server(before=self._bind)
+        self._server = RpcServerProcess(before=self._bind)
         self._open.callback(self._server.end)
         self._server.wait()
         relay = Relay(("127.0.0.1", self._server.port), latency_us=self._latency_us, gbs=self._gbs)

@@ -22,8 +22,8 @@ print("ready", flush=True)
 _START_S = 120.0
 
 
-class Server:
-    """A server.
+class RpcServerProcess:
+    """A server of TVM RPC in a process of its own.
 
     Attributes:
         target: What names it as a device.
@@ -87,9 +87,9 @@ def wait_for(port: int) -> None:
 
 
 @contextlib.contextmanager
-def server(environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A server that takes connections, and is gone behind the block; `environment` as of `Server`."""
-    made = Server(environment=environment)
+def server(environment: Mapping[str, str] | None = None) -> Iterator[RpcServerProcess]:
+    """A server that takes connections, and is gone behind the block; `environment` as of `RpcServerProcess`."""
+    made = RpcServerProcess(environment=environment)
     try:
         made.wait()
         yield made

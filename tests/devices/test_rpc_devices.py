@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import fusion
-from bench.devices.rpc_servers import KEY, Server, free_port, server, wait_for
+from bench.devices.rpc_servers import KEY, RpcServerProcess, free_port, server, wait_for
 from fusion.device_module import DeviceModule
 from fusion.errors import DeviceLostError, ExecutionError, TargetError
 from tests import without_torch
@@ -33,13 +33,13 @@ DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def board() -> Iterator[Server]:
+def board() -> Iterator[RpcServerProcess]:
     with server(without_torch.environment()) as made:
         yield made
 
 
 @pytest.mark.parametrize("stream", [alternating, replicated])
-def test_results_are_those_of_the_whole_model(board: Server, stream: object) -> None:
+def test_results_are_those_of_the_whole_model(board: RpcServerProcess, stream: object) -> None:
     module = divided(concatenated(), stream, [LOCAL, board.target])  # type: ignore[arg-type]
     whole, inputs = fusion.compile(concatenated(), threads=1), arrays(6)
     for answers in ([module(array) for array in inputs], list(module.stream(inputs))):
@@ -48,7 +48,7 @@ def test_results_are_those_of_the_whole_model(board: Server, stream: object) -> 
                 np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_server_is_planned_for(board: Server) -> None:
+def test_a_server_is_planned_for(board: RpcServerProcess) -> None:
     target = f"{board.target}?memory=64M&timeout=30"
     module = fusion.compile(small_models.mlp(), target=[LOCAL, target], effort="balanced", database=False)
     assert isinstance(module, DeviceModule)
@@ -87,7 +87,7 @@ def test_a_lost_server_is_an_error_that_names_it(number: int, query: str) -> Non
         made.signal(signal.SIGCONT) if number == signal.SIGSTOP else None
 
 
-def test_a_server_behind_a_slow_link(board: Server) -> None:
+def test_a_server_behind_a_slow_link(board: RpcServerProcess) -> None:
     """What copies take is measured, and what a link that breaks takes with it is told."""
     port, here = free_port(), "127.0.0.1"
     words = [f"{here}:{port}", f"{here}:{board.port}", "--latency-us", "5000", "--gbs", "0.05"]
@@ -111,7 +111,7 @@ def test_a_server_behind_a_slow_link(board: Server) -> None:
         relay.wait()
 
 
-def test_what_is_no_server_is_told(board: Server) -> None:
+def test_what_is_no_server_is_told(board: RpcServerProcess) -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for target, told in (
