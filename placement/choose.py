@@ -130,8 +130,8 @@ def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: flo
 
 def mix_requests(choice: PlanChoice, seconds: float = _MIX_SECONDS) -> PlanChoice:
     """Return the choice for a stream whose requests may differ in their placements, found in so many seconds; `choice`
-    where that is no faster, or where HiGHS is not installed. Its bound is that of all of these."""
-    if not has_optional():
+    where that is no faster, takes no time anyway, or HiGHS is not installed. Its bound is that of all of these."""
+    if not has_optional() or not choice.seconds:
         return choice
     bound = area_bound(choice.problem)
     try:

@@ -71,3 +71,10 @@ def test_mixes_hold_what_plans_hold(seed: int) -> None:
 def test_memories_without_room_for_two_models() -> None:
     with pytest.raises(Declined, match="no placement fits"):
         find_mix(of((1.0, 1.0), memory=11.0), [], seconds=1.0)
+
+
+def test_what_takes_no_time_is_not_mixed() -> None:
+    problem = of((0.0, 0.0))
+    choice = choose_plan(problem, THROUGHPUT)
+    assert choice.seconds == 0.0
+    assert mix_requests(choice) is choice
