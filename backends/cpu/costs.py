@@ -149,7 +149,7 @@ FEW_TILES: Annotated[
         "two vCPUs of Zen 3",
     ),
 ] = 2
-"""With so many tiles of rows a task waits much of its time for its first block of weights, which nobody fetches."""
+"""With so many tiles of rows weights are fetched one vector at a time, as nobody fetches the first block of a task."""
 
 LINES_AT_ONCE: Annotated[
     int,

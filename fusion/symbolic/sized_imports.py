@@ -40,7 +40,7 @@ _TELLS_FROM = 65
 """Sizes of images from which on imports made for something else tell it too: of smaller ones stems leave one row."""
 _SHOWN = 11
 """Sizes that a model must take together for its form to be made at such small ones, as a table ends soon."""
-_CHECKED = (2048, 1024, 512, 128, 32, 8)
+_CHECKED = (LARGEST, 2048, 1024, 512, 128, 32, 8)
 """Sizes at which constants are looked at where those of the largest are left to the run."""
 _BOUNDED = (512, 1024, 2048)
 """Sizes of others, such as of one that counts positions in a table: the largest for which the model is the same."""
