@@ -57,20 +57,24 @@ class OpenRunPlan:
         return tuple(weight for weight in self.weights if not all(map(weight.covers, known)))
 
     def is_made_for(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Return whether a model whose first call has these shapes has this form: it may lie beyond its bounds."""
+        """Return whether a model whose first call has these shapes has this form: it may lie beyond its bounds, if no
+        larger ones are looked for from that call on."""
         sizes = self.dims.sizes(shapes)
-        steps = ((sizes[symbol] - taken.start) % taken.step for symbol, taken in self.bounds.items()) if sizes else ()
-        return sizes is not None and not any(steps)
+        if sizes is None or any((sizes[symbol] - taken.start) % taken.step for symbol, taken in self.bounds.items()):
+            return False
+        reaches_further = self.dims.reaching(sizes) != self.dims
+        return not reaches_further or all(sizes[symbol] in taken for symbol, taken in self.bounds.items())
 
     def rests(self, shapes: Sequence[tuple[int, ...]]) -> list[list[int]]:
         """Return what tells a model whose first call has these shapes from others, if all take sizes in steps like
         those of this one: what is left of each size, and the whole of one that is no symbol here, or follows from
-        others."""
-        return [
+        others; and up to where sizes are looked for."""
+        rests = [
             [extent % self.bounds[dim].step if isinstance(dim, str) and dim in self.bounds else extent
              for dim, extent in zip(dims, shape, strict=True)]
             for dims, shape in zip(self.dims.dims, shapes, strict=True)
         ]  # fmt: skip
+        return [*rests, [self.dims.reaching(self.dims.sizes(shapes)).largest]]
 
     def describe_bounds(self) -> str:
         """Return for which sizes it is, as reports and errors show it."""

@@ -110,7 +110,8 @@ def _following(derived: Sequence[DerivedSize], known: set[str]) -> list[DerivedS
 def _tried(dims: OpenDims, symbol: str) -> np.ndarray:
     """Return those of the sizes that a symbol takes of which two are chosen."""
     large = dims.choices(symbol, range(_SMALLEST, LARGEST + 1))
-    return np.array([size for place, size in enumerate(large) if size <= _LARGEST or place < _FEWEST])
+    usual = dims.choices(symbol, range(_SMALLEST, _LARGEST + 1))
+    return np.array(large[: max(len(usual), _FEWEST)])
 
 
 def _choose(

@@ -62,7 +62,8 @@ def lower_for_all(
     dims = OpenDims.of(inputs)
     if dims is None:
         raise Declined("the rank of an input is open, or it is no tensor")
-    importer = SizedImports(read, dims, None if first is None else dims.sizes(first))
+    sizes = None if first is None else dims.sizes(first)
+    importer = SizedImports(read, dims.reaching(sizes), sizes)
     ctx = ctx.without_libraries("their models are for one size of each dimension")
     try:
         return _lower(importer, ctx)

@@ -17,6 +17,9 @@ Shape = tuple[int, ...]
 LARGEST, LARGEST_BATCH = 1 << 12, 1 << 16
 """Of a symbol that nothing in the model bounds, and of one that is the first dimension of an input, as a batch or the
 rows of a table."""
+_REACH = 2
+"""Where the first call has more, as a recording has, sizes go up to the power of two behind its own, so often doubled:
+one of a second is followed by one of four."""
 _PAIRS = (
     (2, 3), (5, 7), (11, 13), (17, 19), (31, 47), (41, 43), (59, 61), (67, 71), (79, 83), (97, 101), (103, 107),
     (109, 113),
@@ -61,6 +64,7 @@ class OpenDims:
         steps: The sizes of symbols that do not take all, as multiples of 32 do not.
         shown: The largest size at which imports tell what follows from others, and passes see the model, of dimensions
             that are the first of no input: a table of positions may end behind it.
+        largest: The largest size of dimensions that are the first of no input and that nothing in the model bounds.
     """
 
     inputs: tuple[str, ...]
@@ -68,6 +72,7 @@ class OpenDims:
     derived: tuple[DerivedSize, ...] = ()
     steps: Mapping[str, range] = field(default_factory=dict)
     shown: int = LARGEST
+    largest: int = LARGEST
 
     @classmethod
     def of(cls, specs: Sequence[TensorSpec]) -> OpenDims | None:
@@ -106,11 +111,19 @@ class OpenDims:
         """Return the sizes that a symbol of the inputs may have."""
         return self.steps.get(symbol, range(1, self._largest(symbol) + 1))
 
-    def choices(self, symbol: str, usual: range) -> list[int]:
+    def reaching(self, first: Sizes | None) -> OpenDims:
+        """Return the same with larger sizes where those of the `first` call ask for it, as recordings' do."""
+        inner = (size for symbol, size in (first or {}).items() if symbol not in self.leading)
+        most = max(inner, default=0)
+        return self if most <= self.largest else replace(self, largest=1 << most.bit_length() + _REACH)
+
+    def choices(self, symbol: str, usual: range) -> range:
         """Return those of the `usual` sizes that a symbol takes, or others where a table ends before these."""
         if self.shown < LARGEST and symbol not in self.leading:
             usual = range(usual.start if 2 * usual.start <= self.shown else _FEWEST, min(self.shown + 1, usual.stop))
-        return [size for size in self.taken(symbol) if size in usual]
+        taken = self.taken(symbol)
+        first, end = (max(0, -((taken.start - size) // taken.step)) for size in (usual.start, usual.stop))
+        return taken[first:end]
 
     def every(self, symbol: str, step: int, size: int) -> OpenDims:
         """Return the same where `symbol` has `size` or sizes that are `step` or a multiple of it apart from that."""
@@ -127,7 +140,8 @@ class OpenDims:
     def relations(self) -> tuple[DerivedSize, ...]:
         """How sizes follow from others: those that are derived, what is added up from the sum and the others and, where
         a division leaves nothing of any size that the symbols take, what is divided from the quotient."""
-        sizes = {symbol: np.array(self.taken(symbol)) for symbol in self.symbols}
+        taken = {symbol: self.taken(symbol) for symbol in self.symbols}
+        sizes = {symbol: np.arange(each.start, each.stop, each.step) for symbol, each in taken.items()}
         known, found = dict[str, np.ndarray](), []
         for size in self.derived:
             part, *others = size.parts
@@ -217,7 +231,7 @@ class OpenDims:
         return self._taken_at(symbol, max(0, -((taken.start - size) // taken.step)))
 
     def _largest(self, symbol: str) -> int:
-        return LARGEST_BATCH if symbol in self.leading else LARGEST
+        return LARGEST_BATCH if symbol in self.leading else self.largest
 
     def _taken_at(self, symbol: str, place: int) -> int:
         taken = self.taken(symbol)
