@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import defaultdict
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,15 @@ import numpy as np
 from backends.cuda.runtime.device import OpenDevice
 from backends.cuda.runtime.dlpack import CUDA, export
 from backends.cuda.runtime.driver import LEGACY_STREAM
-from backends.cuda.runtime.resources import DeviceEvent, DeviceMemory
+from backends.cuda.runtime.resources import DeviceEvent, DeviceMemory, waits_for_default
 from fusion.errors import FusionError, InputError, LimitError
+from fusion.forks import Lock
 
 _KEPT = 8
 """Blocks of one size that are kept for later results."""
 _CPU = 1
+_Block = tuple[DeviceMemory, list[DeviceEvent]]
+"""Memory, and what is behind those who read it last."""
 
 
 class ResultMemory:
@@ -28,8 +31,9 @@ class ResultMemory:
         """`done` is behind the last run that writes to any of it."""
         self.device = device
         self._done = done
-        self._idle: dict[int, list[tuple[DeviceMemory, DeviceEvent | None]]] = defaultdict(list)
-        self._lock = threading.Lock()
+        self._idle: dict[int, list[_Block]] = defaultdict(list)
+        # The garbage collector may run while this thread has it, and give back a result.
+        self._lock = Lock()
 
     def take(self, size: int, stream: int) -> DeviceMemory:
         """Return so many bytes, which `stream` may write; the context is current.
@@ -40,9 +44,9 @@ class ResultMemory:
         with self._lock:
             found = self._idle[size].pop() if self._idle[size] else None
         if found is not None:
-            memory, last = found
-            if last is not None:
-                last.hold_up(stream)
+            memory, read = found
+            for event in read:
+                event.hold_up(stream)
             return memory
         try:
             return DeviceMemory(self.device, size, "a result")
@@ -50,40 +54,40 @@ class ResultMemory:
             self.shrink()
             return DeviceMemory(self.device, size, "a result")
 
-    def give(self, memory: DeviceMemory, *, is_read: bool) -> None:
+    def give(self, memory: DeviceMemory, readers: Collection[int]) -> None:
         """Take back the memory of a result that is gone.
 
         Args:
-            is_read: Whether somebody may still read it on the default stream, or one that this waits for; who reads on
-                another stream has to keep the result until then, as with tensors of PyTorch.
+            readers: Streams that may still read it.
         """
-        last = None
-        if is_read:
+        read, surplus = list[DeviceEvent](), list[_Block]()
+        if readers:
             try:
                 with self.device.current():
-                    last = DeviceEvent(self.device)
-                    last.record(LEGACY_STREAM)
+                    for stream in readers:
+                        read.append(DeviceEvent(self.device))
+                        read[-1].record(stream)
             except FusionError:  # the context has ended, or this process came out of a fork
                 return
         with self._lock:
-            self._idle[memory.size].append((memory, last))
-            surplus = self._idle[memory.size][:-_KEPT]
-            del self._idle[memory.size][:-_KEPT]
+            blocks = self._idle[memory.size]
+            blocks.append((memory, read))
+            while len(blocks) > _KEPT:  # one step each, as a collection between two gives back others
+                surplus.append(blocks.pop(0))
         self._wait(surplus)
 
     def shrink(self) -> None:
         """Free what is idle."""
         with self._lock:
-            idle = [each for blocks in self._idle.values() for each in blocks]
-            self._idle.clear()
-        self._wait(idle)
+            idle, self._idle = self._idle, defaultdict(list)
+        self._wait([each for blocks in idle.values() for each in blocks])
 
-    def _wait(self, blocks: list[tuple[DeviceMemory, DeviceEvent | None]]) -> None:
+    def _wait(self, blocks: Sequence[_Block]) -> None:
         """Return when nobody uses blocks any more, which are freed then."""
         if not blocks:
             return
         with contextlib.suppress(FusionError), self.device.current():
-            for event in (self._done, *(last for _, last in blocks if last is not None)):
+            for event in (self._done, *(event for _, read in blocks for event in read)):
                 event.wait()
 
 
@@ -103,7 +107,7 @@ class DeviceArray:
     ) -> None:
         self.shape, self.dtype = shape, dtype
         self._memory, self._pool, self._ready = memory, pool, ready
-        self._was_taken = False
+        self._readers: set[int] = set()
 
     @property
     def ndim(self) -> int:
@@ -140,11 +144,14 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Return a capsule of it; its memory lives as long as what is made of that.
+        """Return a capsule of it. Its memory lives as long as what is made of that, and is written again when the
+        default stream and `stream` have done what they have to do by then; who reads on another one keeps it until it
+        is read.
 
         Args:
             stream: On which the consumer will read it: None or 1 for the default one, 2 for that of the thread, or a
-                handle; -1 where the consumer waits itself.
+                handle; -1 where the consumer waits itself. One that does not wait for the default one has to last
+                longer than what is made of the capsule.
             max_version: Of DLPack, that the consumer reads.
             dl_device: Where it is wanted: here, or on the CPU, (1, 0), as a copy.
             copy: Whether a copy is wanted.
@@ -161,10 +168,13 @@ class DeviceArray:
         if stream is not None and (not isinstance(stream, int) or stream < -1 or stream == 0):
             why, hint = "the handle 0 may mean two streams", "pass 1 for the default one"
             raise InputError(f"{stream!r} is no stream of CUDA", why=why, hint=hint)
+        self._readers.add(LEGACY_STREAM)
         if stream != -1:
-            with self._pool.device.current():
-                self._ready.hold_up(LEGACY_STREAM if stream is None else stream)
-        self._was_taken = True
+            reader, device = LEGACY_STREAM if stream is None else stream, self._pool.device
+            with device.current():
+                self._ready.hold_up(reader)
+                if not waits_for_default(device, reader):
+                    self._readers.add(reader)
         versioned = max_version is not None and tuple(max_version) >= (1, 0)
         return export(self, self._memory.address, ordinal, self.shape, self.dtype, versioned=versioned)
 
@@ -176,6 +186,6 @@ class DeviceArray:
         # Half made, it has none of these.
         pool, memory = self.__dict__.get("_pool"), self.__dict__.get("_memory")
         if pool is not None and memory is not None:
-            pool.give(memory, is_read=self._was_taken)
+            pool.give(memory, self._readers)
 
 

@@ -68,6 +68,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernel": (_HANDLE, *[c_uint] * 7, _HANDLE, POINTER(c_void_p), POINTER(c_void_p)),
     "cuStreamCreate": (POINTER(_HANDLE), c_uint),
     "cuStreamDestroy_v2": (_HANDLE,),
+    "cuStreamGetFlags": (_HANDLE, POINTER(c_uint)),
     "cuStreamSynchronize": (_HANDLE,),
     "cuStreamWaitEvent": (_HANDLE, _HANDLE, c_uint),
     "cuEventCreate": (POINTER(_HANDLE), c_uint),
@@ -182,6 +183,16 @@ def no_device(why: str) -> TargetError:
     return TargetError("this machine has no CUDA device that this process may use", why=why, hint=hint)
 
 
+def _begin(driver: Driver) -> None:
+    code = driver.status("cuInit", 0)
+    error = driver.error(code, "cuInit")
+    if code and isinstance(error, TargetError):
+        raise error
+    if code:
+        hint = f"look at what nvidia-smi says, and end other programs on the device; or {_ON_CPU}"
+        raise TargetError("the driver of the CUDA device does not start", why=error.why, hint=hint)
+
+
 _drivers: dict[str, Driver] = {}
 _opening = Lock()
 
@@ -190,7 +201,7 @@ def open_driver() -> Driver:
     """Return the driver of this machine, ready.
 
     Raises:
-        TargetError: There is none, it is too old, or it finds no device.
+        TargetError: There is none, it is too old, it does not start, or it finds no device.
     """
     with _opening:
         if LIBRARY not in _drivers:
@@ -202,6 +213,6 @@ def open_driver() -> Driver:
                     why=str(error),
                     hint=f"install NVIDIA's driver (in a container: docker run --gpus all); or {_ON_CPU}",
                 ) from error
-            driver.call("cuInit", 0)
+            _begin(driver)
             _drivers[LIBRARY] = driver
         return _drivers[LIBRARY]

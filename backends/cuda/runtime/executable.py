@@ -53,6 +53,8 @@ class CudaExecutable:
         self._at = {place: self._memory.address + offset for place, offset in layout.offsets.items()}
         self._stream = DeviceStream(self._device)
         self._done = DeviceEvent(self._device)
+        with self._device.current():
+            self._done.record(LEGACY_STREAM)  # behind the weights
         self._results = ResultMemory(self._device, self._done)
         self._staging: deque[_Staging] = deque(maxlen=os.cpu_count())
         self._graphs: OrderedDict[tuple[int, ...], DeviceGraph | None] = OrderedDict()
@@ -64,7 +66,10 @@ class CudaExecutable:
         if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
             return None
         found = self._device.found
-        kind, ordinal = (int(number) for number in value.__dlpack_device__())
+        try:
+            kind, ordinal = (int(number) for number in value.__dlpack_device__())
+        except Exception as error:  # whatever the other library raises: torch has tensors without a device
+            raise self._unreadable(value, spec, error) from error
         if kind not in (CUDA, CUDA_MANAGED):
             return None
         if ordinal != found.ordinal:
@@ -79,12 +84,7 @@ class CudaExecutable:
         except FusionError:
             raise
         except Exception as error:  # whatever the other library raises in __dlpack__
-            raise InputError(
-                f"input {spec.name!r} cannot be read as an array on {found.label}",
-                where=f"input {spec.name!r}",
-                why=f"{type(value).__module__}.{type(value).__name__}: {error}",
-                hint="pass value.detach()" if "detach()" in str(error) else "give a dense tensor of numbers",
-            ) from error
+            raise self._unreadable(value, spec, error) from error
         if not tensor.is_contiguous:
             raise InputError(
                 f"input {spec.name!r} is not contiguous",
@@ -93,6 +93,14 @@ class CudaExecutable:
                 hint="pass value.contiguous()",
             )
         return tensor
+
+    def _unreadable(self, value: Any, spec: TensorSpec, error: Exception) -> InputError:
+        return InputError(
+            f"input {spec.name!r} cannot be read as an array on {self._device.found.label}",
+            where=f"input {spec.name!r}",
+            why=f"{type(value).__module__}.{type(value).__name__}: {error}",
+            hint="pass value.detach()" if "detach()" in str(error) else "give a dense tensor of numbers",
+        )
 
     def run(self, values: Sequence[Any], stream: Any) -> tuple[Any, ...]:
         """See `DeviceExecutable`."""
@@ -106,7 +114,7 @@ class CudaExecutable:
         staging = self._take_staging()
         staging.fill(values)
         with self._device.current(), self._waiting_after_errors(stream):
-            with self._lock:
+            with self._lock, self._waiting_after_errors(stream):
                 self._done.hold_up(stream)
                 for number in range(len(values)):
                     self._copy_in(staging, number, stream)
@@ -133,7 +141,7 @@ class CudaExecutable:
         here = {number for number, value in enumerate(values) if isinstance(value, np.ndarray)}
         staging = self._take_staging() if here else None
         at = dict(self._at)
-        with self._device.current(), self._waiting_after_errors(stream), self._lock:
+        with self._device.current(), self._lock, self._waiting_after_errors(stream):
             self._let_go()
             ready = DeviceEvent(self._device)
             self._done.hold_up(stream)
@@ -216,7 +224,8 @@ class CudaExecutable:
 
     @contextlib.contextmanager
     def _waiting_after_errors(self, stream: int) -> Iterator[None]:
-        """Where the block raises, also by an interrupt, wait for what it has begun, which uses memory of this call."""
+        """Where the block raises, also by an interrupt, wait for what it has begun, which uses memory of this call and,
+        under the lock, that of all calls."""
         try:
             yield
         except BaseException:

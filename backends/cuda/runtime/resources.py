@@ -46,7 +46,8 @@ class DeviceMemory:
         self.free = own(self, device, "cuMemFree_v2", self.address)
 
     def write(self, device: OpenDevice, offset: int, data: np.ndarray) -> None:
-        """Copy contiguous bytes there; when this returns they are there, and no stream reads or writes it yet."""
+        """Copy contiguous bytes, of which the caller may write others when this returns; they are there before what the
+        default stream does later, and no stream reads or writes it yet."""
         if data.nbytes:
             with device.current():
                 device.call("cuMemcpyHtoD_v2", self.address + offset, data.ctypes.data, data.nbytes)
@@ -89,6 +90,13 @@ class DeviceStream:
         with device.current():
             self.handle = device.make("cuStreamCreate", NON_BLOCKING)
         own(self, device, "cuStreamDestroy_v2", self.handle)
+
+
+def waits_for_default(device: OpenDevice, stream: int) -> bool:
+    """Return whether somebody's stream waits for the default one, and that for it; the context is current."""
+    flags = ctypes.c_uint()
+    device.call("cuStreamGetFlags", stream, ctypes.byref(flags))
+    return not flags.value & NON_BLOCKING
 
 
 class DeviceEvent:

@@ -133,6 +133,13 @@ def test_narrow_types_are_rounded_once(dtype: str, epsilon: float, shape: tuple[
     np.testing.assert_allclose(scaled, wide * wide.max(-1, keepdims=True), rtol=epsilon * 1.01, atol=2**-25)
 
 
+def test_two_warps_that_share_a_row_are_a_block() -> None:
+    x = numbers(3, 1032).astype(np.float16)
+    done = run(lambda b, x: op.nn.softmax(x, -1), x)[0]
+    expected = softmax_in_float64(x / 2)
+    np.testing.assert_allclose(done.astype(np.float64), -expected, rtol=2**-11 * 1.01, atol=2**-25)
+
+
 def gathered(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
     powers = op.exp(x)
     return op.divide(op.add(powers, op.flip(powers, -1)), op.sum(powers, -1, keepdims=True))

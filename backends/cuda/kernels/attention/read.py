@@ -75,7 +75,8 @@ def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
     before = {stage.buffer: stage for stage in stages if stage.combine is None and stage not in between}
     scores, weighted = read_matrices(first, before), read_matrices(second, before)
     _check_operands(scores, weighted)
-    check_sizes(scores.left.buffer, scores.right.buffer, weighted.right.buffer, second.buffer)
+    loaded = {load.source for stage in stages for load in loads(stage.value)}
+    check_sizes(second.buffer, *loaded - {stage.buffer for stage in stages})
     made, *wide = in_float32([first, *between[: between.index(second)]], ())
     rows = wide[next(at for at, stage in enumerate(wide) if stage.combine is not None) :]
     elementwise = wide[: len(wide) - len(rows)]

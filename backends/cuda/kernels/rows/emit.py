@@ -61,7 +61,7 @@ def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
     many = _lanes(region)
     vectors = region.width // many
     group = _threads_of_row(vectors, region.width)
-    threads = max(_THREADS, group)
+    threads = group if group > WARP else _THREADS  # warps that share a row have the shared memory of their block
     of_block = threads // group
     nest = Nest()
     with (

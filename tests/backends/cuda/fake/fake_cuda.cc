@@ -6,6 +6,7 @@
 // - device memory and pinned memory begin as ones in each bit (NaN), and are so again when freed;
 // - addresses on the device are none of this process: who follows one ends with a segmentation fault;
 // - streams that tests have mixed take turns, where nothing orders them;
+// - a copy from other memory than pinned returns when that is read, and is written later, as the default stream's;
 // - copies that do not wait take pinned memory only; nodes of a graph that do not wait for each other run last to first.
 //
 // Compiled with -DWITH_CUDA_H the functions are held to the prototypes of NVIDIA's header.
@@ -340,8 +341,13 @@ API CUresult CUDAAPI cuMemFreeHost(void* address) {
 API CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr target, const void* source, size_t size) {
   ENTER("cuMemcpyHtoD_v2");
   if (room(blocks, target) < size) FAIL(1);
-  drain(current.back()->legacy, current.back()->legacy->asked);
-  std::memcpy(here(target), source, size);
+  Stream* stream = current.back()->legacy;
+  drain(stream, stream->asked);
+  const auto* begin = static_cast<const char*>(source);
+  push(stream, [=, copy = std::vector<char>(begin, begin + size)] {
+    if (room(blocks, target) < size) return fault(stream->context, 700, "a copy to what is gone");
+    std::memcpy(here(target), copy.data(), size);
+  });
   OK;
 }
 API CUresult CUDAAPI cuMemcpyDtoH_v2(void* target, CUdeviceptr source, size_t size) {
@@ -454,6 +460,13 @@ API CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
   if (!streams.count(stream)) FAIL(400);
   drain(stream, stream->asked);  // a device goes on with it; events may still refer to it, so it stays here
   streams.erase(stream);
+  OK;
+}
+API CUresult CUDAAPI cuStreamGetFlags(CUstream handle, unsigned* flags) {
+  ENTER("cuStreamGetFlags");
+  Stream* stream = stream_of(handle);
+  if (!stream) FAIL(400);
+  *flags = stream->blocking ? 0 : 1;
   OK;
 }
 API CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {

@@ -73,6 +73,16 @@ def test_a_machine_without_a_driver(saved: Saved, fake: FakeCuda, monkeypatch: p
     assert "no driver" in device_runtime("cuda").describe()["cuda"]
 
 
+@pytest.mark.parametrize("code", [2, 46, 802, 803, 999])
+def test_a_driver_that_does_not_start(code: int, fake: FakeCuda) -> None:
+    fake.fail("cuInit", code)
+    with pytest.raises(TargetError, match="driver of the CUDA device") as error:
+        find_devices()
+    assert f"cuInit returned {code}" in error.value.why
+    fake.fail("cuInit", code)
+    assert isinstance(device_runtime("cuda").refusal(["sm_80"]), TargetError)
+
+
 def test_a_driver_that_lacks_functions(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "LIBRARY", "libm.so.6")
     with pytest.raises(TargetError, match="driver of the CUDA device is too old"):

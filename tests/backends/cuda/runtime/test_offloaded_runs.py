@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import fusion
 from backends.cuda.codegen import device_code
-from fusion.errors import InputError, OptionError
+from backends.cuda.runtime.device import OpenDevice
+from fusion.errors import ExecutionError, InputError, OptionError
 from tests.backends.cuda.fake.fake_cuda import FakeCuda, FakeReader, FakeTensor, fake_assemble
 from tests.backends.cuda.test_models import feed_forward_in_float64
 from tests.module import small_models
@@ -97,6 +101,58 @@ def test_who_reads_a_result_waits_for_the_run_on_the_stream_it_names(saved: Save
     near(reader.wait(), x)
 
 
+def test_memory_of_a_result_is_written_again_when_the_stream_that_was_named_has_read_it(
+    saved: Saved, fake: FakeCuda
+) -> None:
+    module, x = fusion.load(saved["feed_forward"]), numbers(7)
+    first, second = FakeTensor(x), FakeTensor(numbers(8))
+    reader = FakeReader(module(first)[0], first.stream)
+    module(second, stream=second.stream)[0].numpy()
+    near(reader.wait(), x)
+
+
+def test_a_result_may_go_while_its_memory_is_asked_for(saved: Saved, fake: FakeCuda) -> None:
+    """As where the garbage collector runs under the lock."""
+    module, x = fusion.load(saved["feed_forward"]), numbers(7)
+    results, held = module._fixed.program._executable._results, [module(FakeTensor(x))[0]]
+
+    class Collecting(defaultdict):  # type: ignore[type-arg]
+        def __missing__(self, size: int) -> list[object]:
+            held.clear()
+            return super().__missing__(size)
+
+    results._idle = Collecting(list)
+    call = threading.Thread(target=module, args=(FakeTensor(x),), daemon=True)
+    call.start()
+    call.join(20)
+    assert not call.is_alive()
+    assert not held
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_an_error_leaves_on_a_stream_is_waited_for_under_the_lock(
+    is_there: bool, saved: Saved, fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, x = fusion.load(saved["feed_forward"]), numbers(7)
+    lock, status, others = module._fixed.program._executable._lock, OpenDevice.status, []
+
+    def enter() -> bool:
+        return lock.acquire(blocking=False) and not lock.release()
+
+    def watched(self: OpenDevice, name: str, *arguments: object) -> int:
+        if name == "cuStreamSynchronize":
+            with ThreadPoolExecutor(1) as other:
+                others.append(other.submit(enter).result())
+        return status(self, name, *arguments)
+
+    value = FakeTensor(x) if is_there else x
+    monkeypatch.setattr(OpenDevice, "status", watched)
+    fake.fail("cuEventRecord", 999)
+    with pytest.raises(ExecutionError):
+        module(value)
+    assert others[0] is False
+
+
 def test_runs_on_several_streams_have_the_memory_one_after_the_other(saved: Saved, fake: FakeCuda) -> None:
     fake.mix_streams()
     module, tensors = fusion.load(saved["feed_forward"]), [FakeTensor(numbers(seed)) for seed in range(4)]
@@ -164,6 +220,8 @@ def test_tensors_that_kernels_cannot_read_in_place(saved: Saved, fake: FakeCuda)
         module(turned)
     with pytest.raises(InputError, match="is not an array"):
         module("x")
+    with pytest.raises(InputError, match="cannot be read as an array on cuda:0"):
+        module(torch.empty(x.shape, device="meta"))
 
 
 def test_a_copy_and_a_form_from_the_cache_run(fake: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
