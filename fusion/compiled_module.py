@@ -65,12 +65,12 @@ class CompiledModule:
         """Return the outputs for `arrays`, one for each input, in the order of `inputs`. See `run`."""
         if len(arrays) != len(self._names):
             raise self._wrong_count(len(arrays))
+        if wait is not None:
+            check_flag("wait", wait)
         if stream is not None:
             return self._run_on(arrays, stream)
         if self._fixed is not None:
             return self._fixed.program.run(arrays)
-        if wait is not None:
-            check_flag("wait", wait)
         return self._forms.program(arrays, wait).run(arrays)
 
     def run(self, inputs: Mapping[str, Any], *, wait: bool | None = None, stream: Any = None) -> dict[str, np.ndarray]:
@@ -253,15 +253,15 @@ class CompiledModule:
         from fusion.report.profile import profile
 
         check_seconds(seconds)
-        self._forms.finish()
-        values = random_inputs(self._known_inputs()) if inputs is None else inputs_of_shapes(self.inputs, inputs)
-        self.run(values, wait=True)
         if self.settings.device:
             raise OptionError(
                 "kernels of a CUDA device are not timed yet",
                 why="a profile compares with the limits of this machine's CPU",
                 hint="explain() has their estimates; NVIDIA's nsys times them",
             )
+        self._forms.finish()
+        values = random_inputs(self._known_inputs()) if inputs is None else inputs_of_shapes(self.inputs, inputs)
+        self.run(values, wait=True)
         arrays = [to_value(values[spec.name], spec) for spec in self.inputs]
         form = self._fixed if self._fixed is not None else self._forms.form_of(arrays)
         return profile(form, arrays, self.settings.threads, seconds)

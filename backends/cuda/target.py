@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import tvm
 
 from backends.cuda.devices import DEVICES, CudaDevice
-from backends.cuda.runtime.device import OLDEST, FoundDevice, capability_of, find_devices
+from backends.cuda.runtime.device import OLDEST, FoundDevice, capability_of, find_devices, too_old
 from fusion.errors import TargetError
 
 _UNITS = {(8, 6): 128, (8, 7): 128, (8, 9): 128}
@@ -39,8 +39,9 @@ def resolve_target(fields: Mapping[str, object]) -> CudaTarget:
     """
     named = [each for each in str(fields.get("arch") or "").split(",") if each]
     if named:
-        archs = sorted(dict.fromkeys(named), key=lambda arch: (len(arch), arch))
-        device = {arch: _known(arch) for arch in archs}[archs[0]]
+        known = {arch: _known(arch) for arch in named}
+        archs = sorted(known, key=capability_of)
+        device = known[archs[0]]
     else:
         device = figures_of(_found())
         archs = [device.arch]
@@ -77,11 +78,7 @@ def _found() -> FoundDevice:
             hint=f'write "cuda -arch=NAME", of {", ".join(DEVICES)}, to compile for another machine; {error.hint}',
         ) from error
     if device.capability < OLDEST:
-        raise TargetError(
-            "the CUDA device is too old",
-            why=f"kernels are written for {DEVICES_FROM} and later, and {device.label} is a {device}",
-            hint='use target="llvm", which runs on this machine\'s CPU',
-        )
+        raise too_old([device])
     return device
 
 
@@ -112,7 +109,3 @@ def figures_of(found: FoundDevice) -> CudaDevice:
         tfloat32_gflops=base.tfloat32_gflops * faster,
         source=f"the driver of this machine; tensor cores, and L2 a cycle, as of {base.name}",
     )
-
-
-DEVICES_FROM = next(iter(DEVICES))
-"""The oldest architecture with figures."""

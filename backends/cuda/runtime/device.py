@@ -14,7 +14,7 @@ from ctypes import c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from backends.cuda.runtime.driver import BROKEN, Driver, no_device, open_driver
+from backends.cuda.runtime.driver import BROKEN, SPAWN, Driver, no_device, open_driver
 from fusion.errors import DeviceLostError, FusionError, LimitError, TargetError
 from fusion.forks import Lock
 
@@ -158,18 +158,24 @@ def choose_device(archs: Sequence[str], ordinal: int | None = None) -> FoundDevi
 
 
 def _other(archs: Sequence[str], devices: Sequence[FoundDevice]) -> TargetError:
-    listed, named = ", ".join(f"{each.label} is {each.arch} ({each.name})" for each in devices), " and ".join(archs)
     if all(device.capability < OLDEST for device in devices):
-        return TargetError(
-            "the CUDA device is too old",
-            why=f"kernels are written for sm_80 and later, and {listed}",
-            hint='use target="llvm", which runs on this machine\'s CPU',
-        )
+        return too_old(devices)
     return TargetError(
-        f"the module has code for {named}, and no CUDA device here runs that",
-        why=listed,
+        f"the module has code for {' and '.join(archs)}, and no CUDA device here runs that",
+        why=_listed(devices),
         hint=f'compile the model again with target="cuda -arch={devices[0].arch}", or for several: "-arch=sm_80,sm_90"',
     )
+
+
+def too_old(devices: Sequence[FoundDevice]) -> TargetError:
+    """Return the error of devices before `OLDEST`."""
+    why = f"kernels are written for sm_{OLDEST[0]}{OLDEST[1]} and later, and {_listed(devices)}"
+    hint = 'use target="llvm", which runs on this machine\'s CPU'
+    return TargetError("the CUDA device is too old", why=why, hint=hint)
+
+
+def _listed(devices: Sequence[FoundDevice]) -> str:
+    return ", ".join(f"{each.label} is {each.arch} ({each.name})" for each in devices)
 
 
 class OpenDevice:
@@ -261,8 +267,7 @@ class OpenDevice:
         if self._failed:
             why, hint = f"a kernel failed before: {self._failed}", "start another process: this one's context has ended"
         else:
-            why = "this process came out of a fork, which no context of CUDA survives"
-            hint = "start processes by multiprocessing's spawn, and open the module in each"
+            why, hint = "this process came out of a fork, which no context of CUDA survives", SPAWN
         return DeviceLostError(f"the device {self.found.label} is lost", why=why, hint=hint)
 
 

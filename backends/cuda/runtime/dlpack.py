@@ -57,7 +57,6 @@ class ForeignTensor:
         shape: Its extents.
         dtype: NumPy's.
         is_contiguous: Whether it is dense, with the last axis innermost.
-        device: DLPack's number of the device of its kind.
     """
 
     def __init__(self, capsule: Any) -> None:
@@ -74,7 +73,6 @@ class ForeignTensor:
         self.shape = tuple(tensor.shape[: tensor.ndim])
         self.dtype = _dtype(tensor.code, tensor.bits, tensor.lanes)
         self.address = (tensor.data or 0) + tensor.byte_offset
-        self.device = int(tensor.device_id)
         strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else _dense(self.shape)
         steps = zip(strides, _dense(self.shape), self.shape, strict=True)
         self.is_contiguous = 0 in self.shape or all(size == 1 or own == dense for own, dense, size in steps)

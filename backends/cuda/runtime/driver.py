@@ -95,6 +95,8 @@ _OTHER_CODE = {200, 209, 218, 221, 300, 301}
 BROKEN = frozenset({214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
 """After which a context does nothing more: ECC_UNCORRECTABLE, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, CONTEXT_IS_DESTROYED,
 ASSERT, and the faults of kernels."""
+SPAWN = "start processes by multiprocessing's spawn, and open the module in each"
+"""What to do where a process came out of a fork."""
 _ON_CPU = 'compile the model with target="llvm" to run it on this machine\'s CPU'
 
 
@@ -156,8 +158,7 @@ class Driver:
         if code == _NO_DEVICE:
             return no_device(why)
         if code == _NOT_INITIALIZED:
-            hint = "start processes by multiprocessing's spawn, and open the module in each"
-            return TargetError("this process cannot use the CUDA device: it came out of a fork", why=why, hint=hint)
+            return TargetError("this process cannot use the CUDA device: it came out of a fork", why=why, hint=SPAWN)
         if code in _OLD_DRIVER:
             return TargetError("the driver of the CUDA device is too old", why=why, hint="install a newer driver")
         if code in _OTHER_CODE:

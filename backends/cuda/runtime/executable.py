@@ -16,7 +16,7 @@ from backends.cuda.runtime.code_file import CodeFile
 from backends.cuda.runtime.device import FoundDevice, OpenDevice, open_device
 from backends.cuda.runtime.dlpack import CUDA, CUDA_MANAGED, ForeignTensor
 from backends.cuda.runtime.driver import LEGACY_STREAM
-from backends.cuda.runtime.kernels import BETWEEN, DeviceGraph, LoadedKernels, addresses_of
+from backends.cuda.runtime.kernels import BETWEEN, DeviceGraph, LoadedKernels, addresses_of, aligned
 from backends.cuda.runtime.resources import DeviceEvent, DeviceMemory, DeviceStream, PinnedMemory
 from backends.device_run import DevicePlace, DeviceRun
 from fusion.errors import FusionError, InputError, OptionError
@@ -252,7 +252,7 @@ class _Staging:
     ) -> None:
         outputs = [(output.shape, output.dtype) for output in run.outputs]
         sizes = [tensor_bytes(shape, dtype) for shape, dtype in (*inputs, *outputs)]
-        ends = np.cumsum([_aligned(size) for size in sizes]).tolist()
+        ends = np.cumsum([aligned(size, ALIGNMENT) for size in sizes]).tolist()
         self._pinned = PinnedMemory(device, ends[-1] if ends else 0)
         starts = [0, *ends][: len(ends)]
         self._arrays = [
@@ -301,11 +301,7 @@ class _Layout:
         self.offsets, self.size = dict[DevicePlace, int](), 0
         for place, size in sizes.items():
             self.offsets[place] = self.size
-            self.size += _aligned(size)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+            self.size += aligned(size, ALIGNMENT)
 
 
 def _handle_of(stream: Any) -> int:

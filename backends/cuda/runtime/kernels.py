@@ -68,7 +68,7 @@ class LoadedKernels:
         places, offset = [(place, 0) for place in start.tensors], 0
         for size in function.between:
             places.append((DevicePlace(BETWEEN, 0), offset))
-            offset += -(-size // alignment) * alignment
+            offset += aligned(size, alignment)
         self.between_bytes = max(self.between_bytes, offset)
         positions = [self._table.setdefault(place, len(self._table)) for place in places]
         return [
@@ -155,6 +155,11 @@ class DeviceGraph:
     def launch(self, stream: int) -> None:
         """Start it; the context is current."""
         self._device.call("cuGraphLaunch", self._handle, stream)
+
+
+def aligned(size: int, alignment: int) -> int:
+    """Return the least multiple of `alignment` that is no less."""
+    return -(-size // alignment) * alignment
 
 
 def addresses_of(places: Sequence[tuple[DevicePlace, int]], at: Mapping[DevicePlace, int]) -> list[int]:

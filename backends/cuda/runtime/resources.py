@@ -21,11 +21,9 @@ def _give_back(device: OpenDevice, function: str, handle: int) -> None:
         return
 
 
-def own(holder: object, device: OpenDevice, function: str, handle: int) -> weakref.finalize[..., object]:
+def own(holder: object, device: OpenDevice, function: str, handle: int) -> None:
     """Have `function` of the driver give `handle` back with `holder`; at the end of the process the driver does it."""
-    finalizer = weakref.finalize(holder, _give_back, device, function, handle)
-    finalizer.atexit = False
-    return finalizer
+    weakref.finalize(holder, _give_back, device, function, handle).atexit = False
 
 
 class DeviceMemory:
@@ -43,7 +41,7 @@ class DeviceMemory:
         """
         with device.current():
             self.address, self.size = device.allocate(size, what), size
-        self.free = own(self, device, "cuMemFree_v2", self.address)
+        own(self, device, "cuMemFree_v2", self.address)
 
     def write(self, device: OpenDevice, offset: int, data: np.ndarray) -> None:
         """Copy contiguous bytes, of which the caller may write others when this returns; they are there before what the

@@ -213,12 +213,17 @@ def test_the_target_cuda_is_the_device_that_is_there(fake: FakeCuda, capsys: pyt
     np.testing.assert_allclose(module(x)[0], small_models.mlp_numpy(x), rtol=1e-5)
     assert module.explain().splitlines()[0] == "compiled for sm_86 (Fake 0)"
     assert resolve_target({"arch": "sm_86"}).device.block_shared_bytes == 99 << 10
+    starts = fake.calls("cuLaunchKernel"), fake.calls("cuGraphLaunch")
     with pytest.raises(OptionError, match="not timed yet"):
         module.profile({"x": x})
+    assert (fake.calls("cuLaunchKernel"), fake.calls("cuGraphLaunch")) == starts
+    with pytest.raises(OptionError, match="neither True nor False"):
+        module(x, stream=1, wait="no")
     with pytest.raises(OptionError, match="measures kernels"):
         fusion.compile(small_models.mlp(), "cuda", effort="balanced")
     with pytest.raises(TargetError, match="'sm_75'"):
         fusion.compile(small_models.mlp(), "cuda -arch=sm_75,sm_80")
+    assert resolve_target({"arch": "sm_90,sm_86"}).archs == ("sm_86", "sm_90")
     fake.reset(2, 90)
     figures = figures_of(find_devices()[1])
     assert (figures.arch, figures.sms, figures.float32_units) == ("sm_90", 108, H100.float32_units)
