@@ -149,7 +149,7 @@ FEW_TILES: Annotated[
         "two vCPUs of Zen 3",
     ),
 ] = 2
-"""With so many tiles of rows weights are fetched one vector at a time, as nobody fetches the first block of a task."""
+"""How many tiles of rows fetch their weights a vector at a time: nobody fetches the first block of a task."""
 
 LINES_AT_ONCE: Annotated[
     int,
