@@ -485,7 +485,7 @@ ROWS = np.random.default_rng(0).standard_normal((1, 4, 512)).astype(np.float32)
 @pytest.mark.parametrize(
     ("model", "largest"),
     [
-        (with_constant(node("Expand", ["row", "shape"], ["c"]), row=ROWS), 4096),
+        (with_constant(node("Expand", ["row", "shape"], ["c"]), row=ROWS), 65536),
         (
             with_constant(
                 node("Expand", ["rows", "shape"], ["all"]),
@@ -494,9 +494,9 @@ ROWS = np.random.default_rng(0).standard_normal((1, 4, 512)).astype(np.float32)
                 node("Reshape", ["shifted", "shape"], ["c"]),
                 rows=ROWS, flat=np.array([-1, 512]), shift=ROWS[0, :1],
             ),
-            4096,
+            65536,
         ),
-        (counted(node("Mul", ["number", "four"], ["made"])), 4096),
+        (counted(node("Mul", ["number", "four"], ["made"])), 65536),
         (counted(node("Div", ["number", "four"], ["made"])), 3),
     ],
     ids=["copies", "periods", "counts", "quarters"],
