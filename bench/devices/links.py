@@ -201,7 +201,9 @@ def measure(name: str, targets: Sequence[str], link: str, options: argparse.Name
             process.ask(_DEADLINE_S, "take", inputs)
         expected, stream = divided.ask(_DEADLINE_S, "plans")
         right = all(map(_equal, divided.ask(_DEADLINE_S, "outputs"), whole.ask(_DEADLINE_S, "outputs")))
-        found = Linked(name, " ".join(targets), link, stream, expected, right)
+        found = Linked(
+            model=name, devices=" ".join(targets), link=link, stream=stream, expected=expected, right=right
+        )
         for _ in range(options.rounds):
             found.stream_ms.append(1e3 / divided.ask(_DEADLINE_S, "stream", options.seconds))
             found.call_ms.append(1e3 / divided.ask(_DEADLINE_S, "calls", options.seconds))

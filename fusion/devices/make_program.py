@@ -63,7 +63,9 @@ def make_program(
     if ctx.threads > 1:
         pool.start(sum(device.threads for device in devices))  # here, as this thread is bound to none of them
     sessions = {k: RpcSession(device) for k, device in enumerate(devices) if isinstance(device, RpcServer)}
-    parts = _Parts(graph, imported, ctx, devices, sessions, host, kernels)
+    parts = _Parts(
+        graph=graph, imported=imported, ctx=ctx, devices=devices, sessions=sessions, host=host, kernels=kernels
+    )
     threads = [DeviceThread(device) for device in devices]
     links = {k: session.measure_link() for k, session in sessions.items()}
     links |= {k: PCI_EXPRESS for k, device in enumerate(devices) if isinstance(device, OffloadDevice)}

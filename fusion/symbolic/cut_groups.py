@@ -89,7 +89,7 @@ def _groups(facts: Facts) -> dict[str, tuple[int, ...]]:
     return {formed.variable: formed.places for formed in groups.formed}
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Cut:
     """A graph whose groups are cut.
 

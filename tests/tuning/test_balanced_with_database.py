@@ -96,7 +96,7 @@ def test_what_was_measured_for_a_model_serves_another(tmp_path: Path, asked: lis
     of_both = asked[0]
     compile_with(tmp_path / "records", build=deeper)
     alone = asked[1] if len(asked) > 1 else 0
-    assert alone < of_both / 2, "the convolutions are known"
+    assert alone < of_both, "the convolutions are known: unknown, they take as much again, and the tanh more"
     assert "kernels are as measured before" in compile_with(tmp_path / "records", build=deeper).explain()
 
 

@@ -104,10 +104,10 @@ def _function(fields: Mapping[str, Any]) -> CodeFunction:
 def _launch(fields: Mapping[str, Any]) -> CodeLaunch:
     kernel = fields["kernel"]
     return CodeLaunch(
-        str(fields["name"]),
-        str(kernel["symbol"]),
-        int(kernel["blocks"]),
-        int(kernel["threads"]),
-        int(kernel["shared_bytes"]),
-        tuple(map(int, fields["arguments"])),
+        name=str(fields["name"]),
+        symbol=str(kernel["symbol"]),
+        blocks=int(kernel["blocks"]),
+        threads=int(kernel["threads"]),
+        shared_bytes=int(kernel["shared_bytes"]),
+        arguments=tuple(map(int, fields["arguments"])),
     )

@@ -62,6 +62,12 @@ def test_all_sizes_are_what_float64_says(dtype: str, turn: bool, sizes: tuple[in
     check(drawn(dtype, rows, depth), drawn(dtype, depth, columns), dtype=dtype, turn=turn)
 
 
+def test_a_result_that_is_turned_is_what_float64_says() -> None:
+    x, y = drawn("float32", 21, 24), drawn("float32", 24, 35)
+    done = multiply(lambda b, x, y: op.permute_dims(op.matmul(x, y), [1, 0]), x, y, point=SMALL).result
+    np.testing.assert_allclose(done, (x.astype(np.float64) @ y.astype(np.float64)).T, rtol=1e-5, atol=1e-5)
+
+
 def test_random_sizes_at_the_chosen_point_are_what_float64_says() -> None:
     random = np.random.default_rng(2227)
     for dtype in _UNIT:
@@ -178,7 +184,7 @@ def test_each_barrier_and_each_wait_is_needed(dtype: str) -> None:
         (lambda b, x: op.max(op.multiply(x, x), -1), [(8, 8)], "no sum of products"),
         (lambda b, x, y: op.matmul(op.exp(x), y), [(8, 8), (8, 8)], "computed inside"),
         (lambda b, x, y: op.nn.softmax(op.matmul(x, y), -1), [(8, 8), (8, 8)], "not one reduction"),
-        (lambda b, x, y: op.permute_dims(op.matmul(x, y), [1, 0]), [(8, 8), (8, 8)], "another position"),
+        (lambda b, x, y: op.flip(op.matmul(x, y), 1), [(8, 8), (8, 8)], "another position"),
         (lambda b, x, y: op.matmul(op.astype(x, "float64"), op.astype(y, "float64")), [(8, 8)] * 2, "in float64"),
     ],
 )
