@@ -122,8 +122,7 @@ class OpenDims:
         if self.shown < LARGEST and symbol not in self.leading:
             usual = range(usual.start if 2 * usual.start <= self.shown else _FEWEST, min(self.shown + 1, usual.stop))
         taken = self.taken(symbol)
-        first, end = (max(0, -((taken.start - size) // taken.step)) for size in (usual.start, usual.stop))
-        return taken[first:end]
+        return taken[_place_from(usual.start, taken) : _place_from(usual.stop, taken)]
 
     def every(self, symbol: str, step: int, size: int) -> OpenDims:
         """Return the same where `symbol` has `size` or sizes that are `step` or a multiple of it apart from that."""
@@ -227,8 +226,7 @@ class OpenDims:
 
     def at_least(self, symbol: str, size: int) -> int:
         """Return the smallest size that `symbol` takes from `size` on, or the largest of all."""
-        taken = self.taken(symbol)
-        return self._taken_at(symbol, max(0, -((taken.start - size) // taken.step)))
+        return self._taken_at(symbol, _place_from(size, self.taken(symbol)))
 
     def _largest(self, symbol: str) -> int:
         return LARGEST_BATCH if symbol in self.leading else self.largest
@@ -236,6 +234,11 @@ class OpenDims:
     def _taken_at(self, symbol: str, place: int) -> int:
         taken = self.taken(symbol)
         return taken[min(place, len(taken) - 1)]
+
+
+def _place_from(size: int, taken: range) -> int:
+    """Return the place of the first of the sizes `taken` that is no smaller than `size`, or would be."""
+    return max(0, -((taken.start - size) // taken.step))
 
 
 def _parts_of_sum(size: DerivedSize) -> Iterator[DerivedSize]:
