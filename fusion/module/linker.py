@@ -16,7 +16,7 @@ from fusion.files import read_file
 from fusion.library import LoadedLibrary
 from fusion.module.cpu_features import host_architecture, host_system
 from fusion.module.shared_library import load_library, temporary_folder
-from fusion.process_groups import kill_group
+from fusion.process_groups import kill_group, wait_for_end
 from fusion.runtime import tvm_ffi
 from fusion.stages import stage
 
@@ -87,7 +87,7 @@ def _run(command: Sequence[str]) -> tuple[int, str]:
             command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
-            status = process.wait(_PATIENCE)
+            status = wait_for_end(process, _PATIENCE)
         except subprocess.TimeoutExpired as error:
             raise OSError(f"it did not end within {_PATIENCE} s") from error
         finally:
