@@ -6,6 +6,7 @@ from tvm import tirx
 
 from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels import attention, checks, matmul, pointwise, reductions, rows, transposes
+from backends.cuda.kernels.launch import check_sizes
 from backends.cuda.kernels.template import CudaTemplate
 from backends.kernel import UNSCHEDULED
 from backends.tensorir.result import Scheduled
@@ -22,11 +23,16 @@ TEMPLATES: tuple[CudaTemplate, ...] = (
 def schedule(func: tirx.PrimFunc, device: CudaDevice, *, tfloat32: bool = False) -> Scheduled:
     """Return the loops of one kernel; without any, and with the reasons of all templates, where none takes it.
 
-    A template that fails is one that declines, as on a CPU.
+    A template that fails is one that declines, as on a CPU. None is asked where a parameter has more elements than an
+    int32 counts, which the indices of all kernels are.
 
     Args:
         tfloat32: Whether products of float32 round their operands to tfloat32.
     """
+    try:
+        check_sizes(*func.params)
+    except Declined as reason:
+        return Scheduled(func, UNSCHEDULED, "", str(reason), is_last_resort=True)
     refusals = []
     for template in TEMPLATES:
         try:

@@ -113,3 +113,62 @@ __device__ __forceinline__ void multiply_floats(float* sums, const float* left, 
         sums[row * COLUMNS + column] =
             fmaf(left[row * DEPTH + k], right[column * DEPTH + k], sums[row * COLUMNS + column]);
 }
+// Copies the elements of ITEM bytes from `begin` to `end` of `memory` to shared memory, where `to` has the 16 bytes in
+// which the first of them lies; the threads of a block each copy some of the runs of 16 bytes. Warps begin with a sector.
+template <int ITEM>
+__device__ __forceinline__ void bring_run(void* to, const void* memory, int begin, int end, int thread, int threads) {
+  constexpr int MANY = 16 / ITEM;
+  const int first = begin / MANY;
+  for (int run = first / 2 * 2 + thread; run <= (end - 1) / MANY; run += threads) {
+    const int behind = end - run * MANY, before = begin - run * MANY;
+    char* place = static_cast<char*>(to) + (run - first) * 16;
+    const char* source = static_cast<const char*>(memory) + static_cast<long long>(run) * 16;
+    if (before <= 0 && behind >= MANY) {
+      copy_async<16>(place, source, 16);
+    } else {
+      for (int i = 0; i < MANY; ++i)
+        if (i >= before && i < behind) copy_async<ITEM>(place + i * ITEM, source + i * ITEM, ITEM);
+    }
+  }
+  commit_copies();
+  wait_copies<0>();
+}
+template <int BYTES> struct Bits;
+template <> struct Bits<2> { typedef unsigned short type; };
+template <> struct Bits<4> { typedef unsigned type; };
+// The way back.
+template <int ITEM>
+__device__ __forceinline__ void store_run(const void* from, void* memory, int begin, int end, int thread, int threads) {
+  typedef typename Bits<ITEM>::type Item;
+  constexpr int MANY = 16 / ITEM;
+  const int first = begin / MANY;
+  for (int run = first / 2 * 2 + thread; run <= (end - 1) / MANY; run += threads) {
+    const int behind = end - run * MANY, before = begin - run * MANY;
+    const char* source = static_cast<const char*>(from) + (run - first) * 16;
+    char* place = static_cast<char*>(memory) + static_cast<long long>(run) * 16;
+    if (before <= 0 && behind >= MANY) {
+      const uint4 all = *reinterpret_cast<const uint4*>(source);
+      *reinterpret_cast<uint4*>(place) = all;
+    } else {
+      for (int i = 0; i < MANY; ++i)
+        if (i >= before && i < behind)
+          reinterpret_cast<Item*>(place)[i] = reinterpret_cast<const Item*>(source)[i];
+    }
+  }
+}
+// Elements between registers and shared memory, by one access.
+template <typename T, int MANY>
+struct alignas(sizeof(T) * MANY) Neighbours { T each[MANY]; };
+template <int MANY, typename T>
+__device__ __forceinline__ void take_elements(T* to, int at, const void* from) {
+  const Neighbours<T, MANY> all = *static_cast<const Neighbours<T, MANY>*>(from);
+#pragma unroll
+  for (int i = 0; i < MANY; ++i) to[at + i] = all.each[i];
+}
+template <int MANY, typename T>
+__device__ __forceinline__ void put_elements(void* to, const T* from, int at) {
+  Neighbours<T, MANY> all;
+#pragma unroll
+  for (int i = 0; i < MANY; ++i) all.each[i] = from[at + i];
+  *static_cast<Neighbours<T, MANY>*>(to) = all;
+}

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 
 from tvm import tirx
 from tvm.ir import Range, Var
 from tvm.tirx import ForKind
 
 from backends.tensorir.emit import Nest, int64
+from backends.tensorir.stages import shape_of
+from fusion.declined import Declined
 
 MOST_ELEMENTS = 2**31 - 1
 """Of a buffer, or that a kernel counts: indices are int32."""
+
+
+def check_sizes(*buffers: Var) -> None:
+    """Check that an int32 counts the elements of each tensor.
+
+    Raises:
+        Declined: Not those of one.
+    """
+    for buffer in buffers:
+        elements = prod(shape_of(buffer))
+        if elements > MOST_ELEMENTS:
+            raise Declined(f"{buffer.name} has {elements:,} elements, more than an int32 counts")
 
 
 @contextmanager

@@ -90,7 +90,8 @@ class Loaded:
     def take(self, value: Expr) -> Expr:
         """Return an expression that reads vectors in memory from registers; their loads are added.
 
-        What stands in a branch stays there, as its loads may be out of bounds outside.
+        What stands in a branch is loaded before it where all lanes take the same one, and stays there otherwise, as it
+        may be out of bounds.
         """
         return mutate(value, [(TensorLoad, self._load), (Call, self._call)])
 
@@ -100,8 +101,11 @@ class Loaded:
         key = (load.source, *(StructuralKey(index) for index in load.indices))
         if key not in self.held:
             begin = self.lanes.begin(load)
-            if begin is None:
+            if begin is None and (self.lanes.many == 1 or not self._is_known(load.indices)):
                 return load
+            if begin is None:
+                self.held[key] = self._load_once(load)
+                return self.held[key]
             kept = register(self.nest, f"{load.source.name}_", self.lanes.many, dtype_of(load.source))
             copy_lanes(self.nest, kept, int64(0), load.source, begin, many=self.lanes.many)
             self.held[key] = tirx.BufferLoad(kept, [self.lanes.var])
@@ -111,7 +115,31 @@ class Loaded:
         if not is_branch(call):
             return mutator.default_mutate(call)
         condition, then, otherwise = call.args
+        if self._is_known([condition]):
+            return tirx.if_then_else(condition, self._take_where(condition, then), otherwise)
         return tirx.if_then_else(self.take(condition), then, otherwise)
+
+    def _is_known(self, values: Sequence[Expr]) -> bool:
+        """Return whether values are the same for all lanes, and known before them."""
+        ranges = [var for var, _ in self.lanes.ranges]
+        return all(any(var.same_as(known) for known in ranges) for value in values for var in find(value, Var))
+
+    def _load_once(self, load: TensorLoad) -> Expr:
+        """Return one element that all lanes read."""
+        kept = register(self.nest, f"{load.source.name}_", 1, dtype_of(load.source))
+        self.nest.add(store_flat(kept, int64(0), load))
+        return tirx.BufferLoad(kept, [int64(0)])
+
+    def _take_where(self, condition: Expr, value: Expr) -> Expr:
+        """Return what `take` returns of a branch, whose vectors are loaded where it is taken."""
+        with self.nest.apart() as added:
+            inner = Loaded(self.nest, self.lanes, dict(self.held))
+            taken = inner.take(value)
+        loads = [statement for statement in added if not isinstance(statement, tirx.AllocBuffer)]
+        self.nest.extend(statement for statement in added if isinstance(statement, tirx.AllocBuffer))
+        if loads:
+            self.nest.add_when(condition, loads)
+        return taken
 
 
 def copy_lanes(nest: Nest, to: Var, at: Expr, source: Var, begin: Expr, *, many: int) -> None:

@@ -8,7 +8,7 @@ from backends.cuda.codegen.device_code import DeviceKernels, read_code
 from fusion import CompiledModule
 from fusion.module.plan import Argument, RunPlan
 from fusion.tensors import as_numpy, numpy_dtype
-from tests.backends.cuda.emulator.emulate import emulate
+from tests.backends.cuda.emulator.emulate import Counts, emulate
 
 
 def run_planned(module: CompiledModule, *arrays: np.ndarray, orders: tuple[int, ...] = (3,)) -> list[np.ndarray]:
@@ -43,10 +43,14 @@ class _Memory:
         return held.view(dtype).reshape(argument.shape)
 
 
-def run_kernels(kernels: DeviceKernels, arguments: list[np.ndarray], orders: tuple[int, ...]) -> None:
-    """Start the kernels of one PrimFunc one after another, which leave what they make in `arguments`."""
+def run_kernels(kernels: DeviceKernels, arguments: list[np.ndarray], orders: tuple[int, ...]) -> list[Counts]:
+    """Start the kernels of one PrimFunc one after another, which leave what they make in `arguments`.
+
+    Return what the accesses of each add up to.
+    """
     assert len(arguments) == kernels.parameters
     values = [*arguments, *(np.full(size, 0xFF, np.uint8) for size in kernels.between)]
+    counts = []
     for launch in kernels.launches:
         held = [values[position] for position in launch.arguments]
         done = emulate(launch.kernel, dict(zip(launch.kernel.parameters, held, strict=True)), orders)
@@ -54,3 +58,5 @@ def run_kernels(kernels: DeviceKernels, arguments: list[np.ndarray], orders: tup
             result = done.arrays[name]
             if array.tobytes() != result.tobytes():
                 array[...] = result
+        counts.append(done.counts)
+    return counts

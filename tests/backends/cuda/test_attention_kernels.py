@@ -185,7 +185,7 @@ def test_what_it_does_not_compute_is_declined(build: Between, dtype: str, reason
 def test_scores_may_be_more_than_an_int32_counts_and_what_is_read_of_memory_may_not() -> None:
     q, k, v, mask = (np.broadcast_to(np.float16(0), (1, 50_000, size)) for size in (16, 16, 16, 50_000))
     assert read_attention(prim_func(attention(), (q, k, v))).scores.columns == 50_000
-    with pytest.raises(Declined, match="more elements than an int32"):
+    with pytest.raises(Declined, match="more than an int32"):
         read_attention(prim_func(attention(op.add), (q, k, v, mask)))
 
 

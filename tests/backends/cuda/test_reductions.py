@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.relax import op
 
 from backends.cuda.codegen.device_code import generate_kernels
+from backends.cuda.devices import A100
 from backends.cuda.kernels.reductions.emit import emit_reductions
 from fusion.declined import Declined
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
@@ -21,14 +22,14 @@ from tests.backends.cuda.planned import run_kernels
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
-run = partial(emulated.run, emit_reductions)
+run = partial(emulated.run, partial(emit_reductions, device=A100))
 
 
 def run_several(build: Build, *arrays: np.ndarray) -> np.ndarray:
     """Return the output of what is several launches."""
     func = prim_func(build, arrays)
     output = np.full([int(n) for n in func.params[-1].ty.shape], np.nan, np.float32)
-    run_kernels(generate_kernels("kernel", emit_reductions(func), "sm_80"), [*arrays, output], ORDERS)
+    run_kernels(generate_kernels("kernel", emit_reductions(func, A100), "sm_80"), [*arrays, output], ORDERS)
     return output
 
 
@@ -74,6 +75,26 @@ def test_rows_that_are_too_long_for_a_warp_are_several_launches() -> None:
     powers = np.exp(x.astype(np.float64))
     expected = powers / powers.sum(-1, keepdims=True)
     np.testing.assert_allclose(run_several(lambda b, x: op.nn.softmax(x, -1), x), expected, rtol=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((1, 50_000), 1), ((3, 33_333), 1), ((1, 50_021), 1), ((3000, 8), 0), ((2053, 5), 0), ((2, 1500, 12), 1)],
+    ids=str,
+)
+def test_long_reductions_of_few_results_are_two_launches(shape: tuple[int, ...], axis: int) -> None:
+    x = numbers(*shape)
+    func = prim_func(lambda b, x: op.add(op.mean(x, axis), relax.const(1.0)), [x])
+    kernels = generate_kernels("kernel", emit_reductions(func, A100), "sm_80")
+    output = np.full([int(n) for n in func.params[-1].ty.shape], np.nan, np.float32)
+    run_kernels(kernels, [x, output], (0, 3))
+    np.testing.assert_allclose(output, x.astype(np.float64).mean(axis) + 1, rtol=1e-5)
+    assert len(kernels.launches) == 2
+
+
+def test_a_short_reduction_is_one_launch() -> None:
+    func = prim_func(lambda b, x: op.max(x, 0), [numbers(400, 8)])
+    assert len(generate_kernels("kernel", emit_reductions(func, A100), "sm_80").launches) == 1
 
 
 def test_nan_passes_in_a_maximum() -> None:

@@ -12,8 +12,9 @@ from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 
 from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
+from backends.cuda.kernels.launch import check_sizes
 from backends.cuda.kernels.matmul.operand import MatrixOperand
-from backends.cuda.kernels.matmul.read import MatrixProduct, behind_sums, check_sizes, read_matrices
+from backends.cuda.kernels.matmul.read import MatrixProduct, behind_sums, read_matrices
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.tensorir.emit import int64
 from backends.tensorir.softmax_rows import check_softmax
@@ -75,8 +76,7 @@ def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
     before = {stage.buffer: stage for stage in stages if stage.combine is None and stage not in between}
     scores, weighted = read_matrices(first, before), read_matrices(second, before)
     _check_operands(scores, weighted)
-    loaded = {load.source for stage in stages for load in loads(stage.value)}
-    check_sizes(second.buffer, *loaded - {stage.buffer for stage in stages})
+    check_sizes(second.buffer, *func.params)
     made, *wide = in_float32([first, *between[: between.index(second)]], ())
     rows = wide[next(at for at, stage in enumerate(wide) if stage.combine is not None) :]
     elementwise = wide[: len(wide) - len(rows)]

@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad, Var
 from tvm.sym import Analyzer
 
 from backends.cuda.kernels.device_arithmetic import dtype_of_value
-from backends.cuda.kernels.launch import MOST_ELEMENTS
+from backends.cuda.kernels.launch import check_sizes
 from backends.cuda.kernels.matmul.operand import MatrixOperand, read_operand
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, elementwise_region
 from backends.tensorir.accesses import flat_index, range_of
@@ -80,7 +80,7 @@ def read_product(func: tirx.PrimFunc) -> SumOfProducts:
         raise Declined("it is empty")
     sums, behind = behind_sums(stages, anchor, outputs)
     product = read_matrices(anchor, {stage.buffer: stage for stage in stages if stage is not anchor})
-    check_sizes(product.left.buffer, product.right.buffer, anchor.buffer)
+    check_sizes(anchor.buffer)
     if dtype_of(product.left.buffer) != dtype_of(product.right.buffer) or product.dtype not in _DTYPES:
         raise Declined("it multiplies other numbers than two of one type")
     if product.rows * product.columns == 1 and product.batches > 1:
@@ -103,12 +103,6 @@ def read_matrices(anchor: Stage, others: Mapping[Var, Stage]) -> MatrixProduct:
         left=read_operand(left, roles.batch, roles.rows, anchor.reduce),
         right=read_operand(right, roles.batch, roles.columns, anchor.reduce),
     )  # fmt: skip
-
-
-def check_sizes(*buffers: Var) -> None:
-    """Raise where what lies in memory has more elements than an int32 counts."""
-    if any(prod(shape_of(buffer)) > MOST_ELEMENTS for buffer in buffers):
-        raise Declined("it has more elements than an int32 counts")
 
 
 def _factors(anchor: Stage, others: Mapping[Var, Stage]) -> list[Expr]:

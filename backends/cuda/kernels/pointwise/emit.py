@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import tvm_ffi
@@ -11,7 +12,7 @@ from tvm.ir import Var
 from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_equal
 
-from backends.cuda.kernels.launch import MOST_ELEMENTS, bound_loop
+from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, read_pointwise
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
 from backends.tensorir.accesses import flat_index, unravel
@@ -23,6 +24,8 @@ from fusion.declined import Declined
 
 THREADS = 256
 """Of a block: eight of them fill an SM of 2,048 threads."""
+_SMALL = 8
+"""How many times smaller than the outputs a tensor is that the L1 cache is taken to keep."""
 
 
 def emit_pointwise(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -40,21 +43,15 @@ def emit_pointwise(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ```
 
     Raises:
-        Declined: `read_pointwise` cannot read it, or it is too large.
+        Declined: `read_pointwise` cannot read it.
     """
     return func.with_body(emit_elements(read_pointwise(func)))
 
 
 def emit_elements(parts: ElementwiseRegion) -> tirx.Stmt:
-    """Return the loops over the elements of a region, as `emit_pointwise` shows them.
-
-    Raises:
-        Declined: It is too large.
-    """
+    """Return the loops over the elements of a region, as `emit_pointwise` shows them."""
     elements = prod(shape_of(parts.outputs[0].buffer))
-    if elements > MOST_ELEMENTS:
-        raise Declined("it has more elements than an int32 counts")
-    lanes = widest_run(parts)
+    lanes = _neighbours(parts, elements)
     whole, rest = divmod(elements, lanes)
     nest, threads = Nest(), THREADS
     with (
@@ -70,6 +67,56 @@ def emit_elements(parts: ElementwiseRegion) -> tirx.Stmt:
                 position = at + (whole * lanes - whole)
                 _compute(nest, parts, position, Lanes(Var("lane", "int64"), 1), elements)
     return nest.finish()
+
+
+@dataclass(frozen=True)
+class _Position:
+    """One element of the outputs, of a thread's neighbours.
+
+    Attributes:
+        place: What the axes are there.
+        indices: The same, simplified, of each axis.
+        flat: Where it is in memory.
+    """
+
+    parts: ElementwiseRegion
+    place: Mapping[Var, Expr]
+    indices: tuple[Expr, ...]
+    flat: Expr
+
+    @classmethod
+    def of(cls, parts: ElementwiseRegion, begin: Expr, lanes: Lanes) -> _Position:
+        counted = unravel(begin + lanes.var, [parts.axes[place].extent for place in parts.order])
+        indices = [index for _, index in sorted(zip(parts.order, counted, strict=True), key=lambda each: each[0])]
+        place = dict(zip((axis.var for axis in parts.axes), indices, strict=True))
+        analyzer = lanes.analyzer()
+        return cls(parts, place, tuple(analyzer.simplify(index) for index in indices), begin + lanes.var)
+
+    def is_written(self, buffer: Var, index: Sequence[Expr]) -> bool:
+        """Return whether an element is read where the outputs, in the order in which they lie, are written."""
+        is_alike = shape_of(buffer) == shape_of(self.parts.outputs[0].buffer)
+        return is_alike and not self.parts.is_turned and all(map(structural_equal, index, self.indices))
+
+    def load(self, buffer: Var, index: Sequence[Expr]) -> Expr:
+        """Return a load; one at one position, which shows that neighbours adjoin, where the outputs are written."""
+        return load_flat(buffer, self.flat) if self.is_written(buffer, index) else tirx.BufferLoad(buffer, list(index))
+
+
+def _neighbours(parts: ElementwiseRegion, elements: int) -> int:
+    """Return how many neighbours a thread has: those of one access, or one where a tensor that is no small one has to
+    be read element by element, which lanes then do side by side."""
+    many = widest_run(parts)
+    if many == 1 or elements < many:
+        return many
+    vector = Var("vector", "int64")
+    lanes = Lanes(Var("lane", "int64"), many, ((vector, elements // many),))
+    nest, at = Nest(), _Position.of(parts, vector * many, lanes)
+    resolver = Resolver(parts.stages, at.load, lanes.analyzer())
+    values = [resolver.resolve(stage.value, dict(at.place)) for stage in parts.outputs]
+    loaded = Loaded(nest, lanes)
+    left = [loaded.take(value) for value in (*(bound for _, bound in resolver.bindings), *values)]
+    single = (load.source for value in left for load in loads(value) if str(load.source.scope()) != "local")
+    return 1 if any(prod(shape_of(buffer)) * _SMALL >= elements for buffer in single) else many
 
 
 def _compute(nest: Nest, parts: ElementwiseRegion, at: Expr, lanes: Lanes, extent: int) -> None:
@@ -88,25 +135,19 @@ def compute_elements(nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: L
     Raises:
         Declined: Other elements of these are read.
     """
-    counted = unravel(begin + lanes.var, [parts.axes[place].extent for place in parts.order])
-    indices = [index for _, index in sorted(zip(parts.order, counted, strict=True), key=lambda each: each[0])]
-    place = dict(zip((axis.var for axis in parts.axes), indices, strict=True))
-    analyzer = lanes.analyzer()
-    whole = [analyzer.simplify(index) for index in indices]
+    analyzer, position = lanes.analyzer(), _Position.of(parts, begin, lanes)
 
     def load(buffer: Var, index: Sequence[Expr]) -> Expr:
-        """What is read where the outputs are written is read at one position, which shows that neighbours adjoin."""
-        is_alike = shape_of(buffer) == shape_of(parts.outputs[0].buffer) and all(map(structural_equal, index, whole))
-        is_whole = is_alike and not parts.is_turned
         if buffer not in made:
-            return load_flat(buffer, begin + lanes.var) if is_whole else tirx.BufferLoad(buffer, list(index))
+            return position.load(buffer, index)
         at = flat_index(shape_of(buffer), index, analyzer)
-        if not (is_whole or parts.is_turned or analyzer.can_prove_equal(at, begin + lanes.var)):
+        is_same = position.is_written(buffer, index) or analyzer.can_prove_equal(at, begin + lanes.var)
+        if not (is_same or parts.is_turned):
             raise Declined(f"{buffer.name} is read at another position")
         return tirx.BufferLoad(made[buffer], [lanes.var])
 
     resolver = Resolver(parts.stages, load, analyzer)
-    values = [resolver.resolve(stage.value, place) for stage in parts.outputs]
+    values = [resolver.resolve(stage.value, dict(position.place)) for stage in parts.outputs]
     loaded = Loaded(nest, lanes)
     bindings = [(var, loaded.take(bound)) for var, bound in resolver.bindings]
     results = [register(nest, f"{stage.buffer.name}_", lanes.many, dtype_of(stage.buffer)) for stage in parts.outputs]
@@ -116,11 +157,11 @@ def compute_elements(nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: L
         nest.extend(store_flat(to, lanes.var, value) for to, value in zip(results, values, strict=True))
     nest.add_loop(lanes.var, int64(lanes.many), ForKind.UNROLLED, body)
     for result, stage in zip(results, parts.outputs, strict=True):
-        first = lanes.begin(tirx.BufferLoad(stage.buffer, whole)) if parts.is_turned else begin
+        first = lanes.begin(tirx.BufferLoad(stage.buffer, list(position.indices))) if parts.is_turned else begin
         if first is not None:
             copy_lanes(nest, stage.buffer, first, result, int64(0), many=lanes.many)
             continue
-        stored = tirx.BufferStore(stage.buffer, tirx.BufferLoad(result, [lanes.var]), whole)
+        stored = tirx.BufferStore(stage.buffer, tirx.BufferLoad(result, [lanes.var]), list(position.indices))
         nest.add_loop(lanes.var, int64(lanes.many), ForKind.UNROLLED, [stored])
 
 

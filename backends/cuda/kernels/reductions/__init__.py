@@ -13,7 +13,7 @@ _NAME = "reductions"
 
 
 def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Scheduled:
-    return Scheduled(emit_reductions(func), _NAME, "16 bytes a thread, 256 threads")
+    return Scheduled(emit_reductions(func, device), _NAME, "16 bytes a thread, 256 threads")
 
 
 TEMPLATE = CudaTemplate(_NAME, _schedule)

@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from tvm import tirx
 from tvm.ir import Var
+from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
 from backends.cuda.codegen.launches import join_launches
+from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels.device_arithmetic import combined
-from backends.cuda.kernels.launch import MOST_ELEMENTS, bound_loop
+from backends.cuda.kernels.launch import bound_loop, check_sizes
 from backends.cuda.kernels.pointwise.emit import THREADS, compute_elements, emit_elements, widest_run
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.cuda.kernels.reductions.read import Reductions, read_reductions
+from backends.cuda.kernels.reductions.split import split
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
-from backends.tensorir.accesses import unravel
+from backends.cuda.kernels.rows.emit import emit_region
+from backends.cuda.kernels.rows.read import RowRegion, region_of_rows
+from backends.cuda.kernels.runs import item_bytes_of
+from backends.tensorir.accesses import range_of, unravel
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.flat_buffers import store_flat
-from backends.tensorir.inlining import Resolver
-from backends.tensorir.stages import Stage, dtype_of, shape_of
+from backends.tensorir.inlining import Resolver, guards
+from backends.tensorir.stages import Stage, dtype_of, loads, shape_of, substitute
 from fusion.declined import Declined
 
 _UNROLLED = 4
 """Turns of an innermost loop that are written out."""
+_SHORTEST_ROW = 32
+"""Elements that lie next to each other in memory, and are reduced by lanes of a warp or a block."""
 
 
-def emit_reductions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def emit_reductions(func: tirx.PrimFunc, device: CudaDevice) -> tirx.PrimFunc:
     """Return `func` as one launch for each reduction, the last of which makes the outputs too, where these read only
     the element of the same place; otherwise one more launch for each shape of them makes them.
+
+    A long reduction of few results is two launches (`split.py`). Where neighbours of what is reduced lie next to each
+    other, the loops are those of rows, each of which leaves a number; otherwise a thread has neighbouring results:
 
     ```
     for block, thread in T.grid(ceil(vectors / 256), 256):      # blockIdx.x, threadIdx.x
@@ -46,38 +58,77 @@ def emit_reductions(func: tirx.PrimFunc) -> tirx.PrimFunc:
         Declined: `read_reductions` cannot read it, or it is too large.
     """
     parts = read_reductions(func)
-    earlier, last = parts.reductions[:-1], next(reversed(parts.reductions), None)
-    between = [stage.buffer for stage in earlier]
-    bodies = [_emit_reduction(parts, stage, None) for stage in earlier]
+    stages = [step for stage in parts.reductions for step in _steps(parts, stage, device)]
+    bodies = [_emit_reduction(parts, stage, device, None) for stage in stages[:-1]]
+    between = [stage.buffer for stage in stages[:-1]]
+    last = next(reversed(stages), None)
     try:
-        bodies.append(_emit_last(parts, last))
+        bodies.append(_emit_last(parts, last, device))
     except Declined:
         if last is not None:
-            bodies.append(_emit_reduction(parts, last, None))
+            bodies.append(_emit_reduction(parts, last, device, None))
             between.append(last.buffer)
         bodies += map(emit_elements, parts.regions)
     return join_launches(func, between, bodies) if len(bodies) > 1 else func.with_body(bodies[0])
 
 
-def _emit_last(parts: Reductions, last: Stage | None) -> tirx.Stmt:
+def _steps(parts: Reductions, stage: Stage, device: CudaDevice) -> tuple[Stage, ...]:
+    """Return a reduction as one stage, or as two."""
+    found = split(_alone(parts, stage), device, in_rows=_rows_of(parts, stage) is not None)
+    return (stage,) if found is None else (found.parts, found.total)
+
+
+def _rows_of(parts: Reductions, stage: Stage, behind: ElementwiseRegion | None = None) -> RowRegion | None:
+    """Return a reduction, and what is behind it, as one of rows that lie in memory; None where they are none."""
+    stages = [stage] if behind is None else [stage, *behind.outputs]
+    outputs = {stage.buffer} if behind is None else {each.buffer for each in behind.outputs}
+    try:
+        region = region_of_rows([_alone(parts, each) for each in stages], outputs)
+    except Declined:
+        return None
+    return region if region.width >= _SHORTEST_ROW else None
+
+
+def _alone(parts: Reductions, stage: Stage) -> Stage:
+    """Return a stage with all that is elementwise before it inside."""
+    analyzer = Analyzer()
+    for axis in (*stage.spatial, *stage.reduce):
+        analyzer.bind(axis.var, range_of(axis))
+    resolver = Resolver(parts.regions[0].stages, _load, analyzer)
+    value = resolver.resolve(stage.value, {})
+    for var, bound in reversed(resolver.bindings):
+        value = substitute(value, {var: bound})
+    return replace(stage, value=value)
+
+
+def _emit_last(parts: Reductions, last: Stage | None, device: CudaDevice) -> tirx.Stmt:
     if last is None or len(parts.regions) > 1:
         raise Declined("no reduction makes all outputs")
-    return _emit_reduction(parts, last, parts.regions[0])
+    return _emit_reduction(parts, last, device, parts.regions[0])
 
 
-def _emit_reduction(parts: Reductions, stage: Stage, behind: ElementwiseRegion | None) -> tirx.Stmt:
+def _emit_reduction(
+    parts: Reductions, stage: Stage, device: CudaDevice, behind: ElementwiseRegion | None
+) -> tirx.Stmt:
     """Return the loops of one reduction, and of what is `behind` it; None for one that is kept as it is.
 
     Raises:
         Declined: What is behind is of another size, or reads other elements.
     """
     elements = prod(shape_of(stage.buffer))
-    if elements > MOST_ELEMENTS:
-        raise Declined("it has more elements than an int32 counts")
+    check_sizes(stage.buffer)
     if behind is not None and prod(shape_of(behind.outputs[0].buffer)) != elements:
         raise Declined("what is stored has another size than what is reduced")
+    rows = _rows_of(parts, stage, behind)
+    if rows is not None:
+        return emit_region(rows, device)
+    return _emit_alone(parts, stage, behind)
+
+
+def _emit_alone(parts: Reductions, stage: Stage, behind: ElementwiseRegion | None) -> tirx.Stmt:
+    """Return the loops of a reduction whose threads have neighbouring results."""
     many = _lanes(parts, stage, behind)
-    nest, vectors = Nest(), elements // many
+    nest, vectors = Nest(), prod(shape_of(stage.buffer)) // many
     with (
         bound_loop(nest, "blockIdx.x", -(-vectors // THREADS)) as block,
         bound_loop(nest, "threadIdx.x", THREADS) as thread,
@@ -96,10 +147,15 @@ def _emit_reduction(parts: Reductions, stage: Stage, behind: ElementwiseRegion |
 
 
 def _lanes(parts: Reductions, stage: Stage, behind: ElementwiseRegion | None) -> int:
-    """Return how many neighbours a thread has: as many as one access brings, if they divide the innermost axis."""
-    many = widest_run(behind, {each.buffer for each in parts.reductions}) if behind else ACCESS_BYTES // 4
+    """Return how many neighbours a thread has: as many as one access brings, if they divide the innermost axis, or the
+    results where nothing is read in branches, which lanes may take apart."""
+    read = max(item_bytes_of(load.source) for load in loads(_alone(parts, stage).value))
+    many = ACCESS_BYTES // max(read, item_bytes_of(stage.buffer))
+    if behind:
+        many = min(widest_run(behind, {each.buffer for each in parts.reductions}), ACCESS_BYTES // read)
     innermost = next((int(axis.extent) for axis in reversed(stage.spatial) if axis.extent != 1), 1)
-    while innermost % many:
+    extent = innermost if guards(stage.value) or behind else prod(shape_of(stage.buffer))
+    while extent % many:
         many //= 2
     return many
 

@@ -14,7 +14,7 @@ _NAME = "rows"
 
 
 def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Scheduled:
-    return Scheduled(emit_rows(func), _NAME, "a row in registers of up to 32 lanes, or of a block")
+    return Scheduled(emit_rows(func, device), _NAME, "a row in registers of up to 32 lanes, or of a block")
 
 
 TEMPLATE = CudaTemplate(_NAME, _schedule)

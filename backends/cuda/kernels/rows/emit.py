@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 
-from backends.cuda.codegen.device_functions import barrier
-from backends.cuda.devices import WARP
+from backends.cuda.codegen.device_functions import barrier, call_device
+from backends.cuda.devices import WARP, CudaDevice
 from backends.cuda.kernels.device_arithmetic import combined
-from backends.cuda.kernels.launch import MOST_ELEMENTS, bound_loop
+from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, copy_lanes
 from backends.cuda.kernels.rows.held import HeldRow, Pass
 from backends.cuda.kernels.rows.read import RowRegion, read_rows
+from backends.cuda.kernels.runs import GOOD_SHARE, SECTOR_BYTES, SharedRun, item_bytes_of, sector_share
 from backends.cuda.kernels.warps import shuffled
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import store_flat
-from backends.tensorir.inlining import Resolver
+from backends.tensorir.inlining import Resolver, guards
 from backends.tensorir.stages import Stage, dtype_of, loads, shape_of
 from fusion.declined import Declined
 
@@ -29,9 +31,12 @@ _THREADS = 128
 _OF_THREAD = 32
 """Elements of a row that a thread holds at most, a register each for each value that is held."""
 _MOST_THREADS = 1024
+_FLOAT_BYTES = 4
+_ROWS, _COLUMNS = "rows", "columns"
+"""What a block brings as one run: its rows, or what all rows have at each column."""
 
 
-def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def emit_rows(func: tirx.PrimFunc, device: CudaDevice) -> tirx.PrimFunc:
     """Return `func` with loops bound to blocks and threads, of one dimension each: 1 to 32 lanes of a warp share a row.
 
     Rows that are too long for a warp are shared by all warps of a block, of up to 1,024 threads, which hand each other
@@ -50,38 +55,65 @@ def emit_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if block * 16 + thread // 8 < rows: b[row, column : column + 4] = y[chunk * 4 : chunk * 4 + 4]
     ```
 
+    Where the requests of warps would begin inside of sectors, as of rows of 197 floats, the block's rows, which adjoin
+    in memory, pass through shared memory as one run; so do numbers that are outputs, one of each row:
+
+    ```
+        bring_run(shared, a, block * 8 * 197, min((block + 1) * 8, rows) * 197); barrier
+        x[chunk] = shared[thread // 32 * 197 + chunk * 32 + thread % 32]
+        ...
+        shared[thread // 32 * 197 + chunk * 32 + thread % 32] = y[chunk]; barrier
+        store_run(shared, b, block * 8 * 197, min((block + 1) * 8, rows) * 197)
+    ```
+
     Raises:
-        Declined: `read_rows` cannot read it, or its rows are too long or too many.
+        Declined: `read_rows` cannot read it, or its rows are too long.
     """
-    region = read_rows(func)
+    return func.with_body(emit_region(read_rows(func), device))
+
+
+def emit_region(region: RowRegion, device: CudaDevice) -> tirx.Stmt:
+    """Return the loops over rows, as `emit_rows` shows them.
+
+    Raises:
+        Declined: The rows are too long.
+    """
     if region.width > _OF_THREAD * _MOST_THREADS:
         raise Declined(f"rows of {region.width} elements are too long for a block")
-    if region.rows * region.width > MOST_ELEMENTS:
-        raise Declined("it has more elements than an int32 counts")
     many = _lanes(region)
     vectors = region.width // many
     group = _threads_of_row(vectors, region.width)
-    threads = group if group > WARP else _THREADS  # warps that share a row have the shared memory of their block
+    threads, shared_bytes = _threads_of_block(region, many, group, device)
     of_block = threads // group
     nest = Nest()
     with (
         bound_loop(nest, "blockIdx.x", -(-region.rows // of_block)) as block,
         bound_loop(nest, "threadIdx.x", threads) as thread,
     ):
-        wanted = block * of_block + tirx.floordiv(thread, int64(group))
+        first = nest.bind("first", block * of_block)
+        wanted = first + tirx.floordiv(thread, int64(group))
         is_whole = region.rows % of_block == 0
         nest.add(tirx.Bind(region.row, wanted if is_whole else tirx.min(wanted, int64(region.rows - 1))))
         member = nest.bind("member", tirx.floormod(thread, int64(group)))
         is_stored = None if is_whole else wanted < region.rows
+        behind = first + of_block if is_whole else tirx.min(first + of_block, int64(region.rows))
         chunks = -(-vectors // group)
-        share = _Share(region, many, group=group, chunks=chunks, member=member, is_stored=is_stored)
+        share = _Share(
+            region, many, group=group, chunks=chunks, member=member, is_stored=is_stored, rows=(first, behind),
+            is_run=shared_bytes > 0,
+        )  # fmt: skip
+        size = max(shared_bytes, SharedRun.bytes_of(of_block, _FLOAT_BYTES))
+        shared = tirx.decl_buffer((size,), "uint8", "run", scope="shared.dyn")
         with nest.apart() as body:
-            writer = _Writer(nest, share, HeldRow(share.chunks * many))
+            run = SharedRun(nest, shared, thread, threads)
+            writer = _Writer(nest, share, HeldRow(share.chunks * many), run)
             for stage in region.stages:
                 writer.add(stage)
         nest.extend(tirx.AllocBuffer(register) for register in writer.held.registers)
+        if run.is_used:
+            nest.add(tirx.AllocBuffer(shared))
         nest.extend(body)
-    return func.with_body(nest.finish())
+    return nest.finish()
 
 
 def _threads_of_row(vectors: int, width: int) -> int:
@@ -93,13 +125,44 @@ def _threads_of_row(vectors: int, width: int) -> int:
     return int(min(_MOST_THREADS, 1 << (wanted - 1).bit_length()))
 
 
-def _lanes(region: RowRegion) -> int:
-    """Return how many neighbours one access brings: all rows begin where that is aligned."""
+def _threads_of_block(region: RowRegion, many: int, group: int, device: CudaDevice) -> tuple[int, int]:
+    """Return how many threads a block has, and the shared memory of its rows where they pass through it as one run, 0
+    where they are read where they lie.
+
+    What the rows of a block have in memory, be it a number each, begins and ends with sectors, but for rows of a block
+    each.
+    """
+    threads = group if group > WARP else _THREADS  # warps that share a row have the shared memory of their block
+    sizes = [item_bytes_of(buffer) for buffer in _in_memory(region)]
+    share = min(sector_share(region.width, size, many, group) for size in sizes)
+    if share >= GOOD_SHARE and all(_is_row(region, buffer) for buffer in region.outputs):
+        return threads, 0
+    least, is_run = min(sizes), share < GOOD_SHARE
+    if group <= WARP:
+        threads *= 2
+        threads *= 2 if threads // group * least % SECTOR_BYTES else 1
+    shared_bytes = SharedRun.bytes_of(threads // group * region.width, max(sizes)) if is_run else 0
+    return threads, shared_bytes if shared_bytes <= device.block_shared_bytes else 0
+
+
+def _is_row(region: RowRegion, buffer: Var) -> bool:
+    """Return whether what a stage makes of a row has all of its columns."""
+    return prod(shape_of(buffer)) == region.width
+
+
+def _in_memory(region: RowRegion) -> set[Var]:
+    """Return what is read from and written to memory."""
     stages = (*region.stages, *region.inlined.values())
     made = {stage.buffer for stage in stages} - set(region.outputs)
-    read = {load.source for stage in stages for load in loads(stage.value)} - made
-    widest = max(int(tvm_ffi.dtype(dtype_of(buffer)).itemsize) for buffer in read | set(region.outputs))
-    many = ACCESS_BYTES // widest
+    return {load.source for stage in stages for load in loads(stage.value)} - made | set(region.outputs)
+
+
+def _lanes(region: RowRegion) -> int:
+    """Return how many neighbours one access brings: all rows begin where that is aligned. What is read in branches is
+    read element by element, by lanes side by side."""
+    if any(guards(stage.value) for stage in (*region.stages, *region.inlined.values())):
+        return 1
+    many = ACCESS_BYTES // max(map(item_bytes_of, _in_memory(region)))
     while region.width % many:
         many //= 2
     return many
@@ -113,6 +176,8 @@ class _Share:
         group: Threads that share the row, a power of two.
         member: Which of them the thread is.
         is_stored: Whether the thread's row is one of its own; None where that is so of all threads.
+        rows: The first row of the block, and the one behind its last.
+        is_run: Whether they pass through shared memory.
     """
 
     region: RowRegion
@@ -121,6 +186,8 @@ class _Share:
     chunks: int
     member: Var
     is_stored: Expr | None
+    rows: tuple[Expr, Expr]
+    is_run: bool
 
     @property
     def is_full(self) -> bool:
@@ -134,6 +201,7 @@ class _Writer:
 
     Attributes:
         held: The thread's registers.
+        run: The block's shared memory.
         kept: Those of what stages made, by their buffers.
         whole: Of these buffers, what are rows; the others are one number.
         chunk: What the loop over chunks is called in all passes; so for `lane`.
@@ -142,6 +210,7 @@ class _Writer:
     nest: Nest
     share: _Share
     held: HeldRow
+    run: SharedRun
     kept: dict[Var, Var] = field(default_factory=dict)
     whole: set[Var] = field(default_factory=set)
     chunk: Var = field(default_factory=lambda: Var("chunk", "int64"))
@@ -150,7 +219,9 @@ class _Writer:
     def add(self, stage: Stage) -> None:
         """Add what computes a stage into registers, and stores it if it is an output."""
         region = self.share.region
-        is_row = stage.combine is None and (bool(region.axes_of(stage)) or stage.buffer in region.outputs)
+        is_output = stage.buffer in region.outputs
+        has_columns = bool(region.axes_of(stage)) or (is_output and _is_row(region, stage.buffer))
+        is_row = stage.combine is None and has_columns
         elements = None if is_row else 1
         result = self.held.register(stage.buffer.name, dtype_of(stage.buffer), elements)
         if stage.combine is not None:
@@ -159,6 +230,8 @@ class _Writer:
             self._over_row(stage, lambda slot, value: store_flat(result, slot, value), result)
         else:
             self._compute_once(stage, result)
+            if is_output:
+                self._store_number(region.outputs[stage.buffer], result)
         self.kept[stage.buffer] = result
         if is_row:
             self.whole.add(stage.buffer)
@@ -213,20 +286,62 @@ class _Writer:
         resolver = Resolver(region.inlined, self._element_of(column, slot, lanes), lanes.analyzer())
         value = resolver.resolve(stage.value, place)
         is_inside = None if share.is_full else vector * share.many < region.width
+        begin = region.row * region.width + vector * share.many
+        is_stored = stored is not None and stage.buffer in region.outputs
         with self.nest.apart() as body, guard(self.nest, is_inside):
             names = {chunk: self.chunk, lane: self.lane, share.member: share.member}
-            loading = Pass(self.nest, self.held, lanes, slot, names)
+            runs = {_ROWS: begin, _COLUMNS: vector * share.many} if share.is_run else {}
+            loading = Pass(self.nest, self.held, lanes, slot=slot, names=names, runs=runs)
             bindings = [tirx.Bind(var, loading.take(bound)) for var, bound in resolver.bindings]
             value = loading.take(value)
             self.nest.add_loop(lane, int64(share.many), ForKind.UNROLLED, [*bindings, use(slot, value)])
-            if stored is not None and stage.buffer in region.outputs:
-                begin = region.row * region.width + vector * share.many
-                self._store(region.outputs[stage.buffer], begin, stored, chunk * share.many)
+            if is_stored and not share.is_run:
+                with guard(self.nest, share.is_stored):
+                    copy_lanes(
+                        self.nest, region.outputs[stage.buffer], begin, stored, chunk * share.many, many=share.many
+                    )
+        for kind, source, registers in loading.brought:
+            self._bring(kind, source, registers)
         self.nest.add_loop(chunk, int64(share.chunks), ForKind.UNROLLED, body)
+        if is_stored and share.is_run:
+            self._store_run(region.outputs[stage.buffer], stored)
 
-    def _store(self, output: Var, begin: Expr, registers: Var, slot: Expr) -> None:
-        with guard(self.nest, self.share.is_stored):
-            copy_lanes(self.nest, output, begin, registers, slot, many=self.share.many)
+    def _bring(self, kind: str, source: Var, registers: Var) -> None:
+        """Add what brings the block's rows, or a row that all have, of which each thread takes its elements."""
+        width, rows = self.share.region.width, self.share.rows
+        begin, end = (row * width for row in rows) if kind == _ROWS else (int64(0), int64(width))
+        self.run.bring(source, begin, end)
+        with self._each_vector() as (slot, row, column):
+            at = self.run.at(source, begin, row * width + column if kind == _ROWS else column)
+            call_device(self.nest, f"take_elements<{self.share.many}>", registers, slot, at)
+
+    def _store_run(self, output: Var, registers: Var) -> None:
+        """Add what stores the block's rows, to which each thread puts its elements."""
+        begin, end = (row * self.share.region.width for row in self.share.rows)
+        self.run.reuse()
+        with self._each_vector() as (slot, row, column), guard(self.nest, self.share.is_stored):
+            at = self.run.at(output, begin, row * self.share.region.width + column)
+            call_device(self.nest, f"put_elements<{self.share.many}>", at, registers, slot)
+        self.run.store(output, begin, end)
+
+    def _store_number(self, output: Var, register: Var) -> None:
+        """Add what stores a number of each row, which follow each other in memory."""
+        first, end = self.share.rows
+        self.run.reuse()
+        with self.nest.when(self.share.member.equal(int64(0))), guard(self.nest, self.share.is_stored):
+            at = self.run.at(output, first, self.share.region.row - first)
+            call_device(self.nest, "put_elements<1>", at, register, tirx.const(0, "int32"))
+        self.run.store(output, first, end)
+
+    @contextmanager
+    def _each_vector(self) -> Iterator[tuple[Expr, Expr, Expr]]:
+        """Open what is done for each run of a thread's neighbours: where it is in registers, and which row and column
+        of the block's rows."""
+        share, region = self.share, self.share.region
+        with self.nest.run("chunk", share.chunks, ForKind.UNROLLED) as chunk:
+            vector = chunk * share.group + share.member
+            with guard(self.nest, None if share.is_full else vector * share.many < region.width):
+                yield chunk * share.many, region.row - share.rows[0], vector * share.many
 
     def _number(self, buffer: Var, indices: Sequence[Expr]) -> Expr:
         """Return a number that stages made of the row, or one in memory."""

@@ -48,6 +48,8 @@ class Pass:
         lanes: The neighbours of one chunk.
         slot: Where in the registers the lane's element is.
         names: What the variables of this pass, of which each has its own, are called in all of them.
+        runs: Where in memory the lanes' neighbours are of what a block brings as one run, by what kind of run it is.
+        brought: What the caller has to bring so, before the pass: the kind, and the registers that take it.
     """
 
     nest: Nest
@@ -55,6 +57,8 @@ class Pass:
     lanes: Lanes
     slot: Expr
     names: Mapping[Var, Expr]
+    runs: Mapping[str, Expr]
+    brought: list[tuple[str, Var, Var]] = field(default_factory=list)
 
     def take(self, value: Expr) -> Expr:
         """Return an expression that reads from registers what lies next to each other in memory.
@@ -71,7 +75,12 @@ class Pass:
         if key not in self.row.held:
             kept = self.row.register(load.source.name, dtype_of(load.source))
             first = substitute(self.slot, {self.lanes.var: tirx.const(0, "int64")})
-            copy_lanes(self.nest, kept, first, load.source, begin, many=self.lanes.many)
+            analyzer = self.lanes.analyzer()
+            run = next((kind for kind, at in self.runs.items() if analyzer.can_prove_equal(begin, at)), None)
+            if run is None:
+                copy_lanes(self.nest, kept, first, load.source, begin, many=self.lanes.many)
+            else:
+                self.brought.append((run, load.source, kept))
             self.row.held[key] = kept
         return tirx.BufferLoad(self.row.held[key], [self.slot])
 

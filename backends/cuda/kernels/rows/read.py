@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import Range, Var
+from tvm.sym import Analyzer
 
 from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
-from backends.tensorir.inlining import inline_stages
+from backends.cuda.kernels.stored_apart import stored_apart
+from backends.tensorir.accesses import flat_index, unravel
+from backends.tensorir.emit import Expr
+from backends.tensorir.inlining import Resolver, inline_stages, uses
 from backends.tensorir.rows import RowBlock
 from backends.tensorir.stages import Axis, Stage, dtype_of, loads, output_buffers, read_stages, shape_of
 from fusion.declined import Declined
 
 _DTYPES = NARROW | {"float32"}
+_LEAST = 8
+"""Elements of a row that is a window of a longer one: shorter ones are for threads alone."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class RowRegion:
         width: Elements of a row.
         stages: What a thread keeps in registers, in order.
         inlined: The other stages, by what they make.
-        outputs: The kernel's own buffers, by those of the row that are stored to them.
+        outputs: The kernel's own buffers, by those of the row that are stored to them: rows, or one number of each.
     """
 
     row: Var
@@ -49,11 +55,20 @@ def read_rows(func: tirx.PrimFunc) -> RowRegion:
 
     Raises:
         Declined: Nothing is reduced, or by something else than sums, maxima and minima; rows differ in their number or
-            length; a stage reads other rows or writes a slice; an output is no matrix of the rows; numbers are no
-            float32, float16 or bfloat16.
+            length; a stage reads other rows or writes a slice; nothing is read along the rows; numbers are no float32,
+            float16 or bfloat16.
     """
     stages = read_stages(func)
-    outputs = output_buffers(func, stages)
+    return region_of_rows(stages, output_buffers(func, stages))
+
+
+def region_of_rows(stages: Sequence[Stage], outputs: Collection[Var]) -> RowRegion:
+    """Return these stages over one row, of which `outputs` are stored.
+
+    Raises:
+        Declined: See `read_rows`.
+    """
+    stages = stored_apart(stages, outputs)
     _check_numbers(stages)
     reductions = [stage for stage in stages if stage.combine is not None]
     if not reductions:
@@ -73,11 +88,34 @@ def read_rows(func: tirx.PrimFunc) -> RowRegion:
     if any(_size(stage) not in ((width,) if stage.combine is not None else (1, width)) for stage in local):
         raise Declined("the rows have several lengths")
     stored = {own[buffer]: buffer for buffer in outputs}
-    if any(stage.buffer in stored and (stage.combine is not None or _size(stage) != width) for stage in local):
-        raise Declined("an output has one number a row")
     inlined = inline_stages(local, set(stored))
     kept = tuple(stage for stage in local if stage.buffer not in inlined)
-    return RowRegion(row, rows, width, stages=kept, inlined=inlined, outputs=stored)
+    region = RowRegion(row, rows, width, stages=kept, inlined=inlined, outputs=stored)
+    if not any(_reads_along_row(region, stage) for stage in kept if stage.combine is not None):
+        raise Declined("neighbours of a row do not lie next to each other")
+    return region
+
+
+def _reads_along_row(region: RowRegion, stage: Stage) -> bool:
+    """Return whether a reduction reads its row from memory, or from a stage that made it, element after element."""
+    column, found = Var("column", "int64"), []
+    axes = region.axes_of(stage)
+    place = dict(zip((axis.var for axis in axes), unravel(column, [axis.extent for axis in axes]), strict=True))
+    place |= {axis.var: tirx.const(0, "int64") for axis in stage.spatial}
+    analyzer = Analyzer()
+    analyzer.bind(region.row, Range(tirx.const(0, "int64"), tirx.const(region.rows, "int64")))
+    analyzer.bind(column, Range(tirx.const(0, "int64"), tirx.const(region.width, "int64")))
+    made = {stage.buffer for stage in region.stages}
+
+    def load(buffer: Var, indices: Sequence[Expr]) -> Expr:
+        start = tirx.const(0, "int64") if buffer in made else region.row * region.width
+        rest = analyzer.simplify(flat_index(shape_of(buffer), indices, analyzer) - column)
+        is_long = region.width >= _LEAST and not uses(rest, column)
+        found.append(is_long or analyzer.can_prove_equal(rest, start))
+        return tirx.BufferLoad(buffer, list(indices))
+
+    Resolver(region.inlined, load, analyzer).resolve(stage.value, place)
+    return any(found)
 
 
 def _check_numbers(stages: list[Stage]) -> None:

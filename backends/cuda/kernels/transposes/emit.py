@@ -14,14 +14,13 @@ from tvm.tirx import ForKind
 
 from backends.cuda.codegen.device_functions import barrier
 from backends.cuda.devices import WARP
-from backends.cuda.kernels.launch import MOST_ELEMENTS, bound_loop
+from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.transposes.read import TransposedRegion, read_transpose
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Nest, guard, int64
 from backends.tensorir.flat_buffers import load_flat
 from backends.tensorir.inlining import Resolver
 from backends.tensorir.stages import dtype_of, shape_of, substitute
-from fusion.declined import Declined
 
 Expr = Any
 _TILE = WARP
@@ -42,11 +41,9 @@ def emit_transpose(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ```
 
     Raises:
-        Declined: `read_transpose` cannot read it, or it is too large.
+        Declined: `read_transpose` cannot read it.
     """
     parts = read_transpose(func)
-    if any(prod(shape_of(buffer)) > MOST_ELEMENTS for buffer in (parts.region.outputs[0].buffer, *parts.turned)):
-        raise Declined("it has more elements than an int32 counts")
     extents = [prod(parts.extents(places)) for places in (parts.outer, parts.rows, parts.columns)]
     tiles = [extents[0], *(-(-extent // _TILE) for extent in extents[1:])]
     nest = Nest()

@@ -1,0 +1,104 @@
+"""Long reductions of few results in two steps, so that they have threads enough to fill a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isqrt, prod
+
+from tvm import tirx
+from tvm.ir import Var
+from tvm.sym import Analyzer
+
+from backends.cuda.devices import CudaDevice
+from backends.cuda.kernels.pointwise.emit import THREADS
+from backends.tensorir.accesses import flat_index, range_of, unravel
+from backends.tensorir.stages import Axis, Stage, dtype_of, loads, shape_of, substitute
+
+_NEIGHBOURS = 4
+"""Results that a thread has."""
+_LONG = 1024
+"""Elements that a thread reduces alone: more are worth a launch more, which is taken to cost 2 us."""
+_LONGEST_ROW = 1 << 15
+"""Elements of a part that is the work of a block, at most; an eighth of them keeps its 1,024 threads busy."""
+_SHORTEST_ROW = 256
+_ALIGNED = 16
+"""Elements of which parts are multiples that are not even: sectors of float16."""
+
+
+@dataclass(frozen=True)
+class SplitReduction:
+    """`result[i] = sum over p of partial[i, p]`, `partial[i, p] = sum over q of value(i, element q of part p)`.
+
+    Attributes:
+        parts: The stage that makes the partial results.
+        total: The one that combines them, in the order of the parts.
+    """
+
+    parts: Stage
+    total: Stage
+
+
+def split(stage: Stage, device: CudaDevice, *, in_rows: bool) -> SplitReduction | None:
+    """Return a reduction in two steps; None where one has threads enough, or too little to reduce.
+
+    Args:
+        stage: Reads memory alone.
+        in_rows: Whether neighbours of what is reduced lie next to each other: then each part is a piece of the row, the
+            work of a block. Otherwise threads reduce alone, each for neighbouring results, and parts take turns, so
+            that what neighbouring parts read adjoins.
+    """
+    results, length = prod(shape_of(stage.buffer)), prod(int(axis.extent) for axis in stage.reduce)
+    if in_rows:
+        wanted = max(-(-length // _LONGEST_ROW), min(-(-2 * device.sms // results), length // (_LONGEST_ROW // 8)))
+        most = min(8 * wanted, length // _SHORTEST_ROW)
+    else:
+        fitting = 2 * device.sms * THREADS * _NEIGHBOURS // results
+        wanted = min(fitting, isqrt(length)) if length >= _LONG else 1
+        most = 2 * wanted
+    if wanted < 2:
+        return None
+    even = next((parts for parts in range(wanted, most + 1) if length % parts == 0), None)
+    own = length // even if even else -(-length // wanted // _ALIGNED) * _ALIGNED
+    return _in_parts(stage, -(-length // own), own, in_rows=in_rows)
+
+
+def _in_parts(stage: Stage, many: int, length: int, *, in_rows: bool) -> SplitReduction:
+    """Return a reduction of so many parts, of so many elements each but for what lies behind the last one."""
+    extents = [int(axis.extent) for axis in stage.reduce]
+    part, own = (Axis(Var(name, "int64"), extent) for name, extent in (("part", many), ("own", length)))
+    others = tuple(Axis(Var(str(axis.var.name), "int64"), axis.extent) for axis in stage.spatial)
+    reduced = part.var * length + own.var if in_rows else own.var * many + part.var
+    place = dict(zip((axis.var for axis in stage.reduce), unravel(reduced, extents), strict=True))
+    place |= {axis.var: other.var for axis, other in zip(stage.spatial, others, strict=True)}
+    value = substitute(stage.value, place)
+    if many * length != prod(extents):
+        value = tirx.if_then_else(reduced < prod(extents), value, stage.identity)
+    at = len(others) if in_rows else _place_of_part(stage)
+    spatial = (*others[:at], part, *others[at:])
+    shape, dtype = tuple(int(axis.extent) for axis in spatial), dtype_of(stage.buffer)
+    partial = tirx.decl_buffer(shape, dtype, f"{stage.buffer.name}_parts")
+    parts = Stage(partial, spatial, (own,), value, combine=stage.combine, identity=stage.identity)
+    summed, own_axes = Axis(Var("part", "int64"), many), [axis.var for axis in stage.spatial]
+    taken = tirx.BufferLoad(partial, [*own_axes[:at], summed.var, *own_axes[at:]])
+    total = Stage(stage.buffer, stage.spatial, (summed,), taken, combine=stage.combine, identity=stage.identity)
+    return SplitReduction(parts, total)
+
+
+def _place_of_part(stage: Stage) -> int:
+    """Return before which axis of the results parts adjoin: what one element of the reduction has of these lies before
+    what the next one has."""
+    analyzer = Analyzer()
+    for axis in (*stage.spatial, *stage.reduce):
+        analyzer.bind(axis.var, range_of(axis))
+    innermost = stage.reduce[-1].var
+    steps = []
+    for load in loads(stage.value):
+        at = flat_index(shape_of(load.source), list(load.indices), analyzer)
+        step = analyzer.simplify(substitute(at, {innermost: innermost + 1}) - at)
+        steps += [int(step.value)] if isinstance(step, tirx.IntImm) else []
+    return _place_of_step(max(steps, default=0), [int(axis.extent) for axis in stage.spatial])
+
+
+def _place_of_step(step: int, extents: Sequence[int]) -> int:
+    return next((place for place in range(len(extents) + 1) if prod(extents[place:]) == step), 0)
