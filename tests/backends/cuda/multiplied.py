@@ -59,12 +59,13 @@ def multiply(
     plan = plan_of(func, point, tfloat32=tfloat32)
     *inputs, output = func.params
     shape = tuple(int(dim) for dim in output.ty.shape)
-    sums = plan.point.split * plan.product.batches * plan.product.rows * plan.product.columns
+    kernels = emit_matmul(func, plan)
+    partial = [int(param.ty.shape[0]) for param in kernels[0].params if param.name == PARTIAL]
     named = dict(zip((param.name for param in inputs), arrays, strict=True))
     named[output.name] = np.full(shape, np.nan, np.dtype(str(output.ty.dtype.dtype)))
-    named[PARTIAL] = np.full(sums, np.nan, np.float32)
+    named[PARTIAL] = np.full(partial, np.nan, np.float32)
     counts = []
-    for kernel in emit_matmul(func, plan):
+    for kernel in kernels:
         generated = generate_kernel(kernel, "product", "sm_80")
         done = emulate(generated, {name: named[name] for name in generated.parameters}, orders)
         named |= done.arrays

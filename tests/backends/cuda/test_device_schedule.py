@@ -6,10 +6,20 @@ import numpy as np
 import pytest
 from tvm.relax import op
 
-from backends.cuda.devices import A100
+from backends.cuda.codegen.device_code import generate_kernels
+from backends.cuda.devices import A100, H100
 from backends.cuda.schedule import schedule
 from backends.kernel import UNSCHEDULED
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
+
+
+def test_a_product_whose_blocks_share_all_steps_is_two_launches_with_registers_enough() -> None:
+    x, y = np.zeros((1536, 4096), np.float16), np.zeros((4096, 1536), np.float16)
+    made = schedule(prim_func(lambda b, x, y: op.matmul(x, y), [x, y]), H100)
+    assert "132 blocks share all steps" in made.tile
+    first, second = (launch.kernel for launch in generate_kernels("k", made.func, "sm_90").launches)
+    assert (first.blocks, second.blocks) == (132, 131)
+    assert "__launch_bounds__(128, 1)" in first.source
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
 import numpy as np
 import pytest
+from tvm import tirx
 from tvm.relax import op
+from tvm.sym import Analyzer
 
 from backends.cuda.devices import A100, DEVICES, H100, CudaDevice
 from backends.cuda.kernels.matmul.choose import choose, estimate, points
 from backends.cuda.kernels.matmul.plan import Plan, cores_of
 from backends.cuda.kernels.matmul.read import SumOfProducts, read_product
+from backends.cuda.kernels.matmul.step_shares import StepShares
 from fusion.declined import Declined
 from tests.backends.cpu.kernels.memory_bound import prim_func
 
@@ -35,6 +39,7 @@ def test_each_point_suits_and_the_chosen_one_is_the_fastest_that_fits(
     plans = list(points(product, cores_of(product, tfloat32=tfloat32)))
     times = [estimate(plan, device) for plan in plans]
     plan = chosen(product, device, tfloat32=tfloat32)
+    assert not plan.point.stream_blocks
     assert len(plans) > 50
     assert not any(plan.why_not() for plan in plans)
     assert estimate(plan, device) == min(time for time in times if time is not None)
@@ -50,6 +55,30 @@ def test_large_products_have_large_tiles_and_small_ones_many_blocks() -> None:
 def test_a_deep_product_of_few_tiles_is_split() -> None:
     assert chosen(product_of(64, 64, 16384)).point.split > 1
     assert chosen(product_of(4096, 4096, 512)).point.split == 1
+
+
+def test_tiles_that_leave_most_of_their_last_wave_idle_share_all_steps() -> None:
+    """144 tiles of 128 x 128 are two waves of 132 SMs, of which the second has 12 blocks."""
+    plan = chosen(product_of(1536, 1536, 4096), H100)
+    assert plan.point.stream_blocks == plan.blocks == H100.sms
+    assert (plan.tiles, plan.steps_of_block) == ((12, 12, 64), 70)
+    whole = replace(plan, point=replace(plan.point, stream_blocks=0))
+    shared, alone = estimate(plan, H100), estimate(whole, H100)
+    assert shared is not None
+    assert alone is not None
+    assert 1.25 < alone / shared < 2 * 64 / 70  # of which the parts' way through memory and a launch take some
+    assert chosen(product_of(1408, 1536, 4096), H100).point.stream_blocks == 0  # 132 tiles
+
+
+def test_shares_are_all_steps_in_order() -> None:
+    for steps, blocks, of_tile in ((12, 2, 4), (100, 7, 10), (9216, 132, 64)):
+        shares = StepShares(steps, blocks, of_tile)
+        begins = [int(Analyzer().simplify(shares.begin(tirx.const(block, "int64")))) for block in range(blocks + 1)]
+        assert (begins[0], begins[-1]) == (0, steps)
+        assert {after - before for before, after in pairwise(begins)} <= {shares.most, steps // blocks}
+        for step in range(0, steps, 5):
+            found = int(Analyzer().simplify(shares.block_of(tirx.const(step, "int64"))))
+            assert begins[found] <= step < begins[found + 1]
 
 
 def test_no_time_is_below_the_roofline() -> None:

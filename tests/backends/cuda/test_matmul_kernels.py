@@ -87,6 +87,20 @@ def test_each_depth_stage_and_split_is_right(at: int) -> None:
     check(x, y, dtype="float16", point=point, orders=(0, 3))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "blocks"),
+    [
+        ("float16", (70, 66, 100), 5), ("float16", (32, 32, 208), 5), ("float16", (100, 130, 40), 19),
+        ("float32", (40, 40, 200), 7), ("tfloat32", (33, 96, 48), 4),
+    ],
+)  # fmt: skip
+def test_blocks_that_share_all_steps_are_right(dtype: str, sizes: tuple[int, int, int], blocks: int) -> None:
+    """Shares that end inside of tiles, tiles that several blocks have, blocks with whole tiles between two parts."""
+    rows, columns, depth = sizes
+    point = replace(SMALL, stream_blocks=blocks)
+    check(drawn(dtype, rows, depth), drawn(dtype, depth, columns), dtype=dtype, point=point, orders=(0, 3))
+
+
 _TILES = [
     *(("float16", *tile) for tile in TENSOR_CORES.tiles), *(("tfloat32", *tile) for tile in TENSOR_CORES.tiles[2::5]),
     *(("float32", *tile) for tile in FLOAT_UNITS.tiles[1::2]),
@@ -109,8 +123,8 @@ def test_what_is_behind_is_computed_in_float32_and_rounded_once(dtype: str) -> N
         gated = op.nn.relu(op.add(op.matmul(x, y), bias))
         return op.add(op.reshape(gated, (60, 40)), more)
 
-    for split in (1, 2):
-        done = multiply(build, x, y, bias, more, point=replace(SMALL, split=split)).result.astype(np.float64)
+    for point in (SMALL, replace(SMALL, split=2), replace(SMALL, stream_blocks=3)):
+        done = multiply(build, x, y, bias, more, point=point).result.astype(np.float64)
         wide = [each.astype(np.float64) for each in (x, y, bias, more)]
         expected = np.maximum(wide[0] @ wide[1] + wide[2], 0).reshape(60, 40) + wide[3]
         epsilon = {"float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-20}[dtype]
@@ -200,6 +214,9 @@ def test_what_it_does_not_compute_is_declined(build: Build, shapes: list[tuple[i
         (replace(SMALL, rows=40), "do not divide the block"),
         (replace(SMALL, depth=48), "no power of two"),
         (replace(SMALL, depth=64, split=2), "nothing to add up"),
+        (replace(SMALL, stream_blocks=17), "fewer than the blocks"),
+        (replace(SMALL, split=2, stream_blocks=3), "split twice"),
+        (replace(SMALL, stream_blocks=2), "inside of a tile"),
     ],
 )
 def test_points_that_do_not_suit_are_declined(point: TileShape, reason: str) -> None:

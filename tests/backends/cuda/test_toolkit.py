@@ -93,6 +93,24 @@ def test_each_tile_of_a_product_has_the_registers_that_the_estimate_says(
         assert 0.55 < used.registers / plan.registers < 1.5
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(("dtype", "tile"), [("float16", tile) for tile in TENSOR_CORES.tiles[:4]] + [
+    ("float32", tile) for tile in FLOAT_UNITS.tiles[:4]
+])  # fmt: skip
+def test_blocks_that_share_all_steps_do_not_spill(
+    dtype: str, tile: tuple[int, int, int, int], arch: str, tmp_path: Path
+) -> None:
+    x, bias = np.zeros((1024, 1024), np.dtype(dtype)), np.zeros(1024, np.dtype(dtype))
+    rows, columns, warp_rows, warp_columns = tile
+    func = prim_func(lambda b, x, y, bias: op.nn.relu(op.add(op.matmul(x, y), bias)), [x, x, bias])
+    point = TileShape(rows, columns, 64 // x.itemsize, warp_rows, warp_columns, stages=3, stream_blocks=27)
+    plan = plan_of(func, point)
+    for kernel in emit_matmul(func, plan):
+        used = resources_of(generate_kernel(kernel, "product", arch), arch, tmp_path)
+        assert used.spilled_bytes == used.shared_bytes == 0
+        assert used.registers / plan.registers < 1.5
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_convolutions_and_reductions_do_not_spill(arch: str, tmp_path: Path) -> None:
     image, dense, own = (np.zeros(shape, np.float32) for shape in ((1, 29, 29, 64), (96, 64, 3, 3), (64, 1, 3, 3)))

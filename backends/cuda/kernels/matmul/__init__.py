@@ -21,7 +21,9 @@ def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Schedu
     plan = choose(product, cores_of(product, tfloat32=tfloat32), device)
     kernels = emit_matmul(func, plan)
     between = kernels[0].params[len(func.params) :]
-    made = join_launches(func, between, [kernel.body for kernel in kernels]) if between else kernels[0]
+    made = kernels[0]
+    if between:
+        made = join_launches(func, between, [kernel.body for kernel in kernels]).with_attrs(kernels[0].attrs)
     seconds = estimate(plan, device)
     assert seconds is not None
     return Scheduled(made, _NAME, str(plan), cycles=seconds * device.clock_hz)

@@ -1,5 +1,8 @@
 """The points of a product, and the one that is taken to be fastest on a device.
 
+Where the last wave of tiles is not full, blocks may share all steps of all tiles (stream-K): one wave, and a launch
+that adds up the tiles of which several blocks have parts.
+
 The estimate is a roofline of each wave of blocks: what their SM multiplies, what it moves between shared memory and
 registers, and what it reads of the L2 cache, of which the slowest counts. It knows no latencies, was compared with no
 device, and takes the rate of tensor cores from the data sheet, which on an H100 is that of `wgmma`: it is for choosing
@@ -9,8 +12,9 @@ among points, not for telling times.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as combinations
+from math import inf
 
 from backends.cuda.devices import WARP, CudaDevice
 from backends.cuda.kernels.fastest import fastest, waves_s
@@ -45,6 +49,11 @@ FLOAT_UNITS = TileSizes((
 ))  # fmt: skip
 
 
+_WORTH = 0.95
+"""Of the least time without it, what stream-K has to save: the estimate leaves out that its loops have no lengths which
+the compiler knows."""
+
+
 def points(product: SumOfProducts, cores: Cores) -> Iterator[Plan]:
     """Yield the plans that suit a product, those that win where the estimate is the same first."""
     space = TENSOR_CORES if isinstance(cores, TensorCores) else FLOAT_UNITS
@@ -63,7 +72,24 @@ def choose(product: SumOfProducts, cores: Cores, device: CudaDevice) -> Plan:
     Raises:
         Declined: No point suits the product, or none fits the device.
     """
-    return fastest(points(product, cores), lambda plan: estimate(plan, device))
+    def seconds(plan: Plan) -> float | None:
+        return estimate(plan, device)
+
+    plans = list(points(product, cores))
+    plan = fastest(plans, seconds)
+    streams = [stream for each in plans for stream in _streams(each, device)]
+    stream = fastest(streams, seconds) if streams else plan
+    return stream if (seconds(stream) or inf) < _WORTH * (seconds(plan) or inf) else plan
+
+
+def _streams(plan: Plan, device: CudaDevice) -> Iterator[Plan]:
+    """Yield a plan whose tiles do not fill their last wave with blocks that share all steps: as many as the device
+    holds at once, so that there is one wave, all of whose blocks have as much to do."""
+    at_once = device.blocks_at_once(plan.point.threads, plan.registers, plan.shared_bytes) * device.sms
+    if plan.point.split == 1 and at_once and plan.blocks % at_once:
+        stream = replace(plan, point=replace(plan.point, stream_blocks=at_once))
+        if not stream.why_not():
+            yield stream
 
 
 def estimate(plan: Plan, device: CudaDevice) -> float | None:
@@ -76,19 +102,22 @@ def estimate(plan: Plan, device: CudaDevice) -> float | None:
     sums = product.batches * product.rows * product.columns
     once = plan.left.operand.item_bytes * product.depth * product.batches * (product.rows + product.columns) + 4 * sums
     seconds = max(seconds, device.floor(0, once).seconds)
-    if plan.point.split > 1:
-        seconds += device.kernel_s + device.floor(0, 8 * plan.point.split * sums).seconds
+    kept = plan.point.split * sums if plan.point.split > 1 else 0
+    if plan.point.stream_blocks:
+        kept = 2 * plan.point.stream_blocks * plan.point.rows * plan.point.columns
+    if kept:
+        seconds += device.kernel_s + device.floor(0, 8 * kept).seconds
     return seconds
 
 
 def _wave_s(plan: Plan, device: CudaDevice, blocks: int) -> float:
     """Return how long an SM takes for so many blocks at once."""
     point, item = plan.point, plan.product.left.item_bytes
-    depth = plan.tiles_of_split * point.depth
+    depth = plan.steps_of_block * point.depth
     warps = point.threads // WARP
     brought = (point.rows + point.columns) * depth * item
     read = warps * (point.warp_rows + point.warp_columns) * depth * item
-    sums = 8 * point.rows * point.columns
+    sums = 8 * point.rows * point.columns * plan.tiles_of_block
     busy = min(1.0, warps * blocks / device.schedulers)
     multiplying = 2 * point.rows * point.columns * depth / (plan.cores.gflops(device) / device.sms * busy)
     return blocks * 1e-9 * max(multiplying, (brought + read + sums) / device.shared_gbs, brought / device.l2_gbs)

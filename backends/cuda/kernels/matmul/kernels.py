@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
@@ -12,7 +13,8 @@ from tvm.ir import Var
 from tvm.sym import Analyzer
 
 from backends.cuda.codegen.device_functions import address, call_device, registers
-from backends.cuda.kernels.matmul.emit import emit_product
+from backends.cuda.codegen.generate import BLOCKS_OF_SM
+from backends.cuda.kernels.matmul.emit import emit_product, emit_stream
 from backends.cuda.kernels.matmul.plan import Plan
 from backends.cuda.kernels.matmul.sums import SumsConsumer
 from backends.cuda.kernels.pointwise.emit import compute_elements, emit_elements, widest_run
@@ -25,14 +27,14 @@ from fusion.declined import Declined
 
 Expr = Any
 PARTIAL = "partial"
-"""The name of the parameter that has the sums of each split."""
+"""The name of the parameter that has the sums of parts of tiles."""
 
 
 def emit_matmul(func: tirx.PrimFunc, plan: Plan) -> tuple[tirx.PrimFunc, ...]:
     """Return `func`, of which `plan` has the product, as kernels that run one after another.
 
-    Where the depth is split they have one parameter more, `PARTIAL`, which the first writes and the second reads: the
-    blocks' sums are added in a fixed order, so that results are the same each time.
+    Where several blocks have parts of a tile, they have one parameter more, `PARTIAL`, which the first writes and the
+    second reads: the blocks' sums are added in a fixed order, so that results are the same each time.
 
     Raises:
         Declined: The point does not suit the product, or what is behind reads sums of another position.
@@ -40,10 +42,15 @@ def emit_matmul(func: tirx.PrimFunc, plan: Plan) -> tuple[tirx.PrimFunc, ...]:
     why_not = plan.why_not()
     if why_not:
         raise Declined(why_not)
-    product = plan.product
-    if plan.point.split == 1:
+    product, point = plan.product, plan.point
+    if point.split == 1:
         results = results_of(product.behind, product.sums, product.columns)
-        return (func.with_body(emit_product(plan, lambda split: results)),)
+        if not point.stream_blocks:
+            return (func.with_body(emit_product(plan, lambda split: results)),)
+        kept_tiles = 2 * point.stream_blocks
+        partial = tirx.decl_buffer((kept_tiles * point.rows * point.columns,), "float32", PARTIAL)
+        bounded = func.with_attr(BLOCKS_OF_SM, plan.blocks_of_sm)
+        return _kernels(bounded, partial, emit_stream(plan, partial, results))
     elements = prod(shape_of(product.sums))
     partial = tirx.decl_buffer((plan.point.split * elements,), "float32", PARTIAL)
 
@@ -54,7 +61,10 @@ def emit_matmul(func: tirx.PrimFunc, plan: Plan) -> tuple[tirx.PrimFunc, ...]:
 
         return SumsConsumer(_divisor(4, product.columns), keep)
 
-    bodies = emit_product(plan, kept), emit_elements(_added(plan, partial))
+    return _kernels(func, partial, (emit_product(plan, kept), emit_elements(_added(plan, partial))))
+
+
+def _kernels(func: tirx.PrimFunc, partial: Var, bodies: Sequence[tirx.Stmt]) -> tuple[tirx.PrimFunc, ...]:
     return tuple(tirx.PrimFunc([*func.params, partial], body, func.ret_type, func.attrs) for body in bodies)
 
 

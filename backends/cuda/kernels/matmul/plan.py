@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from backends.cuda.devices import WARP
+from backends.cuda.devices import REGISTERS, WARP
 from backends.cuda.kernels.launch import MOST_ELEMENTS
 from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
 from backends.cuda.kernels.matmul.read import MatrixProduct, SumOfProducts
+from backends.cuda.kernels.matmul.step_shares import StepShares
 from backends.cuda.kernels.matmul.sums import SumsTile
 from backends.cuda.kernels.matmul.tile import Tile
 from backends.tensorir.stages import shape_of
@@ -27,6 +28,8 @@ class TileShape:
         warp_rows: Of a warp's tile; so for `warp_columns`.
         stages: Tiles in shared memory, of which all but one are on their way.
         split: Blocks that share the depth of one tile, each with sums of its own.
+        stream_blocks: Blocks that share the steps of all tiles (stream-K, Osama et al. 2023); 0 where each has one
+            tile, or a split of it.
     """
 
     rows: int
@@ -36,6 +39,7 @@ class TileShape:
     warp_columns: int
     stages: int
     split: int = 1
+    stream_blocks: int = 0
 
     @property
     def threads(self) -> int:
@@ -89,6 +93,11 @@ class Plan:
         return min(255, numbers * 6 // 5 + _OTHER_REGISTERS)
 
     @property
+    def blocks_of_sm(self) -> int:
+        """Blocks at a time whose registers an SM has, with a quarter to spare for what the estimate does not know."""
+        return max(1, REGISTERS // (self.registers * 5 // 4 * self.point.threads))
+
+    @property
     def tiles(self) -> tuple[int, int, int]:
         """Tiles of rows, columns and depth."""
         sizes = ((self.product.rows, self.point.rows), (self.product.columns, self.point.columns))
@@ -101,13 +110,29 @@ class Plan:
         return -(-self.tiles[2] // self.point.split)
 
     @property
+    def stream(self) -> StepShares:
+        """How blocks share the steps of all tiles."""
+        return StepShares(self.product.batches * prod(self.tiles), self.point.stream_blocks, self.tiles[2])
+
+    @property
+    def steps_of_block(self) -> int:
+        """Tiles of depth that one block multiplies."""
+        return self.stream.most if self.point.stream_blocks else self.tiles_of_split
+
+    @property
+    def tiles_of_block(self) -> int:
+        """Tiles of which one block has steps, at most."""
+        return -(-self.stream.most // self.stream.of_tile) + 1 if self.point.stream_blocks else 1
+
+    @property
     def blocks(self) -> int:
         """Of the grid."""
-        return self.product.batches * prod(self.tiles[:2]) * self.point.split
+        return self.point.stream_blocks or self.product.batches * prod(self.tiles[:2]) * self.point.split
 
     def __str__(self) -> str:
         point = self.point
         split = f", {point.split} blocks share a depth" if point.split > 1 else ""
+        split += f", {point.stream_blocks} blocks share all steps" if point.stream_blocks else ""
         tile = f"tile {point.rows} x {point.columns} x {point.depth}"
         return f"{tile}, warp {point.warp_rows} x {point.warp_columns}, {point.stages} stages{split}"
 
@@ -127,6 +152,12 @@ class Plan:
             return "a block has nothing to add up"
         if point.split * prod(shape_of(self.product.sums)) > MOST_ELEMENTS:
             return "there are more sums than an int32 counts"
+        if point.stream_blocks and (point.split > 1 or not 1 < point.stream_blocks <= self.stream.steps):
+            return "the steps are split twice, or fewer than the blocks that share them"
+        if point.stream_blocks and self.stream.are_tiles:
+            return "no block begins inside of a tile"
+        if max(self.stream.steps, 2 * point.stream_blocks * point.rows * point.columns) > MOST_ELEMENTS:
+            return "there are more steps or sums than an int32 counts"
         return ""
 
 

@@ -8,14 +8,17 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import Var
+from tvm.tirx import ForKind
 
 from backends.cuda.codegen.device_functions import address, call_device, registers
 from backends.cuda.kernels.matmul.cores import Store
 from backends.cuda.kernels.registers import Lanes, register
-from backends.tensorir.emit import Nest, int64
+from backends.tensorir.emit import Nest, guard, int64
 
 Expr = Any
 _FLOAT_BYTES = 4
+_WIDTH = 4
+"""Floats of one access."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,26 @@ class SumsTile:
             place: The batch, and which of the tiles of rows and of columns this is.
             threads: The thread and how many there are.
         """
+
+        def take(sums: Var, row: Expr, column: Expr) -> None:
+            at = row * self.line_bytes + column * _FLOAT_BYTES
+            for lane, width in self._pieces(results.many):
+                place = address(shared, at + lane * _FLOAT_BYTES)
+                call_device(nest, f"take_floats<{width}>", *registers(sums, lane), place)
+
+        self.finish(nest, take, place, threads, results=results)
+
+    def finish(
+        self,
+        nest: Nest,
+        take: Callable[[Var, Expr, Expr], None],
+        place: tuple[Var, Expr, Expr],
+        threads: tuple[Var, int],
+        *,
+        results: SumsConsumer,
+    ) -> None:
+        """Add what makes the results of sums that `take` puts into registers, from a row and a column of the tile on;
+        see `hand_on`."""
         many, (thread, count), (batch, row_tile, column_tile) = results.many, threads, place
         of_row = self.columns // many
         vectors, (batches, rows, columns) = of_row * self.rows, self.extents
@@ -85,12 +108,37 @@ class SumsTile:
             is_own = tirx.And(row < rows, vector < columns // many)
             with nest.when(is_own if vectors % count == 0 else tirx.And(which < vectors, is_own)):
                 sums = register(nest, "taken", many, "float32")
-                at = own_row * self.line_bytes + own_vector * (many * _FLOAT_BYTES)
-                width = 4 if many % 4 == 0 else 1
-                for lane in range(0, many, width):
-                    call_device(
-                        nest, f"take_floats<{width}>", *registers(sums, lane), address(shared, at + lane * _FLOAT_BYTES)
-                    )
+                take(sums, own_row, own_vector * many)
                 begin = (batch * rows + row) * columns + vector * many
                 ranges = tuple(zip((batch, row, vector), (batches, rows, columns // many), strict=True))
                 results.add(nest, begin, Lanes(Var("lane", "int64"), many, ranges), sums)
+
+    def keep(self, nest: Nest, shared: Var, threads: tuple[Var, int], partial: tuple[Var, Expr]) -> None:
+        """Add what stores all sums of the tile, row by row, in a buffer from a position on."""
+        (thread, count), vectors = threads, self.rows * self.columns // _WIDTH
+        with nest.run("turn", -(-vectors // count)) as turn:
+            which = nest.bind("which", turn * count + thread)
+            with guard(nest, None if vectors % count == 0 else which < vectors):
+                row = tirx.floordiv(which, int64(self.columns // _WIDTH))
+                column = tirx.floormod(which, int64(self.columns // _WIDTH)) * _WIDTH
+                sums = register(nest, "taken", _WIDTH, "float32")
+                at = row * self.line_bytes + column * _FLOAT_BYTES
+                call_device(nest, f"take_floats<{_WIDTH}>", *registers(sums, 0), address(shared, at))
+                to = address(partial[0], partial[1] + which * _WIDTH)
+                call_device(nest, f"put_floats<{_WIDTH}>", to, *registers(sums, 0))
+
+    def add_kept(self, nest: Nest, sums: Var, many: int, partial: tuple[Var, Expr], place: tuple[Expr, Expr]) -> None:
+        """Add to sums in registers those of a tile that `keep` stored from a position on, at a row and a column."""
+        row, column = place
+        for lane, width in self._pieces(many):
+            taken = register(nest, "kept", width, "float32")
+            at = partial[1] + row * self.columns + column + lane
+            call_device(nest, f"take_floats<{width}>", *registers(taken, 0), address(partial[0], at))
+            with nest.run("element", width, ForKind.UNROLLED) as element:
+                total = tirx.BufferLoad(sums, [lane + element]) + tirx.BufferLoad(taken, [element])
+                nest.store(sums, [lane + element], total)
+
+    def _pieces(self, many: int) -> list[tuple[int, int]]:
+        """Return of so many neighbours where each access begins, and how many floats it brings."""
+        width = _WIDTH if many % _WIDTH == 0 else 1
+        return [(lane, width) for lane in range(0, many, width)]
