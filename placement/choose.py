@@ -107,6 +107,9 @@ def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: flo
         NotInstalledError: An exact plan is asked for, and HiGHS is not installed.
     """
     tried = _Tried(problem, objective)
+    if not problem.tasks:
+        tried.run(FastestDevice())  # the one plan there is
+        return _choice(tried)
     for method in _methods():
         tried.run(method)
     if not tried.found and has_optional():

@@ -19,6 +19,8 @@ from placement.simulate import schedule_once
 
 _MOST = 30_000
 """Placements of a segment that are all tried: nine tasks on three devices, with that of its entry."""
+_MOST_VISITS = 4_000_000
+"""Tasks times placements of a segment: about 2e-7 s each. One of 10,000 tasks on 16 devices has 56 million."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class SegmentedPlan:
         """Return the best plan of both orders, that of the graph and that of HEFT's ranks.
 
         Raises:
-            Declined: The objective is not latency, the graph is one segment, or the plan does not fit the memories.
+            Declined: The objective is not latency, the graph is one segment or has one that is too large, or the plan
+                does not fit the memories.
         """
         segments = segments_of(problem)
         if objective != LATENCY or len(segments) < 2:
@@ -78,6 +81,8 @@ class SegmentedPlan:
         if devices**size <= _MOST:
             every: np.ndarray = np.indices((devices,) * size, dtype=np.intp).reshape(size, -1).T
             return every
+        if devices**2 * (devices + len(self.known)) * len(tasks) > _MOST_VISITS:
+            raise Declined(f"a segment has {len(tasks)} tasks, too many for {devices} devices")
         ends = np.indices((devices, devices), dtype=np.intp).reshape(2, -1).T
         return np.vstack([
             np.column_stack([ends[:, :1], np.tile(inner, (len(ends), 1)), ends[:, 1:]])

@@ -64,6 +64,12 @@ def test_a_chain_stays_on_the_fastest_device_where_copies_are_dear() -> None:
     assert choice.gap == pytest.approx(0.0)
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_tasks_take_no_time(objective: str) -> None:
+    choice = choose_plan(PlacementProblem(TaskGraph((), ()), Topology.uniform(machines(3), Link(0.0, 1.0))), objective)
+    assert (choice.seconds, choice.gap, choice.plan.placement) == (0.0, 0.0, ())
+
+
 def test_stages_share_a_stream() -> None:
     tasks = tuple(TaskNode(f"task {i}", (1.0, 2.0)) for i in range(9))
     edges = tuple(TaskEdge(i, i + 1, 1.0) for i in range(8))
