@@ -18,17 +18,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-
-import numpy as np
 
 from bench import command, markdown, zoo
 from bench.devices.live import MODULE
 from bench.devices.relay import Relay
 from bench.devices.rpc_servers import KEY, RpcServerProcess
+from bench.devices.two_modules import add_options, same_results
 from bench.remote import EngineError, RemoteProcess
 from fusion.cpus import cpu_numbers
-from fusion.options import EFFORTS, FAST
+from fusion.options import FAST
 
 _MODELS = ("resnet50", "mobilevit_s")
 _INPUTS = 4
@@ -200,7 +198,7 @@ def measure(name: str, targets: Sequence[str], link: str, options: argparse.Name
             process.ask(_DEADLINE_S, "compile", model.path, model.shapes, options.effort, where)
             process.ask(_DEADLINE_S, "take", inputs)
         expected, stream = divided.ask(_DEADLINE_S, "plans")
-        right = all(map(_equal, divided.ask(_DEADLINE_S, "outputs"), whole.ask(_DEADLINE_S, "outputs")))
+        right = all(map(same_results, divided.ask(_DEADLINE_S, "outputs"), whole.ask(_DEADLINE_S, "outputs")))
         found = Linked(
             model=name, devices=" ".join(targets), link=link, stream=stream, expected=expected, right=right
         )
@@ -208,10 +206,6 @@ def measure(name: str, targets: Sequence[str], link: str, options: argparse.Name
             found.stream_ms.append(1e3 / divided.ask(_DEADLINE_S, "stream", options.seconds))
             found.call_ms.append(1e3 / divided.ask(_DEADLINE_S, "calls", options.seconds))
     return found
-
-
-def _equal(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
-    return all(np.allclose(value, theirs[name], rtol=1e-3, atol=1e-4) for name, value in ours.items())
 
 
 def lose(name: str, links: Sequence[SlowLink], how: str) -> Iterator[Loss]:
@@ -264,7 +258,7 @@ def _line(each: Linked) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.devices.links", description=__doc__)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"default: {' '.join(_MODELS)}")
+    add_options(parser, _MODELS, rounds=3, measurements="two")
     parser.add_argument(
         "--kinds", nargs="*", default=["servers", "limited", "local"], choices=["servers", "limited", "local"],
         help="two servers; two with --memory each, so that the model is cut; a CPU here and a server",
@@ -273,10 +267,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lost", default="squeezenet", metavar="MODEL", help="that runs when a server is lost; or ''")
     parser.add_argument("--latency-us", type=float, default=1000.0)
     parser.add_argument("--gbs", type=float, default=0.125)
-    parser.add_argument("--effort", default="balanced", choices=EFFORTS)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement in a round; there are two")
-    parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
     return parser
 
 

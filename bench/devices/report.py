@@ -22,9 +22,10 @@ _HEADER = (
 def line(result: PlanResult) -> str:
     """Return one result in a line."""
     ratios = ", ".join(f"{ratio(result):.2f}" for ratio in _RATIOS)
+    exact = "" if result.exact is None else f"; HiGHS: {_us(result.exact)} us in {result.solving:.1f} s"
     return (
         f"{result.network} x {result.batch}, {result.objective}: {_us(result.plan)} us by {result.method}"
-        f" (ratios: {ratios}; CPU s: {result.planning:.1f}, {result.more:.1f})"
+        f" (ratios: {ratios}; CPU s: {result.planning:.1f}, {result.more:.1f}{exact})"
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from tvm import relax
@@ -23,7 +25,7 @@ from fusion.devices.device_program import UNDER_WAY, DeviceProgram
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.host_kernels import host_estimates, host_kernels, with_kernels
 from fusion.devices.local_program import LocalProgram
-from fusion.devices.measured_costs import measure_kernels
+from fusion.devices.measured_costs import measure_run, measure_shares
 from fusion.devices.offload_stage import OffloadStage
 from fusion.devices.requests import DeviceStage, Flow, StageProgram
 from fusion.devices.rpc_program import RpcProgram
@@ -50,6 +52,9 @@ from placement.problem import LATENCY
 
 _LEAST_SHARE = 0.05
 """Of a run on a server that kernels are taken to have, whatever its copies were measured to take."""
+_BOUTS = 4
+"""Of whole runs on each device alone, and on all at a time."""
+T = TypeVar("T")
 
 
 def make_program(
@@ -132,21 +137,23 @@ def _times(
     tasks = tuple(range(len(parts.graph.tasks)))
     try:
         arrays = list(random_inputs(imported.inputs).values())
-        program = parts.local(tasks)
-        calls: list[Callable[[], Seconds | float]] = [
+        program = parts.local(tasks).kernels
+        runs = [
             partial(_whole_run, parts, k, tasks, arrays, links[k])
             if k in sessions
-            else partial(measure_kernels, program.kernels, arrays, thread.device.threads)
+            else partial(measure_run, program, arrays, thread.device.threads)
             for k, thread in enumerate(threads)
         ]
-        alone = list(map(DeviceThread.run, threads, calls))
-        with ThreadPoolExecutor(len(threads)) as callers:
-            together = list(callers.map(DeviceThread.run, threads, calls))
+        alone, together = _runs(threads, runs)
+        here = [thread for k, thread in enumerate(threads) if k not in sessions]
+        kernels = [partial(measure_shares, program, arrays, thread.device.threads) for thread in here]
+        shares_alone = list(map(DeviceThread.run, here, kernels))
+        shares_together = _together(here, kernels)
     except (ShapeError, ExecutionError) as error:
         return _Times(estimates, estimates, f"times are estimates, as measuring failed: {error.what}")
     return _Times(
-        _with_servers(alone, estimates, parts),
-        _with_servers(together, estimates, parts),
+        _of_kernels(alone, shares_alone, estimates, parts),
+        _of_kernels(together, shares_together, estimates, parts),
         "times were measured on each device, of streams while all were busy",
         arrays,
     )
@@ -161,19 +168,40 @@ def _whole_run(
     return max(taken - copies, _LEAST_SHARE * taken)
 
 
-def _with_servers(measured: Sequence[Seconds | float], estimates: Sequence[Seconds], parts: _Parts) -> list[Seconds]:
-    """Return the times of kernels on all devices: those of a server, of which the time of all is known, are as on the
-    first device here, or as estimated where there is none, and scaled to that time."""
-    shape = next((each for each in measured if not isinstance(each, float)), estimates[0])
-    whole = sum(shape.get(name, 0.0) for task in parts.graph.tasks for step in task for name in step.kernels)
-    found = list[Seconds]()
-    for each in measured:
-        if isinstance(each, float):
-            factor = each / whole if whole else 1.0
-            found.append({name: seconds * factor for name, seconds in shape.items()})
-        else:
-            found.append(each)
-    return found
+def _runs(threads: Sequence[DeviceThread], runs: Sequence[Callable[[], float]]) -> tuple[list[float], list[float]]:
+    """Return what a run takes on each device while the others are idle, and while all compute: means over bouts of
+    both by turns, as the clock of a machine may change every few seconds (by 24% where that was measured)."""
+    alone, together = list[list[float]](), list[list[float]]()
+    for _ in range(_BOUTS):
+        alone.append(list(map(DeviceThread.run, threads, runs)))
+        together.append(_together(threads, runs))
+    return [statistics.mean(each) for each in zip(*alone, strict=True)], [
+        statistics.mean(each) for each in zip(*together, strict=True)
+    ]
+
+
+def _together(threads: Sequence[DeviceThread], calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Return what the devices make of their calls, all at a time."""
+    if not calls:
+        return []
+    with ThreadPoolExecutor(len(threads)) as callers:
+        return list(callers.map(DeviceThread.run, threads, calls))
+
+
+def _of_kernels(
+    runs: Sequence[float], shares: Sequence[Seconds], estimates: Sequence[Seconds], parts: _Parts
+) -> list[Seconds]:
+    """Return the times of kernels on all devices, from those of `runs` and the shares of a run on the devices here:
+    those of a server have the shares that they have on the first device here, or of the estimates where there is
+    none."""
+    of_first = shares[0] if shares else estimates[0]
+    whole = sum(of_first.get(name, 0.0) for task in parts.graph.tasks for step in task for name in step.kernels)
+    of_server = {name: share / whole if whole else share for name, share in of_first.items()}
+    of_here = iter(shares)
+    return [
+        {name: run * share for name, share in (of_server if k in parts.sessions else next(of_here)).items()}
+        for k, run in enumerate(runs)
+    ]
 
 
 def _about(source: str, graph: CutGraph) -> tuple[str, ...]:

@@ -12,14 +12,12 @@ import numpy as np
 from fusion.module.program import KernelProgram, RunMemory
 from fusion.report.profile import rounds_of, time_calls
 
-_SECONDS = 1.0
-"""For whole runs, and again for single kernels."""
+_RUN_S, _KERNELS_S = 0.5, 0.8
+"""For whole runs in each bout, and once for single kernels."""
 
 
-def measure_kernels(program: KernelProgram, arrays: Sequence[np.ndarray], threads: int) -> dict[str, float]:
-    """Return the seconds of a call of each kernel, on `threads` threads from the calling one.
-
-    Calls that Python makes one by one take longer than those of a run, of which they are given their share.
+def measure_run(program: KernelProgram, arrays: Sequence[np.ndarray], threads: int) -> float:
+    """Return the seconds of a run on `threads` threads from the calling one.
 
     Raises:
         ExecutionError: The model does not take these arrays.
@@ -27,15 +25,24 @@ def measure_kernels(program: KernelProgram, arrays: Sequence[np.ndarray], thread
     program.library.use_threads(threads)
     memory = program.arenas.take()
     try:
-        whole = statistics.median(took for (took,) in rounds_of(lambda: [_timed(program, memory, arrays)], _SECONDS))
+        return statistics.median(took for (took,) in rounds_of(lambda: [_timed(program, memory, arrays)], _RUN_S))
     finally:
         program.arenas.give(memory)
-    calls, seconds = time_calls(program, arrays, _SECONDS)
-    share = whole / sum(seconds) if calls else 0.0
+
+
+def measure_shares(program: KernelProgram, arrays: Sequence[np.ndarray], threads: int) -> dict[str, float]:
+    """Return the share of a run that a call of each kernel takes, on `threads` threads from the calling one: calls that
+    Python makes one by one take longer than those of a run.
+
+    Raises:
+        ExecutionError: The model does not take these arrays.
+    """
+    program.library.use_threads(threads)
+    calls, seconds = time_calls(program, arrays, _KERNELS_S)
     by_kernel = defaultdict[str, list[float]](list)
     for call, took in zip(calls, seconds, strict=True):
-        by_kernel[call.kernel].append(took * share)
-    return {name: statistics.mean(times) for name, times in by_kernel.items()}
+        by_kernel[call.kernel].append(took / sum(seconds))
+    return {name: statistics.mean(shares) for name, shares in by_kernel.items()}
 
 
 def _timed(program: KernelProgram, memory: RunMemory, arrays: Sequence[np.ndarray]) -> float:

@@ -42,5 +42,6 @@ def test_report() -> None:
     found.streamed, found.together, found.call, found.alone = [400.0], [500.0], [4.0], [5.0]
     (row,) = [line for line in text([found]).splitlines() if "net" in line]
     assert [cell.strip() for cell in row.strip("|").split("|")] == [
-        "net", "2 replicas", "400.0", "500.0", "0.800", "2.000", "2.500", "-20.0%", "4.000", "5.000", "0.800", "yes",
+        "net", "2 replicas", "400.0", "500.0", "0.800", "2.000", "2.500", "-20.0%", "2.00", "2.00", "+0.0%", "4.000",
+        "5.000", "0.800", "1.00", "yes",
     ]  # fmt: skip

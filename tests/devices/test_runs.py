@@ -12,7 +12,7 @@ from onnx import helper
 
 import fusion
 from fusion.device_module import DeviceModule
-from fusion.devices import confirm_latency, make_program
+from fusion.devices import confirm_latency, make_program, measured_costs
 from fusion.errors import InputError, OptionError
 from tests.devices.forced import TARGETS, alternating, divided, needs_two_cpus
 from tests.forked import answer_of_child
@@ -107,7 +107,9 @@ def test_planned_module_says_why(module: DeviceModule) -> None:
             refused()
 
 
-def test_measured_costs() -> None:
+def test_measured_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured_costs, "_RUN_S", 0.05)
+    monkeypatch.setattr(measured_costs, "_KERNELS_S", 0.05)
     measured = fusion.compile(
         small_models.softmax_of_columns(), target=TARGETS, effort="balanced", database=False, cache=False
     )
@@ -122,6 +124,8 @@ def test_a_plan_of_several_devices_that_is_slower_when_measured_is_not_taken() -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(make_program, "plan_latency", alternating)
         patch.setattr(confirm_latency, "_timed", lambda flow, _: float(len(flow.stages)))
+        patch.setattr(measured_costs, "_RUN_S", 0.05)
+        patch.setattr(measured_costs, "_KERNELS_S", 0.05)
         measured = fusion.compile(
             small_models.softmax_of_columns(), target=TARGETS, effort="balanced", database=False, cache=False
         )
