@@ -48,6 +48,7 @@ class Results:
         before, after: Seconds of the network without and with what the decisions say.
         crashed: Candidates that failed: they ended the worker, it did not come back from them, or they raised.
         failure: Why there are no decisions.
+        ended: Whether the process has ended, or did not come back, for whatever reason.
     """
 
     decisions: list[Decision] = field(default_factory=list)
@@ -55,6 +56,7 @@ class Results:
     after: float = 0.0
     crashed: list[Trial] = field(default_factory=list)
     failure: str = ""
+    ended: bool = False
 
 
 class MeasuringSession:
@@ -103,6 +105,7 @@ class MeasuringSession:
                 _blame(trying, results, answer.why)
         except (OSError, queue.Empty, EOFError, ValueError) as error:
             self._end()
+            results.ended = True
             why = f"the process that measures ended: {type(error).__name__} {error}".strip()
             _blame(trying, results, why)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from backends.backend import GraphLibrary
 from backends.subgraphs import library_of, subgraph_key
 from fusion import pipeline
 from fusion.compiled_module import CompiledModule
@@ -26,6 +27,7 @@ from fusion.passes.regions.write import write_region
 from fusion.placement_times import PartTimes, PlacementTimes
 from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.kernel_costs import kernel_costs
+from fusion.placing.opens_apart import OpensApart
 from fusion.placing.records import REGIONS, placement_at, placement_record, point_of
 from fusion.placing.region_costs import Make, MeasuredCosts, region_task
 from fusion.placing.search import SearchedLibrary, search_placement
@@ -81,6 +83,7 @@ class ChoosePlaces:
     make: Make
     _forms: dict[tuple[str, str], Specialization] = field(default_factory=dict, init=False)
     _mixed: Sequence[PlacedSubgraph] = field(default=(), init=False)
+    _apart: Mapping[str, GraphLibrary] = field(default_factory=dict, init=False)
 
     def __call__(self) -> Specialization:
         """Return our kernels alone unless regions on libraries beat them in every block by more than the noise; with
@@ -100,7 +103,7 @@ class ChoosePlaces:
         if best is None and left and self.ctx.effort == FAST:
             return self.make(self.imported, self.ctx)
         name = names[best.task.key] if best else _ALL_CPU
-        form = self._form(name, self.ctx.effort)
+        form = self._form(name, self.ctx)
         parts = self._parts(knowledge) if name == _MIXED else {}
         times = _times(form, best, records, parts)
         return replace(form, times=times, notes=(*form.notes, *_lines(names, records), *told))
@@ -148,17 +151,22 @@ class ChoosePlaces:
             for name, family in {**versions, **mixed}.items()
         }
 
-    def _form(self, name: str, effort: str) -> Specialization:
-        """Return the model in the placement of a name, its kernels chosen with an effort."""
-        if (name, effort) not in self._forms:
-            ctx = replace(self.ctx, places=self._places(name), effort=effort)
-            self._forms[name, effort] = self.make(self.imported, ctx)
-        return self._forms[name, effort]
+    def _form(self, name: str, ctx: Context) -> Specialization:
+        """Return the model in the placement of a name, compiled as `ctx` says but for that."""
+        if (name, ctx.effort) not in self._forms:
+            self._forms[name, ctx.effort] = self.make(self.imported, replace(ctx, places=self._places(name)))
+        return self._forms[name, ctx.effort]
 
     def _trial(self, name: str) -> Specialization:
         """Return the form that is measured. The kernels around regions are nearly all in the one on cpu too, which is
         made first: their points are recalled, and only those of a placement that is taken are measured."""
-        return self._form(name, self.ctx.effort if name == _ALL_CPU else FAST)
+        ctx = self.ctx if name == _ALL_CPU else replace(self._ctx_apart, effort=FAST)
+        return self._form(name, ctx)
+
+    @property
+    def _ctx_apart(self) -> Context:
+        """What trials are compiled with: no library opens a region here that it has not opened elsewhere."""
+        return replace(self.ctx, graph_libraries=self._apart)
 
     def _places(self, name: str) -> Places:
         if name == _MIXED:
@@ -172,12 +180,16 @@ class ChoosePlaces:
         """Return a record for each of some placements, and what failed; `known` are those of the others."""
         libraries = [name for name in names if name != _MIXED]
         self._trial(_ALL_CPU)  # first: others recall what is measured of its kernels
-        taking, failed = self._compile(libraries)
-        found = [placement_record(tasks[name], REGIONS, None, time.time()) for name in libraries if name not in taking]
-        if not taking and _MIXED not in names:
-            return found, failed
+        found, failed = list[Record](), list[str]()
         try:
             with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
+                asked = self.ctx.graph_libraries.items()
+                self._apart = {name: OpensApart(name, library, session, folder) for name, library in asked}
+                taking, failed = self._compile(libraries)
+                idle_ones = (name for name in libraries if name not in taking)
+                found += (placement_record(tasks[name], REGIONS, None, time.time()) for name in idle_ones)
+                if not taking and _MIXED not in names:
+                    return found, failed
                 bench = _Bench(knowledge, session, folder, self._saved(_ALL_CPU, folder / "cpu.fusion"))
                 found += self._compared(taking, tasks, bench)
                 if _MIXED in names:
@@ -243,7 +255,7 @@ class ChoosePlaces:
         except (Declined, FusionError):
             return ()
         costs = MeasuredCosts(
-            imported=self.imported, ctx=self.ctx, make=self.make, found=found, knowledge=bench.knowledge,
+            imported=self.imported, ctx=self._ctx_apart, make=self.make, found=found, knowledge=bench.knowledge,
             session=bench.session, folder=bench.folder, all_cpu=bench.all_cpu, tolerance=self._tolerance,
         )  # fmt: skip
         deadline = time.monotonic() + _SEARCH_SECONDS

@@ -14,6 +14,7 @@ from tvm import relax
 
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
+from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.frontends.imported import ImportedModel
 from fusion.module.settings import settings_of
@@ -99,14 +100,14 @@ class MeasuredCosts:
         return math.inf if took is None else took.seconds / took.default_s
 
     def _compare(self, function: relax.Function, backend: int) -> CandidateTimes | None:
-        """Return what a region takes on a library, and on our kernels; None where it fails."""
+        """Return what a region takes on a library, and on our kernels; None where it fails, or stays with ours."""
         model = _model_of(function)
         try:
             paths = tuple(
-                self._saved(model, replace(self.ctx, places=PlacesByOrder(order), effort=FAST))
+                self._saved(model, replace(self.ctx, places=PlacesByOrder(order), effort=FAST), needs=bool(order))
                 for order in ((), (backend,))
             )
-        except FusionError:
+        except (Declined, FusionError):
             return None
         return self._times(paths, _REGION_SECONDS, backend)
 
@@ -118,8 +119,15 @@ class MeasuredCosts:
             self._broken.add(backend)
         return next((found for each in results.decisions for found in each.times if found.candidate == 1), None)
 
-    def _saved(self, model: ImportedModel, ctx: Context) -> str:
+    def _saved(self, model: ImportedModel, ctx: Context, *, needs: bool = False) -> str:
+        """Return the path of a saved module, which `needs` a library to run a part of it.
+
+        Raises:
+            Declined: None does.
+        """
         form = self.make(model, ctx)
+        if needs and not form.subgraphs:
+            raise Declined("; ".join(form.notes))
         path = self.folder / f"part{self._files}.fusion"
         self._files += 1
         CompiledModule(form.inputs, form.outputs, settings_of(ctx), fixed=form).save(path)

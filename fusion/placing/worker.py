@@ -1,4 +1,5 @@
-"""The process that times saved modules of one model, so that a library that crashes or hangs ends nothing else.
+"""The process that opens regions, and times saved modules of one model, so that a library that crashes or hangs ends
+nothing else.
 
 It speaks as `tuning.worker` does, of one kernel, the model, whose candidates are the modules.
 """
@@ -8,15 +9,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from backends.registry import library
 from fusion.compiled_module import CompiledModule
 from fusion.load_saved import load
 from fusion.module.random_inputs import random_inputs
-from fusion.placing.experiment import ModuleExperiment, read_experiment
+from fusion.placing.experiment import ModuleExperiment, OpeningExperiment, read_experiment
 from tuning.answering import answer_questions, say
-from tuning.decide import decide
+from tuning.decide import Decision, decide
 from tuning.messages import Comparing, MeasuredNetwork, Trial, Trying
 from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
 
@@ -30,7 +33,20 @@ Run = Callable[[], Sequence[np.ndarray]]
 
 def main() -> None:
     """Answer until there are no more lines."""
-    answer_questions(lambda path, skipped: _measure(read_experiment(path), skipped))
+    answer_questions(_answer)
+
+
+def _answer(path: Path, skipped: Collection[Trial]) -> MeasuredNetwork:
+    experiment = read_experiment(path)
+    return _open(experiment) if isinstance(experiment, OpeningExperiment) else _measure(experiment, skipped)
+
+
+def _open(experiment: OpeningExperiment) -> MeasuredNetwork:
+    """Open a region, and return what that took."""
+    data, started = Path(experiment.region).read_bytes(), time.perf_counter()
+    library(experiment.library).open(data, experiment.threads)
+    took = time.perf_counter() - started
+    return MeasuredNetwork((Decision(0, took, took, math.inf, 1),), took, took)
 
 
 def _measure(experiment: ModuleExperiment, skipped: Collection[Trial]) -> MeasuredNetwork:

@@ -45,6 +45,8 @@ class Remembers:
         return pickle.dumps(steps)
 
     def open(self, data, threads):
+        if self.version == "crashes while opening":
+            os._exit(1)
         steps, known = pickle.loads(data), []
 
         def compute(x):
@@ -102,7 +104,15 @@ def compiled(database: Path, *, sums: bool = False, effort: str = "balanced") ->
 
 @pytest.mark.parametrize(
     ("version", "wins"),
-    [("wins", True), ("sleeps", False), ("is wrong", False), ("raises", False), ("crashes", False), ("hangs", False)],
+    [
+        ("wins", True),
+        ("sleeps", False),
+        ("is wrong", False),
+        ("raises", False),
+        ("crashes", False),
+        ("hangs", False),
+        ("crashes while opening", False),
+    ],
     indirect=["version"],
 )
 def test_measured_choice(version: str, wins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def twice_as_fast() -> Results:
 def test_regions(
     answer: Callable[[], Results], expected: list[float], asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MeasuredCosts, "_saved", lambda *_: "model.fusion")
+    monkeypatch.setattr(MeasuredCosts, "_saved", lambda *_, **__: "model.fusion")
     ctx = context.resolve(threads=1, backends=["onnxruntime", "cpu"], database=False)
     session: Any = AnsweringSession(answer)
     nothing: Any = None
