@@ -18,6 +18,7 @@ import fusion
 from fusion.cli.options import read_inputs
 from fusion.errors import FusionError, ModelFileError, OptionError, ParameterFileError, SavedFileError
 from fusion.files import read_file
+from fusion.model_digest import digest_model
 from tests.module import small_models
 
 RELAY = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32], %w: Tensor[(2, 3), float32]) { add(%x, %w) }'
@@ -65,6 +66,13 @@ def test_a_link_to_a_device(tmp_path: Path) -> None:
     for suffix in ("model.onnx", "model.relay"):
         with pytest.raises(ModelFileError):
             fusion.compile(tmp_path / suffix)
+
+
+def test_no_more_is_summed_up_than_the_file_says_it_has(tmp_path: Path) -> None:
+    """A thread that had begun with /proc/self/pagemap took minutes, of which the caller waited for each."""
+    empty = tmp_path / "model"
+    empty.touch()
+    assert digest_model("/proc/version").digest == digest_model(empty).digest
 
 
 def test_no_more_is_read_than_the_file_has(tmp_path: Path) -> None:

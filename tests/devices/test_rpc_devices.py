@@ -97,7 +97,7 @@ def test_a_server_behind_a_slow_link(board: RpcServerProcess) -> None:
         wait_for(port)
         module = divided(small_models.softmax_of_columns(), targets=[LOCAL, f"rpc://{here}:{port}/{KEY}"])
         link = module._program.plans.problem.topology.links[0][1]
-        assert 20_000 <= link.latency_us < 60_000  # to each copy belong two calls, there and back
+        assert 20_000 <= link.latency_us < 200_000  # to each copy belong two calls, there and back; more on a busy host
         assert link.gbs < 0.06
         stream = module.stream(itertools.repeat(X))
         next(stream)
