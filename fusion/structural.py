@@ -45,8 +45,30 @@ def contains(root: Any, *tests: tuple[Kinds, Callable[[Any], bool]]) -> bool:
 
 
 def map_nodes(root: Any, *replacements: tuple[Kinds, Visit]) -> Any:
-    """Return `root` with each node as the first of `replacements` for its kind returns it, children first."""
-    return _map(root, list(_by_index(replacements)), [], int(WalkOrder.POSTORDER))
+    """Return `root` with each node as the first of `replacements` for its kind returns it, children first.
+
+    What one of these raises is raised once the map is over: where it goes through tvm_ffi's (0.1.14) while a child is
+    another one already, memory is freed twice, and the process ends somewhere else.
+    """
+    raised: list[BaseException] = []
+
+    def guarded(replace: Visit) -> Visit:
+        def call(node: Any) -> Any:
+            if raised:
+                return node
+            try:
+                return replace(node)
+            except BaseException as error:
+                raised.append(error)
+                return node
+
+        return call
+
+    visits = [(index, guarded(replace)) for index, replace in _by_index(replacements)]
+    mapped = _map(root, visits, [], int(WalkOrder.POSTORDER))
+    if raised:
+        raise raised.pop()
+    return mapped
 
 
 def mutate(root: Any, rules: Sequence[tuple[Kinds, Rule]]) -> Any:

@@ -45,3 +45,15 @@ def test_a_rule_decides_about_the_children() -> None:
 def test_errors_of_callbacks_come_out_as_they_are() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         walk(TREE, (tirx.Var, lambda var: int(var.name)))
+
+
+@pytest.mark.parametrize("kind", [tirx.Add, tirx.Mul])
+def test_errors_behind_a_replaced_child_leave_the_memory_whole(kind: type) -> None:
+    """tvm_ffi freed it twice, and the process ended somewhere behind."""
+
+    def fails(node: object) -> object:
+        raise ValueError("no such node")
+
+    for _ in range(1000):
+        with pytest.raises(ValueError, match="no such node"):
+            map_nodes(TREE, (tirx.Var, lambda var: var + 1), (kind, fails))
