@@ -125,7 +125,7 @@ class KernelCompiler(Protocol):
             `device_code`, for a run starts kernels one by one, in memory of the device's own.
         features: Names of the instruction sets that code may use.
         threads: Worker threads at run time.
-        halves: Types of 16 bits that products are made of as they are; of the others products are widened.
+        half_dtypes: Types of 16 bits that products are made of as they are; of the others products are widened.
         machine: What it knows of the machine, a dataclass of plain values: part of the keys of caches.
         layouts: What the order of a tensor's axes in memory is chosen by.
         rounding: What operands are rounded to bfloat16 by.
@@ -148,7 +148,7 @@ class KernelCompiler(Protocol):
     def threads(self) -> int: ...
 
     @property
-    def halves(self) -> frozenset[str]: ...
+    def half_dtypes(self) -> frozenset[str]: ...
 
     @property
     def machine(self) -> Any: ...

@@ -114,7 +114,7 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         LowerEinsum(),
         FoldConstants(),
         *([Rewrite()] if Technique.REWRITES in techniques else []),
-        *([] if "float16" in ctx.compiler.halves else [WidenHalf()]),
+        *([] if "float16" in ctx.compiler.half_dtypes else [WidenHalf()]),
         WidenConv1d(),
         SplitConv3d(),
         relax.transform.DecomposeOpsForInference(),

@@ -82,7 +82,7 @@ class CpuCompiler:
         return SAFE
 
     @property
-    def halves(self) -> frozenset[str]:
+    def half_dtypes(self) -> frozenset[str]:
         """See `KernelCompiler`."""
         return frozenset({"bfloat16"})
 

@@ -92,7 +92,7 @@ class CudaCompiler:
         return SAFE
 
     @property
-    def halves(self) -> frozenset[str]:
+    def half_dtypes(self) -> frozenset[str]:
         """See `KernelCompiler`."""
         return NARROW
 

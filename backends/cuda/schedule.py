@@ -7,7 +7,7 @@ from tvm import tirx
 from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels import attention, checks, matmul, pointwise, reductions, rows, transposes
 from backends.cuda.kernels.launch import check_sizes
-from backends.cuda.kernels.template import CudaTemplate
+from backends.cuda.kernels.template import CudaTemplate, ScheduleContext
 from backends.kernel import UNSCHEDULED
 from backends.tensorir.result import Scheduled
 from fusion.declined import Declined
@@ -33,10 +33,10 @@ def schedule(func: tirx.PrimFunc, device: CudaDevice, *, tfloat32: bool = False)
         check_sizes(*func.params)
     except Declined as reason:
         return Scheduled(func, UNSCHEDULED, "", str(reason), is_last_resort=True)
-    refusals = []
+    ctx, refusals = ScheduleContext(device, tfloat32), []
     for template in TEMPLATES:
         try:
-            return template.schedule(func, device, tfloat32)
+            return template.schedule(func, ctx)
         except Declined as reason:
             refusals.append(f"{template.name} declined: {reason}")
         except MemoryError:

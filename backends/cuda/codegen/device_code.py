@@ -1,6 +1,6 @@
 """The code of a model for CUDA devices as one file: a zip of the kernels, and what a run starts of them.
 
-    launches.json           by PrimFunc, what is started one after another, and the memory between
+    launches.json           by PrimFunc, what is started one after another, and workspaces
     matmul.0.cu             CUDA C of its first kernel
     matmul.0.sm_80.cubin    what NVRTC makes of it for each architecture asked for
     matmul.0.ptx            and for later ones
@@ -41,7 +41,7 @@ class Launch:
         name: Of its members.
         kernel: Its text, and how it is started.
         arguments: Of each of its pointers, which parameter of the PrimFunc it is, from 0 on, or behind these which
-            buffer between kernels.
+            workspace.
     """
 
     name: str
@@ -55,12 +55,12 @@ class DeviceKernels:
 
     Attributes:
         parameters: How many it has.
-        between: Bytes of each buffer that a kernel hands to a later one.
+        workspaces: Bytes of each buffer that a kernel hands to a later one.
         launches: In order.
     """
 
     parameters: int
-    between: tuple[int, ...]
+    workspaces: tuple[int, ...]
     launches: tuple[Launch, ...]
 
 
@@ -72,7 +72,7 @@ def generate_kernels(name: str, func: tirx.PrimFunc, arch: str) -> DeviceKernels
         kernel = generate_kernel(each, name, arch)
         names = [str(param.name) for param in each.params]
         launches.append(Launch(f"{name}.{number}", kernel, tuple(map(names.index, kernel.parameters))))
-    return DeviceKernels(len(func.params), tuple(map(_bytes_of, found.between)), tuple(launches))
+    return DeviceKernels(len(func.params), tuple(map(_bytes_of, found.workspaces)), tuple(launches))
 
 
 def write_code(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> bytes:
@@ -117,7 +117,7 @@ def _launches(described: Mapping[str, _Fields]) -> Iterator[_Fields]:
 
 def _kernels_of(each: _Fields) -> DeviceKernels:
     launches = (Launch(one["name"], _kernel_of(one["kernel"]), tuple(one["arguments"])) for one in each["launches"])
-    return DeviceKernels(each["parameters"], tuple(each["between"]), tuple(launches))
+    return DeviceKernels(each["parameters"], tuple(each["workspaces"]), tuple(launches))
 
 
 def _kernel_of(fields: _Fields) -> CudaKernel:

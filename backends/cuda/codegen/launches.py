@@ -19,23 +19,23 @@ class Launches:
     """The kernels of a PrimFunc.
 
     Attributes:
-        between: Buffers that one writes and a later one reads.
+        workspaces: Buffers that one writes and a later one reads.
         functions: Each with the parameters of the PrimFunc, and behind them those buffers.
     """
 
-    between: tuple[Var, ...]
+    workspaces: tuple[Var, ...]
     functions: tuple[tirx.PrimFunc, ...]
 
 
-def join_launches(func: tirx.PrimFunc, between: Sequence[Var], bodies: Sequence[tirx.Stmt]) -> tirx.PrimFunc:
+def join_launches(func: tirx.PrimFunc, workspaces: Sequence[Var], bodies: Sequence[tirx.Stmt]) -> tirx.PrimFunc:
     """Return `func` with the loops of several kernels."""
-    return func.with_body(tirx.SeqStmt([*map(tirx.AllocBuffer, between), *bodies]))
+    return func.with_body(tirx.SeqStmt([*map(tirx.AllocBuffer, workspaces), *bodies]))
 
 
 def launches_of(func: tirx.PrimFunc) -> Launches:
     """Return the kernels of a PrimFunc with loops."""
     statements = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
-    between = tuple(each.buffer for each in statements if isinstance(each, tirx.AllocBuffer))
+    workspaces = tuple(each.buffer for each in statements if isinstance(each, tirx.AllocBuffer))
     bodies = [each for each in statements if not isinstance(each, tirx.AllocBuffer)]
-    params = [*func.params, *between]
-    return Launches(between, tuple(tirx.PrimFunc(params, body, func.ret_type, func.attrs) for body in bodies))
+    params = [*func.params, *workspaces]
+    return Launches(workspaces, tuple(tirx.PrimFunc(params, body, func.ret_type, func.attrs) for body in bodies))

@@ -12,15 +12,26 @@ from backends.tensorir.result import Scheduled
 
 
 @dataclass(frozen=True)
+class ScheduleContext:
+    """What kernels are made for.
+
+    Attributes:
+        tfloat32: Whether products of float32 round their operands to tfloat32.
+    """
+
+    device: CudaDevice
+    tfloat32: bool = False
+
+
+@dataclass(frozen=True)
 class CudaTemplate:
     """A family of kernels.
 
     Attributes:
         name: In reports.
         schedule: Returns a kernel with loops bound to blocks and threads, at the point that is estimated to be fastest
-            on a device; where the last argument says so, products of float32 round their operands to tfloat32. Raises
-            `Declined` with the reason why it is none of the family's.
+            there. Raises `Declined` with the reason why it is none of the family's.
     """
 
     name: str
-    schedule: Callable[[tirx.PrimFunc, CudaDevice, bool], Scheduled]
+    schedule: Callable[[tirx.PrimFunc, ScheduleContext], Scheduled]

@@ -23,7 +23,7 @@ _Block = tuple[DeviceMemory, list[DeviceEvent]]
 """Memory, and what is behind those who read it last."""
 
 
-class ResultMemory:
+class ResultPool:
     """Memory for results. What a result no longer needs, later ones of its size get: in a loop, calls meet the same
     addresses again, and so graphs that are there."""
 
@@ -46,7 +46,7 @@ class ResultMemory:
         if found is not None:
             memory, read = found
             for event in read:
-                event.hold_up(stream)
+                event.wait(stream)
             return memory
         try:
             return DeviceMemory(self.device, size, "a result")
@@ -88,7 +88,7 @@ class ResultMemory:
             return
         with contextlib.suppress(FusionError), self.device.current():
             for event in (self._done, *(event for _, read in blocks for event in read)):
-                event.wait()
+                event.synchronize()
 
 
 class DeviceArray:
@@ -103,7 +103,7 @@ class DeviceArray:
     """
 
     def __init__(
-        self, memory: DeviceMemory, pool: ResultMemory, ready: DeviceEvent, shape: tuple[int, ...], dtype: np.dtype[Any]
+        self, memory: DeviceMemory, pool: ResultPool, ready: DeviceEvent, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> None:
         self.shape, self.dtype = shape, dtype
         self._memory, self._pool, self._ready = memory, pool, ready
@@ -127,7 +127,7 @@ class DeviceArray:
         """
         copy, device = np.empty(self.shape, self.dtype), self._pool.device
         with device.current():
-            self._ready.wait()
+            self._ready.synchronize()
             if copy.nbytes:
                 device.call("cuMemcpyDtoH_v2", copy.ctypes.data, self._memory.address, copy.nbytes)
         return copy
@@ -172,7 +172,7 @@ class DeviceArray:
         if stream != -1:
             reader, device = LEGACY_STREAM if stream is None else stream, self._pool.device
             with device.current():
-                self._ready.hold_up(reader)
+                self._ready.wait(reader)
                 if not waits_for_default(device, reader):
                     self._readers.add(reader)
         versioned = max_version is not None and tuple(max_version) >= (1, 0)

@@ -22,7 +22,7 @@ class CodeLaunch:
         symbol: Of its function.
         blocks, threads: Of the grid and of a block, which have one dimension.
         shared_bytes: Of the shared memory that the launch asks for.
-        arguments: Of each of its pointers, which parameter of the PrimFunc it is, or behind these which buffer between.
+        arguments: Of each of its pointers, which parameter of the PrimFunc it is, or behind these which workspace.
     """
 
     name: str
@@ -39,11 +39,11 @@ class CodeFunction:
 
     Attributes:
         parameters: How many it has.
-        between: Bytes of each buffer that a kernel hands to a later one.
+        workspaces: Bytes of each buffer that a kernel hands to a later one.
     """
 
     parameters: int
-    between: tuple[int, ...]
+    workspaces: tuple[int, ...]
     launches: tuple[CodeLaunch, ...]
 
 
@@ -91,10 +91,10 @@ class CodeFile:
 def _function(fields: Mapping[str, Any]) -> CodeFunction:
     made = CodeFunction(
         int(fields["parameters"]),
-        tuple(map(int, fields["between"])),
+        tuple(map(int, fields["workspaces"])),
         tuple(map(_launch, fields["launches"])),
     )
-    known = made.parameters + len(made.between)
+    known = made.parameters + len(made.workspaces)
     for launch in made.launches:
         if any(not 0 <= argument < known for argument in launch.arguments) or launch.blocks < 1 or launch.threads < 1:
             raise ValueError(f"the kernel {launch.name!r} cannot be started as the file says")

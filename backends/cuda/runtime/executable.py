@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from backends.cuda.runtime.arrays import DeviceArray, ResultMemory
+from backends.cuda.runtime.arrays import DeviceArray, ResultPool
 from backends.cuda.runtime.code_file import CodeFile
 from backends.cuda.runtime.device import FoundDevice, OpenDevice, open_device
 from backends.cuda.runtime.dlpack import CUDA, CUDA_MANAGED, ForeignTensor
 from backends.cuda.runtime.driver import LEGACY_STREAM
-from backends.cuda.runtime.kernels import BETWEEN, DeviceGraph, LoadedKernels, addresses_of, aligned
+from backends.cuda.runtime.kernels import WORKSPACE, DeviceGraph, LoadedKernels, addresses_of, aligned
 from backends.cuda.runtime.resources import DeviceEvent, DeviceMemory, DeviceStream, PinnedMemory
 from backends.device_run import DevicePlace, DeviceRun
 from fusion.errors import FusionError, InputError, OptionError
@@ -46,7 +46,7 @@ class CudaExecutable:
         self._device, self._run = open_device(found), run
         self._kernels = LoadedKernels(self._device, CodeFile(code), run, ALIGNMENT)
         self._shapes = [(spec.extents, spec.dtype) for spec in run.inputs]
-        layout = _Layout(run, self._shapes, weights, self._kernels.between_bytes)
+        layout = _Layout(run, self._shapes, weights, self._kernels.workspace_bytes)
         self._memory = DeviceMemory(self._device, layout.size, "the weights and activations of a module")
         for number, weight in enumerate(weights):
             self._memory.write(self._device, layout.offsets[DevicePlace("weight", number)], byte_view(weight))
@@ -55,7 +55,7 @@ class CudaExecutable:
         self._done = DeviceEvent(self._device)
         with self._device.current():
             self._done.record(LEGACY_STREAM)  # behind the weights
-        self._results = ResultMemory(self._device, self._done)
+        self._results = ResultPool(self._device, self._done)
         self._staging: deque[_Staging] = deque(maxlen=os.cpu_count())
         self._graphs: OrderedDict[tuple[int, ...], DeviceGraph | None] = OrderedDict()
         self._held: deque[tuple[DeviceEvent, Sequence[Any], _Staging | None]] = deque()
@@ -115,7 +115,7 @@ class CudaExecutable:
         staging.fill(values)
         with self._device.current(), self._waiting_after_errors(stream):
             with self._lock, self._waiting_after_errors(stream):
-                self._done.hold_up(stream)
+                self._done.wait(stream)
                 for number in range(len(values)):
                     self._copy_in(staging, number, stream)
                 self._start(self._at, stream)
@@ -126,7 +126,7 @@ class CudaExecutable:
                         self._device.call("cuMemcpyDtoHAsync_v2", target.ctypes.data, source, target.nbytes, stream)
                 staging.ready.record(stream)
                 self._done.record(stream)
-            staging.ready.wait()
+            staging.ready.synchronize()
         outputs = tuple(staging.output(number).copy() for number in range(len(self._run.outputs)))
         self._staging.append(staging)
         return outputs
@@ -144,7 +144,7 @@ class CudaExecutable:
         with self._device.current(), self._lock, self._waiting_after_errors(stream):
             self._let_go()
             ready = DeviceEvent(self._device)
-            self._done.hold_up(stream)
+            self._done.wait(stream)
             for number, value in enumerate(values):
                 if staging is not None and number in here:
                     staging.fill_one(number, value)
@@ -213,7 +213,7 @@ class CudaExecutable:
         """Drop the graph that was not used for the longest time, when it does not run any more."""
         _, graph = self._graphs.popitem(last=False)
         if graph is not None:
-            self._done.wait()
+            self._done.synchronize()
 
     def _let_go(self) -> None:
         """Give up the inputs of runs that are done: their owners may write to them, or free them, from now on."""
@@ -237,7 +237,7 @@ class CudaExecutable:
         device: OpenDevice | None = self.__dict__.get("_device")
         if device is not None and "_lock" in self.__dict__ and device.is_usable:
             with contextlib.suppress(FusionError), device.current():
-                self._done.wait()
+                self._done.synchronize()
 
 
 class _Staging:
@@ -289,14 +289,14 @@ class _Layout:
     """
 
     def __init__(
-        self, run: DeviceRun, inputs: Sequence[tuple[tuple[int, ...], str]], weights: Sequence[Any], between: int
+        self, run: DeviceRun, inputs: Sequence[tuple[tuple[int, ...], str]], weights: Sequence[Any], workspace: int
     ) -> None:
         sizes = {
             **{DevicePlace("weight", number): byte_view(weight).nbytes for number, weight in enumerate(weights)},
             **{DevicePlace("storage", number): size for number, size in enumerate(run.storages)},
             **{DevicePlace("result", number): size for number, size in enumerate(run.results)},
             **{DevicePlace("input", number): tensor_bytes(*known) for number, known in enumerate(inputs)},
-            DevicePlace(BETWEEN, 0): between,
+            DevicePlace(WORKSPACE, 0): workspace,
         }
         self.offsets, self.size = dict[DevicePlace, int](), 0
         for place, size in sizes.items():

@@ -16,8 +16,8 @@ from fusion.errors import TargetError
 
 _UNASKED_SHARED = 48 << 10
 """Bytes of shared memory that a launch gets without its function's being asked for them."""
-BETWEEN = "between"
-"""The kind of the places of buffers between the kernels of one PrimFunc."""
+WORKSPACE = "workspace"
+"""The kind of the places of what kernels of one PrimFunc hand each other."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LoadedKernels:
     """The launches of a run.
 
     Attributes:
-        between_bytes: Of the memory that the kernels of one PrimFunc hand each other; all PrimFuncs share it.
+        workspace_bytes: Of the memory that the kernels of one PrimFunc hand each other; all PrimFuncs share it.
         places: Of the table of addresses: each place that a kernel reads or writes, and its offset there.
     """
 
@@ -50,7 +50,7 @@ class LoadedKernels:
         self._modules: list[CodeModule] = []
         self._handles: dict[str, int] = {}
         self._table: dict[tuple[DevicePlace, int], int] = {}
-        self.between_bytes = 0
+        self.workspace_bytes = 0
         launches = []
         for start in run.starts:
             launches += self._start(file, start, alignment)
@@ -66,10 +66,10 @@ class LoadedKernels:
         if function is None or function.parameters != len(start.tensors):
             raise ValueError(f"there is no kernel {start.kernel!r} of {len(start.tensors)} tensors in its code")
         places, offset = [(place, 0) for place in start.tensors], 0
-        for size in function.between:
-            places.append((DevicePlace(BETWEEN, 0), offset))
+        for size in function.workspaces:
+            places.append((DevicePlace(WORKSPACE, 0), offset))
             offset += aligned(size, alignment)
-        self.between_bytes = max(self.between_bytes, offset)
+        self.workspace_bytes = max(self.workspace_bytes, offset)
         positions = [self._table.setdefault(place, len(self._table)) for place in places]
         return [
             LoadedLaunch(

@@ -110,7 +110,7 @@ class DeviceEvent:
         """Be behind all that `stream` has to do now; the context is current."""
         self._device.call("cuEventRecord", self.handle, stream)
 
-    def hold_up(self, stream: int) -> None:
+    def wait(self, stream: int) -> None:
         """Have `stream` do nothing further before this; the context is current."""
         self._device.call("cuStreamWaitEvent", stream, self.handle, 0)
 
@@ -119,7 +119,7 @@ class DeviceEvent:
         code = self._device.status("cuEventQuery", self.handle)
         return code != NOT_READY
 
-    def wait(self) -> None:
+    def synchronize(self) -> None:
         """Return when what was recorded is done; the context is current.
 
         Raises:

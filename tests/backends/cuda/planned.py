@@ -49,7 +49,7 @@ def run_kernels(kernels: DeviceKernels, arguments: list[np.ndarray], orders: tup
     Return what the accesses of each add up to.
     """
     assert len(arguments) == kernels.parameters
-    values = [*arguments, *(np.full(size, 0xFF, np.uint8) for size in kernels.between)]
+    values = [*arguments, *(np.full(size, 0xFF, np.uint8) for size in kernels.workspaces)]
     counts = []
     for launch in kernels.launches:
         held = [values[position] for position in launch.arguments]

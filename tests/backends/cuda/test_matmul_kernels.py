@@ -161,6 +161,13 @@ def test_aligned_bytes_are_of_full_sectors_and_wide_accesses(dtype: str) -> None
     assert (counts.products > 0) == (dtype != "float32")
 
 
+def test_odd_rows_are_copied_by_lanes_along_the_rows() -> None:
+    """Of 2 bytes a lane: three sectors for 64 bytes of a row, that begin anywhere."""
+    x, y = drawn("float16", 64, 197), drawn("float16", 197, 67)
+    (counts,) = multiply(plain, x, y, point=replace(SMALL, depth=32), orders=(3,)).counts
+    assert counts.load_bytes / (32 * counts.load_sectors) > 0.6
+
+
 def test_infinity_and_nan_stay_in_their_row() -> None:
     x, y = drawn("float16", 20, 40), drawn("float16", 40, 12)
     x[3, 7], x[5, 0] = np.inf, np.nan

@@ -11,7 +11,7 @@ from backends.cuda.kernels.attention.emit import emit_attention
 from backends.cuda.kernels.attention.plan import choose, estimate, estimate_apart
 from backends.cuda.kernels.attention.read import read_attention
 from backends.cuda.kernels.matmul.plan import cores_of
-from backends.cuda.kernels.template import CudaTemplate
+from backends.cuda.kernels.template import CudaTemplate, ScheduleContext
 from backends.tensorir.estimate import Estimate
 from backends.tensorir.result import Scheduled
 from fusion.declined import Declined
@@ -19,12 +19,12 @@ from fusion.declined import Declined
 _NAME = "attention"
 
 
-def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Scheduled:
+def _schedule(func: tirx.PrimFunc, ctx: ScheduleContext) -> Scheduled:
     region = read_attention(func)
-    plan = choose(region, cores_of(region.scores, tfloat32=tfloat32), device)
-    seconds = estimate(plan, device)
+    plan = choose(region, cores_of(region.scores, tfloat32=ctx.tfloat32), ctx.device)
+    seconds = estimate(plan, ctx.device)
     assert seconds is not None
-    return Scheduled(emit_attention(func, plan), _NAME, str(plan), cycles=seconds * device.clock_hz)
+    return Scheduled(emit_attention(func, plan), _NAME, str(plan), cycles=seconds * ctx.device.clock_hz)
 
 
 def estimate_attention(func: tirx.PrimFunc, device: CudaDevice, *, tfloat32: bool) -> Estimate:

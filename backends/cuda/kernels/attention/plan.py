@@ -72,12 +72,12 @@ class FlashPlan:
     def queries(self) -> Tile:
         """The block's queries; so for `keys` and `values`, of which each stage has a tile."""
         left = self.region.scores.left
-        return Tile(left, self.rows, _line(self.region.scores.depth), self.cores.turned(left))
+        return Tile(left, self.rows, _line(self.region.scores.depth), self.cores.swizzle(left))
 
     @property
     def keys(self) -> Tile:
         right = self.region.scores.right
-        return Tile(right, self.point.keys, _line(self.region.scores.depth), self.cores.turned(right))
+        return Tile(right, self.point.keys, _line(self.region.scores.depth), self.cores.swizzle(right))
 
     @property
     def values(self) -> Tile:
@@ -86,7 +86,7 @@ class FlashPlan:
     @property
     def weights(self) -> Tile:
         """The weights of a warp in shared memory, which lie as its queries do, but for float32 in no memory at all."""
-        return Tile(self.region.scores.left, WARP_ROWS, self.point.keys, turned=2)
+        return Tile(self.region.scores.left, WARP_ROWS, self.point.keys, swizzle=2)
 
     @property
     def weight_bytes(self) -> int:

@@ -65,7 +65,7 @@ class Cores(Protocol):
     def units(self, left: MatrixOperand, right: MatrixOperand) -> tuple[int, int]:
         """Return of what the rows and the columns of a warp's tile are multiples."""
 
-    def turned(self, operand: MatrixOperand) -> int:
+    def swizzle(self, operand: MatrixOperand) -> int:
         """Return by how many vectors neighbouring lines of the operand's tile differ."""
 
     def fragment_registers(self, rows: int, columns: int) -> int:
@@ -106,7 +106,7 @@ class TensorCores:
     def units(self, left: MatrixOperand, right: MatrixOperand) -> tuple[int, int]:
         return 16, 16
 
-    def turned(self, operand: MatrixOperand) -> int:
+    def swizzle(self, operand: MatrixOperand) -> int:
         return 2 if self._is_by_words(operand) else 1
 
     def fragment_registers(self, rows: int, columns: int) -> int:
@@ -194,7 +194,7 @@ class FloatUnits:
     def units(self, left: MatrixOperand, right: MatrixOperand) -> tuple[int, int]:
         return 4 * _run_of(left), 8 * _run_of(right)
 
-    def turned(self, operand: MatrixOperand) -> int:
+    def swizzle(self, operand: MatrixOperand) -> int:
         return 1
 
     def fragment_registers(self, rows: int, columns: int) -> int:

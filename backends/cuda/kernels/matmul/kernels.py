@@ -75,7 +75,7 @@ def results_of(behind: ElementwiseRegion, sums: Var, columns: int) -> SumsConsum
         compute_elements(nest, behind, begin, lanes, {sums: taken})
 
     many = _divisor(widest_run(behind, {sums}), columns)
-    return SumsConsumer(_divisor(many, behind.innermost) if behind.is_turned else many, add)
+    return SumsConsumer(_divisor(many, behind.innermost) if behind.is_permuted else many, add)
 
 
 def _added(plan: Plan, partial: Var) -> ElementwiseRegion:

@@ -85,7 +85,8 @@ def read_operand(value: Expr, batch: Sequence[Axis], outer: Sequence[Axis], dept
     (at_batch, _), (at_outer, _), (at_depth, _) = groups
     widest = ACCESS_BYTES // int(tvm_ffi.dtype(dtype_of(value.source)).itemsize)
     runs = {along: _run(position, condition, along, sizes, widest) for along in (at_depth, at_outer)}
-    by_depth = runs[at_depth] >= runs[at_outer]
+    adjoins = {along: _adjoins(position, along, sizes) for along in (at_depth, at_outer)}
+    by_depth = (runs[at_depth], adjoins[at_depth]) >= (runs[at_outer], adjoins[at_outer])
     return MatrixOperand(
         value.source, at_batch, at_outer, at_depth, position=position, condition=condition,
         extent=sizes[at_outer], depths=sizes[at_depth],
@@ -99,6 +100,12 @@ def _run(position: Expr, condition: Expr | None, along: Var, sizes: Mapping[Var,
     while many > 1 and not _is_run(position, condition, along, sizes, many):
         many //= 2
     return many
+
+
+def _adjoins(position: Expr, along: Var, sizes: Mapping[Var, int]) -> bool:
+    """Return whether the first neighbours along one variable lie next to each other, be they aligned or not."""
+    first, second = (Analyzer().simplify(substitute(position, {along: int64(at)})) for at in (0, 1))
+    return sizes[along] > 1 and bool(Analyzer().can_prove_equal(second - first, int64(1)))
 
 
 def _is_run(position: Expr, condition: Expr | None, along: Var, sizes: Mapping[Var, int], many: int) -> bool:

@@ -62,11 +62,11 @@ class Plan:
     @property
     def left(self) -> Tile:
         """Of the left operand; so for `right`."""
-        return Tile(self.product.left, self.point.rows, self.point.depth, self.cores.turned(self.product.left))
+        return Tile(self.product.left, self.point.rows, self.point.depth, self.cores.swizzle(self.product.left))
 
     @property
     def right(self) -> Tile:
-        return Tile(self.product.right, self.point.columns, self.point.depth, self.cores.turned(self.product.right))
+        return Tile(self.product.right, self.point.columns, self.point.depth, self.cores.swizzle(self.product.right))
 
     @property
     def stage_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""A tile of an operand in shared memory: how its lines are turned, so that banks are asked once, and how it gets there.
+"""A tile of an operand in shared memory: how its lines are swizzled, so that banks are asked once, and how it comes.
 
 A line holds what lies next to each other in memory, in vectors of 16 bytes. `ldmatrix` and a quarter of a warp read one
 vector of eight lines at once; 32 banks are eight vectors wide, so lines keep their vectors in different orders:
@@ -32,13 +32,13 @@ class Tile:
     """`outer` times `depth` elements of an operand.
 
     Attributes:
-        turned: By how many vectors neighbouring lines differ: 2 where a warp reads words of two neighbouring vectors.
+        swizzle: By how many vectors neighbouring lines differ: 2 where a warp reads words of two neighbouring vectors.
     """
 
     operand: MatrixOperand
     outer: int
     depth: int
-    turned: int = 1
+    swizzle: int = 1
 
     @property
     def line(self) -> int:
@@ -68,7 +68,7 @@ class Tile:
         """
         vectors = self.line_bytes // VECTOR_BYTES
         wide = min(_PERIOD, vectors)
-        turn = tirx.floormod(tirx.floordiv(low, int64(_PERIOD // wide)) * self.turned, int64(wide))
+        turn = tirx.floormod(tirx.floordiv(low, int64(_PERIOD // wide)) * self.swizzle, int64(wide))
         vector = tirx.floordiv(byte, int64(VECTOR_BYTES))
         rest = tirx.floormod(byte, int64(VECTOR_BYTES))
         return line * self.line_bytes + tirx.bitwise_xor(vector, turn) * VECTOR_BYTES + rest

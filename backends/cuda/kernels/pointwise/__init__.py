@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels.pointwise.emit import emit_pointwise
-from backends.cuda.kernels.template import CudaTemplate
+from backends.cuda.kernels.template import CudaTemplate, ScheduleContext
 from backends.tensorir.result import Scheduled
 
 _NAME = "pointwise"
 
 
-def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Scheduled:
+def _schedule(func: tirx.PrimFunc, ctx: ScheduleContext) -> Scheduled:
     return Scheduled(emit_pointwise(func), _NAME, "16 bytes a thread, 256 threads")
 
 

@@ -95,7 +95,7 @@ class _Position:
     def is_written(self, buffer: Var, index: Sequence[Expr]) -> bool:
         """Return whether an element is read where the outputs, in the order in which they lie, are written."""
         is_alike = shape_of(buffer) == shape_of(self.parts.outputs[0].buffer)
-        return is_alike and not self.parts.is_turned and all(map(structural_equal, index, self.indices))
+        return is_alike and not self.parts.is_permuted and all(map(structural_equal, index, self.indices))
 
     def load(self, buffer: Var, index: Sequence[Expr]) -> Expr:
         """Return a load; one at one position, which shows that neighbours adjoin, where the outputs are written."""
@@ -130,7 +130,7 @@ def compute_elements(nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: L
 
     Args:
         made: Registers with the same elements of what the kernel has computed, by the buffers that the stages read;
-            where the region is turned, it is so that they are read at these positions.
+            where the region is permuted, it is so that they are read at these positions.
 
     Raises:
         Declined: Other elements of these are read.
@@ -142,7 +142,7 @@ def compute_elements(nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: L
             return position.load(buffer, index)
         at = flat_index(shape_of(buffer), index, analyzer)
         is_same = position.is_written(buffer, index) or analyzer.can_prove_equal(at, begin + lanes.var)
-        if not (is_same or parts.is_turned):
+        if not (is_same or parts.is_permuted):
             raise Declined(f"{buffer.name} is read at another position")
         return tirx.BufferLoad(made[buffer], [lanes.var])
 
@@ -157,7 +157,7 @@ def compute_elements(nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: L
         nest.extend(store_flat(to, lanes.var, value) for to, value in zip(results, values, strict=True))
     nest.add_loop(lanes.var, int64(lanes.many), ForKind.UNROLLED, body)
     for result, stage in zip(results, parts.outputs, strict=True):
-        first = lanes.begin(tirx.BufferLoad(stage.buffer, list(position.indices))) if parts.is_turned else begin
+        first = lanes.begin(tirx.BufferLoad(stage.buffer, list(position.indices))) if parts.is_permuted else begin
         if first is not None:
             copy_lanes(nest, stage.buffer, first, result, int64(0), many=lanes.many)
             continue

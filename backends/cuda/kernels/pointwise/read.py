@@ -33,7 +33,7 @@ class ElementwiseRegion:
     order: tuple[int, ...]
 
     @property
-    def is_turned(self) -> bool:
+    def is_permuted(self) -> bool:
         """Whether elements are counted in another order than they are stored."""
         return self.order != tuple(range(len(self.axes)))
 

@@ -60,16 +60,16 @@ def emit_reductions(func: tirx.PrimFunc, device: CudaDevice) -> tirx.PrimFunc:
     parts = read_reductions(func)
     stages = [step for stage in parts.reductions for step in _steps(parts, stage, device)]
     bodies = [_emit_reduction(parts, stage, device, None) for stage in stages[:-1]]
-    between = [stage.buffer for stage in stages[:-1]]
+    workspaces = [stage.buffer for stage in stages[:-1]]
     last = next(reversed(stages), None)
     try:
         bodies.append(_emit_last(parts, last, device))
     except Declined:
         if last is not None:
             bodies.append(_emit_reduction(parts, last, device, None))
-            between.append(last.buffer)
+            workspaces.append(last.buffer)
         bodies += map(emit_elements, parts.regions)
-    return join_launches(func, between, bodies) if len(bodies) > 1 else func.with_body(bodies[0])
+    return join_launches(func, workspaces, bodies) if len(bodies) > 1 else func.with_body(bodies[0])
 
 
 def _steps(parts: Reductions, stage: Stage, device: CudaDevice) -> tuple[Stage, ...]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from backends.cuda.devices import CudaDevice
-from backends.cuda.kernels.template import CudaTemplate
+from backends.cuda.kernels.template import CudaTemplate, ScheduleContext
 from backends.cuda.kernels.transposes.emit import emit_transpose
 from backends.tensorir.result import Scheduled
 
 _NAME = "transposes"
 
 
-def _schedule(func: tirx.PrimFunc, device: CudaDevice, tfloat32: bool) -> Scheduled:
+def _schedule(func: tirx.PrimFunc, ctx: ScheduleContext) -> Scheduled:
     return Scheduled(emit_transpose(func), _NAME, "tiles of 32 x 32, 256 threads")
 
 
