@@ -27,7 +27,7 @@ from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
 from fusion.symbolic.sized_imports import FoundModel, SizedImports
 
-_OF_NOTHING = frozenset({"concat", "matmul", "max", "min", "prod", "scatter_elements", "scatter_nd", "sum"})
+_OF_NOTHING = frozenset({"concat", "matmul", "max", "min", "nn.pad", "prod", "scatter_elements", "scatter_nd", "sum"})
 """Operators that may have an operand without elements and a result with some."""
 
 _MOST = 5

@@ -97,6 +97,27 @@ def test_the_largest_of_none_is_what_the_static_form_says(keepdims: int) -> None
     assert len(module.specializations) == 1
 
 
+@pytest.mark.parametrize("value", [0.0, 0.5])
+def test_a_pad_of_nothing_is_its_value(value: float) -> None:
+    weight = np.random.default_rng(1).standard_normal((8, 8, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Constant", [], ["pads"], value_ints=[0, 2, 0, 0, 1, 0]),
+        helper.make_node("Constant", [], ["value"], value_float=value),
+        helper.make_node("Constant", [], ["weight"], value=numpy_helper.from_array(weight)),
+        helper.make_node("Pad", ["x", "pads", "value"], ["padded"]),
+        helper.make_node("Transpose", ["padded"], ["channels"], perm=[0, 2, 1]),
+        helper.make_node("Conv", ["channels", "weight"], ["made"]),
+    ]
+    module = compiled(nodes, 3)
+    for batch, length in ((2, 5), (2, 0), (0, 3), (1, 1)):
+        x = rows(batch, length)
+        padded = np.pad(x, ((0, 0), (2, 1), (0, 0)), constant_values=value)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, 3, 1)
+        expected = np.einsum("bnck,ock->bon", windows, weight)
+        np.testing.assert_allclose(module(rows(batch, 1), x)[0], expected, rtol=1e-4, atol=1e-5)
+    assert len(module.specializations) == 1
+
+
 def test_the_mean_of_none_is_what_the_static_form_says() -> None:
     module = compiled([helper.make_node("ReduceMean", ["x"], ["made"], axes=[1], keepdims=0)], 2)
     past, x = rows(2, 1), rows(2, 3)

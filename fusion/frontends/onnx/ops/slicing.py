@@ -9,6 +9,7 @@ from tvm.relax import Expr
 from fusion.declined import Declined
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
+from fusion.frontends.onnx.weights import constant
 from fusion.guards.check import check
 from fusion.guards.kinds import size_guard
 
@@ -104,7 +105,9 @@ def pad(node: Node) -> Expr:
         return node.x(0)
     widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
     if 0 in shape:
-        raise Declined("pad of an empty tensor")
+        if mode != "constant" or node.dtype(0) == "bfloat16":
+            raise Declined("pad of an empty tensor")
+        return constant(np.full(node.out_shape(), _pad_value(node)).astype(node.dtype(0)))
     if mode == "constant" and node.dtype(0) == "bfloat16":
         wide = relax.op.nn.pad(relax.op.astype(node.x(0), "float32"), widths, "constant", _pad_value(node))
         return relax.op.astype(wide, "bfloat16")
