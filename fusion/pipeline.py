@@ -48,6 +48,7 @@ from fusion.passes.regions import PlacedRegions, RegionGraph, TakeRegions, read_
 from fusion.passes.rewrite_reshapes import RewriteReshapes
 from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
+from fusion.passes.split_conv3d_transpose import SplitConv3dTranspose
 from fusion.passes.take_subgraphs import Taken, TakeSubgraphs
 from fusion.passes.widen_conv1d import WidenConv1d
 from fusion.passes.widen_half import WidenHalf
@@ -117,6 +118,7 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         *([] if "float16" in ctx.compiler.half_dtypes else [WidenHalf()]),
         WidenConv1d(),
         SplitConv3d(),
+        SplitConv3dTranspose(),
         relax.transform.DecomposeOpsForInference(),
         *(cleaning if ctx.graph_libraries else []),
     ]

@@ -36,8 +36,8 @@ def _split(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> re
         return value
     attrs, kernel = value.attrs, weight.value.numpy()
     front, top, left, back, bottom, right = (int(n) for n in attrs.padding)
-    (depth_stride, *strides), (depth_step, *dilation) = map(_ints, (attrs.strides, attrs.dilation))
-    planes = _planes(builder, data, front, back)
+    (depth_stride, *strides), (depth_step, *dilation) = map(as_ints, (attrs.strides, attrs.dilation))
+    planes = planes_of(builder, data, front, back)
     batch, padded, *image = static_shape(planes)
     count = (padded - (kernel.shape[2] - 1) * depth_step - 1) // depth_stride + 1
     total: relax.Expr | None = None
@@ -55,13 +55,14 @@ def _split(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> re
     return relax.op.permute_dims(stacked, [0, 2, 1, 3, 4])
 
 
-def _planes(builder: relax.BlockBuilder, data: relax.Expr, front: int, back: int) -> relax.Expr:
-    """Return N, C, D, H, W `data` as N, D, C, H, W with planes of zeros around."""
+def planes_of(builder: relax.BlockBuilder, data: relax.Expr, front: int, back: int) -> relax.Expr:
+    """Return N, C, D, H, W `data` as N, D, C, H, W with so many planes of zeros around."""
     planes = builder.emit(relax.op.permute_dims(data, [0, 2, 1, 3, 4]))
     if not front and not back:
         return planes
     return builder.emit(relax.op.nn.pad(planes, [0, 0, front, back, *[0] * 6]))
 
 
-def _ints(values: Sequence[object]) -> list[int]:
+def as_ints(values: Sequence[object]) -> list[int]:
+    """Return what an attribute holds as Python's numbers."""
     return [int(value) for value in values]  # type: ignore[call-overload]

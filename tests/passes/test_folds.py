@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.lift_weights import lift_weights
 from fusion.passes.rebuild import constant
 from fusion.passes.split_conv3d import SplitConv3d
+from fusion.passes.split_conv3d_transpose import SplitConv3dTranspose
 from fusion.passes.widen_conv1d import WidenConv1d
 from fusion.passes.widen_half import WidenHalf
 from tests.passes.modules import apply, calls, evaluate, module, names, normal, unchanged, weight
@@ -158,6 +161,36 @@ def test_variable_or_half_weights_of_three_dimensions_stay() -> None:
     unchanged(SplitConv3d(), lambda b, x, w: op.nn.conv3d(x, w), [normal(1, 2, 5, 5, 5), normal(3, 2, 3, 3, 3)])
     half = relax.const(np.ones((3, 2, 2, 2, 2), "float16"))
     unchanged(SplitConv3d(), lambda b, x: op.nn.conv3d(x, half), [normal(1, 2, 4, 4, 4).astype("float16")])
+
+
+# --- SplitConv3dTranspose ---
+
+
+@pytest.mark.parametrize(
+    ("depth", "stride", "padding", "more", "dilation", "count"),
+    [
+        (2, 2, 0, 0, 1, 1), (3, 2, 1, 1, 1, 3), (3, 2, 0, 0, 1, 3), (4, 2, 1, 0, 1, 4), (3, 1, 1, 0, 1, 3),
+        (2, 1, 0, 0, 3, 2), (3, 3, 1, 2, 1, 2), (3, 3, 0, 0, 1, 1), (4, 3, 0, 0, 2, 4),
+    ],
+)  # fmt: skip
+def test_three_dimensional_transposed_convolutions_become_images(
+    depth: int, stride: int, padding: int, more: int, dilation: int, count: int
+) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        sizes = {"strides": (stride, 2, 1), "padding": (padding, 0, 1, padding, 1, 0)}
+        more_sizes = {"output_padding": (more, 1, 0), "dilation": (dilation, 1, 2)}
+        return op.nn.conv3d_transpose(x, weight(3, 5, depth, 2, 3), **sizes, **more_sizes)
+
+    found = names(apply(SplitConv3dTranspose(), build, [normal(2, 3, 4, 5, 6)]))
+    assert (found.count("nn.conv2d_transpose"), found.count("nn.conv3d_transpose")) == (count, 0)
+
+
+def test_transposed_convolutions_that_leave_planes_out_or_have_groups_stay() -> None:
+    def build(strides: int, groups: int) -> Callable[..., relax.Expr]:
+        return lambda b, x: op.nn.conv3d_transpose(x, weight(4, 2, 1, 2, 2), strides, groups=groups)
+
+    unchanged(SplitConv3dTranspose(), build(2, 1), [normal(1, 4, 3, 3, 3)])
+    unchanged(SplitConv3dTranspose(), build(1, 2), [normal(1, 4, 3, 3, 3)])
 
 
 # --- lift_weights ---
