@@ -19,8 +19,8 @@ from placement.replicas import Replicas, find_replicas
 from placement.simulate import loads
 
 _LEAST_GAIN = 0.05
-"""Part of its time by which the fastest device alone must be beaten: estimates are not better than that, and to use one
-device costs nobody anything."""
+"""Part of its time by which the fastest device alone must be beaten, and replicas by a pipeline: times are not better
+known than that, to use one device costs nobody anything, and replicas wait for nobody."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def latency_alone(problem: PlacementProblem) -> StagePlan | None:
 
 def plan_throughput(problem: PlacementProblem, servers: Collection[int] = ()) -> StagePlan:
     """Return what is the fastest for a stream: one device alone, a pipeline of at most one stage a device, or the whole
-    model on several devices. The bound is that of all of these: of replicas each task may be on several devices.
-    `servers` do not compute while something is copied to or from them.
+    model on several devices, unless a pipeline is clearly faster. The bound is that of all of these: of replicas each
+    task may be on several devices. `servers` do not compute while something is copied to or from them.
 
     Raises:
         LimitError: None of these fits the memories.
@@ -127,7 +127,9 @@ def plan_throughput(problem: PlacementProblem, servers: Collection[int] = ()) ->
             candidates.append(find(problem, alone, bound))
         except Declined as reason:
             declined.append(str(reason))
-    best = min(candidates, key=lambda plan: plan.seconds, default=None)
+    best = candidates[0] if candidates else None
+    if best is not None and candidates[-1].seconds < best.seconds * (1 - _LEAST_GAIN):
+        best = candidates[-1]
     if alone is None and best is None:
         raise LimitError(
             "no plan of streams fits the model into the memories of the devices",
