@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from tvm import tirx
 from tvm.ir import Var
+
+from backends.tensorir.stages import dims_of, dtype_of, substitute
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Launches:
 
     Attributes:
         workspaces: Buffers that one writes and a later one reads.
-        functions: Each with the parameters of the PrimFunc, and behind them those buffers.
+        functions: Each with the parameters of the PrimFunc, and behind them those buffers; no two have one name.
     """
 
     workspaces: tuple[Var, ...]
@@ -37,5 +40,24 @@ def launches_of(func: tirx.PrimFunc) -> Launches:
     statements = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
     workspaces = tuple(each.buffer for each in statements if isinstance(each, tirx.AllocBuffer))
     bodies = [each for each in statements if not isinstance(each, tirx.AllocBuffer)]
-    params = [*func.params, *workspaces]
-    return Launches(workspaces, tuple(tirx.PrimFunc(params, body, func.ret_type, func.attrs) for body in bodies))
+    given = [*func.params, *workspaces]
+    renamed = _named_apart(given)
+    params = [renamed.get(var, var) for var in given]
+    functions = (tirx.PrimFunc(params, substitute(body, renamed), func.ret_type, func.attrs) for body in bodies)
+    return Launches(workspaces, tuple(functions))
+
+
+def _named_apart(buffers: Sequence[Var]) -> dict[Var, Var]:
+    """Return other buffers in place of those whose name an earlier one has: a kernel's pointers, which TVM puts in an
+    order of its own, are known by their names."""
+    renamed: dict[Var, Var] = {}
+    names = {str(buffer.name) for buffer in buffers}
+    seen: set[str] = set()
+    for buffer in buffers:
+        name = str(buffer.name)
+        if name in seen:
+            name = next(free for at in count(1) if (free := f"{name}_{at}") not in names)
+            names.add(name)
+            renamed[buffer] = tirx.decl_buffer(dims_of(buffer), dtype_of(buffer), name)
+        seen.add(name)
+    return renamed

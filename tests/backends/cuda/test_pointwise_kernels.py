@@ -9,15 +9,20 @@ from functools import partial
 import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
 import numpy as np
 import pytest
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
+from backends.cuda.codegen.device_code import generate_kernels
+from backends.cuda.devices import A100
 from backends.cuda.kernels.pointwise.emit import emit_pointwise
+from backends.cuda.schedule import schedule
+from backends.tensorir.stages import shape_of, substitute
 from fusion.declined import Declined
-from tests.backends.cpu.kernels.memory_bound import Build
+from tests.backends.cpu.kernels.memory_bound import Build, prim_func
 from tests.backends.cuda import emulated
 from tests.backends.cuda.emulated import numbers
 from tests.backends.cuda.emulator.emulate import WHY_NOT
+from tests.backends.cuda.planned import run_kernels
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
@@ -83,6 +88,16 @@ def test_a_transpose_and_a_padding_are_right() -> None:
     np.testing.assert_array_equal(run(lambda b, x: op.negative(op.permute_dims(x)), x)[0], -x.T)
     padded = run(lambda b, x: op.nn.pad(x, [0, 1, 2, 3]), x)[0]
     np.testing.assert_array_equal(padded, np.pad(x, [(0, 1), (2, 3)]))
+
+
+def test_results_of_one_name_are_stored_apart() -> None:
+    x = numbers(2, 12)
+    func = prim_func(lambda b, x: op.split(x, 3, 1), [x])
+    alike = {param: tirx.decl_buffer(shape_of(param), "float32", "part") for param in func.params[1:]}
+    func = tirx.PrimFunc([func.params[0], *alike.values()], substitute(func.body, alike), func.ret_type, func.attrs)
+    parts = [np.full((2, 4), np.nan, np.float32) for _ in func.params[1:]]
+    run_kernels(generate_kernels("kernel", schedule(func, A100).func, "sm_80"), [x, *parts], (3,))
+    np.testing.assert_array_equal(np.concatenate(parts, 1), x)
 
 
 def test_gelu_keeps_its_digits() -> None:
