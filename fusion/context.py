@@ -15,6 +15,7 @@ from backends.backend import GraphLibrary, KernelCompiler, Library, ObjectWriter
 from backends.registry import backend_for, libraries, library
 from fusion.cache import DiskCache, find_place
 from fusion.cpus import default_threads
+from fusion.deadline import Deadline
 from fusion.errors import NotInstalledError, OptionError, TargetError
 from fusion.options import (
     BF16_OR_FP32,
@@ -53,6 +54,7 @@ class Context:
         measured: What tells the contents of a database that was named from others.
         model: What was learned of this machine; None where nothing was.
         writer: Begins the code of each kernel once that has its loops; None where none is before all have theirs.
+        deadline: When all that is measured is to end.
     """
 
     compiler: KernelCompiler
@@ -68,6 +70,7 @@ class Context:
     measured: str = ""
     model: MachineModel | None = None
     writer: ObjectWriter | None = None
+    deadline: Deadline = field(default_factory=Deadline)
 
     @property
     def target(self) -> tvm.target.Target:

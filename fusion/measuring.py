@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 _CHAIN_SECONDS = 10.0
 _POINT_SECONDS = 30.0
-"""For building and measuring all candidates of all kernels of a model."""
-_MAX_SECONDS = 600.0
+"""For building and measuring all candidates of all kernels of a model, where the deadline of the compilation is not
+sooner."""
+MAX_SECONDS = 600.0
 """The same, where a search is to end by itself."""
 _BALANCED = Limits(points=8)
 """Of each kernel."""
@@ -130,7 +131,7 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
             toolchain=toolchain,
             session=session,
             folder=folder,
-            seconds=_CHAIN_SECONDS,
+            seconds=ctx.deadline.within(_CHAIN_SECONDS).left,
         )
         yield Measuring(ctx, knowledge, Bench(toolchain, session, folder), chains)
 
@@ -192,7 +193,7 @@ class MeasureKernels(TellingPass[Chosen]):
             toolchain=bench.toolchain,
             session=bench.session,
             folder=bench.folder,
-            seconds=_MAX_SECONDS if is_max else _POINT_SECONDS,
+            seconds=self.ctx.deadline.within(MAX_SECONDS if is_max else _POINT_SECONDS).left,
             limits=SEARCHED if is_max else _BALANCED,
             goes_on=is_max,
             machine=self.ctx.model,

@@ -15,9 +15,9 @@ from fusion.context import Context
 from fusion.cpus import cpu_model
 from fusion.options import FAST
 
-_NOT_TEXT = ("cache", "libraries", "graph_libraries", "places", "database", "model", "writer")
-"""Fields of the context that say where things are, what a database holds that was named being another, and one of
-which the sum counts."""
+_NOT_TEXT = ("cache", "libraries", "graph_libraries", "places", "database", "model", "writer", "deadline")
+"""Fields of the context that say where things are or when measuring ends, what a database holds that was named being
+another, and one of which the sum counts."""
 
 
 def decided_by(ctx: Context) -> dict[str, Any]:

@@ -14,14 +14,16 @@ from backends.subgraphs import library_of, subgraph_key
 from fusion import pipeline
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
+from fusion.deadline import Deadline
 from fusion.declined import Declined
 from fusion.errors import FusionError, LimitError, ResourceError, SavedFileError
 from fusion.failures import last_line, passing
 from fusion.frontends.imported import ImportedModel
+from fusion.measuring import MAX_SECONDS
 from fusion.module.settings import settings_of
 from fusion.module.shared_library import temporary_folder
 from fusion.module.specialization import Specialization
-from fusion.options import FAST, GENERATOR
+from fusion.options import FAST, GENERATOR, MAX
 from fusion.passes.regions import RegionGraph
 from fusion.passes.regions.write import write_region
 from fusion.placement_times import PartTimes, PlacementTimes
@@ -41,8 +43,14 @@ from tuning.record import Record
 from tuning.task import PLACEMENT, TuningTask
 
 _SECONDS = 10.0
+"""For comparing whole models."""
 _SEARCH_SECONDS = 30.0
 """For placements of the whole model that an evolution asks for."""
+_PLACING_SECONDS = 90.0
+"""From the first kernel that is measured to the last placement, where that is not known."""
+_KNOWN_SECONDS = 15.0
+"""For kernels that are still to be measured, where the placement is known: with records a compilation is to take less
+than 30 s, of which BERT-base takes 7 for other things."""
 _TOLERANCES = {"fp32": 1e-3, "bf16": 3e-2, "tf32": 3e-3}
 """By how much results of libraries may differ from ours, by precision: sums of float32 in other orders differ by less,
 and libraries do not round to bfloat16 where our kernels do."""
@@ -94,6 +102,7 @@ class ChoosePlaces:
         known = {record.task.key for record in records}
         left = [name for name, task in tasks.items() if task.key not in known]
         told: list[str] = []
+        self.ctx = replace(self.ctx, deadline=self._deadline(is_known=not left))
         if left and self.ctx.effort != FAST:
             measured, told = self._measure(left, tasks, knowledge, records)
             knowledge.keep(measured)
@@ -107,6 +116,11 @@ class ChoosePlaces:
         parts = self._parts(knowledge) if name == _MIXED else {}
         times = _times(form, best, records, parts)
         return replace(form, times=times, notes=(*form.notes, *_lines(names, records), *told))
+
+    def _deadline(self, *, is_known: bool) -> Deadline:
+        """Return when all that is measured ends, kernels too; the highest effort has its own time for these."""
+        seconds = _KNOWN_SECONDS if is_known else _PLACING_SECONDS
+        return Deadline.after(seconds + (MAX_SECONDS if self.ctx.effort == MAX else 0.0))
 
     def _parts(self, knowledge: Knowledge) -> dict[str, PartTimes]:
         """Return what each region of the placement that was chosen region by region took alone, where that was
@@ -213,7 +227,7 @@ class ChoosePlaces:
         if not names:
             return []
         paths = [self._saved(name, bench.folder / f"{place}.fusion") for place, name in enumerate(names)]
-        results = bench.session.run(ModuleExperiment((bench.all_cpu, *paths), _SECONDS, self._tolerance))
+        results = bench.session.run(ModuleExperiment((bench.all_cpu, *paths), self._seconds, self._tolerance))
         if not results.decisions:
             raise Declined(results.failure)
         decision, points = results.decisions[0], {_MIXED: point_of(self._mixed)}
@@ -254,15 +268,22 @@ class ChoosePlaces:
             }
         except (Declined, FusionError):
             return ()
+        deadline = self.ctx.deadline.before(_SECONDS)  # what is found is compared, too
+        ctx = replace(self._ctx_apart, deadline=deadline)
         costs = MeasuredCosts(
-            imported=self.imported, ctx=self._ctx_apart, make=self.make, found=found, knowledge=bench.knowledge,
+            imported=self.imported, ctx=ctx, make=self.make, found=found, knowledge=bench.knowledge,
             session=bench.session, folder=bench.folder, all_cpu=bench.all_cpu, tolerance=self._tolerance,
         )  # fmt: skip
-        deadline = time.monotonic() + _SEARCH_SECONDS
-        best = search_placement(found.graph, kernels, libraries, costs, lambda: time.monotonic() < deadline)
+        ends = deadline.within(_SEARCH_SECONDS)
+        best = search_placement(found.graph, kernels, libraries, costs, lambda: ends.left > 0)
         takes = {place: library.takes for place, library in libraries.items()}
         known = (PlacesByOrder((place,))(found.graph, takes.__getitem__) for place in takes)  # they have forms
         return () if any(point_of(best) == point_of(whole) for whole in known) else best
+
+    @property
+    def _seconds(self) -> float:
+        """For comparing whole models; where time is over they still run once each."""
+        return max(0.0, self.ctx.deadline.within(_SECONDS).left)
 
     @property
     def _tolerance(self) -> float:

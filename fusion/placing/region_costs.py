@@ -49,7 +49,7 @@ class MeasuredCosts:
 
     Attributes:
         imported: The model.
-        ctx: With libraries of regions.
+        ctx: With libraries of regions; nothing more is measured behind its deadline.
         make: Compiles models.
         found: The graph that is covered.
         knowledge: What was measured before, and where what is measured is kept.
@@ -80,7 +80,7 @@ class MeasuredCosts:
         task = region_task(function, name, self.ctx, self.knowledge)
         record = self.asked.get(task.key) or next(iter(self.knowledge.records([task])), None)
         asked = sum(each.task.family == task.family for each in self.asked.values())
-        if record is None and backend not in self._broken and asked < MOST_STRUCTURES:
+        if record is None and backend not in self._broken and asked < MOST_STRUCTURES and self.ctx.deadline.left > 0:
             record = placement_record(task, REGIONS, self._compare(function, backend), time.time())
             self.knowledge.keep([record])
         if record is None:
